@@ -3,6 +3,7 @@ import type { Caller } from '../actor.ts'
 import type { SystemCtx } from '../ctx.ts'
 import { SCOPES } from '../model/scopes.ts'
 import { accessTokens, users } from '../model/tables/index.ts'
+import { BoundedMap } from '../platform/bounded-map.ts'
 import { prepareOnce } from '../platform/db/client.ts'
 import { hashToken, isAccessToken } from './token.ts'
 
@@ -10,7 +11,7 @@ import { hashToken, isAccessToken } from './token.ts'
 const CACHE_MS = 10_000
 const CACHE_ENTRIES_MAX = 10_000
 /** Callers by their token. The key is not a digest, as computing one for each request would cost more than the lookup. */
-const cache = new Map<string, { caller: Caller; until: number }>()
+const cache = new BoundedMap<string, { caller: Caller; until: number }>(CACHE_ENTRIES_MAX)
 
 /**
  * Returns the caller of an Authorization header; undefined if the token is missing, malformed, unknown, expired or revoked, or
@@ -33,7 +34,6 @@ export async function authenticate(
     cache.delete(token)
     return undefined
   }
-  if (cache.size >= CACHE_ENTRIES_MAX) cache.clear()
   cache.set(token, { caller, until: Math.min(now + CACHE_MS, caller.expiresAt ?? Number.POSITIVE_INFINITY) })
   return caller
 }

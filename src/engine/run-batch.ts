@@ -1,4 +1,5 @@
 import { types } from '@neondatabase/serverless'
+import { BoundedMap } from '../platform/bounded-map.ts'
 import { countQuery } from '../platform/db/client.ts'
 import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.ts'
 import { isDatabaseError, statementFailure } from './database-errors.ts'
@@ -7,7 +8,7 @@ import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './value-encoders.ts'
 
 const CLIENTS_MAX = 1_000
-const clients = new Map<string, SqlOverHttp>()
+const clients = new BoundedMap<string, SqlOverHttp>(CLIENTS_MAX)
 
 /**
  * Runs the statements as the project's storage role, in one transaction and one HTTP round trip. Returns the rows of
@@ -38,7 +39,6 @@ function clientOf(cluster: Cluster, password: string): SqlOverHttp {
   url.password = key === undefined ? password : ''
   url.pathname = `/${database}`
   const client = sqlOverHttp({ url: url.href, proxy, egress, key })
-  if (clients.size >= CLIENTS_MAX) clients.clear()
   clients.set(name, client)
   return client
 }

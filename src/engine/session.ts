@@ -1,4 +1,5 @@
 import { Client } from '@neondatabase/serverless'
+import { BoundedMap } from '../platform/bounded-map.ts'
 import { withTimeout } from '../platform/timeout.ts'
 import { isDatabaseError } from './database-errors.ts'
 import { EngineUnavailable } from './engine.ts'
@@ -150,9 +151,9 @@ async function openAdminSession(server: Server, database: string | undefined): P
   })
 }
 
-/** Whether each cluster supports `transaction_timeout`: Postgres refuses a session that sets an unknown setting. */
-const transactionTimeoutByServer = new Map<string, boolean>()
 const SERVERS_MAX = 1_000
+/** Whether each cluster supports `transaction_timeout`: Postgres refuses a session that sets an unknown setting. */
+const transactionTimeoutByServer = new BoundedMap<string, boolean>(SERVERS_MAX)
 const TRANSACTION_TIMEOUT_VERSION = 17
 
 /**
@@ -173,7 +174,6 @@ export async function openSession(server: Server, login: Login): Promise<Session
   const known = supportsTransactionTimeout(server)
   const { session, version } = await open(server, login)
   if (known !== undefined) return session
-  if (transactionTimeoutByServer.size >= SERVERS_MAX) transactionTimeoutByServer.clear()
   transactionTimeoutByServer.set(adminUrl, version >= TRANSACTION_TIMEOUT_VERSION)
   if (version < TRANSACTION_TIMEOUT_VERSION) return session
   session.close()

@@ -1,3 +1,4 @@
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { databaseMissing, type Fence, Superseded } from '../engine.ts'
 import { projectNames } from '../names.ts'
 import type { Cluster } from '../session.ts'
@@ -20,9 +21,9 @@ export interface Neon {
   sites: Sites
 }
 
-/** Administrator passwords by host. */
-const passwords = new Map<string, string>()
 const PASSWORDS_MAX = 5_000
+/** Administrator passwords by host. */
+const passwords = new BoundedMap<string, string>(PASSWORDS_MAX)
 
 export function clusterAt(
   { api, config: { proxy, egress } }: Neon,
@@ -48,7 +49,6 @@ export function clusterAt(
 }
 
 export function cachePassword(host: string, password: string): string {
-  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
   passwords.set(host, password)
   return password
 }

@@ -1,3 +1,4 @@
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { EngineStates } from '../driver-states.ts'
 import { databaseMissing } from '../engine.ts'
 
@@ -41,7 +42,7 @@ const CACHE_MAX = 5_000
 export type Sites = ReturnType<typeof siteCache>
 
 /** Cache of sites, which each SQL request needs. An entry may be outdated. */
-const cache = new Map<string, { site: Site; until: number }>()
+const cache = new BoundedMap<string, { site: Site; until: number }>(CACHE_MAX)
 
 export function siteCache(states: NeonStates) {
   async function find(ref: string): Promise<Site | undefined> {
@@ -50,7 +51,6 @@ export function siteCache(states: NeonStates) {
     cache.delete(ref)
     const state = await states.read(ref)
     if (!state?.site) return undefined
-    if (cache.size >= CACHE_MAX) cache.clear()
     cache.set(ref, { site: state.site, until: Date.now() + CACHE_MS })
     return state.site
   }

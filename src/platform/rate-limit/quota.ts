@@ -1,4 +1,5 @@
 import type { Bindings } from '../bindings.ts'
+import { BoundedMap } from '../bounded-map.ts'
 import type { PlatformCtx } from '../context.ts'
 import { parseAddress } from '../net/ip-addresses.ts'
 import type { Decision, Rule } from './rule.ts'
@@ -80,7 +81,7 @@ export interface Quota {
 const counterOf = ({ caller, scope }: Quota) => `${caller} | ${scope}`
 
 const OVER_LIMIT_MAX = 10_000
-const overLimitUntil = new Map<string, number>()
+const overLimitUntil = new BoundedMap<string, number>(OVER_LIMIT_MAX)
 
 /** Whether this isolate has seen the quota exceeded, so that such requests are refused without any further cost. */
 const isOverLimit = (quota: Quota): boolean => (overLimitUntil.get(counterOf(quota)) ?? 0) > quota.now
@@ -116,7 +117,6 @@ export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quot
   const counter = counterOf(quota)
   const decision = await limiters.get(limiters.idFromName(counter)).take(LIMITS[limit], quota.now)
   if (!decision.allowed) {
-    if (overLimitUntil.size >= OVER_LIMIT_MAX) overLimitUntil.clear()
     overLimitUntil.set(counter, quota.now + decision.resetMs)
   }
   return decision

@@ -2,6 +2,7 @@ import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { hashApiKey } from '../../model/secrets/api-key.ts'
 import { apiKeys } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { type Claims, type Credential, InvalidCredential } from '../../platform/jwt/credential.ts'
 import type { Trust } from './trust.ts'
 
@@ -22,7 +23,7 @@ export async function credentialOfApiKey(trust: Trust, key: string): Promise<Cre
 
 const REFS_MAX = 1_000
 /** Project refs by key hash. A key never moves to another project; its project decides whether it is still valid. */
-const refs = new Map<string, string>()
+const refs = new BoundedMap<string, string>(REFS_MAX)
 
 /** The project that the key belongs to, for a request whose address names no project. */
 export async function projectOfApiKey({ db }: SystemCtx, key: string): Promise<string | undefined> {
@@ -31,7 +32,6 @@ export async function projectOfApiKey({ db }: SystemCtx, key: string): Promise<s
   if (known !== undefined) return known
   const [row] = await db.select({ ref: apiKeys.projectRef }).from(apiKeys).where(eq(apiKeys.hash, hash))
   if (!row) return undefined
-  if (refs.size >= REFS_MAX) refs.clear()
   refs.set(hash, row.ref)
   return row.ref
 }

@@ -1,4 +1,5 @@
 import { API_ROLES } from '../../engine/roles.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { type Claims, type Credential, InvalidCredential } from '../../platform/jwt/credential.ts'
 import { type Algorithm, isAlgorithm, isSignedByOne, type VerificationKey } from '../../platform/jwt/jwk.ts'
 import { type Jws, readJws } from '../../platform/jwt/jws.ts'
@@ -48,7 +49,7 @@ const VERIFIED_MAX = 1_000
 /** Longer tokens are not cached, so that the cache takes a few megabytes at most. */
 const VERIFIED_LENGTH_MAX = 4_096
 /** Claims whose signature was verified, by trust id and token. `exp` and `nbf` are checked at each use. */
-const verified = new Map<string, Claims>()
+const verified = new BoundedMap<string, Claims>(VERIFIED_MAX)
 
 async function signedClaims(trust: Trust, token: string): Promise<Claims> {
   const key = `${trust.id} ${token}`
@@ -56,7 +57,6 @@ async function signedClaims(trust: Trust, token: string): Promise<Claims> {
   if (known) return known
   const claims = await readClaims(trust, token)
   if (token.length > VERIFIED_LENGTH_MAX) return claims
-  if (verified.size >= VERIFIED_MAX) verified.clear()
   verified.set(key, claims)
   return claims
 }
@@ -151,14 +151,13 @@ export async function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: 
 }
 
 const KEYS_MAX = 1_000
-const keys = new Map<string, CryptoKey>()
+const keys = new BoundedMap<string, CryptoKey>(KEYS_MAX)
 
 async function keyOf(jwtSecret: string): Promise<CryptoKey> {
   const known = keys.get(jwtSecret)
   if (known) return known
   const hmac = { name: 'HMAC', hash: 'SHA-256' }
   const key = await crypto.subtle.importKey('raw', utf8(jwtSecret), hmac, false, ['sign'])
-  if (keys.size >= KEYS_MAX) keys.clear()
   keys.set(jwtSecret, key)
   return key
 }

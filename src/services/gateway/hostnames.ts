@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey } from '../../platform/db/row-cache.ts'
 
@@ -35,7 +35,7 @@ const key = (name: string): RowKey => ({ ref: name, name: '' })
 
 const RESOLVED_MAX = 10_000
 /** Names that resolved to a project before. */
-const resolved = new Map<string, true>()
+const resolved = new BoundedMap<string, true>(RESOLVED_MAX)
 
 /** Lookups of other names are rate limited, as the caller chooses the name of the host. */
 export const wasResolved = (name: string): boolean => resolved.has(name)
@@ -48,7 +48,7 @@ export async function projectOfHost(
 ): Promise<string | undefined> {
   const { projectRef } = (await hosts.get(createReader, key(name), now)) ?? {}
   if (!projectRef) return undefined
-  setNewest(resolved, name, true, RESOLVED_MAX)
+  resolved.set(name, true)
   return projectRef
 }
 

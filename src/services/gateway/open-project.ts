@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX, type Trust } from './trust.ts'
@@ -80,14 +81,13 @@ async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
 
 const PASSWORDS_MAX = 1_000
 /** Keyed by the sealed password: opening one costs more than the rest of a request. */
-const passwords = new Map<string, string>()
+const passwords = new BoundedMap<string, string>(PASSWORDS_MAX)
 
 async function openRunnerPassword(ctx: SystemCtx, row: Row): Promise<string> {
   const key = `${row.ref} ${row.sealedRunnerPassword}`
   const known = passwords.get(key)
   if (known !== undefined) return known
   const password = await runnerPasswordOf(ctx, row)
-  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
   passwords.set(key, password)
   return password
 }

@@ -1,4 +1,4 @@
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 
 const PROJECTS_MAX = 10_000
 
@@ -11,13 +11,13 @@ interface Bucket {
 
 /** Bounds what each project adds to the control database by a token bucket of its own. `take` returns false if too little is left. */
 export function createTokenBuckets({ max, perMinute }: Bucket) {
-  const left = new Map<string, { amount: number; at: number }>()
+  const left = new BoundedMap<string, { amount: number; at: number }>(PROJECTS_MAX)
   return function take(projectRef: string, amount: number, now: number): boolean {
     const known = left.get(projectRef) ?? { amount: max, at: now }
     const filled = (Math.max(0, now - known.at) / 60_000) * perMinute
     const available = Math.min(max, known.amount + filled)
     if (amount > available) return false
-    setNewest(left, projectRef, { amount: available - amount, at: now }, PROJECTS_MAX)
+    left.set(projectRef, { amount: available - amount, at: now })
     return true
   }
 }

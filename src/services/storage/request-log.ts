@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import type { storageRequests } from '../../model/tables/index.ts'
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { createTokenBuckets } from '../gateway/token-bucket.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
@@ -18,7 +18,7 @@ const PROJECTS_MAX = 10_000
 /** Bounds the rows of a project: they are stored for a week, and anyone may read public objects any number of times. */
 const takeRow = createTokenBuckets({ max: 5_000, perMinute: 1_000 })
 /** Requests of each project that were not logged since its last row. */
-const skipped = new Map<string, number>()
+const skipped = new BoundedMap<string, number>(PROJECTS_MAX)
 
 let pending: Row[] = []
 let dropped = 0
@@ -30,7 +30,7 @@ export function logRequest(scope: RequestScope, { path, ...request }: Omit<Row, 
   const { projectRef, at } = request
   const before = skipped.get(projectRef) ?? 0
   if (!takeRow(projectRef, 1, at)) {
-    setNewest(skipped, projectRef, before + 1, PROJECTS_MAX)
+    skipped.set(projectRef, before + 1)
     return
   }
   if (before > 0) skipped.delete(projectRef)

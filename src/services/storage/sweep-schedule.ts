@@ -1,6 +1,7 @@
 import { and, eq, gt, inArray, isNull, lt, lte, type SQL } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { projects } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Storage } from './request.ts'
 
@@ -70,13 +71,12 @@ export async function scheduleSweep(ctx: SystemCtx, ref: string, reason: keyof t
 
 const SCHEDULED_MAX = 10_000
 /** When this isolate last scheduled a sweep, by project. */
-const scheduledAt = new Map<string, number>()
+const scheduledAt = new BoundedMap<string, number>(SCHEDULED_MAX)
 
 /** Schedules a sweep after a request left unreferenced bytes. The request does not wait, and the row is written once a minute. */
 export function sweepSoon({ ctx, project: { ref } }: Storage): void {
   const now = ctx.now().getTime()
   if (Math.abs(now - (scheduledAt.get(ref) ?? Number.NEGATIVE_INFINITY)) < SCHEDULE_EVERY_MS) return
-  if (scheduledAt.size >= SCHEDULED_MAX) scheduledAt.clear()
   scheduledAt.set(ref, now)
   const scheduled = scheduleSweep(ctx, ref, 'waiting')
   ctx.waitUntil(
