@@ -209,8 +209,8 @@ describe('a new encryption key', () => {
 })
 
 it.each([
-  ['', 'ENCRYPTION_KEY must be'],
-  ['k1:short', 'ENCRYPTION_KEY must be'],
+  ['', 'Invalid ENCRYPTION_KEY: must be'],
+  ['k1:short', 'Invalid ENCRYPTION_KEY: must be'],
 ])('refuses the key %j', async (key, text) => {
   setKeys(key)
   await expect(machine.admin('encryption', 'reseal')).rejects.toMatchObject({

@@ -28,6 +28,6 @@ describe('a sealed secret', () => {
   })
 
   it.each(['', 'k1', 'k1:short', `${KEY},`])('refuses the setting %j', async (setting) => {
-    await expect(seal(setting, 'secret', 'place')).rejects.toThrow('ENCRYPTION_KEY must be')
+    await expect(seal(setting, 'secret', 'place')).rejects.toThrow('Invalid ENCRYPTION_KEY: must be')
   })
 })

@@ -86,13 +86,13 @@ describe('a resolver', () => {
   it.each<[string, Zone, string]>([
     ['an HTTP error', raw('{"Status":0}', 502), 'HTTP status 502'],
     ['no content', raw('', 204), 'HTTP status 204'],
-    ['an empty body', raw(''), 'cannot be read'],
-    ['a page', raw('<html>'), 'cannot be read'],
-    ['JSON of another form', raw('[]'), 'cannot be read'],
-    ['a status in words', raw('{"Status":"0"}'), 'cannot be read'],
-    ['null', raw('null'), 'cannot be read'],
-    ['records of another form', raw(JSON.stringify({ Status: 0, Answer: [record(1)] })), 'cannot be read'],
-    ['an address that is none', raw(JSON.stringify({ Status: 0, Answer: [record('10.0.0')] })), 'cannot be read'],
+    ['an empty body', raw(''), 'is invalid'],
+    ['a page', raw('<html>'), 'is invalid'],
+    ['JSON of another form', raw('[]'), 'is invalid'],
+    ['a status in words', raw('{"Status":"0"}'), 'is invalid'],
+    ['null', raw('null'), 'is invalid'],
+    ['records of another form', raw(JSON.stringify({ Status: 0, Answer: [record(1)] })), 'is invalid'],
+    ['an address that is none', raw(JSON.stringify({ Status: 0, Answer: [record('10.0.0')] })), 'is invalid'],
   ])('is unavailable for %s', async (_, zone, reason) => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'unavailable', reason: expect.stringContaining(reason) })
   })
