@@ -14,7 +14,7 @@ export async function removeAllPossible(ctx: PlatformCtx, keys: readonly string[
     return []
   } catch (error) {
     if (!(error instanceof BlobsNotRemoved) || error.keys.length === keys.length) throw error
-    ctx.log.error('bytes_left', { count: error.keys.length, key: error.keys[0], error: describeError(error) })
+    ctx.log.error('blobs_not_removed', { count: error.keys.length, key: error.keys[0], error: describeError(error) })
     return error.keys
   }
 }

@@ -91,7 +91,7 @@ function scheduleFlush(host: Host): void {
   flushingSince = now
   const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => flushCounts(host.bindings))
   host.waitUntil(
-    flushed.catch((error) => createLogger('').error('metrics_not_handed_over', { error: describeError(error) })),
+    flushed.catch((error) => createLogger('').error('metrics_flush_failed', { error: describeError(error) })),
   )
 }
 

@@ -184,7 +184,7 @@ describe('counters', () => {
     waits[0]?.end()
     const failures = vi.spyOn(console, 'error').mockReturnValue()
     await Promise.all(work)
-    expect(failures.mock.calls.flat()).toEqual([expect.stringContaining('metrics_not_handed_over')])
+    expect(failures.mock.calls.flat()).toEqual([expect.stringContaining('metrics_flush_failed')])
     isAway = false
     count(host, 'tasks_ended', ['project', 'create', 'done'])
     await flushCounts(host.bindings)
