@@ -10,7 +10,7 @@ export const Ref = z
 const BranchId = z.guid().meta({ description: "The branch's id", deprecated: true })
 
 export const BranchIdOrRef = z
-  .union([Ref, BranchId], 'must be the 20 letters of a branch ref, or a branch id')
+  .union([Ref, BranchId], 'must be a branch ref of 20 lower-case letters, or a branch id')
   .meta({ id: 'BranchIdOrRef', description: "Ref of the branch's project, or its id (deprecated)" })
 
 export const Slug = z
@@ -19,10 +19,10 @@ export const Slug = z
   .max(100)
   .meta({ id: 'OrganizationSlug', description: 'Organization slug', example: 'acme' })
 
-/** Text that Postgres can store unchanged: without NUL characters and unpaired surrogates. */
+/** Text that Postgres can store unchanged: without NUL characters and lone surrogates. */
 export const Text = z
   .string()
-  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold a NUL or half a surrogate pair')
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not contain NUL characters or lone surrogates')
 
 /** An http or https URL. Both cases are in the pattern, because patterns in OpenAPI documents have no flags. */
 export const HttpUrl = Text.regex(/^[hH][tT][tT][pP][sS]?:\/\/[^\s\\]+$/, 'must be an http or https URL')

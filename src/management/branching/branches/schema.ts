@@ -18,7 +18,7 @@ const NotifyUrl = z
   .url()
   .max(2_048)
   // A URL may end in a NUL, which its reader leaves out.
-  .refine((text) => Text.safeParse(text).success, 'must not hold a NUL or half a surrogate pair')
+  .refine((text) => Text.safeParse(text).success, 'must not contain NUL characters or lone surrogates')
   .meta({ description: 'Gets a signed POST at each change of the branch; the secret is the jwt_secret of the branch' })
 
 const RemovableNotifyUrl = z

@@ -5,7 +5,7 @@ const Query = Text.min(1)
 const PARAMETER_DEPTH_MAX = 100
 const Parameter = z
   .unknown()
-  .refine((value) => typeof value !== 'string' || value.isWellFormed(), 'must not hold half a surrogate pair')
+  .refine((value) => typeof value !== 'string' || value.isWellFormed(), 'must not contain lone surrogates')
   .refine(
     (value) => isDepthAtMost(value, PARAMETER_DEPTH_MAX),
     `must not nest deeper than ${PARAMETER_DEPTH_MAX} levels`,

@@ -37,7 +37,7 @@ const Template = z
     error: `must be at most ${TEMPLATE_LENGTH_MAX} characters of JSON`,
     abort: true,
   })
-  .refine(isStorable, 'must not hold a NUL or half a surrogate pair')
+  .refine(isStorable, 'must not contain NUL characters or lone surrogates')
   .refine((template) => TIMES.every((claim) => !(claim in template)), {
     error: `must not hold ${TIMES.join(', ')}: a key holds until it is deleted`,
   })
