@@ -92,9 +92,9 @@ export function createFetch() {
         bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call),
       )
     }
-    const published = project && jwksRefOf(project)
-    if (published) {
-      const call = { request, ref: published, bindings, execution }
+    const keysRef = project && jwksRefOf(project)
+    if (keysRef) {
+      const call = { request, ref: keysRef, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
     }
     const worker = project && workerAddressOf(url, project)
@@ -115,7 +115,7 @@ export function createFetch() {
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
     isReadable(request)
       ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
-      : Response.json({ message: 'Invalid request: its host or a header cannot be read' }, { status: 400 })
+      : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
 }
 
 /** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */
