@@ -45,13 +45,13 @@ const projects = createRowCache<Row>({
 /** Undefined if the project does not exist or was removed. */
 export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
   const row = await projects.get(() => ctx, { ref, name: '' }, ctx.now().getTime())
-  return row && opened(ctx, row)
+  return row && openOnce(ctx, row)
 }
 
 /** Bypasses the cache, for a caller that found the cached project to be out of date. */
 export async function reloadProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
   const row = await projects.reload(ctx, { ref, name: '' }, ctx.now().getTime())
-  return row && opened(ctx, row)
+  return row && openOnce(ctx, row)
 }
 
 /** Called after the project changed: this isolate uses the change at once. */
@@ -67,7 +67,7 @@ async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   return rows.map((row) => ({ ...row, trust: sealedTrust(row.ref, row.trust) }))
 }
 
-async function opened(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
+async function openOnce(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
   row.opened ??= await open(ctx, row)
   return row.opened
 }

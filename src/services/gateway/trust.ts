@@ -118,7 +118,7 @@ export async function openTrust(ctx: SystemCtx, trust: SealedTrust): Promise<Tru
   return trust.opened
 }
 
-let opened = 0
+let lastId = 0
 
 async function open(ctx: SystemCtx, { ref, text }: SealedTrust): Promise<Trust> {
   const { sealedJwtSecret, keys, issuers, apiKeys, legacyApiKeys } = JSON.parse(text) as TrustJson
@@ -128,7 +128,7 @@ async function open(ctx: SystemCtx, { ref, text }: SealedTrust): Promise<Trust> 
   const legacy: VerificationKey | undefined = secret && { algorithm: 'HS256', kid: legacyRow?.id, jwk: secret }
   const verifying = await Promise.all((keys ?? []).map((key) => (key.isLegacy ? legacy : keyOf(ctx, ref, key))))
   return {
-    id: ++opened,
+    id: ++lastId,
     ref,
     legacy,
     keys: new Map(verifying.flatMap((key) => (key?.kid === undefined ? [] : [[key.kid, key]]))),
@@ -170,7 +170,7 @@ export function algorithmOf({ kty, crv }: Jwk): Algorithm | undefined {
 
 /** Creates a Trust of the given keys and nothing else. */
 export const createTrust = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legacy' | 'keys'>>): Trust => ({
-  id: ++opened,
+  id: ++lastId,
   ref: '',
   legacy,
   keys,

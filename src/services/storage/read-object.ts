@@ -61,11 +61,12 @@ async function queryObject(
     const found = row as unknown as FoundObject | undefined
     return { found, visible: caller && found?.object }
   }
-  const facts = readObject(place, { onlyPublic: true })
+  const readPublic = readObject(place, { onlyPublic: true })
   const visible = reader.kind === 'signer' ? visibleObject(place) : visibleObjectIfPrivate(place)
-  const rows = await asCaller(storage, caller, [visible], [facts]).catch(async (error) => {
+  const rows = await asCaller(storage, caller, [visible], [readPublic]).catch(async (error) => {
     // A policy that fails must not prevent reads of a public bucket.
-    const [[row] = []] = error instanceof SqlError && reader.kind === 'caller' ? await asServer(storage, [facts]) : []
+    const [[row] = []] =
+      error instanceof SqlError && reader.kind === 'caller' ? await asServer(storage, [readPublic]) : []
     if (!(row as unknown as FoundObject | undefined)?.bucket.public) throw error
     return [[row as Row]]
   })
