@@ -14,15 +14,17 @@ interface Options {
   baseUrl: string
   databasePort: number
   hostUrl: string
+  s3Url: string
   onLine(line: string): void
 }
 
 /** The owner's, kept in the folder from the first start on, and whether their token is a new one. */
-export async function saveCredentials({ folder, controlUrl, baseUrl, databasePort, hostUrl, onLine }: Options) {
+export async function saveCredentials({ folder, controlUrl, baseUrl, databasePort, hostUrl, s3Url, onLine }: Options) {
   const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
   const knownToken = await readToken(file, onLine)
   const seeded = await seedOwner({ controlUrl, knownToken, onLine })
-  const credentials: Credentials = { base_url: baseUrl, ...seeded, database_port: databasePort, host_url: hostUrl }
+  const places = { database_port: databasePort, host_url: hostUrl, s3_url: s3Url }
+  const credentials: Credentials = { base_url: baseUrl, ...seeded, ...places }
   // A start that is cut off, or a full disk, must not leave half a file.
   await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
   await rename(written, file)

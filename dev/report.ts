@@ -7,6 +7,8 @@ export interface Credentials {
   database_port: number
   /** Of the database host's API and of SQL over HTTP. */
   host_url: string
+  /** Of the bucket's S3 API. */
+  s3_url: string
 }
 
 export function stepLine(name: string, ms: number): string {

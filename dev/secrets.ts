@@ -18,7 +18,7 @@ export type LocalSecrets = Record<(typeof NAMES)[number], string>
 export async function readSecrets(folder: string, { isNew }: { isNew: boolean }): Promise<LocalSecrets> {
   const file = join(folder, 'secrets.json')
   try {
-    return check(JSON.parse(await readFile(file, 'utf8')))
+    return checkSecrets(JSON.parse(await readFile(file, 'utf8')))
   } catch (error) {
     // New secrets for old data would lock everyone out of it.
     if (isNew && errorCode(error) === 'ENOENT') return makeSecrets(file)
@@ -32,7 +32,7 @@ export async function readSecrets(folder: string, { isNew }: { isNew: boolean })
   }
 }
 
-function check(value: unknown): LocalSecrets {
+export function checkSecrets(value: unknown): LocalSecrets {
   const known = value as Partial<LocalSecrets>
   if (NAMES.some((name) => typeof known[name] !== 'string')) throw new Error('incomplete')
   return known as LocalSecrets

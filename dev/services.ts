@@ -1,7 +1,8 @@
 import { join, resolve } from 'node:path'
-import { type Host, startHost } from '../host/host.ts'
+import { type Host, type HostOptions, startHost } from '../host/host.ts'
 import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
+import { BUCKET, bucketSettings } from './bucket.ts'
 import { spawnAs } from './child-process.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
@@ -10,8 +11,6 @@ import { guardChildren } from './guard.ts'
 import { startS3 } from './s3.ts'
 import { type LocalSecrets, readSecrets } from './secrets.ts'
 import { StartError } from './start-error.ts'
-
-const BUCKET = 'pilothouse'
 
 export interface ServicesOptions {
   /** Where everything that must survive a restart is kept. */
@@ -65,10 +64,8 @@ export async function startServices(options: ServicesOptions): Promise<Services>
 
   try {
     const known = await readSecrets(folder, { isNew })
-    const { endpoint } = await step('s3', () =>
-      keep(spawnAs('bucket', () => s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY))),
-    )
-    const host = await step('host', () => keep(hostWith(known, endpoint).catch(inUse)))
+    const { endpoint } = await step('s3', () => keep(startBucket(folder, known, ports.s3)))
+    const host = await step('host', () => keep(hostAt(known, endpoint)))
     const cli = options.isForCli ? await listenForCli(host.accept) : undefined
     if (cli) started.push(cli)
     const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
@@ -103,15 +100,9 @@ export async function startServices(options: ServicesOptions): Promise<Services>
     throw error
   }
 
-  function hostWith(
-    { HOST_KEY: key, ARCHIVE_KEY, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY }: LocalSecrets,
-    endpoint: string,
-  ) {
-    const credentials = { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY }
-    return startHost({
-      archive: { endpoint, region: 'auto', bucket: BUCKET, ...credentials, key: ARCHIVE_KEY },
-      folder: join(folder, 'host'),
-      key,
+  function hostAt(secrets: LocalSecrets, endpoint: string) {
+    return startLocalHost({
+      ...{ folder, secrets, endpoint },
       isDurable: durable,
       sleepAfterSeconds: options.sleepAfterSeconds ?? null,
       port: ports.proxy ?? 0,
@@ -119,11 +110,33 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       log: (event, fields) => onLine(hostLogLine(event, fields)),
     })
   }
-
-  function s3For(accessKeyId: string, secretAccessKey: string) {
-    return startS3({ port: ports.s3 ?? 0, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
-  }
 }
+
+/** The bucket of a data folder, in a process of its own. */
+export const startBucket = (
+  folder: string,
+  { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey }: LocalSecrets,
+  port = 0,
+) =>
+  spawnAs('bucket', () =>
+    startS3({ port, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey }),
+  )
+
+type LocalHost = Omit<HostOptions, 'folder' | 'key' | 'archive'> & {
+  folder: string
+  secrets: LocalSecrets
+  /** Of the bucket, which holds the archive. */
+  endpoint: string
+}
+
+/** The database host of a data folder. */
+export const startLocalHost = ({ folder, secrets, endpoint, ...options }: LocalHost): Promise<Host> =>
+  startHost({
+    ...options,
+    archive: { ...bucketSettings(endpoint, secrets), key: secrets.ARCHIVE_KEY },
+    folder: join(folder, 'host'),
+    key: secrets.HOST_KEY,
+  }).catch(inUse)
 
 function inUse(error: unknown): never {
   throw error instanceof FolderInUse ? new StartError(error.message) : error

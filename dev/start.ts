@@ -77,7 +77,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   const { credentials, isNew } = await timed(onStep, 'owner', () =>
     saveCredentials({
       ...{ folder, controlUrl, baseUrl, onLine: say },
-      ...{ databasePort: ports.postgres, hostUrl: services.host.url },
+      ...{ databasePort: ports.postgres, hostUrl: services.host.url, s3Url: services.vars.S3_ENDPOINT ?? '' },
     }),
   )
   const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }

@@ -25,6 +25,8 @@ export interface ArchiveStore {
   /** Fails with `MissingObject`. */
   get(key: string): AsyncIterable<Uint8Array>
   list(prefix: string): Promise<StoredObject[]>
+  /** As `list`, a page at a time. */
+  each(prefix: string): AsyncIterable<StoredObject>
   delete(keys: readonly string[]): Promise<void>
   /** Removes the leftovers of interrupted puts that take space. */
   dropUploads(prefix: string, before: Date): Promise<void>
@@ -36,6 +38,7 @@ export interface S3Settings {
   bucket: string
   accessKeyId: string
   secretAccessKey: string
+  sessionToken?: string
 }
 
 /** All parts but the last have one length, as some buckets want it; with at most 10,000 of them an object has 160 GB. */
@@ -93,20 +96,23 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
     }
   }
 
-  async function list(Prefix: string): Promise<StoredObject[]> {
-    const found: StoredObject[] = []
+  async function* each(Prefix: string): AsyncGenerator<StoredObject> {
     for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) {
       for (const { Key = '', Size = 0, LastModified } of Contents) {
-        found.push({ key: Key, bytes: Size, modifiedAt: LastModified ?? new Date(0) })
+        yield { key: Key, bytes: Size, modifiedAt: LastModified ?? new Date(0) }
       }
     }
-    return found
   }
 
   return {
     put,
     get,
-    list,
+    async list(prefix) {
+      const found: StoredObject[] = []
+      for await (const object of each(prefix)) found.push(object)
+      return found
+    },
+    each,
     async delete(keys) {
       for (let at = 0; at < keys.length; at += DELETED_AT_ONCE) {
         const Objects = keys.slice(at, at + DELETED_AT_ONCE).map((Key) => ({ Key }))

@@ -14,7 +14,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 /** What a start saves, and what it says of it. */
 async function save() {
   const said: string[] = []
-  const reached = { databasePort: 54_322, hostUrl: inject('host').url }
+  const reached = { databasePort: 54_322, hostUrl: inject('host').url, s3Url: inject('s3').endpoint }
   const options = { folder, controlUrl: inject('controlUrl'), baseUrl: inject('baseUrl'), ...reached }
   const { credentials, isNew } = await saveCredentials({ ...options, onLine: (line) => said.push(line) })
   expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(credentials)

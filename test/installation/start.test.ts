@@ -43,7 +43,7 @@ describe('npm start', () => {
     const first = await machine.started()
     expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
     expect(first.output()).toMatch(/host +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
-    const keys = ['base_url', 'access_token', 'organization_slug', 'database_port', 'host_url']
+    const keys = ['base_url', 'access_token', 'organization_slug', 'database_port', 'host_url', 's3_url']
     expect(Object.keys(credentials())).toEqual(keys)
     expect(statSync(join(folder, 'credentials.json')).mode & 0o777).toBe(0o600)
     expect(credentials().access_token).toMatch(/^sbp_[0-9a-f]{40}$/)

@@ -164,7 +164,7 @@ export async function openFleet(folder: string) {
   )
   const { credentials } = await saveCredentials({
     ...{ folder, controlUrl, baseUrl: apiUrl, onLine: () => {} },
-    ...{ databasePort: Number(local.postgresPort), hostUrl: local.url },
+    ...{ databasePort: Number(local.postgresPort), hostUrl: local.url, s3Url: s3.endpoint },
   })
   const { access_token: token } = credentials
   api.start()

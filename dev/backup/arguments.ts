@@ -1,0 +1,38 @@
+import { parseArgs } from 'node:util'
+import { errorMessage, StartError } from '../start-error.ts'
+import { readPassphrase } from './keys.ts'
+import { type BackupPlace, openPlace } from './place.ts'
+
+const OPTIONS = { 'key-file': { type: 'string' }, 'plaintext-keys': { type: 'boolean' } } as const
+
+interface Given {
+  text: string
+  place: BackupPlace
+  passphrase: string | undefined
+  isPlaintext: boolean
+}
+
+/** `takesPlaintext` is for the command that writes keys. */
+export async function readArguments(
+  command: 'backup' | 'restore',
+  { takesPlaintext, env }: { takesPlaintext: boolean; env: NodeJS.ProcessEnv },
+): Promise<Given> {
+  const flags = takesPlaintext ? '[--key-file <file> | --plaintext-keys]' : '[--key-file <file>]'
+  const usage = `npm run ${command} -- <folder or s3://bucket/prefix> ${flags}`
+  const { positionals, values } = parse(usage)
+  const [text, ...more] = positionals
+  const isPlaintext = values['plaintext-keys'] === true
+  const keyFile = values['key-file']
+  if (!text || more.length > 0 || (isPlaintext && (!takesPlaintext || keyFile !== undefined)))
+    throw new StartError(`Usage: ${usage}`)
+  const passphrase = isPlaintext ? undefined : await readPassphrase(keyFile, env)
+  return { text, place: openPlace(text, env), passphrase, isPlaintext }
+}
+
+function parse(usage: string) {
+  try {
+    return parseArgs({ allowPositionals: true, options: OPTIONS })
+  } catch (error) {
+    throw new StartError(`${errorMessage(error)}\n\nUsage: ${usage}`)
+  }
+}

@@ -1,0 +1,140 @@
+import { mkdir } from 'node:fs/promises'
+import { and, eq, isNull, notInArray } from 'drizzle-orm'
+import * as z from 'zod'
+import { s3Store } from '../../host/backups/store.ts'
+import type { Host } from '../../host/host.ts'
+import { type HostApi, hostApi, NoContent } from '../../src/engine/host/client.ts'
+import { LOCAL } from '../../src/engine/host/directory.ts'
+import { backups, projects } from '../../src/model/tables/index.ts'
+import { bucketSettings } from '../bucket.ts'
+import { controlUrlOf } from '../control-database.ts'
+import { deleteData } from '../data-folder.ts'
+import { guardChildren } from '../guard.ts'
+import { openLifetime } from '../lifetime.ts'
+import type { LocalSecrets } from '../secrets.ts'
+import { type ControlDb, openControlDatabase } from '../seed.ts'
+import { startBucket, startLocalHost } from '../services.ts'
+import { errorMessage, StartError } from '../start-error.ts'
+import { copyOut } from './copy.ts'
+import { type KeyFiles, writeKeyFile } from './keys.ts'
+import { type Manifest, OBJECTS, type StoredInstance } from './manifest.ts'
+import { isTemporary, removeBackup } from './moment.ts'
+import type { BackupPlace } from './place.ts'
+
+interface Options {
+  place: BackupPlace
+  folder: string
+  manifest: Manifest
+  keys: KeyFiles
+  secrets: LocalSecrets
+  say(line: string): void
+}
+
+/** Leaves the folder empty if it fails. Without `secrets.json`, which is written last, `npm start` refuses the folder. */
+export async function makeDataFolder(options: Options): Promise<void> {
+  const { folder, keys } = options
+  guardChildren()
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  const lifetime = openLifetime()
+  try {
+    await fill(options, lifetime)
+    await lifetime.end()
+    for (const file of ['credentials.json', 'secrets.json'] as const) await writeKeyFile(folder, keys, file)
+  } catch (error) {
+    await lifetime.end()
+    await deleteData(folder)
+    throw error
+  }
+}
+
+async function fill(
+  { place, folder, manifest, keys, secrets, say }: Options,
+  { add }: ReturnType<typeof openLifetime>,
+): Promise<void> {
+  for (const file of ['host/tls/server.key', 'host/tls/server.crt'] as const) await writeKeyFile(folder, keys, file)
+  const { endpoint } = await add(startBucket(folder, secrets))
+  const { put } = s3Store(bucketSettings(endpoint, secrets))
+  await copyOut(place, manifest.files[OBJECTS], put)
+  say(`Bucket: ${manifest.objects.count} objects, ${manifest.objects.bytes} bytes`)
+  const host = await add(startLocalHost({ folder, secrets, endpoint }))
+  await recoverInstances(host, secrets, manifest, say)
+}
+
+async function recoverInstances(
+  host: Host,
+  { HOST_KEY: key, CONTROL_PASSWORD }: LocalSecrets,
+  { instances, at }: Manifest,
+  say: Options['say'],
+): Promise<void> {
+  const api = hostApi({ id: LOCAL, url: host.url, key, databaseHost: '', databasePort: 0 }, undefined)
+  const control = instances.find(({ name }) => name === CONTROL)
+  if (!control) throw new StartError('The backup is damaged: it has no control database.')
+  await recover(api, control, at)
+  const { db, close } = openControlDatabase(controlUrlOf(host.gatewayPort, CONTROL_PASSWORD))
+  try {
+    await removeOtherBackups(db, instances)
+    say('Control database: restored')
+    const replicas = await replicasIn(db)
+    for (const project of projectsIn(instances)) {
+      await recover(api, project, at)
+      for (const { identifier } of replicas.filter(({ ref }) => ref === project.name))
+        await makeReplica(api, project.name, identifier).catch((error) =>
+          say(`Read replica ${identifier} was not made (${errorMessage(error)}): remove it, and set it up again.`),
+        )
+      // A thousand servers would else run at the end.
+      await host.pool.require(project.name).stop()
+      say(`Project ${project.name}: restored`)
+    }
+  } finally {
+    await close()
+  }
+}
+
+const CONTROL = 'control'
+const projectsIn = (instances: readonly StoredInstance[]) => instances.filter(({ name }) => name !== CONTROL)
+
+const makeReplica = (api: HostApi, ref: string, identifier: string): Promise<void> =>
+  api.ask(NoContent, {
+    method: 'PUT',
+    path: `/instances/${ref}/replicas/${identifier}`,
+    waitMs: RECOVERY_MS_MAX,
+  })
+
+const RECOVERY_MS_MAX = 24 * 3_600_000
+
+async function recover(api: HostApi, instance: StoredInstance, at: string): Promise<void> {
+  const { name, backup, isPaused, spec } = instance
+  const path = `/instances/${name}`
+  const body = { ...spec, is_paused: isPaused, at }
+  try {
+    await api.ask(NoContent, { method: 'PUT', path: `${path}/arrival`, body, waitMs: RECOVERY_MS_MAX })
+    await api.ask(NoContent, { method: 'POST', path: `${path}/unseal` })
+    // A project without backups of its own would else archive WAL for good.
+    if (isTemporary(backup)) await removeBackup(api, name, backup)
+  } catch (error) {
+    throw new StartError(`${name} was not recovered: ${errorMessage(error)}.`)
+  }
+}
+
+/** Backups of projects are restored where recovery began with them; the others do not exist here. */
+async function removeOtherBackups(db: ControlDb, instances: readonly StoredInstance[]): Promise<void> {
+  const kept = instances.map(({ backup }) => Number(backup))
+  await db
+    .update(backups)
+    .set({ status: 'REMOVED', removedAt: new Date() })
+    .where(and(eq(backups.status, 'COMPLETED'), notInArray(backups.id, kept)))
+}
+
+const State = z.object({ replicas: z.array(z.object({ identifier: z.string() })).default([]) })
+
+/** Replicas are copies of their projects, so that backups do without them. */
+async function replicasIn(db: ControlDb): Promise<{ ref: string; identifier: string }[]> {
+  const rows = await db
+    .select({ ref: projects.ref, state: projects.engineState })
+    .from(projects)
+    .where(isNull(projects.removedAt))
+  return rows.flatMap(({ ref, state }) => {
+    const { data } = State.safeParse(state)
+    return (data?.replicas ?? []).map(({ identifier }) => ({ ref, identifier }))
+  })
+}

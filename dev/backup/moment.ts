@@ -1,0 +1,94 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import * as z from 'zod'
+import { EngineBusy } from '../../src/engine/engine.ts'
+import { type Call, type HostApi, NoContent } from '../../src/engine/host/client.ts'
+import { SettingsRefused } from '../../src/engine/settings.ts'
+import { errorMessage, StartError } from '../start-error.ts'
+import { eachOf } from './copy.ts'
+import type { StoredInstance } from './manifest.ts'
+
+const Instances = z.array(z.object({ name: z.string(), state: z.string() }))
+const Backups = z.array(z.object({ name: z.string(), id: z.string() }))
+const Moment = z.object({ backup: z.string(), keys: z.array(z.string()), spec: z.record(z.string(), z.unknown()) })
+
+export interface InstallationMoment {
+  at: Date
+  instances: StoredInstance[]
+  /** Of the archived objects that recovery to that moment needs. */
+  keys: string[]
+}
+
+/** Each round makes the base backups that the round before it lacked; projects may be created meanwhile. */
+const ROUNDS_MAX = 10
+/** The WAL of a server is archived within a minute, or not at all. */
+const MOMENT_MS_MAX = 120_000
+const BACKUP_MS_MAX = 24 * 3_600_000
+const BUSY_MS_MAX = 600_000
+const BUSY_PAUSE_MS = 1_000
+
+/** Ids of backups that only a backup of the installation needs are times in milliseconds; those of projects are smaller by far. */
+const TEMPORARY_FROM = 1e12
+const newTemporaryId = () => String(Date.now())
+export const isTemporary = (id: string): boolean => Number(id) >= TEMPORARY_FROM
+
+const instance = (name: string, path: string) => `/instances/${name}${path}`
+
+/** One moment of the control database and of all projects, in the archive of the host. */
+export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
+  for (let round = 1; round <= ROUNDS_MAX; round++) {
+    const at = new Date()
+    const found = await api.ask(Instances, { method: 'GET', path: '/instances' })
+    const taken: InstallationMoment = { at, instances: [], keys: [] }
+    const lacking: string[] = []
+    await eachOf(each(found), async ({ name, state }) => {
+      const moment = await momentOf(api, name, at)
+      if (!moment) return void lacking.push(name)
+      const { backup, keys, spec } = moment
+      taken.instances.push({ name, backup, spec, isPaused: state === 'paused' })
+      taken.keys.push(...keys)
+    })
+    if (lacking.length === 0) return taken
+    const id = newTemporaryId()
+    const call = { method: 'PUT', waitMs: BACKUP_MS_MAX } as const
+    await eachOf(each(lacking), (name) => change(api, name, { ...call, path: instance(name, `/backups/${id}`) }))
+  }
+  throw new StartError('Projects changed too often to take a moment of all of them: try again later.')
+}
+
+/** Removes the base backups that this backup, or one that was cut off, made for itself alone. */
+export async function removeTemporaryBackups(api: HostApi): Promise<void> {
+  const backups = await api.ask(Backups, { method: 'GET', path: '/backups' })
+  for (const { name, id } of backups.filter((backup) => isTemporary(backup.id))) await removeBackup(api, name, id)
+}
+
+export const removeBackup = (api: HostApi, name: string, id: string): Promise<void> =>
+  change(api, name, { method: 'DELETE', path: instance(name, `/backups/${id}`) })
+
+/** Undefined if the archive does not reach the moment and a new base backup is needed. */
+async function momentOf(api: HostApi, name: string, at: Date): Promise<z.output<typeof Moment> | undefined> {
+  const call = { method: 'POST', path: instance(name, '/moment'), body: { at }, timeoutMs: MOMENT_MS_MAX } as const
+  try {
+    return await api.ask(Moment, call)
+  } catch (error) {
+    if (error instanceof SettingsRefused) return undefined
+    throw failed(name, error)
+  }
+}
+
+/** Waits for the task that works on the project. */
+async function change(api: HostApi, name: string, call: Call): Promise<void> {
+  for (const until = Date.now() + BUSY_MS_MAX; ; await delay(BUSY_PAUSE_MS)) {
+    try {
+      return await api.ask(NoContent, call)
+    } catch (error) {
+      if (!(error instanceof EngineBusy) || Date.now() > until) throw failed(name, error)
+    }
+  }
+}
+
+const failed = (name: string, error: unknown) =>
+  new StartError(`No backup was made of ${name}: ${errorMessage(error)}.`)
+
+async function* each<Item>(items: readonly Item[]): AsyncGenerator<Item> {
+  yield* items
+}

@@ -1,0 +1,71 @@
+import { createReadStream, createWriteStream } from 'node:fs'
+import { mkdir, readdir, rename } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { MissingObject } from '../../host/backups/errors.ts'
+import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
+import { errorCode, StartError } from '../start-error.ts'
+
+/** Where a backup of an installation is stored: a folder, or a bucket below a prefix. Bodies stream. */
+export interface BackupPlace extends Pick<ArchiveStore, 'put' | 'get'> {
+  isEmpty(): Promise<boolean>
+}
+
+/** A path, or `s3://bucket/prefix` with the AWS variables of the environment. */
+export function openPlace(text: string, env: NodeJS.ProcessEnv): BackupPlace {
+  const [, bucket, prefix = ''] = /^s3:\/\/([^/]+)\/?(.*)$/.exec(text) ?? []
+  if (bucket) return bucketPlace(bucket, prefix.replace(/\/*$/, prefix === '' ? '' : '/'), env)
+  if (/^\w+:\/\//.test(text))
+    throw new StartError(`${text} is not a place for a backup: give a folder or s3://bucket/prefix.`)
+  return folderPlace(resolve(text))
+}
+
+function folderPlace(folder: string): BackupPlace {
+  return {
+    async isEmpty() {
+      const names = await readdir(folder).catch((error) => {
+        if (errorCode(error) === 'ENOENT') return []
+        throw new StartError(`Cannot read ${folder} (${errorCode(error)}).`)
+      })
+      return names.length === 0
+    },
+    async put(key, body) {
+      const file = join(folder, key)
+      await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+      await pipeline(body, createWriteStream(`${file}.part`, { mode: 0o600, flush: true }))
+      await rename(`${file}.part`, file)
+    },
+    async *get(key) {
+      try {
+        yield* createReadStream(join(folder, key))
+      } catch (error) {
+        throw errorCode(error) === 'ENOENT' ? new MissingObject(key) : error
+      }
+    },
+  }
+}
+
+function bucketPlace(bucket: string, prefix: string, env: NodeJS.ProcessEnv): BackupPlace {
+  const store = s3Store({ bucket, ...awsSettings(env) })
+  return {
+    async isEmpty() {
+      for await (const _object of store.each(prefix)) return false
+      return true
+    },
+    put: (key, body) => store.put(prefix + key, body),
+    get: (key) => store.get(prefix + key),
+  }
+}
+
+function awsSettings(env: NodeJS.ProcessEnv) {
+  const {
+    AWS_ACCESS_KEY_ID: accessKeyId,
+    AWS_SECRET_ACCESS_KEY: secretAccessKey,
+    AWS_SESSION_TOKEN: sessionToken,
+  } = env
+  if (!accessKeyId || !secretAccessKey)
+    throw new StartError('Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to the keys of the bucket.')
+  const region = env.AWS_REGION || env.AWS_DEFAULT_REGION || 'us-east-1'
+  const endpoint = env.AWS_ENDPOINT_URL_S3 || env.AWS_ENDPOINT_URL || `https://s3.${region}.amazonaws.com`
+  return { endpoint, region, accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) }
+}
