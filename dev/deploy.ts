@@ -42,7 +42,7 @@ async function deploy(): Promise<void> {
   const settings = { ...vars, ...Object.fromEntries(secrets.map((name) => [name, FORMS[name] ?? 'set'])), DATABASE_URL }
   const checked = Config.safeParse(settings)
   if (!checked.success) {
-    throw new StartError(`wrangler.toml, [vars] (README, Settings):\n${z.prettifyError(checked.error)}`)
+    throw new StartError(`wrangler.toml, [vars] (docs/configuration.md):\n${z.prettifyError(checked.error)}`)
   }
   const missing = missingResources(neededResources(queues, vars))
   for (const resource of missing) {

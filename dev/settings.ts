@@ -43,7 +43,7 @@ const WORKER_SETTINGS = [
 
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
 
-/** What the environment says about a start on one machine; README, Settings, lists it. */
+/** What the environment says about a start on one machine; docs/configuration.md lists it. */
 export function readSettings(env: NodeJS.ProcessEnv, isTerminal = process.stdout.isTTY): Settings {
   const ports = { ...PORTS }
   for (const service of Object.keys(PORTS) as (keyof typeof PORTS)[]) {

@@ -171,7 +171,7 @@ const HOST_SETTINGS = ['HOST_URL', 'HOST_KEY', 'DATABASE_HOST', 'DATABASE_PORT']
 
 const REQUIRED_TOGETHER = { 'private link': PRIVATE_LINK_SETTINGS, 'the GitHub App': GITHUB_APP_SETTINGS }
 
-/** Every variable and secret that the Worker reads. README, Settings, explains each one. */
+/** Every variable and secret that the Worker reads. docs/configuration.md describes each; a test compares the two. */
 export const Config = SharedConfig.superRefine((config, check) => {
   for (const [feature, names] of Object.entries(REQUIRED_TOGETHER)) {
     const missing = names.filter((name) => config[name] === undefined)

@@ -23,7 +23,7 @@ interface Leak {
 }
 type Empty = Record<never, never>
 
-/** Payload of each event type, without organization_slug, project_ref and actor. README, Events, lists what emits each type. */
+/** Payload of each event type, without organization_slug, project_ref and actor. docs/webhooks.md lists what publishes each type. */
 export interface Payloads {
   'v1.project.created': { source: { type: 'clone'; project_ref: string } | null }
   'v1.project.paused': { reason: 'api_request' | 'inactivity' | 'other' }

@@ -11,7 +11,7 @@ import { baseUrl, control, newOrganization, type TestOrganization } from '../../
 import { newForeignKey } from '../../support/issuer.ts'
 import { keysPath, newProjectRow } from '../../support/signing-keys.ts'
 
-/** What README says that the largest project takes. */
+/** The bound for the largest project in docs/auth-and-keys.md. */
 const CHARACTERS_MAX = 512 * 1024
 
 async function fillSigningKeys({ owner }: TestOrganization, ref: string): Promise<void> {

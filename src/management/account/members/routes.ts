@@ -62,7 +62,7 @@ export const memberRoutes = [
     {
       id: 'v2-create-organization-invitations',
       summary: 'Invite people to an organization',
-      description: 'README, Members, says how they accept. Plan Enterprise.',
+      description: 'The operator accepts invitations: see Access in the documentation. Plan Enterprise.',
       scope: 'organizations:write',
       body: CreateInvitations,
       returns: CreatedInvitations,

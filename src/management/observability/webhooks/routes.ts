@@ -55,7 +55,8 @@ const GET = {
 } as const
 const UPDATE = {
   summary: 'Update a webhook endpoint',
-  description: 'A new signing secret signs at once; the one before it signs too for a while (README, Settings).',
+  description:
+    'A new signing secret signs at once; the previous one also signs for `WEBHOOK_ROTATION_HOURS` (24 by default).',
   scope: 'any caller',
   params: { id },
   body: UpdateEndpoint,
