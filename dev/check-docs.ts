@@ -1,72 +1,107 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { globSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
 import { freePort } from './ports.ts'
 
-/** Pages whose shell blocks run, each against a start of its own. */
-const PAGES = ['docs/getting-started.md']
 const READY = 'Pilothouse is ready.'
-const TIME_MS_MAX = 10 * 60_000
+const PAGE_MS_MAX = 10 * 60_000
+const RUNS = 'sh'
+/** For what cannot run here: a cloud, a second machine, another start. */
+const SHOWN_ONLY = 'sh no-check'
+/** Other names of the shell would escape the check. */
+const UNKNOWN = /^(sh|bash|shell|console|zsh)\b/
 
-/** The blocks that begin with ```sh; others show what is not run. */
-const blocksOf = (page: string): string[] => [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
+interface Page {
+  path: string
+  blocks: string[]
+  shownOnly: number
+}
 
-/** Runs all blocks of a page in one shell, as fast as they go, and returns whether each of them succeeded. */
-async function check(page: string): Promise<boolean> {
-  const folder = await mkdtemp(join(tmpdir(), 'pilothouse-docs-'))
+function parsePage(path: string, text: string): Page {
+  const fences = [...text.matchAll(/^( *)```(.*)\n([\s\S]*?)^\1```$/gm)]
+  const page: Page = { path, blocks: [], shownOnly: 0 }
+  for (const [, indent = '', language = '', block = ''] of fences) {
+    if (language === RUNS) page.blocks.push(block.replaceAll(new RegExp(`^${indent}`, 'gm'), ''))
+    else if (language === SHOWN_ONLY) page.shownOnly += 1
+    else if (UNKNOWN.test(language))
+      throw new Error(`${path}: \`${language}\` must be \`${RUNS}\` or \`${SHOWN_ONLY}\``)
+  }
+  return page
+}
+
+/** Starts an installation with a data folder of its own. */
+async function start(folder: string): Promise<{ env: NodeJS.ProcessEnv; stop(): Promise<void> }> {
   const ports = await Promise.all(
     ['PORT', 'POSTGRES_PORT', 'PROXY_PORT', 'S3_PORT'].map(async (name) => [name, String(await freePort(0, 'api'))]),
   )
   const env = { ...process.env, PILOTHOUSE_DATA: folder }
   const server = spawn('node', ['dev/start.ts'], {
-    env: { ...env, ...Object.fromEntries(ports), WEBHOOK_LOOPBACK: 'on' },
+    env: { ...env, ...Object.fromEntries(ports), WEBHOOK_LOOPBACK: 'on', LOG_FORMAT: 'text' },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const exited = once(server, 'exit')
-  try {
-    await untilReady(server.stdout)
-    const blocks = blocksOf(await readFile(page, 'utf8'))
-    const script = blocks.map((block, index) => `echo '--- ${page}, block ${index + 1} of ${blocks.length}'\n${block}`)
-    const shell = spawn('bash', ['-c', `set -euo pipefail\n${script.join('\n')}`], {
-      env,
-      stdio: ['ignore', 'inherit', 'inherit'],
-      timeout: TIME_MS_MAX,
-      detached: true,
-    })
-    const [code] = await once(shell, 'exit')
-    endGroup(shell.pid)
-    return code === 0
-  } finally {
-    server.kill('SIGINT')
-    await exited
-    await rm(folder, { recursive: true, force: true })
+  await waitUntilReady(server.stdout)
+  return {
+    env,
+    async stop() {
+      server.kill('SIGINT')
+      await exited
+    },
   }
 }
 
-/** A page that fails may leave programs that it has started. */
+async function waitUntilReady(output: Readable): Promise<void> {
+  for await (const line of createInterface({ input: output })) if (line === READY) return void output.resume()
+  throw new Error('the start ended')
+}
+
+/** Runs all blocks of a page in one shell and returns whether each of them succeeded. */
+async function runBlocks({ path, blocks }: Page, env: NodeJS.ProcessEnv): Promise<boolean> {
+  const script = blocks.map(
+    (block, index) => `printf '\\n--- %s\\n' '${path}, block ${index + 1} of ${blocks.length}'\n${block}`,
+  )
+  const shell = spawn('bash', ['-c', `set -euo pipefail\n${script.join('\n')}`], {
+    env,
+    stdio: ['ignore', 'inherit', 'inherit'],
+    timeout: PAGE_MS_MAX,
+    detached: true,
+  })
+  const [code] = await once(shell, 'exit')
+  endGroup(shell.pid)
+  return code === 0
+}
+
+/** Ends programs that a failed page has started. */
 function endGroup(pid: number | undefined): void {
   try {
     if (pid !== undefined) process.kill(-pid, 'SIGKILL')
   } catch {
-    // Nobody is left.
+    // The group is empty.
   }
 }
 
-function untilReady(output: NodeJS.ReadableStream): Promise<void> {
-  let text = ''
-  return new Promise((resolve, reject) => {
-    output.on('data', (chunk) => {
-      text += chunk
-      if (text.includes(READY)) resolve()
-    })
-    output.on('end', () => reject(new Error(`the start ended:\n${text}`)))
-  })
+const paths = process.argv.length > 2 ? process.argv.slice(2) : globSync(['*.md', 'docs/**/*.md'])
+const pages = await Promise.all(paths.sort().map(async (path) => parsePage(path, await readFile(path, 'utf8'))))
+const folder = await mkdtemp(join(tmpdir(), 'pilothouse-docs-'))
+const results: string[] = []
+try {
+  const { env, stop } = await start(folder)
+  try {
+    for (const page of pages.filter(({ blocks }) => blocks.length > 0)) {
+      const isGreen = await runBlocks(page, env)
+      results.push(`${page.path}: ${isGreen ? `all blocks work (${page.blocks.length})` : 'FAILED'}`)
+      if (!isGreen) process.exitCode = 1
+    }
+  } finally {
+    await stop()
+  }
+} finally {
+  await rm(folder, { recursive: true, force: true })
 }
-
-for (const page of PAGES) {
-  const isGreen = await check(page)
-  console.log(`${page}: ${isGreen ? 'every block works' : 'FAILED'}`)
-  if (!isGreen) process.exitCode = 1
-}
+console.log(`\n${results.join('\n')}`)
+console.log(`${pages.reduce((count, page) => count + page.shownOnly, 0)} blocks are marked \`${SHOWN_ONLY}\``)
