@@ -39,7 +39,7 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
 }
 
 /** All that a bundle is made of; npm notes in the last one what it has installed. */
-const SOURCES = ['src', CONFIG, 'package.json', 'tsconfig.json', 'node_modules/.package-lock.json']
+const SOURCES = ['src', 'docs', CONFIG, 'package.json', 'tsconfig.json', 'node_modules/.package-lock.json']
 /** What is made with a bundle, outside its folder. */
 const BUILT = ['dist/page']
 

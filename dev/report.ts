@@ -34,7 +34,7 @@ Pilothouse is ready.
   base URL      ${base_url}
   access token  ${isNew ? access_token : 'in the file below'}
   organization  ${organization_slug}
-  API to read   ${base_url}/docs
+  read          ${base_url}/docs (pages and API reference)
   saved in      ${file}
 
 Try it:

@@ -90,20 +90,20 @@ it('the published document marks what clients should use no more', async () => {
   ])
 })
 
-describe('GET /docs', () => {
+describe('GET /docs/api', () => {
   it('brings all its files from this server', async () => {
     const caller = stranger()
-    const { status, headers, body } = await caller.get('/docs')
+    const { status, headers, body } = await caller.get('/docs/api')
     expect([status, headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
     const links = Array.from(String(body).matchAll(/(?:href|src)="([^"]+)"/g), ([, link]) => link as string)
     expect(links.filter((link) => !link.startsWith('/'))).toEqual([])
     const replies = await Promise.all(links.map((link) => caller.get(link)))
     expect(replies.map((reply) => reply.status)).toEqual(links.map(() => 200))
-    expect(links.filter((link) => link.endsWith('.js'))).toEqual(['/docs/swagger-ui-bundle.js', '/docs/page.js'])
+    expect(links.filter((link) => link.endsWith('.js'))).toEqual(['/docs/swagger-ui-bundle.js', '/docs/api.js'])
   })
 
   it('lets no other origin into the page or around it', async () => {
-    const headers = headersOf(await stranger().get('/docs'))
+    const headers = headersOf(await stranger().get('/docs/api'))
     expect(headers).toMatchObject({ ...LIMITED, 'x-content-type-options': 'nosniff', 'x-frame-options': 'DENY' })
     const policy = headers['content-security-policy'] ?? ''
     expect(policy).toContain("default-src 'none'")
@@ -113,8 +113,8 @@ describe('GET /docs', () => {
   })
 
   it('answers 304 to a browser that has the file', async () => {
-    const { headers } = await stranger().get('/docs/page.js')
-    const again = await stranger().get('/docs/page.js', { headers: { 'if-none-match': headers.get('etag') ?? '' } })
+    const { headers } = await stranger().get('/docs/api.js')
+    const again = await stranger().get('/docs/api.js', { headers: { 'if-none-match': headers.get('etag') ?? '' } })
     expect([again.status, again.body]).toEqual([304, ''])
   })
 
@@ -126,7 +126,7 @@ describe('GET /docs', () => {
   )
 
   it('serves its files nowhere else', async () => {
-    expect((await stranger().get('/page.js')).status).toBe(404)
+    expect((await stranger().get('/api.js')).status).toBe(404)
   })
 })
 
@@ -189,6 +189,7 @@ describe('GET /', () => {
     expect(body).toMatch(/<h1>Pilothouse \d/)
     expect(body).toContain('Not offered')
     expect(body).toContain('href="/docs"')
+    expect(body).toContain('href="/docs/api"')
   })
 })
 

@@ -6,7 +6,7 @@ import { rateLimit } from '../kernel/mount.ts'
 import { openapi } from '../kernel/openapi.ts'
 import type { Route } from '../kernel/route.ts'
 
-/** The published documents, and the page that shows them. */
+/** The published OpenAPI documents, the page that shows them, and the documentation. */
 export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): void {
   const limit = rateLimit({})
   const documents = new Map<string, string>()
@@ -25,8 +25,12 @@ export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): voi
 
   app.get('/api/v1-json', limit, serve('v1'))
   app.get('/api/v2-json', limit, serve('v2'))
-  app.get('/docs', limit, secure, (c) => file(c, 'index.html'))
-  app.get('/docs/:name', limit, secure, (c) => file(c, c.req.param('name')))
+  // The reference was at /docs.
+  app.get('/docs', limit, secure, async (c) =>
+    c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : file(c, 'index.html'),
+  )
+  app.get('/docs/:name', limit, secure, (c) => file(c, withExtension(c.req.param('name'))))
+  app.get('/docs/decisions/:name', limit, secure, (c) => file(c, withExtension(c.req.param('name')), 'decisions/'))
 }
 
 /** The page handles tokens: it runs its own scripts alone, talks to its own origin alone, and stands in no frame. */
@@ -51,10 +55,13 @@ const secure: MiddlewareHandler<AppEnv> = async (c, next) => {
 
 const PASSED_ON = ['content-type', 'etag', 'cache-control']
 
+/** Pages have no extension in their address. */
+const withExtension = (name: string): string => (name.includes('.') ? name : `${name}.html`)
+
 /** The reply is made anew, for one that comes from a binding drops the headers that were set before it. */
-async function file(c: Context<AppEnv>, name: string): Promise<Response> {
+async function file(c: Context<AppEnv>, name: string, folder = ''): Promise<Response> {
   const known = c.req.header('if-none-match')
-  const asset = await c.env.ASSETS.fetch(new URL(`/${encodeURIComponent(name)}`, c.req.url), {
+  const asset = await c.env.ASSETS.fetch(new URL(`/${folder}${encodeURIComponent(name)}`, c.req.url), {
     headers: known ? { 'if-none-match': known } : {},
   })
   for (const header of PASSED_ON) {

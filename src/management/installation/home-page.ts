@@ -9,7 +9,13 @@ const STYLE = `body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3r
 dt{font-weight:600;margin-top:1rem}dd{margin:0}`
 const name = 'Pilothouse'
 const { version, description } = manifest
-const PAGES = { docs: '/docs', openapi_v1: '/api/v1-json', openapi_v2: '/api/v2-json', health: '/health' }
+const PAGES = {
+  docs: '/docs',
+  api_reference: '/docs/api',
+  openapi_v1: '/api/v1-json',
+  openapi_v2: '/api/v2-json',
+  health: '/health',
+}
 
 /** Says what answers here: a page for browsers, JSON for others. */
 export function mountHome(app: Hono<AppEnv>, health: HealthReporter): void {
@@ -39,7 +45,8 @@ export function mountHome(app: Hono<AppEnv>, health: HealthReporter): void {
 <p>${description}.</p>
 <dl>
 <dt>Health</dt><dd><a href="${PAGES.health}">${status}</a></dd>
-<dt>API</dt><dd><a href="${PAGES.docs}">Reference</a>, OpenAPI
+<dt>Documentation</dt><dd><a href="${PAGES.docs}">Pages</a></dd>
+<dt>API</dt><dd><a href="${PAGES.api_reference}">Reference</a>, OpenAPI
 <a href="${PAGES.openapi_v1}">v1</a> and <a href="${PAGES.openapi_v2}">v2</a></dd>
 <dt>Offered</dt><dd>${OFFERED.join(', ')}</dd>
 <dt>Not offered</dt><dd>${NOT_OFFERED.join(', ')}</dd>

@@ -1,25 +1,34 @@
 // Plain JavaScript, so that whatever Node runs wrangler can run it too.
-import { copyFile, mkdir, mkdtemp, rename, rm } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { renderDocuments } from './documents.js'
 
 const here = fileURLToPath(new URL('.', import.meta.url))
-const dist = fileURLToPath(new URL('../../../../dist', import.meta.url))
-const library = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'))
+const root = fileURLToPath(new URL('../../../..', import.meta.url))
+const swagger = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'))
+const minisearch = fileURLToPath(import.meta.resolve('minisearch'))
 
 const files = [
-  ...['index.html', 'page.css', 'page.js'].map((name) => join(here, name)),
-  ...['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'].map((name) => join(library, name)),
+  ...['api.html', 'api.css', 'api.js', 'documents.css', 'search.js'].map((name) => join(here, name)),
+  ...['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'].map((name) => join(swagger, name)),
 ]
 
 // Moved into place whole: another build or a server may be reading the folder.
-const target = join(dist, 'page')
+const target = join(root, 'dist', 'page')
 await mkdir(target, { recursive: true })
-const scratch = await mkdtemp(join(dist, 'page-'))
-for (const file of files) {
-  const name = basename(file)
-  await copyFile(file, join(scratch, name))
-  await rename(join(scratch, name), join(target, name))
+const scratch = await mkdtemp(join(root, 'dist', 'page-'))
+const put = async (name, write) => {
+  const made = join(scratch, basename(name))
+  await write(made)
+  await mkdir(dirname(join(target, name)), { recursive: true })
+  await rename(made, join(target, name))
 }
+
+for (const file of files) await put(basename(file), (made) => copyFile(file, made))
+const { files: documents, sections } = await renderDocuments(join(root, 'docs'))
+for (const { name, text } of documents) await put(name, (made) => writeFile(made, text))
+await put('search.json', (made) => writeFile(made, JSON.stringify(sections)))
+await put('minisearch.js', (made) => copyFile(minisearch, made))
 await rm(scratch, { recursive: true })
