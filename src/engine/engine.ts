@@ -8,7 +8,7 @@ import type { PostgresUpgrades } from './upgrades.ts'
 
 export interface ProjectEngine {
   readonly name: string
-  /** Version of the content of a newly created project's database. */
+  /** Version of the content of a newly created project's database; stored with each project that has it. */
   readonly preparation: string
   readonly capabilities: EngineCapabilities
   /** The options for new projects; throws `EngineUnavailable` if they are unknown. */
@@ -119,7 +119,7 @@ export interface ProjectSpec {
   runnerPassword: string
   /** The region, for drivers that offer several. */
   region?: string
-  /** RegionOptions the database on the same host as this project, for drivers with several hosts in a region. */
+  /** Create the database on the same host as this project, for drivers with several hosts in a region. */
   beside?: string
   /** The instance size, for drivers that offer sizes. */
   size?: string

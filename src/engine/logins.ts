@@ -25,7 +25,7 @@ type LoginKind = 'cli' | 'jit'
 
 export interface LoginSpec {
   ref: string
-  /** From `loginRole`. */
+  /** Role name, from `loginRole`. */
   role: string
   power: Power
   /** Random, so that few hash iterations are enough. */

@@ -36,7 +36,7 @@ function createEngine(config: Config, { db, egress }: EngineDependencies): Proje
         hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
         states: engineStates<HostState>(db),
         plans: `sleep ${config.SLEEP_AFTER_MINUTES}/${config.PAID_SLEEP_AFTER_MINUTES}`,
-        runRemoval: (remove) => withRemovalLock(config, remove),
+        withRemovalLock: (remove) => withRemovalLock(config, remove),
         egress,
       })
     case 'neon':

@@ -26,6 +26,7 @@ export function comparisonScope(sides: readonly FactBase[], schemas: readonly st
   const isWanted = schemaFilter(schemas)
   const names = namesOf(facts, 'schema')
   const unwanted = names.filter((name) => !isWanted(name))
+  // A name that would match a wanted schema as a pattern is compared too, so that the wanted schema is not excluded.
   const excluded = unwanted.filter((name) => !names.some((other) => isWanted(other) && asPattern(name).test(other)))
   const includesStorage = !schemas || schemas.includes('storage')
   const policy: Policy = {
@@ -73,6 +74,6 @@ function namesOf(facts: readonly Fact[], kind: 'schema' | 'role'): string[] {
   return [...new Set(facts.flatMap(({ id }) => (id.kind === kind ? [id.name] : [])))]
 }
 
-/** A schema name as the pattern that the library treats it as: excluding it must not exclude a wanted schema too. */
+/** The pattern that the library reads a schema name as. */
 const asPattern = (name: string) =>
   new RegExp(`^${name.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`)

@@ -29,7 +29,9 @@ export function hostBackups(access: HostAccess): DatabaseBackups {
     },
     async remove({ ref, id }, fence) {
       await access.requireFeature(ref, 'backups')
-      await access.runRemoval(() => access.changeInstance(ref, fence, { method: 'DELETE', path: `/backups/${id}` }))
+      await access.withRemovalLock(() =>
+        access.changeInstance(ref, fence, { method: 'DELETE', path: `/backups/${id}` }),
+      )
     },
     async list() {
       const lists = await access.askAllHosts(async (api) =>

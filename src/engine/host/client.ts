@@ -140,7 +140,7 @@ function failureOf(status: number, text: string): Error {
   return refusals.length > 0 ? new SettingsRefused(refusals) : new EngineRefusal(message)
 }
 
-/** Refused settings of an operation are permanent: retrying it would be refused again. */
+/** Maps refused settings to `EngineRefusal`: a retry would be refused too. */
 export function throwRefusal(error: unknown): never {
   throw error instanceof SettingsRefused ? new EngineRefusal(error.message, { cause: error }) : error
 }

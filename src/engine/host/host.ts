@@ -69,7 +69,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       await prepare(access, spec.ref)
     },
     copy: (request, fence) => copy(access, request, fence),
-    remove: (ref, fence) => access.runRemoval(() => remove(config, access, ref, fence)),
+    remove: (ref, fence) => access.withRemovalLock(() => remove(config, access, ref, fence)),
     async pause(ref, fence) {
       await change(ref, fence, 'pause').catch((error) => {
         // A database that does not exist counts as paused.

@@ -23,7 +23,7 @@ export interface HostEngineConfig {
   /** Part of `preparation` that changes with the plans' settings, so that existing projects are updated. */
   plans?: string
   /** Runs a removal of databases or archives, unless removals are suspended. */
-  runRemoval?: <Value>(remove: () => Promise<Value>) => Promise<Value>
+  withRemovalLock?: <Value>(remove: () => Promise<Value>) => Promise<Value>
   /** Fetcher for requests to the hosts; absent = the global `fetch`. */
   egress?: Fetcher | undefined
 }
@@ -38,14 +38,14 @@ export function hostState({ hosts }: Pick<HostAccess, 'hosts'>, { host }: HostAp
 }
 
 /** Access to a project through its host's API, and to its database as a trusted client of the host. */
-export function hostAccess({ hosts, states, egress, runRemoval = (remove) => remove() }: HostEngineConfig) {
+export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) => remove() }: HostEngineConfig) {
   const apiAt = (host: HostAddress) => hostApi(host, egress)
   const descriptions = hostDescriptions()
   const featuresOf = async (api: HostApi) => (await descriptions.get(api)).features
 
   return {
     hosts,
-    runRemoval,
+    withRemovalLock,
     apiAt,
     descriptions,
     async api(ref: string): Promise<HostApi> {

@@ -75,9 +75,8 @@ const OBJECTS = `(
 const TIMED_IDS = `IF to_regprocedure('uuidv7()') IS NOT NULL THEN
   ALTER TABLE storage.objects ALTER COLUMN id SET DEFAULT uuidv7(); END IF`
 
-// Under row-level security only leakproof functions can be index conditions. PL/pgSQL prevents inlining, which would
-// leave
-// lower(), and that is not leakproof. In Postgres 16 only ASCII is folded.
+// Under row-level security only leakproof functions can be index conditions. PL/pgSQL prevents the inlining of lower(),
+// which is not leakproof. In Postgres 16 only ASCII is folded.
 const FOLDED = `DO $do$ BEGIN
   EXECUTE format('CREATE OR REPLACE FUNCTION storage.folded(text) RETURNS text
       LANGUAGE plpgsql IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE AS $$ BEGIN RETURN lower($1 COLLATE %I); END $$',
