@@ -7,13 +7,13 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import {
-  type Ending,
+  CALL_CONTEXT_HEADER,
+  type CallContext,
+  type EndReason,
   type Place,
   type PlaceRequest,
-  type Question,
+  type ProcessCommand,
   slotBinding,
-  TOLD_HEADER,
-  type Told,
 } from '../src/services/runtime/processes/process-protocol.ts'
 import { lowerPriority, MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
@@ -23,7 +23,7 @@ import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
 /** How either side reaches the other. */
-export const TELLING = { cfBlobHeader: TOLD_HEADER }
+export const CALL_CONTEXT_OPTIONS = { cfBlobHeader: CALL_CONTEXT_HEADER }
 
 const PROCESS_MiB = 128
 const PROCESSES = { least: 4, most: 64 }
@@ -77,7 +77,7 @@ interface Process extends Place {
   /** When it was last known to answer, and its processor time then. */
   answered: { at: number; cpuSeconds: number }
   isAsked: boolean
-  hasEnded: PromiseWithResolvers<Ending>
+  hasEnded: PromiseWithResolvers<EndReason>
 }
 
 /**
@@ -95,7 +95,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const processes = new Map<string, Process>()
   /** Ids of the processes with calls under way: as the API last said, and those that it was given since. */
   let busyIds = new Set<string>()
-  const endings = new Map<string, Ending>()
+  const endings = new Map<string, EndReason>()
   const freeSlots = ports.map((_, slot) => slot)
   let spare: Promise<void> | undefined
   let isStopped = false
@@ -134,7 +134,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     return spare
   }
 
-  async function end(process: Process, ending: Ending): Promise<void> {
+  async function end(process: Process, ending: EndReason): Promise<void> {
     const { id, slot, group, running } = process
     if (!processes.delete(id)) return
     endings.set(id, ending)
@@ -148,7 +148,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     freeSlots.push(slot)
   }
 
-  async function place({ group, ref, isStarted, busy }: PlaceRequest): Promise<Process | undefined> {
+  async function place({ group, ref, mayStart, busy }: PlaceRequest): Promise<Process | undefined> {
     const now = Date.now()
     busyIds = new Set(busy)
     for (const id of busy) {
@@ -160,7 +160,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const all = [...processes.values()]
       const known = all.find((process) => process.group === group)
       if (known) return give(known)
-      if (!isStarted || isStopped || Date.now() > waitedUntil) return undefined
+      if (!mayStart || isStopped || Date.now() > waitedUntil) return undefined
       const ofProject = all.filter((process) => process.ref === ref)
       const isFull = ofProject.length >= OF_PROJECT_MAX
       const ready = isFull ? undefined : all.find((process) => process.group === undefined)
@@ -191,7 +191,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   }
 
   /** Undefined where the process goes on. */
-  async function endingOf(id: string): Promise<Ending | undefined> {
+  async function findEndReason(id: string): Promise<EndReason | undefined> {
     const process = processes.get(id)
     if (!process) return endings.get(id) ?? 'killed'
     // While a program keeps it busy there is no answer, until the watch ends it.
@@ -205,8 +205,8 @@ export async function startPrograms(options: Options): Promise<Programs> {
     return new Promise(() => {})
   }
 
-  async function ask({ slot, id }: Process, question: Question): Promise<unknown> {
-    const headers = { [TOLD_HEADER]: JSON.stringify({ key, process: id, question } satisfies Told) }
+  async function ask({ slot, id }: Process, command: ProcessCommand): Promise<unknown> {
+    const headers = { [CALL_CONTEXT_HEADER]: JSON.stringify({ key, process: id, command } satisfies CallContext) }
     const asked = fetch(`http://127.0.0.1:${ports[slot]}/`, { method: 'POST', headers, body: '{}' })
     const reply = asked.then((response) => response.json() as Promise<{ result?: unknown }>)
     return reply.then(({ result }) => result).catch(() => undefined)
@@ -237,7 +237,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const serve = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
     if (!isSameSecret(incoming.headers.authorization ?? '', `Bearer ${key}`)) return void response.writeHead(403).end()
     const about = JSON.parse(await text(incoming))
-    const result = incoming.url === '/place' ? placeOf(await place(about)) : await endingOf(about.id)
+    const result = incoming.url === '/place' ? placeOf(await place(about)) : await findEndReason(about.id)
     response.setHeader('content-type', 'application/json').end(JSON.stringify({ result }))
   }
 
@@ -282,13 +282,15 @@ function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; i
     queueProducers: undefined,
     queueConsumers: undefined,
     bindings: { ...bindings, PROGRAMS_KEY: key, PROGRAMS_PROCESS: id, CLOSED_PORTS: ports.join(',') },
-    serviceBindings: { ...serviceBindings, API: { external: { address: api, http: TELLING } } },
+    serviceBindings: { ...serviceBindings, API: { external: { address: api, http: CALL_CONTEXT_OPTIONS } } },
   }
 }
 
 /** The service bindings that lead the API there. */
 export function programBindings({ address, slots }: Programs): Record<string, unknown> {
-  const bindings = slots.map((slot, n) => [slotBinding(n), { external: { address: slot, http: TELLING } }] as const)
+  const bindings = slots.map(
+    (slot, n) => [slotBinding(n), { external: { address: slot, http: CALL_CONTEXT_OPTIONS } }] as const,
+  )
   return { PROGRAMS: { external: { address, http: {} } }, ...Object.fromEntries(bindings) }
 }
 

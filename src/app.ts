@@ -29,7 +29,7 @@ import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
 import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
 import { forwardCall } from './services/runtime/processes/forward-call.ts'
-import type { Known } from './services/runtime/processes/process-protocol.ts'
+import type { CallMetadata } from './services/runtime/processes/process-protocol.ts'
 import { createStorageApp } from './services/storage/app.ts'
 import { storageAddressOf } from './services/storage/storage-address.ts'
 import { callWorker } from './services/workers/call-worker.ts'
@@ -82,7 +82,7 @@ const authenticateCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
 export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
-  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: Known = {}) => {
+  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: CallMetadata = {}) => {
     const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
@@ -112,7 +112,7 @@ export function createFetch() {
     const apiRequest = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
     return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
-  return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
+  return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) =>
     isReadable(request)
       ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
       : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })

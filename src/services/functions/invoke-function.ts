@@ -5,14 +5,14 @@ import type { ProjectStatus } from '../../model/tables/index.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { epochMs } from '../../platform/clock.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { type Answer, admit, type Invocation, turnAway } from '../runtime/admit-call.ts'
-import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from '../runtime/isolate-starts.ts'
+import { type Answer, admitCall, type Invocation, rejectCall } from '../runtime/admit-call.ts'
+import { allowRestart, attemptName, loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
 import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from '../runtime/isolates.ts'
-import { markOf } from '../runtime/processes/call-chains.ts'
-import type { Known } from '../runtime/processes/process-protocol.ts'
-import { functionCode, type Surroundings } from '../runtime/program-code.ts'
+import { signChainToken } from '../runtime/processes/call-chains.ts'
+import type { CallMetadata } from '../runtime/processes/process-protocol.ts'
+import { loadFunctionCode, type ProgramBindings } from '../runtime/program-code.ts'
 import type { OutboundProps } from '../runtime/program-egress.ts'
-import { logRefusal, refuseUnknown } from '../runtime/refused-calls.ts'
+import { logRefusal, refuseUnknownProgram } from '../runtime/refused-calls.ts'
 import { bodyOf } from '../runtime/request-body.ts'
 import { tokenProblem } from './caller-check.ts'
 import type { FunctionAddress } from './function-address.ts'
@@ -28,7 +28,7 @@ interface Exports {
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
-interface Call extends Known {
+interface Call extends CallMetadata {
   request: Request
   address: FunctionAddress
   bindings: Bindings
@@ -42,7 +42,7 @@ export const invokeFunction = (call: Call): Promise<Response> =>
   guarded(call, async (ctxOf) => {
     const admitted = await admissionOf(ctxOf, call)
     if (admitted instanceof Response) return admitted
-    return admit({
+    return admitCall({
       ...{ call, program: programOf(admitted) },
       refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
       answer: (invocation) => answer(call, admitted, invocation),
@@ -71,12 +71,12 @@ async function guarded<T>(call: Call, work: (ctxOf: () => SystemCtx) => Promise<
 async function admissionOf(ctxOf: () => SystemCtx, call: Call): Promise<Callable | Response> {
   const { ref, slug } = call.address
   const known = await openFunction(ctxOf, ref, slug)
-  if (!known?.deployed) return refuseUnknown(ctxOf(), call, refuse)
+  if (!known?.deployed) return refuseUnknownProgram(ctxOf(), call, refuse)
   const callable = { ...known, deployed: known.deployed }
   const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
   if (!problem) return callable
   const refusal = logRefusal(ctxOf(), call, refuse(problem))
-  return turnAway({ call, program: programOf(callable) }, refusal, `refused: ${problem}`)
+  return rejectCall({ call, program: programOf(callable) }, refusal, `refused: ${problem}`)
 }
 
 const programOf = ({ deployed }: Callable) =>
@@ -111,8 +111,8 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method } = request
     const secret = readConfig(bindings).ENCRYPTION_KEY
-    const mark = markOf({ programId: known.deployed.id, secret }, cause)
-    const cf = { invocation, address: addressOf(call), mark }
+    const chainToken = signChainToken({ programId: known.deployed.id, secret }, cause)
+    const cf = { invocation, address: addressOf(call), chainToken }
     const answering = isolate.getEntrypoint().fetch(address.url, {
       ...{ method, body: bodyOf(request), headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
@@ -140,7 +140,7 @@ function limitOf(ms: number): { reached: Promise<never>; lift(): void } {
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
-  const code = functionCode(contextOf(call), known, surroundingsOf(call, known)).catch((cause) => {
+  const code = loadFunctionCode(contextOf(call), known, surroundingsOf(call, known)).catch((cause) => {
     noteLoadFailure(name, cause)
     throw cause
   })
@@ -149,7 +149,7 @@ function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWo
   return code
 }
 
-function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surroundings {
+function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): ProgramBindings {
   const { FunctionOutbound, FunctionConsole } = execution.exports as unknown as Exports
   const props = { ref, programId: deployed.id }
   return {
@@ -177,7 +177,7 @@ function failed(call: Call, known: Callable, { error, name }: Failed): Answer {
   if (isOwn && !isBootFailure) noteAnswer(name, epochMs())
   // One that has answered is sound; callers who break off must not be able to have it started anew.
   if (isBootFailure || cause !== undefined || ((isLate || !isOwn) && !hasAnswered(name))) {
-    startAnew(baseName(known), name, cause !== undefined)
+    allowRestart(baseName(known), name, cause !== undefined)
   }
   if (isLate) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
   if (cause !== undefined) {

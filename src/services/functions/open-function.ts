@@ -3,7 +3,7 @@ import type { FUNCTION_STATUSES, ProjectStatus } from '../../model/tables/index.
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX } from '../gateway/trust.ts'
-import { noteChange } from '../runtime/processes/program-changes.ts'
+import { recordChange } from '../runtime/processes/program-changes.ts'
 
 interface Row extends RowKey {
   projectStatus: ProjectStatus
@@ -38,7 +38,7 @@ export const openFunction = (createReader: () => Reader, ref: string, slug: stri
 
 /** For who has changed a project's functions or their secrets: this isolate goes by the change at once. */
 export function forgetFunction(ref: string): void {
-  noteChange(ref)
+  recordChange(ref)
   functions.invalidate(ref)
 }
 

@@ -10,7 +10,7 @@ const REFUSED = [
 const PROJECT_PATH = /^\/p\/[^/]+\//
 
 /** Below a path, all projects and the management API are one origin: no page of a function may act in its name. */
-export function sharedResponse(response: Response, path: string): Response {
+export function sandboxResponse(response: Response, path: string): Response {
   if (response.webSocket) return response
   const shown = new Response(response.body, response)
   const { headers } = shown

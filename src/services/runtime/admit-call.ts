@@ -1,13 +1,13 @@
 import { newTimedId } from '../../platform/db/id.ts'
-import { sharedResponse } from '../functions/shared-origin.ts'
+import { sandboxResponse } from '../functions/shared-origin.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { begin, breakOff, end } from './call-recorder.ts'
-import { type Cause, mayGoOn } from './processes/call-chains.ts'
-import { isFirst } from './processes/duplicate-calls.ts'
-import type { Known } from './processes/process-protocol.ts'
-import { markWithoutProgram } from './processes/reply-origin.ts'
-import { reasonWith, takeRow } from './refused-calls.ts'
-import { PROBLEMS, takePlace } from './waiting-calls.ts'
+import { admitToChain, type Cause } from './processes/call-chains.ts'
+import { claimCallId } from './processes/duplicate-calls.ts'
+import type { CallMetadata } from './processes/process-protocol.ts'
+import { markNotRun } from './processes/reply-origin.ts'
+import { claimLogRow, withUnlistedCount } from './refused-calls.ts'
+import { acquirePermit, PROBLEMS } from './waiting-calls.ts'
 
 export interface Answer {
   response: Response
@@ -21,7 +21,7 @@ export interface Invocation {
 }
 
 interface Called {
-  call: Known & {
+  call: CallMetadata & {
     request: Request
     address: { ref: string; path: string; isShared: boolean }
     bindings: Parameters<typeof end>[0]['bindings']
@@ -36,15 +36,15 @@ interface Admission extends Called {
 }
 
 /** Has a program answer where there is a place for the call and its chain may go on. */
-export async function admit({ call, program, refused, answer }: Admission): Promise<Response> {
+export async function admitCall({ call, program, refused, answer }: Admission): Promise<Response> {
   const { address, execution } = call
   const startedAt = Date.now()
   const { id = newTimedId(new Date(startedAt)) } = call
-  const isRepeated = call.id !== undefined && !isFirst(id)
+  const isRepeated = call.id !== undefined && !claimCallId(id)
   if (isRepeated || call.isLost) return unanswered({ call, program }, id, refused('WORKER_ERROR'))
   count({ call, program }, startedAt)
   const cause = call.cause ?? { chain: id, hops: 0 }
-  const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
+  const place = admitToChain(program.programId, cause) ? acquirePermit(program.programId, startedAt) : 'LOOP_DETECTED'
   if (typeof place === 'string') return withRow({ call, program }, refused(place), PROBLEMS[place])
   begin({ id, ...program, ...factsOf(call), at: startedAt })
   const answering = answer({ id, cause })
@@ -56,7 +56,7 @@ export async function admit({ call, program, refused, answer }: Admission): Prom
   // Whether its caller still waits or not, it comes to its end and leaves its place.
   execution.waitUntil(answering)
   const response = await answering
-  return address.isShared ? sharedResponse(response, address.path) : response
+  return address.isShared ? sandboxResponse(response, address.path) : response
 }
 
 const factsOf = (call: Called['call']) => ({ projectRef: call.address.ref, ...loggedAs(call) })
@@ -64,7 +64,7 @@ const factsOf = (call: Called['call']) => ({ projectRef: call.address.ref, ...lo
 interface Logged {
   request: Pick<Request, 'method'>
   address: { path: string }
-  scheduled?: Known['scheduled']
+  scheduled?: CallMetadata['scheduled']
 }
 
 /** What stands for the method and the path in the log of calls. */
@@ -85,19 +85,19 @@ export const count = ({ call, program }: Called, at: number): void =>
   countRequest(call, call.address.ref, program.kind === 'function' ? 'functions' : 'workers', at)
 
 /** For a call that the program is not run for, though it is there. */
-export function turnAway(called: Called, response: Response, reason: string): Response {
+export function rejectCall(called: Called, response: Response, reason: string): Response {
   count(called, Date.now())
   return withRow(called, response, reason)
 }
 
 /** Of so many in a minute each leaves a row. */
 function withRow({ call, program }: Called, response: Response, reason: string): Response {
-  const row = takeRow(program.programId)
+  const row = claimLogRow(program.programId)
   if (row) {
     const at = Date.now()
     const id = newTimedId(new Date(at))
     begin({ id, ...program, ...factsOf(call), at })
-    end(call, id, { status: response.status, ms: 0, problem: reasonWith(reason, row) })
+    end(call, id, { status: response.status, ms: 0, problem: withUnlistedCount(reason, row) })
   }
-  return markWithoutProgram(response)
+  return markNotRun(response)
 }

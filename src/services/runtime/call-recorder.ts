@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
-import { giveRoom, takeRoom } from './log-buffer-budget.ts'
+import { releaseBuffer, reserveBuffer } from './log-buffer-budget.ts'
 
 /** One call of a program, as it is written in the end. */
 interface Invocation {
@@ -63,7 +63,7 @@ export function begin(started: Started): void {
 function drop(invocation: Invocation): void {
   running.delete(invocation.id)
   dropped += 1
-  giveRoom(invocation.projectRef, lengthOf(invocation))
+  releaseBuffer(invocation.projectRef, lengthOf(invocation))
 }
 
 const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
@@ -125,7 +125,7 @@ export function breakOff(
 
 function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
   for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
-    if (takeRoom(to.projectRef, line.message.length, Date.now())) to.console.push(line)
+    if (reserveBuffer(to.projectRef, line.message.length, Date.now())) to.console.push(line)
     else droppedLines += 1
   }
   return to
@@ -178,7 +178,7 @@ async function write<T extends Pick<Invocation, 'console' | 'projectRef'>>(ctx: 
   try {
     return await writeInHalves(ctx, 'invocations', rows, send)
   } finally {
-    for (const row of rows) giveRoom(row.projectRef, lengthOf(row))
+    for (const row of rows) releaseBuffer(row.projectRef, lengthOf(row))
   }
 }
 

@@ -16,7 +16,7 @@ export function attemptName(base: string): string {
 }
 
 /** For who met the failure of the isolate `name`; when another has been there before there is nothing left to do. */
-export function startAnew(base: string, name: string, isOurFault: boolean): void {
+export function allowRestart(base: string, name: string, isOurFault: boolean): void {
   if (attemptName(base) !== name) return
   const now = Date.now()
   // What cannot start would otherwise be loaded as often as somebody calls it.

@@ -64,10 +64,10 @@ interface Left {
 const left = new Map<string, Left>()
 
 /** Ends it soon, unless it is kept until then. */
-export const leaveIsolate = (name: string, deploymentId: string): unknown =>
+export const scheduleIsolateEnd = (name: string, deploymentId: string): unknown =>
   left.set(name, { deploymentId, at: Date.now() })
 
-export const keepIsolate = (name: string): boolean => left.delete(name)
+export const cancelIsolateEnd = (name: string): boolean => left.delete(name)
 
 /** The runtime itself keeps every program that ever ran here, and each takes some megabytes. */
 export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {

@@ -10,7 +10,7 @@ const takenBy = new Map<string, number>()
 const takePrintable = createTokenBuckets({ max: PROJECT_LENGTH_MAX, perMinute: 1024 * 1024 })
 
 /** False where there is none left. */
-export function takeRoom(projectRef: string, length: number, now: number): boolean {
+export function reserveBuffer(projectRef: string, length: number, now: number): boolean {
   const own = (takenBy.get(projectRef) ?? 0) + length
   if (taken + length > LENGTH_MAX || own > PROJECT_LENGTH_MAX) return false
   if (!takePrintable(projectRef, length, now)) return false
@@ -19,7 +19,7 @@ export function takeRoom(projectRef: string, length: number, now: number): boole
   return true
 }
 
-export function giveRoom(projectRef: string, length: number): void {
+export function releaseBuffer(projectRef: string, length: number): void {
   taken -= length
   const own = (takenBy.get(projectRef) ?? 0) - length
   if (own > 0) takenBy.set(projectRef, own)

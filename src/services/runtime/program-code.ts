@@ -11,7 +11,7 @@ import { imageKey } from './program-keys.ts'
 
 const COMPATIBILITY_DATE = '2026-11-01'
 const MAIN = 'start-program.js'
-const GUEST = 'program-surroundings.js'
+const GUEST = 'program-programBindings.js'
 const SERVERS = 'program-servers.js'
 const FILE = 'static-file-'
 export const CHECK = 'startProgram'
@@ -20,7 +20,7 @@ const CPU_MS_MAX = 2_000
 const SUBREQUESTS_MAX = 1_000
 
 /** What a program is connected to, made anew for each. */
-export interface Surroundings {
+export interface ProgramBindings {
   /** All ways out; the database at this URL is reached wherever it is. */
   outbound(databaseUrl: string | undefined): Fetcher
   console: Fetcher
@@ -29,10 +29,10 @@ export interface Surroundings {
 }
 
 /** Everything an isolate needs to run a function; read where none runs it yet. */
-export async function functionCode(
+export async function loadFunctionCode(
   ctx: SystemCtx,
   { ref, deployed }: KnownFunction,
-  surroundings: Surroundings,
+  programBindings: ProgramBindings,
 ): Promise<WorkerLoaderWorkerCode> {
   if (!deployed) throw new Error('nothing is deployed')
   const [image, entrypoint, environment] = await Promise.all([
@@ -41,7 +41,7 @@ export async function functionCode(
     projectEnvironment(ctx, ref),
   ])
   const variables = { ...environment, DENO_DEPLOYMENT_ID: `${ref}_${deployed.id}_${deployed.version}` }
-  return codeOf(image, { entrypoint, variables, surroundings })
+  return workerCodeOf(image, { entrypoint, variables, programBindings })
 }
 
 export interface Program {
@@ -50,13 +50,13 @@ export interface Program {
   variables: Record<string, string>
   /** Its exported handler gets the environment and the context. */
   isWorker?: boolean
-  surroundings: Surroundings
+  programBindings: ProgramBindings
 }
 
 /** The entrypoint CHECK of a worker starts it and says whether it serves. */
-export function codeOf(
+export function workerCodeOf(
   image: Image,
-  { entrypoint, variables, surroundings, isWorker = false }: Program,
+  { entrypoint, variables, programBindings, isWorker = false }: Program,
 ): WorkerLoaderWorkerCode {
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
@@ -83,11 +83,11 @@ export function codeOf(
     },
     env: {
       ...{ ...image.vars, ...variables },
-      ...(image.assets?.binding && surroundings.assets && { [image.assets.binding]: surroundings.assets }),
+      ...(image.assets?.binding && programBindings.assets && { [image.assets.binding]: programBindings.assets }),
       // A name that no secret can have.
-      '=console': surroundings.console,
+      '=console': programBindings.console,
     },
-    globalOutbound: surroundings.outbound(variables.SUPABASE_DB_URL),
+    globalOutbound: programBindings.outbound(variables.SUPABASE_DB_URL),
     limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }
 }

@@ -5,10 +5,10 @@ import type { Bindings } from '../../platform/bindings.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { isPublicAddress, parseAddress } from '../../platform/net/ip-addresses.ts'
 import { sha256Of } from '../../platform/secrets/digest.ts'
-import { causeOf } from './processes/call-chains.ts'
-import { MARK_HEADER } from './processes/chain-header.ts'
-import type { Known } from './processes/process-protocol.ts'
-import { telling } from './processes/process-requests.ts'
+import { readCause } from './processes/call-chains.ts'
+import { CHAIN_TOKEN_HEADER } from './processes/chain-header.ts'
+import type { CallMetadata } from './processes/process-protocol.ts'
+import { withCallContext } from './processes/process-requests.ts'
 
 export interface OutboundProps {
   ref: string
@@ -20,7 +20,7 @@ type Fetch = (
   request: Request,
   bindings: Bindings,
   execution: ExecutionContext,
-  known: Known,
+  known: CallMetadata,
 ) => Response | Promise<Response>
 
 /** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
@@ -48,10 +48,10 @@ export function createOutbound(fetchOwn: Fetch) {
     /** Where programs have a process of their own, the API lets through what they call as it does with all other calls. */
     async #fetchOwn(request: Request, config: Config): Promise<Response> {
       const { programId } = this.ctx.props
-      const cause = causeOf({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(MARK_HEADER))
+      const cause = readCause({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(CHAIN_TOKEN_HEADER))
       const own = await asStranger(request, config, this.ctx.props)
       if (!this.env.API) return fetchOwn(own, this.env, this.ctx, { cause })
-      return this.env.API.fetch(own, telling(this.env, { cause, id: newTimedId(new Date()) }))
+      return this.env.API.fetch(own, withCallContext(this.env, { cause, id: newTimedId(new Date()) }))
     }
 
     override async connect(socket: Socket): Promise<void> {
@@ -90,15 +90,15 @@ async function asStranger(
   { ref }: OutboundProps,
 ): Promise<Request> {
   const headers = new Headers(request.headers)
-  headers.delete(MARK_HEADER)
+  headers.delete(CHAIN_TOKEN_HEADER)
   if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
   return new Request(request, { headers })
 }
 
 function unmarked(request: Request): Request {
-  if (!request.headers.has(MARK_HEADER)) return request
+  if (!request.headers.has(CHAIN_TOKEN_HEADER)) return request
   const headers = new Headers(request.headers)
-  headers.delete(MARK_HEADER)
+  headers.delete(CHAIN_TOKEN_HEADER)
   return new Request(request, { headers })
 }
 

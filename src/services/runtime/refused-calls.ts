@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
-import { markWithoutProgram } from './processes/reply-origin.ts'
+import { markNotRun } from './processes/reply-origin.ts'
 
 /** Calls that no program is run for. Whoever sends them without end must not fill the database. */
 const ROWS_MAX = 20
@@ -23,7 +23,7 @@ export interface Row {
 }
 
 /** Undefined where a refused call of the program leaves no row. */
-export function takeRow(program: string): Row | undefined {
+export function claimLogRow(program: string): Row | undefined {
   const now = Date.now()
   const known = refused.get(program)
   if (!known || now - known.since >= ROWS_MS) {
@@ -37,7 +37,7 @@ export function takeRow(program: string): Row | undefined {
 }
 
 /** What the developer finds in the row. */
-export const reasonWith = (reason: string, { unlisted }: Row): string =>
+export const withUnlistedCount = (reason: string, { unlisted }: Row): string =>
   unlisted === 0 ? reason : `${reason} (${unlisted} refused calls before it have no row)`
 
 interface Call {
@@ -53,7 +53,7 @@ export function logRefusal({ log }: SystemCtx, { request, address }: Call, respo
 }
 
 /** Who guesses at projects and programs is held to what strangers may ask of the management API. */
-export async function refuseUnknown(
+export async function refuseUnknownProgram(
   ctx: SystemCtx,
   call: Call,
   refuse: (code: 'NOT_FOUND' | 'TOO_MANY_REQUESTS') => Response,
@@ -62,5 +62,5 @@ export async function refuseUnknown(
   const caller = rateLimitCaller(undefined, (header && call.request.headers.get(header)) || undefined)
   const quota = { caller, scope: 'none', now: ctx.now().getTime() }
   const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  return markWithoutProgram(logRefusal(ctx, call, refuse(allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')))
+  return markNotRun(logRefusal(ctx, call, refuse(allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')))
 }

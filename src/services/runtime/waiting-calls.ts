@@ -17,7 +17,7 @@ export const PROBLEMS = {
 } as const
 
 /** Counts a call, or says that no more may wait now. */
-export function takePlace(programId: string, at: number): { leave(): void } | 'WORKER_RESOURCE_LIMIT' {
+export function acquirePermit(programId: string, at: number): { leave(): void } | 'WORKER_RESOURCE_LIMIT' {
   const calls = waiting.get(programId) ?? new Set<Waiting>()
   dropAbandoned(calls, at)
   if (calls.size >= WAITING_MAX) return 'WORKER_RESOURCE_LIMIT'

@@ -3,27 +3,27 @@ import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
-import { sharedResponse } from '../functions/shared-origin.ts'
+import { sandboxResponse } from '../functions/shared-origin.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
 import { openProject } from '../gateway/open-project.ts'
-import { type Answer, admit, count, turnAway } from '../runtime/admit-call.ts'
-import { markOf } from '../runtime/processes/call-chains.ts'
-import type { Known, Scheduled } from '../runtime/processes/process-protocol.ts'
-import { markWithoutProgram } from '../runtime/processes/reply-origin.ts'
-import { logRefusal, refuseUnknown } from '../runtime/refused-calls.ts'
+import { type Answer, admitCall, count, rejectCall } from '../runtime/admit-call.ts'
+import { signChainToken } from '../runtime/processes/call-chains.ts'
+import type { CallMetadata, Scheduled } from '../runtime/processes/process-protocol.ts'
+import { markNotRun } from '../runtime/processes/reply-origin.ts'
+import { logRefusal, refuseUnknownProgram } from '../runtime/refused-calls.ts'
 import { bodyOf } from '../runtime/request-body.ts'
 import { assetResponse } from './assets/serve.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './instance-protocol.ts'
 import { instancesOf } from './instance-stub.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import type { WorkerAddress } from './worker-address.ts'
-import { type Found, findPlan, type Plan } from './worker-plan.ts'
+import { type FoundPlan, findPlan, type Plan } from './worker-plan.ts'
 
 /** Until an answer begins, or a scheduled handler ends. */
 const IDLE_MS_MAX = 150_000
 const LATE = 'no answer began, and no scheduled handler ended, within 150 s'
 
-interface Call extends Known {
+interface Call extends CallMetadata {
   request: Request
   address: WorkerAddress
   bindings: Bindings
@@ -59,7 +59,7 @@ async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response
   count({ call, program: programOf(plan) }, Date.now())
   const location = `${address.name}/${new URL(address.url).search}`
   const response = isOutside && answered.ok ? new Response(null, { status: 307, headers: { location } }) : answered
-  return markWithoutProgram(address.isShared ? sharedResponse(response, address.path) : response)
+  return markNotRun(address.isShared ? sandboxResponse(response, address.path) : response)
 }
 
 async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
@@ -78,18 +78,18 @@ async function admissionOf(ctx: SystemCtx, call: Call): Promise<Plan | Response>
   const { ref, name } = call.address
   const found = await findPlan(ctx, ref, name, { isFresh: call.scheduled !== undefined })
   if (call.scheduled && !isDue(call.scheduled, found)) {
-    return markWithoutProgram(logRefusal(ctx, call, refuse('NOT_FOUND')))
+    return markNotRun(logRefusal(ctx, call, refuse('NOT_FOUND')))
   }
-  if (!found) return refuseUnknown(ctx, call, refuse)
+  if (!found) return refuseUnknownProgram(ctx, call, refuse)
   const { plan, status } = found
   if (call.scheduled) return plan
   const problem = statusProblem(status) ?? (await credentialProblem(ctx, call.request, plan))
   if (!problem) return plan
-  return turnAway({ call, program: programOf(plan) }, logRefusal(ctx, call, refuse(problem)), `refused: ${problem}`)
+  return rejectCall({ call, program: programOf(plan) }, logRefusal(ctx, call, refuse(problem)), `refused: ${problem}`)
 }
 
 /** It may have been replaced, or its project paused, since its minute came. */
-const isDue = ({ deploymentId }: Scheduled, found: Found | undefined): boolean =>
+const isDue = ({ deploymentId }: Scheduled, found: FoundPlan | undefined): boolean =>
   found?.plan.deploymentId === deploymentId && found.status === 'ACTIVE_HEALTHY'
 
 const programOf = ({ workerId, deploymentId }: Plan) => ({ kind: 'worker', programId: workerId, deploymentId }) as const
@@ -121,13 +121,13 @@ async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, sp
 }
 
 function run(call: Call, ctx: SystemCtx, plan: Plan) {
-  return admit({
+  return admitCall({
     ...{ call, program: programOf(plan) },
     refused: (code) => logRefusal(ctx, call, refuse(code)),
     answer({ id: invocation, cause }) {
-      const mark = markOf({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
+      const chainToken = signChainToken({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
       const { scheduled } = call
-      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark, scheduled })
+      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', chainToken, scheduled })
     },
   })
 }

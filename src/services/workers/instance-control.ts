@@ -2,12 +2,12 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { projects, workers } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { BuildFailed } from '../runtime/build-client.ts'
-import { keyOf, type ProgramName, type Question } from '../runtime/processes/process-protocol.ts'
-import { askProcess } from '../runtime/processes/process-requests.ts'
-import { beginCall, endingOf, processOf } from '../runtime/processes/process-table.ts'
+import { keyOf, type ProcessCommand, type ProgramName } from '../runtime/processes/process-protocol.ts'
+import { sendCommand } from '../runtime/processes/process-requests.ts'
+import { acquireProcess, beginCall, findEndReason } from '../runtime/processes/process-table.ts'
 import { instancesOf } from './instance-stub.ts'
 import type { WorkerInstances } from './worker-instances.ts'
-import { environmentOf, type Plan } from './worker-plan.ts'
+import { environmentVersion, type Plan } from './worker-plan.ts'
 
 type WorkerRow = typeof workers.$inferSelect
 type ProjectRow = typeof projects.$inferSelect
@@ -23,19 +23,19 @@ type WorkerName = Pick<WorkerRow, 'id' | 'projectRef' | 'name'>
 const programOf = ({ projectRef: ref, name }: WorkerName): ProgramName => ({ kind: 'worker', ref, name })
 
 /** Where the instances of a worker run; undefined where no process does that and none is to be started. */
-async function objectOf({ bindings }: SystemCtx, worker: WorkerName, isStarted = false): Promise<Remote | undefined> {
+async function objectOf({ bindings }: SystemCtx, worker: WorkerName, mayStart = false): Promise<Remote | undefined> {
   if (!bindings.PROGRAMS) return instancesOf(bindings, worker.id)
-  const process = await processOf(bindings, programOf(worker), isStarted)
+  const process = await acquireProcess(bindings, programOf(worker), mayStart)
   if (!process) return undefined
-  const ask = <T>(question: Question, plan?: Plan | Planned) =>
-    askProcess<T>(bindings, process, question, { workerId: worker.id, plan })
+  const ask = <T>(command: ProcessCommand, plan?: Plan | Planned) =>
+    sendCommand<T>(bindings, process, command, { workerId: worker.id, plan })
   return {
     async start(plan) {
       const end = beginCall(process, keyOf(programOf(worker)))
       try {
         return await ask('start', plan)
       } catch (error) {
-        await endingOf(bindings, process)
+        await findEndReason(bindings, process)
         throw error
       } finally {
         end()
@@ -68,17 +68,17 @@ const ASKED_MS = 5_000
 const NONE = { live: 0, ready: 0, stale: 0 }
 
 /** Counted, or why they cannot be. */
-export async function tallyOf(ctx: SystemCtx, worker: WorkerRow, project: ProjectRow) {
+export async function countInstances(ctx: SystemCtx, worker: WorkerRow, project: ProjectRow) {
   const { id, served, spec } = worker
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {
     const object = objectOf(ctx, worker)
-    const asked = object.then((one) => one?.tally({ ...served, environment: environmentOf(project) }) ?? NONE)
+    const asked = object.then((one) => one?.tally({ ...served, environment: environmentVersion(project) }) ?? NONE)
     const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
     if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
     return { instances: { declared: served.spec.instances, ...tally } }
   } catch (error) {
     ctx.log.error('worker_instances_unknown', { worker: id, error: describeError(error) })
-    return { instances_error: 'The instances cannot be counted at the moment' }
+    return { instances_error: 'The instances cannot be countBytes at the moment' }
   }
 }

@@ -9,7 +9,7 @@ export interface Dispatch {
   /** The caller's network address, where it is known. */
   address: string
   /** Which the worker sends with what it calls. */
-  mark: string
+  chainToken: string
   scheduled?: Scheduled | undefined
 }
 

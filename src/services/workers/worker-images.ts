@@ -20,7 +20,7 @@ export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }:
   const bytes = new Uint8Array(new TextEncoder().encode(image))
   const sha256 = hex(await crypto.subtle.digest('SHA-256', bytes))
   // Before the bytes: who is just removing the same ones comes first, and is waited for.
-  await leaveImage(ctx, ctx.db, { ref, sha256 })
+  await touchImage(ctx, ctx.db, { ref, sha256 })
   const store = openStore(ctx)
   if (assets) await store.put(workerAssetsKey(ref, sha256), assets.body, { size: assets.bytes })
   await store.put(workerImageKey(ref, sha256), bytes, {
@@ -31,7 +31,7 @@ export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }:
 }
 
 /** From now on its grace runs. */
-export async function leaveImage(
+export async function touchImage(
   { now }: SystemCtx,
   tx: Pick<Writer, 'insert'> | Db,
   { ref, sha256 }: ImageName,

@@ -2,8 +2,8 @@ import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
-import type { Surroundings } from '../runtime/program-code.ts'
+import { cancelIsolateEnd, scheduleIsolateEnd } from '../runtime/isolates.ts'
+import type { ProgramBindings } from '../runtime/program-code.ts'
 import type { OutboundProps } from '../runtime/program-egress.ts'
 import type { Assets } from './assets/serve.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from './instance-protocol.ts'
@@ -67,7 +67,9 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** The request of a caller, with its dispatch beside it. */
   override async fetch(request: Request): Promise<Response> {
     const headers = new Headers(request.headers)
-    const { plan, invocation, address, mark, scheduled } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
+    const { plan, invocation, address, chainToken, scheduled } = JSON.parse(
+      headers.get(DISPATCH_HEADER) ?? '',
+    ) as Dispatch
     headers.delete(DISPATCH_HEADER)
     const name = this.#leastBusy(plan)
     if (name === undefined || this.#stopped) return failureResponse('NO_INSTANCE')
@@ -77,14 +79,14 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const release = () => {
       instance.inFlight -= 1
       // Stopped or replaced meanwhile.
-      if (instance.inFlight === 0 && !this.#instances.has(name)) leaveIsolate(isolate, instance.deploymentId)
+      if (instance.inFlight === 0 && !this.#instances.has(name)) scheduleIsolateEnd(isolate, instance.deploymentId)
     }
     const { url, method, body } = request
     // The signal of a request ends nothing itself.
     const leaving = new AbortController()
     request.signal.addEventListener('abort', () => leaving.abort(), { once: true })
     const { signal } = leaving
-    const cf = { invocation, address, mark, scheduled } as unknown as CfProperties
+    const cf = { invocation, address, chainToken, scheduled } as unknown as CfProperties
     try {
       const response = await this.#open(name, plan).fetch(url, {
         method,
@@ -130,7 +132,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
       return problem
     } catch (error) {
       if (error instanceof LoadFailed) {
-        this.#startAnew(name, { isOurFault: true })
+        this.#allowRestart(name, { isOurFault: true })
         throw error.cause
       }
       return messageOf(error)
@@ -142,14 +144,14 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const { FunctionOutbound, FunctionConsole, WorkerAssets } = this.ctx.exports as unknown as Exports
     const { ref, image, assets } = plan
     const props = { ref: plan.ref, programId: plan.workerId }
-    const surroundings: Surroundings = {
+    const programBindings: ProgramBindings = {
       outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
       console: FunctionConsole({ props }),
       assets: assets && WorkerAssets({ props: { ref, image, ...assets } }),
     }
     const isolate = this.#isolateOf(name)
-    keepIsolate(isolate)
-    return openInstance(ctx, isolate, plan, surroundings)
+    cancelIsolateEnd(isolate)
+    return openInstance(ctx, isolate, plan, programBindings)
   }
 
   #isolateOf(name: string): string {
@@ -159,7 +161,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
 
   /** Its isolate goes as soon as it has answered what it had. */
   #leave(name: string, { deploymentId }: Version): void {
-    if (!this.#instances.get(name)?.inFlight) leaveIsolate(this.#isolateOf(name), deploymentId)
+    if (!this.#instances.get(name)?.inFlight) scheduleIsolateEnd(this.#isolateOf(name), deploymentId)
     this.#instances.delete(name)
     this.#attempts.delete(name)
   }
@@ -172,11 +174,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const message = messageOf(error)
     if (error instanceof LoadFailed) {
       this.#ctx().log.error('failed', { code: 'worker_load', error: describeError(error.cause) })
-      this.#startAnew(name, { isOurFault: true })
+      this.#allowRestart(name, { isOurFault: true })
       return failureResponse('SERVICE_UNAVAILABLE', 'the worker could not be loaded')
     }
     if (message.startsWith('Failed to start Worker')) {
-      this.#startAnew(name, { isOurFault: false })
+      this.#allowRestart(name, { isOurFault: false })
       return failureResponse('BOOT_ERROR', message)
     }
     const isThrown = error instanceof Error && 'remote' in error
@@ -185,7 +187,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return failureResponse(/exceeded|limit/i.test(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
   }
 
-  #startAnew(name: string, { isOurFault }: { isOurFault: boolean }): void {
+  #allowRestart(name: string, { isOurFault }: { isOurFault: boolean }): void {
     this.#instances.delete(name)
     const now = Date.now()
     const { number, at } = this.#attempts.get(name) ?? { number: 0, at: 0 }

@@ -3,7 +3,7 @@ import type { WorkerSpec } from '../../model/tables/index.ts'
 import { readText } from '../../platform/http/read-text.ts'
 import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'
 import { loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
-import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/program-code.ts'
+import { CHECK, type ProgramBindings, readImage, workerCodeOf } from '../runtime/program-code.ts'
 import { workerImageKey } from '../runtime/program-keys.ts'
 import type { Plan } from './worker-plan.ts'
 
@@ -16,9 +16,9 @@ export class LoadFailed extends Error {
 }
 
 /** One isolate of a worker, started when it is first needed. */
-export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundings: Surroundings) {
+export function openInstance(ctx: SystemCtx, name: string, plan: Plan, programBindings: ProgramBindings) {
   const isolate = ctx.bindings.LOADER.get(name, () =>
-    codeFor(ctx, plan, surroundings).catch((error) => {
+    codeFor(ctx, plan, programBindings).catch((error) => {
       noteLoadFailure(name, error)
       throw error
     }),
@@ -44,12 +44,12 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundi
   }
 }
 
-async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, surroundings: Surroundings) {
+async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, programBindings: ProgramBindings) {
   const [program, variables] = await Promise.all([
     readImage(ctx, workerImageKey(ref, image)),
     variablesFor(ctx, ref, spec.secrets_scope),
   ])
-  return codeOf(program, { entrypoint: '', variables, surroundings, isWorker: true })
+  return workerCodeOf(program, { entrypoint: '', variables, programBindings, isWorker: true })
 }
 
 /** What a worker of this scope finds in its environment. */

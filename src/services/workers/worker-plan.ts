@@ -2,7 +2,7 @@ import { and, eq, isNull, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { type ProjectStatus, projects, type ServedWorker, workers } from '../../model/tables/index.ts'
 import { prepareOnce } from '../../platform/db/client.ts'
-import { noteChange } from '../runtime/processes/program-changes.ts'
+import { recordChange } from '../runtime/processes/program-changes.ts'
 
 /** What the instances of a worker are to be. */
 export interface Plan extends ServedWorker {
@@ -13,13 +13,13 @@ export interface Plan extends ServedWorker {
 }
 
 /** Its secrets, and the password of its database. */
-export const environmentOf = ({
+export const environmentVersion = ({
   secretsGeneration,
   sealedPassword,
 }: Pick<typeof projects.$inferSelect, 'secretsGeneration' | 'sealedPassword'>): string =>
   `${secretsGeneration}:${sealedPassword.slice(-8)}`
 
-export interface Found {
+export interface FoundPlan {
   plan: Plan
   /** Of the project. */
   status: ProjectStatus
@@ -28,7 +28,7 @@ export interface Found {
 /** So long may an isolate go by what it saw: a new deployment takes requests this much later at most. */
 const KEPT_MS = 1_000
 const KEPT_MAX = 10_000
-const kept = new Map<string, { found: Found; until: number }>()
+const kept = new Map<string, { found: FoundPlan; until: number }>()
 let changes = 0
 
 const servedWorker = prepareOnce((db) =>
@@ -59,7 +59,7 @@ export async function findPlan(
   ref: string,
   name: string,
   { isFresh = false } = {},
-): Promise<Found | undefined> {
+): Promise<FoundPlan | undefined> {
   const key = `${ref}/${name}`
   const now = Date.now()
   const known = kept.get(key)
@@ -69,7 +69,7 @@ export async function findPlan(
   // What is not there is looked up each time: who has just deployed it asks for it at once.
   if (!row?.served) return undefined
   const { workerId, served, status } = row
-  const found = { plan: { ...served, workerId, ref, environment: environmentOf(row) }, status }
+  const found = { plan: { ...served, workerId, ref, environment: environmentVersion(row) }, status }
   // What was read before a change says nothing to those who come after it.
   if (changes !== before) return found
   if (kept.size >= KEPT_MAX) kept.clear()
@@ -79,7 +79,7 @@ export async function findPlan(
 
 /** For who has changed it: this isolate goes by the change at once. */
 export function forgetPlan(ref: string, name: string): void {
-  noteChange(ref)
+  recordChange(ref)
   changes += 1
   kept.delete(`${ref}/${name}`)
 }

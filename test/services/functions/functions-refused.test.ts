@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
-import { takeRow } from '../../../src/services/runtime/refused-calls.ts'
+import { claimLogRow } from '../../../src/services/runtime/refused-calls.ts'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
 const rowsOf = (program: string, calls: number) =>
-  Array.from({ length: calls }, () => takeRow(program)).filter((row) => row !== undefined)
+  Array.from({ length: calls }, () => claimLogRow(program)).filter((row) => row !== undefined)
 
 it('of calls that are refused the first twenty of a minute leave rows, for each program', () => {
   expect(rowsOf('a', 100)).toHaveLength(20)

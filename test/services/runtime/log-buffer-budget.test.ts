@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
-import { giveRoom, takeRoom } from '../../../src/services/runtime/log-buffer-budget.ts'
+import { releaseBuffer, reserveBuffer } from '../../../src/services/runtime/log-buffer-budget.ts'
 
 const MIB = 1024 * 1024
 
@@ -8,11 +8,11 @@ it('what a project prints is bounded for each minute, however quickly it is writ
   const ref = randomUUID()
   let printed = 0
   for (let ms = 0; ms < 10 * 60_000; ms += 100) {
-    if (!takeRoom(ref, 10_000, ms)) continue
-    giveRoom(ref, 10_000)
+    if (!reserveBuffer(ref, 10_000, ms)) continue
+    releaseBuffer(ref, 10_000)
     printed += 10_000
   }
   expect(printed).toBeGreaterThan(13 * MIB)
   expect(printed).toBeLessThan(14.1 * MIB)
-  expect(takeRoom(randomUUID(), 10_000, 10 * 60_000)).toBe(true)
+  expect(reserveBuffer(randomUUID(), 10_000, 10 * 60_000)).toBe(true)
 })

@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { invocations } from '../../../src/model/tables/index.ts'
 import { begin, end } from '../../../src/services/runtime/call-recorder.ts'
-import { TOLD_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
+import { CALL_CONTEXT_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
 import type { Caller } from '../../support/api.ts'
 import { deploy as deployFunction } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
@@ -351,7 +351,7 @@ describe('a request that cannot be read is refused', () => {
 
   it.each([
     ['two hosts', ['host: 127.0.0.1', 'host: example.com']],
-    ['what claims to be of the runtime', ['host: 127.0.0.1', `${TOLD_HEADER}: {`]],
+    ['what claims to be of the runtime', ['host: 127.0.0.1', `${CALL_CONTEXT_HEADER}: {`]],
     ['a host that is none', ['host: a b']],
   ])('with %s', async (_, lines) => {
     expect(await replyTo(['host: 127.0.0.1'])).toMatch(/^HTTP\/1.1 200 /)
@@ -408,11 +408,11 @@ describe('a worker', () => {
 describe('the process that runs programs', () => {
   it('believes no caller who says that he is the API, and tells programs nothing of it', async () => {
     const echo = await deploy(`return Response.json(Object.fromEntries(request.headers))`)
-    const told = JSON.stringify({ key: 'guessed', question: 'alive' })
-    const { status, text } = await replyOf(echo.url, { headers: { [TOLD_HEADER]: told, 'x-mine': 'yes' } })
+    const context = JSON.stringify({ key: 'guessed', command: 'alive' })
+    const { status, text } = await replyOf(echo.url, { headers: { [CALL_CONTEXT_HEADER]: context, 'x-mine': 'yes' } })
     expect(status).toBe(200)
     expect(JSON.parse(text)).toMatchObject({ 'x-mine': 'yes' })
-    expect(JSON.parse(text)).not.toHaveProperty(TOLD_HEADER.toLowerCase())
+    expect(JSON.parse(text)).not.toHaveProperty(CALL_CONTEXT_HEADER.toLowerCase())
     expect(text).not.toContain('pilothouse')
   })
 

@@ -4,7 +4,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { usageFromPs, usageOf } from '../../../dev/child-process.ts'
 import { type Programs, startPrograms } from '../../../dev/programs.ts'
-import type { Ending, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
+import type { EndReason, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
 import { WAIT } from '../../support/machine.ts'
 
 /** Answers the supervisor as the real one does, and misbehaves as its path says. */
@@ -49,16 +49,16 @@ async function ask<T>({ address, key }: Programs, path: string, about: unknown):
 
 async function place(programs: Programs, request: Partial<PlaceRequest> = {}): Promise<Place | undefined> {
   const group = randomUUID()
-  return ask<Place>(programs, '/place', { group, ref: group, isStarted: true, busy: [], ...request })
+  return ask<Place>(programs, '/place', { group, ref: group, mayStart: true, busy: [], ...request })
 }
 
 /** How a process of a new group ends after what is done to it; undefined if it goes on. */
-async function endingAfter(programs: Programs, act: (origin: string) => unknown): Promise<Ending | undefined> {
+async function endingAfter(programs: Programs, act: (origin: string) => unknown): Promise<EndReason | undefined> {
   const { id, slot } = (await place(programs)) ?? expect.fail('there is no process')
   const origin = `http://${programs.slots[slot]}`
   expect((await fetch(origin)).status).toBe(200)
   await act(origin)
-  return ask<Ending>(programs, '/ending', { id })
+  return ask<EndReason>(programs, '/ending', { id })
 }
 
 const callTo = (path: string) => (origin: string) => fetch(origin + path).catch(() => {})
@@ -127,13 +127,13 @@ describe('a process that was given to a call', () => {
       }, WAIT)
     await releaseUntilGiven(1, [second])
     await releaseUntilGiven(2, [])
-    const endings = [first, second, third, ...given].map((id) => ask<Ending>(programs, '/ending', { id }))
+    const endings = [first, second, third, ...given].map((id) => ask<EndReason>(programs, '/ending', { id }))
     expect(await Promise.all(endings)).toEqual(['unused', 'unused', undefined, undefined, undefined])
   })
 })
 
 describe('a process of which nothing is known any more', () => {
   it('counts as killed, which is no fault of its programs', async () => {
-    expect(await ask<Ending>(await start(), '/ending', { id: 'unknown' })).toBe('killed')
+    expect(await ask<EndReason>(await start(), '/ending', { id: 'unknown' })).toBe('killed')
   })
 })

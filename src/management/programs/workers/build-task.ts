@@ -6,7 +6,7 @@ import { uploadKey } from '../../../services/runtime/program-keys.ts'
 import { dropInstances, startInstances } from '../../../services/workers/instance-control.ts'
 import { storeImage } from '../../../services/workers/worker-images.ts'
 import { variablesFor } from '../../../services/workers/worker-isolate.ts'
-import { environmentOf, type Plan } from '../../../services/workers/worker-plan.ts'
+import { environmentVersion, type Plan } from '../../../services/workers/worker-plan.ts'
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 import { type Work, workerLeases } from './worker-tasks.ts'
 
@@ -29,7 +29,7 @@ export const drop = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<
 
 const planOf = ({ worker, project }: Work, served: ServedWorker): Plan => ({
   ...{ ...served, workerId: worker.id, ref: project.ref },
-  environment: environmentOf(project),
+  environment: environmentVersion(project),
 })
 
 interface Uploaded {

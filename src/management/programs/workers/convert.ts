@@ -1,7 +1,7 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { workers } from '../../../model/tables/index.ts'
-import { tallyOf } from '../../../services/workers/instance-control.ts'
+import { countInstances } from '../../../services/workers/instance-control.ts'
 import { SPELLINGS, type Spelling, type WorkerAttributes } from './schema.ts'
 
 export type WorkerRow = typeof workers.$inferSelect
@@ -15,7 +15,7 @@ export async function toWorker(ctx: Ctx, project: ProjectAccess, worker: WorkerR
     ...(stateReason !== null && { state_reason: stateReason }),
     ...(served && { image_version: served.image }),
     ...(deletedAt && { deleting: true }),
-    ...(await tallyOf(ctx, worker, project)),
+    ...(await countInstances(ctx, worker, project)),
   }
   return { type: SPELLINGS[spelling].type, id: name, attributes }
 }

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { workers } from '../../../model/tables/index.ts'
 import { stopInstances } from '../../../services/workers/instance-control.ts'
-import { leaveImage, removeImage } from '../../../services/workers/worker-images.ts'
+import { removeImage, touchImage } from '../../../services/workers/worker-images.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { build, drop } from './build-task.ts'
 import type { WorkerJobs } from './worker-tasks.ts'
@@ -13,7 +13,7 @@ export const workerJobs: WorkerJobs = {
     await stopInstances(ctx, worker)
     const image = worker.served && { ref: project.ref, sha256: worker.served.image }
     await mutate(ctx, async ({ tx, trace }) => {
-      if (image) await leaveImage(ctx, tx, image)
+      if (image) await touchImage(ctx, tx, image)
       // Its task goes with it.
       await tx.delete(workers).where(eq(workers.id, worker.id))
       await trace({

@@ -7,7 +7,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { BuildFailed } from '../../../services/runtime/build-client.ts'
-import { leaveImage, requireImage } from '../../../services/workers/worker-images.ts'
+import { requireImage, touchImage } from '../../../services/workers/worker-images.ts'
 import { forgetPlan } from '../../../services/workers/worker-plan.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { createLeases } from '../../kernel/task-leases.ts'
@@ -186,7 +186,7 @@ async function finish(
       .set({ ...changes, updatedAt: ctx.now() })
       .where(eq(workers.id, task.workerId))
     if (changes.served) await requireImage(tx, { ref: project.ref, sha256: changes.served.image })
-    if (left) await leaveImage(ctx, tx, { ref: project.ref, sha256: left })
+    if (left) await touchImage(ctx, tx, { ref: project.ref, sha256: left })
     await trace({
       action: `worker.build.${state}`,
       organizationId: project.organizationId,

@@ -1,4 +1,4 @@
-import { MARK_HEADER } from '../processes/chain-header.ts'
+import { CHAIN_TOKEN_HEADER } from '../processes/chain-header.ts'
 import { asUnpacked } from './encoding.ts'
 import { current } from './invocation.ts'
 
@@ -6,10 +6,10 @@ import { current } from './invocation.ts'
 export function installFetch(): void {
   const { fetch: plain, Request } = globalThis
   const send: typeof plain = (input, init) => {
-    const mark = current()?.mark
-    if (!mark) return plain(input, init)
+    const chainToken = current()?.chainToken
+    if (!chainToken) return plain(input, init)
     const request = new Request(input, init)
-    request.headers.set(MARK_HEADER, mark)
+    request.headers.set(CHAIN_TOKEN_HEADER, chainToken)
     return plain(request, init?.encodeResponseBody && { encodeResponseBody: init.encodeResponseBody })
   }
   globalThis.fetch = async function fetch(input, init) {

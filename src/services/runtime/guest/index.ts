@@ -26,7 +26,7 @@ interface Program {
 interface FromHost {
   invocation?: string
   address?: string
-  mark?: string
+  chainToken?: string
   /** It is no request, but a minute that a cron expression of the worker names. */
   scheduled?: { cron: string; minute: number }
   /** Nobody needs this isolate any more. */
@@ -83,11 +83,11 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '', mark = '', scheduled, end } = (request.cf ?? {}) as FromHost
+      const { invocation: id = '', address = '', chainToken = '', scheduled, end } = (request.cf ?? {}) as FromHost
       if (end) return abortIsolate('idle')
       startClock()
       const invocation: Invocation = {
-        ...{ id, address, mark, isForWorkers: false, lines: [], printed: 0 },
+        ...{ id, address, chainToken, isForWorkers: false, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),
         write: (...line) => env['=console'].write(...line),
       }

@@ -7,7 +7,7 @@ export interface Invocation {
   /** The caller's address, where the host knows it. */
   address: string
   /** The host's, for what the program calls; the program can read it, and make none. */
-  mark: string
+  chainToken: string
   /** Its program is written for Workers, where the runtime packs answers and leaves what it has unpacked marked as packed. */
   isForWorkers: boolean
   lines: Line[]

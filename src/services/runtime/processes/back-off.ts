@@ -25,7 +25,7 @@ interface End {
   isFault: boolean
 }
 
-export function noteEnd({ ran, running, isFault }: End, now = Date.now()): void {
+export function recordProcessEnd({ ran, running, isFault }: End, now = Date.now()): void {
   if (isFault && ran.length === 1) for (const program of ran) holdBack(program, now)
   else for (const program of running.length > 0 ? running : ran) suspect(program, now + SUSPECTED_MS)
 }

@@ -20,21 +20,22 @@ const CALLS_MS = 60_000
 const DEEPEST_MS = 60_000
 const KEPT_MAX = 10_000
 
-interface Marked {
+interface TokenOwner {
   /** The program that has been called, and now calls. */
   programId: string
   /** Of the installation. */
   secret: string
 }
 
-export const markOf = (of: Marked, { chain, hops }: Cause): string => `${chain}.${hops}.${signed(of, chain, hops)}`
+export const signChainToken = (of: TokenOwner, { chain, hops }: Cause): string =>
+  `${chain}.${hops}.${signed(of, chain, hops)}`
 
-const signed = ({ programId, secret }: Marked, chain: string, hops: number): string =>
+const signed = ({ programId, secret }: TokenOwner, chain: string, hops: number): string =>
   createHmac('sha256', secret).update(`mark ${programId} ${chain} ${hops}`).digest('base64url')
 
 /** Where a call stands that the program makes. */
-export function causeOf(by: Marked, mark: string | null): Cause {
-  const [chain = '', hops = '', signature = ''] = mark?.split('.') ?? []
+export function readCause(by: TokenOwner, chainToken: string | null): Cause {
+  const [chain = '', hops = '', signature = ''] = chainToken?.split('.') ?? []
   const isOurs = isSameSecret(signature, signed(by, chain, Number(hops)))
   const { chain: led, hops: before } = isOurs ? { chain, hops: Number(hops) } : deepestOf(by.programId)
   return { chain: led, hops: before + 1 }
@@ -54,7 +55,7 @@ function deepestOf(programId: string): Cause {
 }
 
 /** Counts a call of the program. False where its chain has come to its end. */
-export function mayGoOn(programId: string, { chain, hops }: Cause): boolean {
+export function admitToChain(programId: string, { chain, hops }: Cause): boolean {
   if (hops === 0) return true
   const now = Date.now()
   const known = counts.get(chain)

@@ -1,2 +1,2 @@
 /** Under this name the mark of a call leaves a program; its way out takes it off. */
-export const MARK_HEADER = 'x-pilothouse-mark'
+export const CHAIN_TOKEN_HEADER = 'x-pilothouse-mark'

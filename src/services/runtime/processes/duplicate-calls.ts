@@ -17,7 +17,7 @@ let newerSince = 0
 let leastKnown = ''
 
 /** Whether nothing has run for the call. What came too long ago is taken for one that has. */
-export function isFirst(id: string): boolean {
+export function claimCallId(id: string): boolean {
   if (id < leastKnown || newer.has(id) || older.has(id)) return false
   const now = Date.now()
   if (newer.size >= KEPT_MAX || now - newerSince >= KEPT_MS) {

@@ -6,7 +6,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { openFunction } from '../../functions/open-function.ts'
 import { findPlan } from '../../workers/worker-plan.ts'
 import { begin, end } from '../call-recorder.ts'
-import { reasonWith, takeRow } from '../refused-calls.ts'
+import { claimLogRow, withUnlistedCount } from '../refused-calls.ts'
 import { keyOf, type ProgramName } from './process-protocol.ts'
 
 interface Unserved {
@@ -32,11 +32,11 @@ const PROBLEMS = {
 }
 
 /** Of a call that its program has not answered, and of which nobody else can tell its developer. */
-export async function recordUnserved(
+export async function recordUnansweredCall(
   host: { bindings: Bindings; execution: Pick<ExecutionContext, 'waitUntil'> },
   { program, at, status, why, ...unserved }: Unserved,
 ): Promise<void> {
-  const row = why === 'held back' ? takeRow(keyOf(program)) : { unlisted: 0 }
+  const row = why === 'held back' ? claimLogRow(keyOf(program)) : { unlisted: 0 }
   if (!row) return
   const ctx = createCtx({ bindings: host.bindings, waitUntil: (work) => host.execution.waitUntil(work) })
   try {
@@ -44,7 +44,7 @@ export async function recordUnserved(
     if (!ids) return
     const id = newTimedId(new Date(at))
     begin({ id, kind: program.kind, projectRef: program.ref, ...ids, ...unserved, at })
-    end(host, id, { status, ms: Date.now() - at, problem: reasonWith(PROBLEMS[why], row) })
+    end(host, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }

@@ -9,11 +9,11 @@ import { refuse as refuseWorker } from '../../workers/refusals.ts'
 import type { WorkerAddress } from '../../workers/worker-address.ts'
 import { loggedAs } from '../admit-call.ts'
 import { isHeldBack } from './back-off.ts'
-import { recordUnserved } from './failed-calls.ts'
-import { type Known, keyOf, NOT_RUN_HEADER, type ProgramName, WRONG_PROCESS } from './process-protocol.ts'
-import { slotOf, telling, toldWith } from './process-requests.ts'
-import { beginCall, endingOf, knownProcess, type Process, processOf } from './process-table.ts'
-import { changeOf } from './program-changes.ts'
+import { recordUnansweredCall } from './failed-calls.ts'
+import { type CallMetadata, keyOf, NOT_RUN_HEADER, type ProgramName, WRONG_PROCESS } from './process-protocol.ts'
+import { processFetcher, readCallContext, withCallContext } from './process-requests.ts'
+import { acquireProcess, beginCall, findEndReason, knownProcess, type Process } from './process-table.ts'
+import { findRecentChange } from './program-changes.ts'
 
 interface Forwarded {
   request: Request
@@ -21,18 +21,18 @@ interface Forwarded {
 }
 type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress; execution: ExecutionContext }
 type WorkerCall = Forwarded &
-  Pick<Known, 'scheduled'> & {
+  Pick<CallMetadata, 'scheduled'> & {
     kind: 'worker'
     address: WorkerAddress
     execution: Pick<ExecutionContext, 'waitUntil'>
   }
 type Called = FunctionCall | WorkerCall
-type Call = Called & Required<Pick<Known, 'cause' | 'id'>>
+type Call = Called & Required<Pick<CallMetadata, 'cause' | 'id'>>
 
 /** One call of a program, in the process that runs it. */
 export function forwardCall(called: Called): Promise<Response> {
   const { id = newTimedId(new Date()), cause = { chain: id, hops: 0 } } =
-    toldWith(called.request, called.bindings) ?? {}
+    readCallContext(called.request, called.bindings) ?? {}
   const call = { ...called, id, cause }
   const answering = isHeldBack(keyOf(nameOf(call))) ? answerHeldBack(call) : forward(call)
   // Whether its caller still waits or not, it is noted how it ends.
@@ -57,7 +57,7 @@ async function forward(call: Call): Promise<Response> {
   // A call that no program answers starts no process.
   const answered = knownProcess(program) ? undefined : await answerWithoutProgram(call)
   if (answered) return answered
-  const process = await processOf(call.bindings, program).catch((error) => {
+  const process = await acquireProcess(call.bindings, program).catch((error) => {
     createLogger('').error('programs_unreachable', { error: String(error) })
     return undefined
   })
@@ -75,7 +75,7 @@ async function forward(call: Call): Promise<Response> {
     return response
   } catch (error) {
     end()
-    const ending = await endingOf(call.bindings, process)
+    const ending = await findEndReason(call.bindings, process)
     if (ending === undefined) return sendAgain(call, process, error)
     if (ending === 'unused') return call.request.body ? refused(call, 'SERVICE_UNAVAILABLE') : forward(call)
     createLogger('').error('program_call_lost', { process: process.id, ending, error: String(error) })
@@ -114,11 +114,11 @@ interface Sent {
 async function send(call: Call, process: Process, isLost?: boolean): Promise<Sent> {
   const { request, bindings, cause, id } = call
   const program = nameOf(call)
-  const at = changeOf(program)
+  const at = findRecentChange(program)
   const changed = at === undefined ? {} : { changed: { program, at } }
   const scheduled = call.kind === 'worker' ? call.scheduled : undefined
-  const told = telling(bindings, { process: process.id, cause, id, isLost, scheduled, ...changed })
-  const response = await slotOf(bindings, process).fetch(request, told)
+  const context = withCallContext(bindings, { process: process.id, cause, id, isLost, scheduled, ...changed })
+  const response = await processFetcher(bindings, process).fetch(request, context)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   if (response.status === WRONG_PROCESS) throw new Error('the process has been replaced')
   const shown = new Response(response.body, response)
@@ -132,13 +132,13 @@ interface Unserved {
   code: Refusal
   /** When the call came, in epoch milliseconds. */
   at: number
-  why: Parameters<typeof recordUnserved>[1]['why']
+  why: Parameters<typeof recordUnansweredCall>[1]['why']
 }
 
 function unserved(call: Call, { code, at, why }: Unserved): Response {
   const response = refused(call, code)
   const { status } = response
-  call.execution.waitUntil(recordUnserved(call, { program: nameOf(call), ...loggedAs(call), at, status, why }))
+  call.execution.waitUntil(recordUnansweredCall(call, { program: nameOf(call), ...loggedAs(call), at, status, why }))
   return response
 }
 

@@ -5,7 +5,7 @@ import type { Cause } from './call-chains.ts'
  * runtime makes it from the `cf` of a request that it sends, and the `cf` of one that it gets from it: it goes no further, and for its
  * sake no other header is copied. Requests of others may carry it too, without the key.
  */
-export const TOLD_HEADER = 'MF-CF-Blob'
+export const CALL_CONTEXT_HEADER = 'MF-CF-Blob'
 
 /** With answers that no program gave or began. It goes no further either, and programs cannot send it. */
 export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
@@ -13,7 +13,7 @@ export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
 /** Answered by a process to what was meant for another one. */
 export const WRONG_PROCESS = 421
 
-export type Question = 'alive' | 'end-idle' | 'start' | 'drop' | 'stop' | 'tally'
+export type ProcessCommand = 'alive' | 'end-idle' | 'start' | 'drop' | 'stop' | 'tally'
 
 /** What names a program to callers. */
 export interface ProgramName {
@@ -35,7 +35,7 @@ export interface Scheduled {
 }
 
 /** What is known of a call before it comes to its program. */
-export interface Known {
+export interface CallMetadata {
   /** Where it stands. */
   cause?: Cause
   /** Under which it is logged, and run once. */
@@ -46,12 +46,12 @@ export interface Known {
   scheduled?: Scheduled | undefined
 }
 
-export interface Told extends Known {
+export interface CallContext extends CallMetadata {
   key: string
   /** The process that the request is for. */
   process?: string
   /** Undefined for a call of a program. */
-  question?: Question
+  command?: ProcessCommand
   /** The program that is called, and when it was last changed, if that was a moment ago. */
   changed?: { program: ProgramName; at: number }
 }
@@ -61,7 +61,7 @@ export interface PlaceRequest {
   /** Programs that share a process: those of a project, or a suspect alone. */
   group: string
   ref: string
-  isStarted: boolean
+  mayStart: boolean
   /** Processes with calls under way, which must not be ended to make room. */
   busy: string[]
 }
@@ -79,6 +79,6 @@ export const slotBinding = (slot: number) => `PROGRAMS_${slot}` as const
  * Why a process has ended: by what its programs did, because it answered nothing, because of a signal from outside (also said if the reason
  * is not known any more), or because it was not needed.
  */
-export type Ending = (typeof FAULTS)[number] | 'silent' | 'killed' | 'unused'
+export type EndReason = (typeof FAULTS)[number] | 'silent' | 'killed' | 'unused'
 /** What only a program can have done. */
 export const FAULTS = ['cpu', 'memory', 'crash'] as const

@@ -1,18 +1,21 @@
 import type { Bindings } from '../../../platform/bindings.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
-import { type Place, type Question, slotBinding, type Told } from './process-protocol.ts'
+import { type CallContext, type Place, type ProcessCommand, slotBinding } from './process-protocol.ts'
 
 /** What the API and the processes that run programs tell each other with a request. */
-export const telling = ({ PROGRAMS_KEY: key = '' }: Bindings, told: Omit<Told, 'key'>): { cf: CfProperties } => ({
-  cf: { key, ...told } as unknown as CfProperties,
+export const withCallContext = (
+  { PROGRAMS_KEY: key = '' }: Bindings,
+  context: Omit<CallContext, 'key'>,
+): { cf: CfProperties } => ({
+  cf: { key, ...context } as unknown as CfProperties,
 })
 
 /** Undefined for a request of anybody without the key. */
-export function toldWith(request: Request, { PROGRAMS_KEY: key }: Bindings): Told | undefined {
+export function readCallContext(request: Request, { PROGRAMS_KEY: key }: Bindings): CallContext | undefined {
   if (!key) return undefined
   try {
-    const told = request.cf as Partial<Told> | undefined
-    return typeof told?.key === 'string' && isSameSecret(told.key, key) ? (told as Told) : undefined
+    const context = request.cf as Partial<CallContext> | undefined
+    return typeof context?.key === 'string' && isSameSecret(context.key, key) ? (context as CallContext) : undefined
   } catch {
     // It is no JSON.
     return undefined
@@ -20,18 +23,23 @@ export function toldWith(request: Request, { PROGRAMS_KEY: key }: Bindings): Tol
 }
 
 /** The way to a process. */
-export function slotOf(bindings: Bindings, { slot }: Place): Fetcher {
+export function processFetcher(bindings: Bindings, { slot }: Place): Fetcher {
   const fetcher = bindings[slotBinding(slot)]
   if (!fetcher) throw new Error(`no service binding leads to slot ${slot}`)
   return fetcher
 }
 
 /** Asks a process that runs programs. */
-export async function askProcess<T>(bindings: Bindings, place: Place, question: Question, about: unknown): Promise<T> {
+export async function sendCommand<T>(
+  bindings: Bindings,
+  place: Place,
+  command: ProcessCommand,
+  about: unknown,
+): Promise<T> {
   const body = JSON.stringify(about)
-  const response = await slotOf(bindings, place).fetch('http://programs/', {
+  const response = await processFetcher(bindings, place).fetch('http://programs/', {
     ...{ method: 'POST', body },
-    ...telling(bindings, { process: place.id, question }),
+    ...withCallContext(bindings, { process: place.id, command }),
   })
   if (!response.ok) throw new Error(`the process that runs programs answered ${response.status}`)
   return ((await response.json()) as { result: T }).result

@@ -5,8 +5,8 @@
 
 import type { Bindings } from '../../../platform/bindings.ts'
 import { setNewest } from '../../../platform/bounded-map.ts'
-import { isSuspect, noteEnd } from './back-off.ts'
-import { type Ending, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
+import { isSuspect, recordProcessEnd } from './back-off.ts'
+import { type EndReason, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
 import { askSupervisor } from './process-requests.ts'
 
 /** For so long the supervisor does not end a process because nobody needs it. */
@@ -43,11 +43,11 @@ export function knownProcess(program: ProgramName): Process | undefined {
 }
 
 /** Undefined where there is no room for another process, or none runs and none is to be started. */
-export async function processOf(bindings: Bindings, program: ProgramName, isStarted = true) {
+export async function acquireProcess(bindings: Bindings, program: ProgramName, mayStart = true) {
   const known = knownProcess(program)
   if (known) return known
   const group = groupOf(program)
-  const request: PlaceRequest = { group, ref: program.ref, isStarted, busy: busyProcesses() }
+  const request: PlaceRequest = { group, ref: program.ref, mayStart, busy: busyProcesses() }
   const place = await askSupervisor<Place>(bindings, '/place', request)
   if (!place) return undefined
   const process = processAt(place)
@@ -91,14 +91,14 @@ export function beginCall({ uses }: Process, program: string): (outcome?: Outcom
 }
 
 /** Why the process has ended, if it has; asked when a call failed. The first to learn of it notes which programs ran. */
-export async function endingOf(bindings: Bindings, process: Process): Promise<Ending | undefined> {
-  const ending = await askSupervisor<Ending>(bindings, '/ending', { id: process.id })
+export async function findEndReason(bindings: Bindings, process: Process): Promise<EndReason | undefined> {
+  const ending = await askSupervisor<EndReason>(bindings, '/ending', { id: process.id })
   if (!ending || process.hasEnded) return ending
   process.hasEnded = true
   if (ending === 'unused') return ending
   const now = Date.now()
   const uses = [...process.uses]
-  noteEnd({
+  recordProcessEnd({
     ran: uses.map(([program]) => program),
     running: uses.flatMap(([program, use]) => (isRunning(use, now) ? [program] : [])),
     isFault: FAULTS.some((fault) => fault === ending),

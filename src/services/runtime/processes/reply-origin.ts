@@ -1,9 +1,9 @@
 const withoutProgram = new WeakSet<Response>()
 
 /** For an answer that was given before any program ran. */
-export function markWithoutProgram(response: Response): Response {
+export function markNotRun(response: Response): Response {
   withoutProgram.add(response)
   return response
 }
 
-export const isWithoutProgram = (response: Response): boolean => withoutProgram.has(response)
+export const isNotRun = (response: Response): boolean => withoutProgram.has(response)
