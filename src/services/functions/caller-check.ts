@@ -6,7 +6,7 @@ import { openTrust } from '../gateway/trust.ts'
 import type { KnownFunction } from './open-function.ts'
 import type { RefusalCode } from './refusals.ts'
 
-/** Why a function that is called with a project's token alone may not be called so; undefined where it may. */
+/** Checks the token of a call. Returns why the call is refused, or undefined if it is allowed. */
 export async function tokenProblem(
   ctx: SystemCtx,
   project: KnownFunction,
@@ -18,14 +18,14 @@ export async function tokenProblem(
     await verifyCaller(await openTrust(ctx, project.trust), token, ctx.now())
     return undefined
   } catch (error) {
-    if (error instanceof InvalidCredential) return problemOf(token)
+    if (error instanceof InvalidCredential) return invalidTokenCode(token)
     throw error
   }
 }
 
 const ASYMMETRIC = ['ES256', 'RS256', 'EdDSA']
 
-function problemOf(token: string): RefusalCode {
+function invalidTokenCode(token: string): RefusalCode {
   const algorithm = algorithmOf(token)
   if (algorithm === undefined) return 'UNAUTHORIZED_INVALID_JWT_FORMAT'
   if (algorithm === 'HS256') return 'UNAUTHORIZED_LEGACY_JWT'

@@ -19,10 +19,10 @@ import type { FunctionAddress } from './function-address.ts'
 import { type KnownFunction, openFunction } from './open-function.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 
-/** Until an answer begins. */
+/** Time until the response must begin. */
 const IDLE_MS_MAX = 150_000
 
-/** What index.ts exports for programs to be connected to. */
+/** Entrypoints exported by index.ts that programs are connected to. */
 interface Exports {
   FunctionOutbound(options: { props: OutboundProps }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
@@ -37,26 +37,26 @@ interface Call extends CallMetadata {
 type Deployed = NonNullable<KnownFunction['deployed']>
 type Callable = KnownFunction & { deployed: Deployed }
 
-/** One call of a function, from whoever sends it. */
+/** Calls a function and returns its response, or a refusal. */
 export const invokeFunction = (call: Call): Promise<Response> =>
-  guarded(call, async (ctxOf) => {
-    const admitted = await admissionOf(ctxOf, call)
-    if (admitted instanceof Response) return admitted
+  refuseOnError(call, async (ctxOf) => {
+    const callable = await findCallable(ctxOf, call)
+    if (callable instanceof Response) return callable
     return admitCall({
-      ...{ call, program: programOf(admitted) },
+      ...{ call, program: programOf(callable) },
       refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
-      answer: (invocation) => answer(call, admitted, invocation),
+      answer: (invocation) => run(call, callable, invocation),
     })
   })
 
-/** The answer to a call that the function is not to be run for; undefined for any other. */
+/** Returns the refusal of a call for which the function does not run; undefined if the function runs. */
 export const refusalOfFunction = (call: Call): Promise<Response | undefined> =>
-  guarded(call, async (ctxOf) => {
-    const admitted = await admissionOf(ctxOf, call)
-    return admitted instanceof Response ? admitted : undefined
+  refuseOnError(call, async (ctxOf) => {
+    const callable = await findCallable(ctxOf, call)
+    return callable instanceof Response ? callable : undefined
   })
 
-async function guarded<T>(call: Call, work: (ctxOf: () => SystemCtx) => Promise<T>): Promise<T | Response> {
+async function refuseOnError<T>(call: Call, work: (ctxOf: () => SystemCtx) => Promise<T>): Promise<T | Response> {
   const ctxOf = () => contextOf(call)
   try {
     return await work(ctxOf)
@@ -67,8 +67,8 @@ async function guarded<T>(call: Call, work: (ctxOf: () => SystemCtx) => Promise<
   }
 }
 
-/** The function that is called, or the refusal. */
-async function admissionOf(ctxOf: () => SystemCtx, call: Call): Promise<Callable | Response> {
+/** Returns the function if it may be called, or the refusal. */
+async function findCallable(ctxOf: () => SystemCtx, call: Call): Promise<Callable | Response> {
   const { ref, slug } = call.address
   const known = await openFunction(ctxOf, ref, slug)
   if (!known?.deployed) return refuseUnknownProgram(ctxOf(), call, refuse)
@@ -98,45 +98,45 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
   return status === 'THROTTLED' ? 'WORKER_RESOURCE_LIMIT' : undefined
 }
 
-/** Browsers ask first without any credential; the function answers them as it likes. */
+/** Preflight requests of browsers carry no credential, so the function itself answers them. */
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
 
-async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
+async function run(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
   const name = attemptName(baseName(known))
-  const limit = limitOf(IDLE_MS_MAX)
+  const timeout = startTimeout(IDLE_MS_MAX)
   noteCall(known.deployed.id, name, epochMs())
   try {
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method } = request
     const secret = readConfig(bindings).ENCRYPTION_KEY
     const chainToken = signChainToken({ programId: known.deployed.id, secret }, cause)
-    const cf = { invocation, address: addressOf(call), chainToken }
-    const answering = isolate.getEntrypoint().fetch(address.url, {
+    const cf = { invocation, address: clientAddressOf(call), chainToken }
+    const responding = isolate.getEntrypoint().fetch(address.url, {
       ...{ method, body: bodyOf(request), headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
     })
-    const response = await Promise.race([answering, limit.reached])
+    const response = await Promise.race([responding, timeout.reached])
     noteAnswer(name, epochMs())
     return { response }
   } catch (error) {
-    return failed(call, known, { error, name })
+    return answerFailure(call, known, { error, name })
   } finally {
     noteCallEnd(name)
-    limit.lift()
+    timeout.clear()
   }
 }
 
-class TooLate extends Error {
-  override name = 'TooLate'
+class IdleTimeout extends Error {
+  override name = 'IdleTimeout'
 }
 
-/** The runtime ends what is still under way once the answer is given; a signal for that would cost each call more than a timer. */
-function limitOf(ms: number): { reached: Promise<never>; lift(): void } {
+/** A timer costs less than an abort signal; the runtime cancels pending work once the response is sent. */
+function startTimeout(ms: number): { reached: Promise<never>; clear(): void } {
   const { promise: reached, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new TooLate()), ms)
-  return { reached, lift: () => clearTimeout(timer) }
+  const timer = setTimeout(() => reject(new IdleTimeout()), ms)
+  return { reached, clear: () => clearTimeout(timer) }
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
@@ -144,7 +144,7 @@ function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWo
     noteLoadFailure(name, cause)
     throw cause
   })
-  // Others wait for it too, and the runtime would keep for ever that its first caller went away.
+  // Other calls wait for the same code: if the first caller left, the runtime would cache the cancellation for ever.
   call.execution.waitUntil(code.catch(() => {}))
   return code
 }
@@ -158,46 +158,47 @@ function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Progr
   }
 }
 
-/** Of everything that is fixed when it starts: whose it is, the code, the secrets, the password in its variables. */
+/** Isolate name without the attempt: covers everything fixed at start (function, code, secrets, database password). */
 const baseName = ({ secretsGeneration, sealedPassword, deployed: { id, deploymentId, version } }: Callable) =>
   `${id}:${deploymentId}:${version}:${secretsGeneration}:${sealedPassword.slice(-8)}`
 
-interface Failed {
+interface Failure {
   error: unknown
-  /** Of its isolate. */
+  /** Name of the isolate. */
   name: string
 }
 
-function failed(call: Call, known: Callable, { error, name }: Failed): Answer {
-  const isLate = error instanceof TooLate
+function answerFailure(call: Call, known: Callable, { error, name }: Failure): Answer {
+  const isTimeout = error instanceof IdleTimeout
   const message = error instanceof Error ? error.message : String(error)
-  const isOwn = error instanceof Error && 'remote' in error
-  const cause = isOwn ? undefined : loadFailureOf(name)
+  const isThrownByProgram = error instanceof Error && 'remote' in error
+  const cause = isThrownByProgram ? undefined : loadFailureOf(name)
   const isBootFailure = message.startsWith('Failed to start Worker')
-  if (isOwn && !isBootFailure) noteAnswer(name, epochMs())
-  // One that has answered is sound; callers who break off must not be able to have it started anew.
-  if (isBootFailure || cause !== undefined || ((isLate || !isOwn) && !hasAnswered(name))) {
+  if (isThrownByProgram && !isBootFailure) noteAnswer(name, epochMs())
+  // An isolate that has answered before works: callers that disconnect must not be able to restart it.
+  if (isBootFailure || cause !== undefined || ((isTimeout || !isThrownByProgram) && !hasAnswered(name))) {
     allowRestart(baseName(known), name, cause !== undefined)
   }
-  if (isLate) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
+  if (isTimeout) return { response: refuse('IDLE_TIMEOUT'), problem: 'no response began within 150 s' }
   if (cause !== undefined) {
     contextOf(call).log.error('failed', { code: 'function_load', error: describeError(cause) })
     return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the function could not be loaded' }
   }
   if (isBootFailure) return { response: refuse('BOOT_ERROR'), problem: message }
-  if (!isOwn && /exceeded|limit/i.test(message)) return { response: refuse('WORKER_RESOURCE_LIMIT'), problem: message }
-  return { response: refuse('WORKER_ERROR'), problem: isOwn ? undefined : message }
+  if (!isThrownByProgram && /exceeded|limit/i.test(message))
+    return { response: refuse('WORKER_RESOURCE_LIMIT'), problem: message }
+  return { response: refuse('WORKER_ERROR'), problem: isThrownByProgram ? undefined : message }
 }
 
-function addressOf({ request, bindings }: Call): string {
+function clientAddressOf({ request, bindings }: Call): string {
   const { CLIENT_ADDRESS_HEADER: header } = readConfig(bindings)
   return (header && request.headers.get(header)) || ''
 }
 
-/** The request's headers, with the caller's address where programs look for it. */
+/** The request's headers, with the client address where programs look for it. */
 function headersFor(call: Call): Headers {
   const { headers } = call.request
-  const address = addressOf(call)
+  const address = clientAddressOf(call)
   if (address === '') return headers
   const forwarded = new Headers(headers)
   forwarded.set('x-forwarded-for', address)

@@ -9,7 +9,7 @@ interface Row extends RowKey {
   projectStatus: ProjectStatus
   secretsGeneration: number
   sealedPassword: string
-  /** Undefined where the project has none of that name. */
+  /** Null if the project has no function with this slug. */
   deployed: {
     id: string
     status: (typeof FUNCTION_STATUSES)[number]
@@ -19,7 +19,7 @@ interface Row extends RowKey {
   } | null
 }
 
-/** A function as whoever calls it meets it; its slug is its name. */
+/** A function with what a call of it needs; `name` is its slug. */
 export interface KnownFunction extends Row {
   trust: SealedTrust
 }
@@ -32,17 +32,17 @@ const functions = createRowCache<KnownFunction>({
   charactersMax: TRUST_CHARACTERS_MAX,
 })
 
-/** Undefined where there is no such project. */
+/** Returns undefined if the project does not exist. */
 export const openFunction = (createReader: () => Reader, ref: string, slug: string) =>
   functions.get(createReader, { ref, name: slug })
 
-/** For who has changed a project's functions or their secrets: this isolate goes by the change at once. */
+/** Evicts the functions of a project from the cache of this isolate: call it after changing them or their secrets. */
 export function forgetFunction(ref: string): void {
   recordChange(ref)
   functions.invalidate(ref)
 }
 
-/** Whom a project trusts is told once for all of its functions. */
+/** Only the first row of each project carries its trust settings, which are large and the same for all rows. */
 async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<KnownFunction[]> {
   const rows = await rowsOf<Row & { trust: string | null }>(
     db,

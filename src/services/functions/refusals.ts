@@ -1,4 +1,4 @@
-/** What callers are told where no answer of the function's own comes, in the words that clients know. */
+/** Responses to calls that the function itself does not answer. Clients know the codes and most of the messages. */
 const REFUSALS = {
   UNAUTHORIZED_NO_AUTH_HEADER: [401, 'Missing authorization header'],
   UNAUTHORIZED_INVALID_JWT_FORMAT: [401, 'Invalid JWT'],
@@ -13,16 +13,16 @@ const REFUSALS = {
   PROGRAMS_ENDED: [503, "The process that runs this project's programs was ended: try again (please check logs)"],
   PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
-  LOOP_DETECTED: [508, 'Programs call each other without end: this call has led to too many others'],
+  LOOP_DETECTED: [508, 'Too many nested calls: check whether programs call each other in a loop'],
   PROJECT_PAUSED: [540, 'The project is paused'],
   WORKER_RESOURCE_LIMIT: [546, 'Function failed due to not having enough compute resources (please check logs)'],
 } as const satisfies Record<string, readonly [status: number, message: string]>
 export type RefusalCode = keyof typeof REFUSALS
 
-/** Where the header says something else than the body. */
+/** Codes for which the header differs from the body, as on the hosted service. */
 const HEADER_CODES: Partial<Record<RefusalCode, string>> = { WORKER_ERROR: 'EDGE_FUNCTION_ERROR' }
 
-const RETRIED: readonly RefusalCode[] = [
+const RETRYABLE: readonly RefusalCode[] = [
   'SERVICE_UNAVAILABLE',
   'PROGRAMS_ENDED',
   'PROJECT_NOT_READY',
@@ -37,10 +37,10 @@ export function refuse(code: RefusalCode): Response {
       status,
       headers: {
         'sb-error-code': HEADER_CODES[code] ?? code,
-        // A page must be able to read why its call failed.
+        // Pages of any origin may read why their call failed.
         'access-control-allow-origin': '*',
         'access-control-expose-headers': 'sb-error-code',
-        ...(RETRIED.includes(code) && { 'retry-after': '1' }),
+        ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
       },
     },
   )

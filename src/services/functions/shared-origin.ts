@@ -1,5 +1,5 @@
-/** They would reach beyond the function's own path. */
-const REFUSED = [
+/** Headers whose effect reaches beyond the function's own path. */
+const REMOVED_HEADERS = [
   'service-worker-allowed',
   'clear-site-data',
   'nel',
@@ -9,27 +9,27 @@ const REFUSED = [
 ]
 const PROJECT_PATH = /^\/p\/[^/]+\//
 
-/** Below a path, all projects and the management API are one origin: no page of a function may act in its name. */
+/** Keeps browsers from running a response as a page on the origin that all projects and the management API share. */
 export function sandboxResponse(response: Response, path: string): Response {
   if (response.webSocket) return response
-  const shown = new Response(response.body, response)
-  const { headers } = shown
-  for (const name of REFUSED) headers.delete(name)
+  const sandboxed = new Response(response.body, response)
+  const { headers } = sandboxed
+  for (const name of REMOVED_HEADERS) headers.delete(name)
   limitCookies(headers, PROJECT_PATH.exec(path)?.[0])
   if (/html/i.test(headers.get('content-type') ?? '')) headers.set('content-type', 'text/plain; charset=utf-8')
-  // Whatever the type: browsers take more for a page than says so.
+  // Set for every content type: browsers also render other types, such as SVG, as pages.
   headers.set('content-security-policy', "default-src 'none'; sandbox")
   headers.set('x-content-type-options', 'nosniff')
-  return shown
+  return sandboxed
 }
 
-/** A cookie is for the project that set it, and for no other host. */
+/** Limits cookies to the path of the project that set them, on this host alone. */
 function limitCookies(headers: Headers, path: string | undefined): void {
   const cookies = headers.getSetCookie()
   headers.delete('set-cookie')
   if (path === undefined) return
   for (const cookie of cookies) {
-    const kept = cookie.split(';').filter((part, n) => n === 0 || !/^\s*(path|domain)\s*(=|$)/i.test(part))
-    headers.append('set-cookie', `${kept.join(';')}; Path=${path}`)
+    const parts = cookie.split(';').filter((part, n) => n === 0 || !/^\s*(path|domain)\s*(=|$)/i.test(part))
+    headers.append('set-cookie', `${parts.join(';')}; Path=${path}`)
   }
 }

@@ -27,7 +27,7 @@ async function answerOf(url: URL) {
   return { status: response.status, code: response.headers.get('sb-error-code'), text }
 }
 
-const REFUSED = { status: 508, code: 'LOOP_DETECTED', text: expect.stringContaining('without end') }
+const REFUSED = { status: 508, code: 'LOOP_DETECTED', text: expect.stringContaining('call each other in a loop') }
 
 const wasCalled = (id: string, times: number) =>
   vi.waitFor(async () => expect(await invocationsOf(id)).toHaveLength(times), WAIT)
