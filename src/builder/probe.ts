@@ -52,7 +52,7 @@ const SERVING_MS = 50
  * top level cannot start here: it counts as one that serves, and its first request shows whether it does.
  */
 const mainOf = (image: Image): string => `
-  import { hasServer, serving } from './${GUEST}'
+  import { hasServer, serverReady } from './${GUEST}'
   ${hasServers(image) ? `import './${SERVERS}'` : ''}
   import * as program from ${JSON.stringify(`./${image.main}`)}
   let cutOff
@@ -60,7 +60,7 @@ const mainOf = (image: Image): string => `
   globalThis.fetch = () => { cutOff(); return new Promise(() => {}) }
   export default { async fetch() {
     const evaluated = program.start ? program.start() : program
-    const { default: given } = await Promise.race([evaluated, serving.then(() => scheduler.wait(${SERVING_MS})).then(() => ({})), isCutOff])
+    const { default: given } = await Promise.race([evaluated, serverReady.then(() => scheduler.wait(${SERVING_MS})).then(() => ({})), isCutOff])
     const methods = typeof given === 'function' ? given.prototype : given
     const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
     return Response.json({ handlers })

@@ -5,23 +5,23 @@ const version = (deploymentId: string, environment = '1') => ({ deploymentId, en
 
 it('knows a version that was replaced for an old one, also when nothing of it runs any more', () => {
   const versions = new Versions()
-  const first = versions.see(version('a'))
-  const second = versions.see(version('b'))
+  const first = versions.add(version('a'))
+  const second = versions.add(version('b'))
   expect(second).toBeGreaterThan(first)
-  expect(versions.see(version('a'))).toBe(first)
+  expect(versions.add(version('a'))).toBe(first)
   expect(versions.orderOf(version('b'))).toBe(second)
 })
 
 it('puts what it has not seen after all others, and keeps no place for what is only asked about', () => {
   const versions = new Versions()
-  const first = versions.see(version('a'))
+  const first = versions.add(version('a'))
   expect(versions.orderOf(version('a', '2'))).toBeGreaterThan(first)
-  expect(versions.see(version('b'))).toBeLessThan(versions.orderOf(version('a', '2')))
+  expect(versions.add(version('b'))).toBeLessThan(versions.orderOf(version('a', '2')))
 })
 
 it('forgets the oldest of many, and the order of the others stays', () => {
   const versions = new Versions()
-  const orders = Array.from({ length: 1_000 }, (_, n) => versions.see(version(`${n}`)))
+  const orders = Array.from({ length: 1_000 }, (_, n) => versions.add(version(`${n}`)))
   expect(orders).toEqual(orders.toSorted((a, b) => a - b))
   expect(versions.orderOf(version('990'))).toBe(orders[990])
   expect(versions.orderOf(version('0'))).toBeGreaterThan(orders[999] ?? 0)

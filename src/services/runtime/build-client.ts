@@ -12,7 +12,7 @@ import {
 import type { SystemCtx } from '../../ctx.ts'
 import { readParts } from '../../platform/blobs/chunk-reader.ts'
 
-/** The program cannot be built as it was sent; the developer can mend it. */
+/** The program cannot be built from its source: the developer can fix it. */
 export class BuildFailed extends Error {
   override name = 'BuildFailed'
   readonly issues: readonly Issue[]
@@ -23,7 +23,7 @@ export class BuildFailed extends Error {
   }
 }
 
-/** Nobody who deploys can mend it: a registry is down, or the builder. */
+/** The build is not possible at the moment, for example because a registry is down: the developer cannot fix it. */
 export class BuildUnavailable extends Error {
   override name = 'BuildUnavailable'
 }
@@ -38,10 +38,10 @@ export interface SourceFile {
 
 type Builder = Pick<SystemCtx, 'bindings'>
 
-/** An image as it is kept. Only the builder that wrote it and the isolate that starts it need know what is in it. */
+/** An image as stored: only the builder and the isolate that runs it parse it. */
 export type ImageText = string & { readonly isImage: true }
 
-/** Bundles a function with all that it imports. Rejects with BuildFailed or BuildUnavailable. */
+/** Bundles a function with its imports. Rejects with BuildFailed or BuildUnavailable. */
 export async function buildFunction(
   builder: Builder,
   spec: FunctionBuild,
@@ -56,17 +56,17 @@ export async function buildFunction(
 export interface WorkerBuild {
   image: ImageText
   crons: string[]
-  /** Comes after the image and must be read or canceled. */
+  /** The body must be read or canceled. */
   assets: { manifestBytes: number; bytes: number; body: ReadableStream<Uint8Array> } | undefined
 }
 
 const CHUNK_BYTES = 64 * 1024
 
-/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
+/** Bundles a worker from its build context, a streamed .tar.gz. Rejects with BuildFailed or BuildUnavailable. */
 export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<WorkerBuild> {
   const response = await send(builder, '/worker', context)
   const header = response.headers.get(BUILT_HEADER)
-  if (header === null || !response.body) return built(Refusal.parse(await response.json()))
+  if (header === null || !response.body) return resultOrThrow(Refusal.parse(await response.json()))
   const { crons, imageBytes, assets } = BuiltWorker.parse(JSON.parse(header))
   const parts = readParts(response.body)
   const image = new TextDecoder().decode(await parts.next(imageBytes)) as ImageText
@@ -81,15 +81,15 @@ export async function buildWorker(builder: Builder, context: ReadableStream<Uint
   return { image, crons, assets: assets && { ...assets, body } }
 }
 
-interface Probed {
+interface ProbeTarget {
   image: ImageText
   env: Record<string, string>
 }
 
-/** Starts a program once, and tells which handlers it has. Rejects with BuildFailed or BuildUnavailable. */
-export async function probe(builder: Builder, { image, env }: Probed): Promise<readonly string[]> {
+/** Starts a program once and returns the names of its handlers. Rejects with BuildFailed or BuildUnavailable. */
+export async function probe(builder: Builder, { image, env }: ProbeTarget): Promise<readonly string[]> {
   const program = `{"image":${image},"env":${JSON.stringify(env)}}`
-  return built(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
+  return resultOrThrow(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
 }
 
 async function ask(builder: Builder, path: string, body: BodyInit): Promise<string> {
@@ -104,14 +104,14 @@ async function send({ bindings }: Builder, path: string, body: BodyInit): Promis
   return response
 }
 
-const BEFORE_IMAGE = '{"image":'
+const IMAGE_PREFIX = '{"image":'
 
 function imageIn(answer: string): ImageText {
-  if (answer.startsWith(BEFORE_IMAGE)) return answer.slice(BEFORE_IMAGE.length, -1) as ImageText
-  return built(Refusal.parse(JSON.parse(answer)))
+  if (answer.startsWith(IMAGE_PREFIX)) return answer.slice(IMAGE_PREFIX.length, -1) as ImageText
+  return resultOrThrow(Refusal.parse(JSON.parse(answer)))
 }
 
-function built<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
+function resultOrThrow<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
   if ('issues' in result) throw new BuildFailed(result.issues)
   if ('unavailable' in result) throw new BuildUnavailable(result.unavailable)
   return result as Exclude<T, Refusal>

@@ -5,7 +5,7 @@ import type { Db } from '../../platform/db/client.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
 import { releaseBuffer, reserveBuffer } from './log-buffer-budget.ts'
 
-/** One call of a program, as it is written in the end. */
+/** A row of the invocation log: one call of a program. */
 interface Invocation {
   id: string
   kind: 'function' | 'worker'
@@ -31,13 +31,13 @@ interface LateLines extends Owner {
   id: string
   projectRef: string
   console: ConsoleLine[]
-  /** It was another one than was written. */
+  /** Replaces the status that was written. */
   status?: number
 }
 
-const KEPT_MAX = 20_000
+const BUFFERED_MAX = 20_000
 const PORTION_LENGTH_MAX = 4 * 1024 * 1024
-/** After it none can be under way: its caller has gone away. */
+/** Longer than any call runs: an older entry was abandoned when its caller disconnected. */
 const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
 const PATH_LENGTH_MAX = 1_024
@@ -49,15 +49,16 @@ const late: LateLines[] = []
 let dropped = 0
 let droppedLines = 0
 
-const writeSoon = createWriteBehind({ isEmpty: () => ended.size + late.length === 0, write: writeAll })
+const scheduleWrite = createWriteBehind({ isEmpty: () => ended.size + late.length === 0, write: writeAll })
 
-export function begin(started: Started): void {
-  if (running.size >= KEPT_MAX) {
+/** Buffers the start of a call. When the buffer is full, the oldest entry is dropped. */
+export function recordStart(started: Started): void {
+  if (running.size >= BUFFERED_MAX) {
     const [oldest] = running.keys()
-    const lost = oldest === undefined ? undefined : running.get(oldest)
-    if (lost) drop(lost)
+    const abandoned = oldest === undefined ? undefined : running.get(oldest)
+    if (abandoned) drop(abandoned)
   }
-  running.set(started.id, { ...started, path: copyOf(started.path, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
+  running.set(started.id, { ...started, path: truncate(started.path, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
 }
 
 function drop(invocation: Invocation): void {
@@ -69,8 +70,8 @@ function drop(invocation: Invocation): void {
 const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
   console.reduce((sum, { message }) => sum + message.length, 0)
 
-/** `problem` is what the program could not print itself. */
-export function end(
+/** `problem` is added to the call's log: what the program could not print itself. */
+export function recordEnd(
   host: RequestScope,
   id: string,
   { status, ms, problem }: { status: number; ms: number; problem?: string },
@@ -79,38 +80,39 @@ export function end(
   if (!invocation) return
   if (problem !== undefined) addLines(invocation, [errorLine(problem)])
   running.delete(id)
-  if (ended.size >= KEPT_MAX) drop(invocation)
+  if (ended.size >= BUFFERED_MAX) drop(invocation)
   else ended.set(id, Object.assign(invocation, { status, ms }))
-  writeSoon(host)
+  scheduleWrite(host)
 }
 
-/** What is cut out of a text would keep all of it in memory. */
-const copyOf = (text: string, length: number): string =>
+/** Copies the prefix: a slice would keep the whole text in memory. */
+const truncate = (text: string, length: number): string =>
   text.length <= length ? text : Buffer.from(text.slice(0, length)).toString()
 
-/** Postgres stores neither NUL nor halves of characters. */
-export const messageOf = (text: string): string => copyOf(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()
+/** Postgres stores neither NUL nor lone surrogates. */
+export const storableMessage = (text: string): string =>
+  truncate(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()
 
 const errorLine = (problem: string): ConsoleLine => ({
   level: 'error',
-  message: messageOf(problem),
+  message: storableMessage(problem),
   at: new Date().toISOString(),
 })
 
-/** What a program printed in one of its calls; one that is another's is not there for it. */
-export function print(host: RequestScope, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
+/** Records what a program printed during a call. Lines for a call of another program are ignored. */
+export function recordLines(host: RequestScope, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
   const invocation = running.get(id) ?? ended.get(id)
   if (!invocation) {
-    if (late.length < KEPT_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
+    if (late.length < BUFFERED_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
     else droppedLines += lines.length
   } else if (invocation.projectRef === owner.ref && invocation.programId === owner.programId) {
     addLines(invocation, lines)
   }
-  writeSoon(host)
+  scheduleWrite(host)
 }
 
-/** Its caller has got this instead of what the program answered. */
-export function breakOff(
+/** Records that the caller got this status instead of the program's response. */
+export function recordLostResponse(
   host: RequestScope,
   { id, ...owner }: Owner & { id: string },
   { status, problem }: { status: number; problem: string },
@@ -118,9 +120,9 @@ export function breakOff(
   const lines = [errorLine(problem)]
   const invocation = running.get(id) ?? ended.get(id)
   if (invocation) addLines(Object.assign(invocation, { status }), lines)
-  else if (late.length < KEPT_MAX)
+  else if (late.length < BUFFERED_MAX)
     late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [], status }, lines))
-  writeSoon(host)
+  scheduleWrite(host)
 }
 
 function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
@@ -161,7 +163,7 @@ function portionsOf<T extends Pick<Invocation, 'console'>>(rows: readonly T[]): 
   return portions
 }
 
-/** Calls come in the order in which they began. */
+/** Ends calls that were abandoned. The map is in order of start, so the first recent call ends the search. */
 function endAbandoned(): void {
   const now = Date.now()
   for (const [id, invocation] of running) {
@@ -173,7 +175,7 @@ function endAbandoned(): void {
 
 type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
 
-/** Returns how many were lost. */
+/** Returns the number of rows that were lost. */
 async function write<T extends Pick<Invocation, 'console' | 'projectRef'>>(ctx: SystemCtx, rows: T[], send: Send<T>) {
   try {
     return await writeInHalves(ctx, 'invocations', rows, send)

@@ -20,7 +20,7 @@ interface ProjectRow {
   trust: string
 }
 
-/** What the installation itself gives to every program. */
+/** Variables that the installation sets for every program. */
 export const GIVEN_NAMES = [
   'SUPABASE_URL',
   'SUPABASE_ANON_KEY',
@@ -33,7 +33,9 @@ export const GIVEN_NAMES = [
   'SB_EXECUTION_ID',
 ] as const
 
-/** The secrets of the project and what all its programs find beside them; the secrets cannot take the place of these. */
+/**
+ * Environment variables of a project's programs: its secrets and the variables above, which secrets cannot override.
+ */
 export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<Record<string, string>> {
   const [project] = await rowsOf<ProjectRow>(
     ctx.db,
@@ -79,7 +81,7 @@ async function keysOf(ctx: SystemCtx, ref: string, { createdAt, sealedJwtSecret 
   return legacyKeys({ ref, createdAt: new Date(createdAt), jwtSecret })
 }
 
-/** Each type's keys by their names. */
+/** API keys by name, for each type. */
 async function openApiKeys({ config }: SystemCtx, { apiKeys }: ProjectRow) {
   const opened = await Promise.all(
     apiKeys.map(async (row) => ({ ...row, key: await openApiKey(config.ENCRYPTION_KEY, row) })),

@@ -1,26 +1,26 @@
 import type { SystemCtx } from '../../ctx.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 
-/** A program that nobody called for so long starts anew with its next call. What it still does then ends. */
+/** An isolate without calls for this time is ended, with any background work; the next call starts a new one. */
 const IDLE_MS_MAX = 400_000
 const KNOWN_MAX = 20_000
 
 interface Use {
-  /** When it was last called, or last answered. */
+  /** Time of the last call or response. */
   at: number
   hasAnswered: boolean
-  /** Calls that wait for their answer. */
+  /** Calls waiting for a response. */
   calls: number
-  /** When another isolate of the same function took its place. */
+  /** Time when another isolate of the same function replaced it. */
   replacedAt?: number
 }
-/** By name, those in use last. */
+/** Isolates by name, least recently used first. */
 const uses = new Map<string, Use>()
 
-/** By function, the isolate that its last call went to. */
+/** Isolate of the last call, by function. */
 const current = new Map<string, string>()
 
-/** A call of the function goes to the isolate. */
+/** Notes that a call of the function goes to the isolate. */
 export function noteCall(programId: string, name: string, at: number): void {
   const { hasAnswered = false, calls = 0 } = uses.get(name) ?? {}
   setNewest(uses, name, { at, hasAnswered, calls: calls + 1 }, KNOWN_MAX)
@@ -36,62 +36,65 @@ export function noteAnswer(name: string, at: number): void {
   if (use) Object.assign(use, { at, hasAnswered: true })
 }
 
-/** A call waits no longer, whatever became of it. */
+/** Notes that a call ended, with or without a response. */
 export function noteCallEnd(name: string): void {
   const use = uses.get(name)
   if (use) use.calls -= 1
 }
 
-/** Whether it has started, as far as is known here. */
+/** Whether the isolate is known to have started. */
 export const hasAnswered = (name: string): boolean => uses.get(name)?.hasAnswered ?? false
 
-/** What a replaced isolate has for what it does after its last answer: each change of a secret makes another one. */
+/**
+ * Time for background work of a replaced isolate after its last response. Short, as each change of a secret replaces
+ * isolates.
+ */
 const REPLACED_MS_MAX = 60_000
 
-const isOver = ({ at, calls, replacedAt }: Use, now: number): boolean =>
+const isExpired = ({ at, calls, replacedAt }: Use, now: number): boolean =>
   at <= now - IDLE_MS_MAX ||
   (replacedAt !== undefined && calls <= 0 && Math.max(at, replacedAt) <= now - REPLACED_MS_MAX)
 
-/** What one that has answered its last request has for what it still does. */
-const LEFT_MS_MAX = 10_000
+/** Time for background work of a worker instance after its last response. */
+const ENDING_MS_MAX = 10_000
 
-interface Left {
+interface Ending {
   deploymentId: string
   at: number
 }
 
-/** By their names, those that no request goes to any more. */
-const left = new Map<string, Left>()
+/** Isolates that get no further requests, by name. */
+const ending = new Map<string, Ending>()
 
-/** Ends it soon, unless it is kept until then. */
+/** Ends the isolate after a delay, unless `cancelIsolateEnd` is called before. */
 export const scheduleIsolateEnd = (name: string, deploymentId: string): unknown =>
-  left.set(name, { deploymentId, at: Date.now() })
+  ending.set(name, { deploymentId, at: Date.now() })
 
-export const cancelIsolateEnd = (name: string): boolean => left.delete(name)
+export const cancelIsolateEnd = (name: string): boolean => ending.delete(name)
 
-/** The runtime itself keeps every program that ever ran here, and each takes some megabytes. */
+/** Ends idle isolates to free memory: the runtime never ends one itself, and each takes some megabytes. */
 export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {
-  await endLeftIsolates(ctx)
+  await endReleasedIsolates(ctx)
   const { now, log } = ctx
   const at = now().getTime()
   let ended = 0
   for (const [name, use] of uses) {
-    if (!isOver(use, at)) continue
+    if (!isExpired(use, at)) continue
     ended += 1
     await end(ctx, name)
-    // Unless it is in use again. Before, it would be forgotten if this were broken off.
-    if (uses.get(name) === use && isOver(use, at)) uses.delete(name)
+    // Deleted only after the end, so that an interrupted sweep does not lose it, and only if it is not in use again.
+    if (uses.get(name) === use && isExpired(use, at)) uses.delete(name)
   }
   if (ended > 0) log.info('programs_ended', { programs: ended })
 }
 
-async function endLeftIsolates(ctx: SystemCtx): Promise<void> {
-  const before = Date.now() - LEFT_MS_MAX
-  for (const [name, entry] of Array.from(left)) {
-    // The next ones may have been kept while one ended.
-    if (entry.at > before || left.get(name) !== entry) continue
+async function endReleasedIsolates(ctx: SystemCtx): Promise<void> {
+  const before = Date.now() - ENDING_MS_MAX
+  for (const [name, entry] of Array.from(ending)) {
+    // While another isolate was ended, this one may have been cancelled or rescheduled.
+    if (entry.at > before || ending.get(name) !== entry) continue
     await end(ctx, name)
-    if (left.get(name) === entry) left.delete(name)
+    if (ending.get(name) === entry) ending.delete(name)
     ctx.log.info('worker_instance_ended', { deployment: entry.deploymentId })
   }
 }
@@ -104,7 +107,7 @@ async function end({ bindings }: SystemCtx, name: string): Promise<void> {
     .catch(() => {})
 }
 
-/** In the place of one that the runtime no longer had. */
+/** Code to load if the runtime no longer has the isolate: it ends itself. */
 const endedCode = (): WorkerLoaderWorkerCode => ({
   compatibilityDate: '2026-11-01',
   mainModule: 'end.js',

@@ -15,26 +15,26 @@ const GUEST = 'program-programBindings.js'
 const SERVERS = 'program-servers.js'
 const FILE = 'static-file-'
 export const CHECK = 'startProgram'
-/** Of one request, where the platform counts it. */
+/** Limits of one request, where the platform enforces them. */
 const CPU_MS_MAX = 2_000
 const SUBREQUESTS_MAX = 1_000
 
-/** What a program is connected to, made anew for each. */
+/** Services that a program is connected to, created for each program. */
 export interface ProgramBindings {
-  /** All ways out; the database at this URL is reached wherever it is. */
+  /** Egress of the program. The database at this URL may have a private address. */
   outbound(databaseUrl: string | undefined): Fetcher
   console: Fetcher
-  /** Its static assets. */
+  /** Static assets of the program. */
   assets?: Fetcher | undefined
 }
 
-/** Everything an isolate needs to run a function; read where none runs it yet. */
+/** Reads everything that a new isolate needs to run a function. */
 export async function loadFunctionCode(
   ctx: SystemCtx,
   { ref, deployed }: KnownFunction,
   programBindings: ProgramBindings,
 ): Promise<WorkerLoaderWorkerCode> {
-  if (!deployed) throw new Error('nothing is deployed')
+  if (!deployed) throw new Error('the function has no deployment')
   const [image, entrypoint, environment] = await Promise.all([
     readImage(ctx, imageKey(ref, deployed.deploymentId)),
     entrypointOf(ctx, deployed.deploymentId),
@@ -48,12 +48,12 @@ export interface Program {
   /** Path of the entry module in the source. */
   entrypoint: string
   variables: Record<string, string>
-  /** Its exported handler gets the environment and the context. */
+  /** Whether the exported handler gets the environment and the context, as in a Worker. */
   isWorker?: boolean
   programBindings: ProgramBindings
 }
 
-/** The entrypoint CHECK of a worker starts it and says whether it serves. */
+/** Code of the isolate. Of a worker, the entrypoint CHECK starts the program and reports whether it serves requests. */
 export function workerCodeOf(
   image: Image,
   { entrypoint, variables, programBindings, isWorker = false }: Program,
@@ -61,10 +61,10 @@ export function workerCodeOf(
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
   const table = files.map(([path], n) => `[${JSON.stringify(path)}]: file${n}`)
-  const isWithServers = hasServers(image)
+  const usesServers = hasServers(image)
   const main = [
     `import { createCheck, createWorker } from './${GUEST}'`,
-    ...(isWithServers ? [`import './${SERVERS}'`] : []),
+    ...(usesServers ? [`import './${SERVERS}'`] : []),
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
     ...(isWorker ? [`export const ${CHECK} = createCheck(program)`] : []),
@@ -78,13 +78,13 @@ export function workerCodeOf(
       ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),
       ...Object.fromEntries(files.map(([, bytes], n) => [`${FILE}${n}`, { data: decode(bytes) }])),
       [GUEST]: { js: guest },
-      ...(isWithServers && { [SERVERS]: { js: serversCode(GUEST) } }),
+      ...(usesServers && { [SERVERS]: { js: serversCode(GUEST) } }),
       [MAIN]: { js: main.join('\n') },
     },
     env: {
       ...{ ...image.vars, ...variables },
       ...(image.assets?.binding && programBindings.assets && { [image.assets.binding]: programBindings.assets }),
-      // A name that no secret can have.
+      // No secret can have this name.
       '=console': programBindings.console,
     },
     globalOutbound: programBindings.outbound(variables.SUPABASE_DB_URL),
@@ -103,7 +103,7 @@ function decode(base64: string): ArrayBuffer {
   return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer
 }
 
-/** Written by us and by nobody else, so it is taken for what it says it is. */
+/** Only the builder writes images, so the content is not validated. */
 export async function readImage({ config, bindings }: SystemCtx, key: string): Promise<Image> {
   return (await openBucket(config, bindings.SERVICES_EGRESS).request('GET', key)).json()
 }

@@ -23,11 +23,13 @@ type Fetch = (
   known: CallMetadata,
 ) => Response | Promise<Response>
 
-/** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
+/** SMTP ports are closed to prevent spam; programs send mail through HTTPS services. */
 const REFUSED_PORTS = [25, 587]
 const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
 
-/** All ways out of a program: the installation itself is reached from inside, all else if its address is public. */
+/**
+ * Egress of programs: requests to the installation stay internal; all other destinations must have public addresses.
+ */
 export function createOutbound(fetchOwn: Fetch) {
   return class FunctionOutbound extends WorkerEntrypoint<Bindings, OutboundProps> {
     override async fetch(request: Request): Promise<Response> {
@@ -36,20 +38,20 @@ export function createOutbound(fetchOwn: Fetch) {
       if (isOwn(url, config)) return this.#fetchOwn(request, config)
       const problem = addressProblem(url.hostname, portOf(url), this.env)
       if (problem) throw new Error(problem)
-      const sent = unmarked(request)
+      const sent = withoutChainToken(request)
       try {
         return await (this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(sent) : fetch(sent))
       } catch (error) {
-        // The runtime would tell the program of a fault of its own.
+        // The runtime's own error would look like a platform failure to the program.
         throw new TypeError(`error sending request for url (${url.origin}${url.pathname}): ${reasonOf(error)}`)
       }
     }
 
-    /** Where programs have a process of their own, the API lets through what they call as it does with all other calls. */
+    /** If programs run in processes of their own, their calls of the installation go through the API process. */
     async #fetchOwn(request: Request, config: Config): Promise<Response> {
       const { programId } = this.ctx.props
       const cause = readCause({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(CHAIN_TOKEN_HEADER))
-      const own = await asStranger(request, config, this.ctx.props)
+      const own = await asExternalCaller(request, config, this.ctx.props)
       if (!this.env.API) return fetchOwn(own, this.env, this.ctx, { cause })
       return this.env.API.fetch(own, withCallContext(this.env, { cause, id: newTimedId(new Date()) }))
     }
@@ -57,9 +59,9 @@ export function createOutbound(fetchOwn: Fetch) {
     override async connect(socket: Socket): Promise<void> {
       const { localAddress = '' } = await socket.opened
       const target = targetOf(localAddress)
-      const problem = target ? portProblem(target.port) : 'no address to connect to'
+      const problem = target ? portProblem(target.port) : 'invalid address: must be host:port'
       if (!target || problem) throw new Error(problem)
-      await join(socket, this.open(target))
+      await pipeBoth(socket, this.open(target))
     }
 
     private open({ hostname, port }: Target): Socket {
@@ -71,7 +73,7 @@ export function createOutbound(fetchOwn: Fetch) {
   }
 }
 
-/** Of these words programs can make nothing. */
+/** Runtime errors whose text is of no use to programs. */
 const INTERNAL = /^internal error/
 
 function reasonOf(error: unknown): string {
@@ -83,8 +85,8 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
   return origin === new URL(BASE_URL).origin || (!!PROJECT_DOMAIN && hostname.endsWith(`.${PROJECT_DOMAIN}`))
 }
 
-/** A program is a caller like any other, at an address that is its project's: it cannot name another one. */
-async function asStranger(
+/** Sets the client address of a program's request to that of its project, and removes the chain token. */
+async function asExternalCaller(
   request: Request,
   { CLIENT_ADDRESS_HEADER }: Config,
   { ref }: OutboundProps,
@@ -95,33 +97,35 @@ async function asStranger(
   return new Request(request, { headers })
 }
 
-function unmarked(request: Request): Request {
+function withoutChainToken(request: Request): Request {
   if (!request.headers.has(CHAIN_TOKEN_HEADER)) return request
   const headers = new Headers(request.headers)
   headers.delete(CHAIN_TOKEN_HEADER)
   return new Request(request, { headers })
 }
 
-/** Of a local network, and of no machine: what is counted by addresses is so counted by projects. */
+/** A unique local IPv6 address that no machine has, so that limits by address count each project separately. */
 const projectAddress = async (ref: string): Promise<string> =>
   `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
 
-/** What can be told without resolving a name; the way out judges the addresses that names have. */
+/**
+ * Checks addresses and well-known names without resolving; the egress proxy checks the addresses that names resolve to.
+ */
 function addressProblem(given: string, port: string, bindings: Bindings): string | undefined {
   const config = readConfig(bindings)
   const host = given.replace(/\.+$/, '')
-  // Whatever the name: it may be another one of this machine.
+  // Checked for every name: any name may resolve to this machine.
   if (config.WEBHOOK_LOOPBACK && ownPorts(config, bindings).includes(port))
-    return 'this address belongs to the installation'
+    return 'address not allowed: it belongs to the installation'
   if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) return undefined
   const address = parseAddress(host.replace(/^\[|\]$/g, ''))
   const isRefused = address
     ? !isPublicAddress(host.replace(/^\[|\]$/g, ''))
     : host === 'localhost' || host.endsWith('.localhost')
-  return isRefused ? 'only public addresses can be reached' : undefined
+  return isRefused ? 'address not allowed: must be public' : undefined
 }
 
-/** The installation and its services listen there on this machine; not even development opens them to programs. */
+/** Ports on this machine of the installation and its services: closed to programs even in development. */
 function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): string[] {
   const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
   if (config.ENGINE === 'host') urls.push(config.HOST_URL)
@@ -149,16 +153,16 @@ function targetOf(address: string): Target | undefined {
 }
 
 const portProblem = (port: number): string | undefined =>
-  REFUSED_PORTS.includes(port) ? `port ${port} cannot be reached` : undefined
+  REFUSED_PORTS.includes(port) ? `port ${port} not allowed: send mail through an HTTPS service` : undefined
 
-/** The address may be a private one: it is the gateway's, which asks everybody for a password. */
+/** The database may have a private address: its gateway requires a password from every client. */
 function isDatabase({ hostname, port }: Target, { databaseUrl }: OutboundProps): boolean {
   if (databaseUrl === undefined) return false
   const url = new URL(databaseUrl)
   return hostname === url.hostname && String(port) === portOf(url)
 }
 
-async function join(near: Socket, far: Socket): Promise<void> {
+async function pipeBoth(near: Socket, far: Socket): Promise<void> {
   await far.opened
   await Promise.all([near.readable.pipeTo(far.writable), far.readable.pipeTo(near.writable)])
 }

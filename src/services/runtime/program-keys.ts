@@ -1,6 +1,7 @@
 /**
- * Programs in the bucket: `projects/{ref}/functions/{deployment}/source` holds the files as they were sent, as a multipart form, `…/image`
- * what was built of them. Written once; removed once no function has been at the deployment for a while, and with the project.
+ * Functions in the bucket: `projects/{ref}/functions/{deployment}/source` holds the uploaded files as a multipart form,
+ * `…/image` the image built from them. Both are written once, and removed with the project or some time after no
+ * function uses the deployment.
  */
 const folder = (ref: string, deploymentId: string) => `projects/${ref}/functions/${deploymentId}`
 
@@ -8,8 +9,9 @@ export const sourceKey = (ref: string, deploymentId: string): string => `${folde
 export const imageKey = (ref: string, deploymentId: string): string => `${folder(ref, deploymentId)}/image`
 
 /**
- * Workers, below `projects/{ref}/workers/`: `uploads/{id}` holds a build context as it was PUT, removed after its slot has expired;
- * `images/{sha256}` what was built, and `assets/{sha256}` the static assets of that image, removed once no worker has served it for a while.
+ * Workers, below `projects/{ref}/workers/`: `uploads/{id}` holds an uploaded build context, removed after its slot
+ * expires; `images/{sha256}` an image, and `assets/{sha256}` its static assets, both removed some time after no worker
+ * serves the image.
  */
 export const workersPrefix = (ref: string): string => `projects/${ref}/workers/`
 export const uploadKey = (ref: string, uploadId: string): string => `${workersPrefix(ref)}uploads/${uploadId}`

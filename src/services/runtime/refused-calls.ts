@@ -4,25 +4,25 @@ import { setNewest } from '../../platform/bounded-map.ts'
 import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { markNotRun } from './processes/reply-origin.ts'
 
-/** Calls that no program is run for. Whoever sends them without end must not fill the database. */
+/** Limits of log rows for calls that no program runs for: they must not fill the database. */
 const ROWS_MAX = 20
 const ROWS_MS = 60_000
 const PROGRAMS_MAX = 10_000
 
-/** Since a minute began; `unlisted` are those that have left no row. */
-interface Refused {
+/** Refused calls of the current minute; `unlisted` counts those without a row. */
+interface RefusalCount {
   since: number
   rows: number
   unlisted: number
 }
-const refused = new Map<string, Refused>()
+const refused = new Map<string, RefusalCount>()
 
 export interface Row {
-  /** Refused before it, of which no other row tells. */
+  /** Number of earlier refused calls without a row. */
   unlisted: number
 }
 
-/** Undefined where a refused call of the program leaves no row. */
+/** Returns undefined if the refused call must not be logged. */
 export function claimLogRow(program: string): Row | undefined {
   const now = Date.now()
   const known = refused.get(program)
@@ -36,9 +36,9 @@ export function claimLogRow(program: string): Row | undefined {
   return undefined
 }
 
-/** What the developer finds in the row. */
+/** Log text of a refused call. */
 export const withUnlistedCount = (reason: string, { unlisted }: Row): string =>
-  unlisted === 0 ? reason : `${reason} (${unlisted} refused calls before it have no row)`
+  unlisted === 0 ? reason : `${reason} (${unlisted} earlier refused calls are not listed)`
 
 interface Call {
   request: Request
@@ -52,7 +52,7 @@ export function logRefusal({ log }: SystemCtx, { request, address }: Call, respo
   return response
 }
 
-/** Who guesses at projects and programs is held to what strangers may ask of the management API. */
+/** Calls of unknown projects and programs count against the anonymous rate limit of the management API. */
 export async function refuseUnknownProgram(
   ctx: SystemCtx,
   call: Call,

@@ -1,33 +1,33 @@
-/** Calls of one program that wait for an answer, in one isolate of ours. */
+/** Calls of one program that may wait for a response at a time, in this isolate. */
 const WAITING_MAX = 500
-/** No call waits for longer: one that is still there has gone away without a word. */
+/** Longest wait of a call: an older entry was abandoned without being released. */
 const WAITING_MS_MAX = 150_000
 
 interface Waiting {
   /** Epoch milliseconds. */
   at: number
 }
-/** By program, each in the order in which they began. */
+/** Waiting calls by program, oldest first. */
 const waiting = new Map<string, Set<Waiting>>()
 
-/** What the developer of a program that is not run for a call finds in its log. */
+/** Log texts for the developer of a program that did not run for a call. */
 export const PROBLEMS = {
-  WORKER_RESOURCE_LIMIT: `${WAITING_MAX} calls of it wait for an answer already`,
-  LOOP_DETECTED: 'programs have called each other too often for one call from outside: is there a loop without end?',
+  WORKER_RESOURCE_LIMIT: `too many concurrent calls: ${WAITING_MAX} already wait for a response`,
+  LOOP_DETECTED: 'too many nested calls between programs: check whether they call each other in a loop',
 } as const
 
-/** Counts a call, or says that no more may wait now. */
-export function acquirePermit(programId: string, at: number): { leave(): void } | 'WORKER_RESOURCE_LIMIT' {
+/** Acquires one of the program's permits to wait for a response. */
+export function acquirePermit(programId: string, at: number): { release(): void } | 'WORKER_RESOURCE_LIMIT' {
   const calls = waiting.get(programId) ?? new Set<Waiting>()
   dropAbandoned(calls, at)
   if (calls.size >= WAITING_MAX) return 'WORKER_RESOURCE_LIMIT'
   const call = { at }
   waiting.set(programId, calls.add(call))
-  const leave = () => {
+  const release = () => {
     calls.delete(call)
     if (calls.size === 0 && waiting.get(programId) === calls) waiting.delete(programId)
   }
-  return { leave }
+  return { release }
 }
 
 function dropAbandoned(calls: Set<Waiting>, now: number): void {

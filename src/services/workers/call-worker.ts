@@ -6,7 +6,7 @@ import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { sandboxResponse } from '../functions/shared-origin.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
 import { openProject } from '../gateway/open-project.ts'
-import { type Answer, admitCall, count, rejectCall } from '../runtime/admit-call.ts'
+import { type Answer, admitCall, countCall, rejectCall } from '../runtime/admit-call.ts'
 import { signChainToken } from '../runtime/processes/call-chains.ts'
 import type { CallMetadata, Scheduled } from '../runtime/processes/process-protocol.ts'
 import { markNotRun } from '../runtime/processes/reply-origin.ts'
@@ -19,9 +19,9 @@ import { type RefusalCode, refuse } from './refusals.ts'
 import type { WorkerAddress } from './worker-address.ts'
 import { type FoundPlan, findPlan, type Plan } from './worker-plan.ts'
 
-/** Until an answer begins, or a scheduled handler ends. */
+/** Time until the response must begin, or a scheduled handler must end. */
 const IDLE_MS_MAX = 150_000
-const LATE = 'no answer began, and no scheduled handler ended, within 150 s'
+const TIMED_OUT = 'no response began, and no scheduled handler ended, within 150 s'
 
 interface Call extends CallMetadata {
   request: Request
@@ -30,39 +30,39 @@ interface Call extends CallMetadata {
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
-/** One call of a worker, from whoever sends it. */
+/** Calls a worker and returns its response, a static asset or a refusal. */
 export const callWorker = (call: Call): Promise<Response> =>
-  guarded(call, async (ctx) => {
-    const plan = await admissionOf(ctx, call)
+  refuseOnError(call, async (ctx) => {
+    const plan = await findCallable(ctx, call)
     if (plan instanceof Response) return plan
     return (await assetOf(ctx, call, plan)) ?? run(call, ctx, plan)
   })
 
-/** The answer to a call that the worker is not run for: a refusal, or a static asset. Undefined for any other call. */
+/** Returns the refusal or the static asset for a call that needs no program; undefined if the program must run. */
 export const answerWithoutWorker = (call: Call): Promise<Response | undefined> =>
-  guarded(call, async (ctx) => {
-    const plan = await admissionOf(ctx, call)
+  refuseOnError(call, async (ctx) => {
+    const plan = await findCallable(ctx, call)
     return plan instanceof Response ? plan : assetOf(ctx, call, plan)
   })
 
-/** Counted as a request, and left out of the log of calls. */
+/** Returns the static asset for a call. It counts as a request and has no row in the invocation log. */
 async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response | undefined> {
   const { address, request } = call
   if (!plan.assets || call.scheduled) return undefined
   const assets = { ref: plan.ref, image: plan.image, ...plan.assets }
-  // Without its last slash, the relative links of a page would lead out of the worker.
-  const isOutside = address.path === address.prefix
+  // Without the final slash, relative links of a page would point outside of the worker, so redirect.
+  const lacksSlash = address.path === address.prefix
   const { method, headers } = request
-  const asked = { method: isOutside ? 'HEAD' : method, headers, url: address.url }
+  const asked = { method: lacksSlash ? 'HEAD' : method, headers, url: address.url }
   const answered = await assetResponse(ctx, assets, asked)
   if (!answered) return undefined
-  count({ call, program: programOf(plan) }, Date.now())
+  countCall({ call, program: programOf(plan) }, Date.now())
   const location = `${address.name}/${new URL(address.url).search}`
-  const response = isOutside && answered.ok ? new Response(null, { status: 307, headers: { location } }) : answered
+  const response = lacksSlash && answered.ok ? new Response(null, { status: 307, headers: { location } }) : answered
   return markNotRun(address.isShared ? sandboxResponse(response, address.path) : response)
 }
 
-async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
+async function refuseOnError<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
   const { bindings, execution } = call
   const ctx = createCtx({ bindings, waitUntil: (promise) => execution.waitUntil(promise) })
   try {
@@ -73,8 +73,8 @@ async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Pro
   }
 }
 
-/** What the called worker is to run, or the refusal. */
-async function admissionOf(ctx: SystemCtx, call: Call): Promise<Plan | Response> {
+/** Returns the plan of the called worker if it may be called, or the refusal. */
+async function findCallable(ctx: SystemCtx, call: Call): Promise<Plan | Response> {
   const { ref, name } = call.address
   const found = await findPlan(ctx, ref, name, { isFresh: call.scheduled !== undefined })
   if (call.scheduled && !isDue(call.scheduled, found)) {
@@ -88,13 +88,16 @@ async function admissionOf(ctx: SystemCtx, call: Call): Promise<Plan | Response>
   return rejectCall({ call, program: programOf(plan) }, logRefusal(ctx, call, refuse(problem)), `refused: ${problem}`)
 }
 
-/** It may have been replaced, or its project paused, since its minute came. */
+/** A scheduled call is dropped if the worker was replaced or its project paused since the call was due. */
 const isDue = ({ deploymentId }: Scheduled, found: FoundPlan | undefined): boolean =>
   found?.plan.deploymentId === deploymentId && found.status === 'ACTIVE_HEALTHY'
 
 const programOf = ({ workerId, deploymentId }: Plan) => ({ kind: 'worker', programId: workerId, deploymentId }) as const
 
-function callerOf({ config: { CLIENT_ADDRESS_HEADER: header } }: SystemCtx, { request }: Call): string | undefined {
+function clientAddressOf(
+  { config: { CLIENT_ADDRESS_HEADER: header } }: SystemCtx,
+  { request }: Call,
+): string | undefined {
   return (header && request.headers.get(header)) || undefined
 }
 
@@ -104,7 +107,7 @@ function statusProblem(status: string): RefusalCode | undefined {
   return undefined
 }
 
-/** A private worker is for the project's own programs, which hold its service key. */
+/** A private worker is for the project's own programs: they have the service_role key. */
 async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, spec }: Plan) {
   if (spec.exposure === 'public') return undefined
   const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer\s+/i, '').trim()
@@ -127,26 +130,35 @@ function run(call: Call, ctx: SystemCtx, plan: Plan) {
     answer({ id: invocation, cause }) {
       const chainToken = signChainToken({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
       const { scheduled } = call
-      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', chainToken, scheduled })
+      return dispatchCall(ctx, call, {
+        plan,
+        invocation,
+        address: clientAddressOf(ctx, call) ?? '',
+        chainToken,
+        scheduled,
+      })
     },
   })
 }
 
-/** As servers log it; nobody reads it. */
-const LEFT = 499
+/** Conventional log status for a client that closed the connection. */
+const CLIENT_CLOSED = 499
 
-async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<Answer> {
+async function dispatchCall(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<Answer> {
   const object = instancesOf(call.bindings, dispatch.plan.workerId)
-  const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
+  const timeout = new AbortController()
+  const timer = setTimeout(() => timeout.abort(), IDLE_MS_MAX)
   try {
-    const answered = await object.fetch(requestFor(call, dispatch, late.signal))
+    const answered = await object.fetch(requestFor(call, dispatch, timeout.signal))
     const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
     return code ? { response: refuse(code), problem: (await answered.text()) || undefined } : { response: answered }
   } catch (error) {
-    if (late.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: LATE }
+    if (timeout.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: TIMED_OUT }
     if (call.request.signal.aborted) {
-      return { response: new Response(null, { status: LEFT }), problem: 'its caller left before the answer' }
+      return {
+        response: new Response(null, { status: CLIENT_CLOSED }),
+        problem: 'the caller disconnected before the response',
+      }
     }
     ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
     return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the worker could not be reached' }
@@ -155,16 +167,16 @@ async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<A
   }
 }
 
-/** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
-function requestFor({ request, address }: Call, dispatch: Dispatch, late: AbortSignal): Request {
+/** The worker sees itself at the root of its host; `x-forwarded-prefix` lets it write links to itself. */
+function requestFor({ request, address }: Call, dispatch: Dispatch, timeout: AbortSignal): Request {
   const headers = new Headers(request.headers)
   headers.set('x-forwarded-prefix', address.prefix)
   if (dispatch.address !== '') headers.set('x-forwarded-for', dispatch.address)
   headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))
-  const signal = AbortSignal.any([request.signal, late])
+  const signal = AbortSignal.any([request.signal, timeout])
   const { method } = request
   const body = bodyOf(request)
-  // Else the runtime takes it for one with a body on the way.
+  // With a content-length but no body, the runtime would wait for a body.
   if (request.body && !body) headers.delete('content-length')
   return new Request(address.url, { method, headers, body, signal, redirect: 'manual' })
 }

@@ -9,16 +9,16 @@ import { forwardCall } from '../runtime/processes/forward-call.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 import { callWorker } from './call-worker.ts'
 
-/** A minute that passed longer ago is not made up for. */
+/** A minute missed longer ago than this is skipped. */
 const LATE_MS_MAX = 5 * 60_000
-/** Workers that are claimed in one statement. */
+/** Workers claimed in one statement. */
 const CLAIMED_MAX = 500
 const CLAIMS_MAX = 10
-/** Calls at a time, in one isolate. */
+/** Concurrent calls in one isolate. */
 const RUNNING_MAX = 16
 const RUNNING_OF_PROJECT_MAX = 4
-/** How long a call waits before it looks again for its turn. */
-const TURN_MS = 100
+/** Time between attempts to start a waiting call. */
+const RETRY_MS = 100
 
 type Due = Awaited<ReturnType<typeof findDue>>[number]
 
@@ -27,7 +27,7 @@ interface CronCall extends Scheduled {
   name: string
 }
 
-/** Calls the workers whose cron expressions name the minute of `at`, or one that was just missed. */
+/** Calls the workers whose cron expressions match the minute of `at`, or one that was missed recently. */
 export async function callScheduledWorkers(ctx: SystemCtx, at: Date): Promise<void> {
   for (let n = 0; n < CLAIMS_MAX; n += 1) {
     const due = await findDue(ctx, at)
@@ -55,7 +55,10 @@ async function findDue({ db }: SystemCtx, at: Date) {
   return found.flatMap(({ served, dueAt, ...worker }) => (served && dueAt ? [{ ...worker, served, dueAt }] : []))
 }
 
-/** A worker's minute belongs to the sweep that moves its time on, and only while it serves the same. */
+/**
+ * Claims each due worker by advancing its next due time: of concurrent sweeps, one wins. A worker redeployed meanwhile
+ * is skipped.
+ */
 async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<Due[]> {
   const moved = due.map(({ id, served, dueAt }) => ({
     ...{ id, deploymentId: served.deploymentId, dueAt },
@@ -83,26 +86,26 @@ const callsOf = ({ ref, name, served, dueAt }: Due): CronCall[] =>
 const cronsAt = ({ crons = [], spec }: ServedWorker, minute: Date): string[] =>
   spec.instances > 0 ? crons.filter((cron) => isCronTime(cron, minute)) : []
 
-/** By project, and in all sweeps: one may still go on when the next begins. */
+/** Running calls by project, across sweeps: one sweep may still run when the next begins. */
 const running = new Map<string, number>()
-let runningInAll = 0
+let runningTotal = 0
 
 async function callAll(ctx: SystemCtx, calls: readonly CronCall[]): Promise<void> {
   const waiting = [...calls]
   const until = Date.now() + LATE_MS_MAX
-  const callInTurn = async () => {
+  const callWhenFree = async () => {
     while (waiting.length > 0 && Date.now() < until) {
-      const next = runningInAll < RUNNING_MAX ? waiting.findIndex(hasTurn) : -1
+      const next = runningTotal < RUNNING_MAX ? waiting.findIndex(hasCapacity) : -1
       const [call] = next < 0 ? [] : waiting.splice(next, 1)
       if (call) await callWorkerAt(ctx, call)
-      else await scheduler.wait(TURN_MS)
+      else await scheduler.wait(RETRY_MS)
     }
   }
-  await Promise.all(Array.from({ length: Math.min(RUNNING_MAX, calls.length) }, callInTurn))
+  await Promise.all(Array.from({ length: Math.min(RUNNING_MAX, calls.length) }, callWhenFree))
   ctx.log.info('worker_crons_called', { calls: calls.length - waiting.length, dropped: waiting.length })
 }
 
-const hasTurn = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RUNNING_OF_PROJECT_MAX
+const hasCapacity = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RUNNING_OF_PROJECT_MAX
 
 async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCall): Promise<void> {
   const { bindings, waitUntil, config } = ctx
@@ -110,14 +113,14 @@ async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCal
   const address = { ref, name, path: '/', prefix: '/', url, isShared: false }
   const call = { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
   running.set(ref, (running.get(ref) ?? 0) + 1)
-  runningInAll += 1
+  runningTotal += 1
   try {
     const response = await (bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call))
     await response.body?.cancel()
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_cron', error: describeError(error) })
   } finally {
-    runningInAll -= 1
+    runningTotal -= 1
     const left = (running.get(ref) ?? 1) - 1
     if (left > 0) running.set(ref, left)
     else running.delete(ref)

@@ -15,25 +15,25 @@ type ProjectRow = typeof projects.$inferSelect
 type Instances = Pick<WorkerInstances, 'start' | 'drop' | 'stop' | 'tally'>
 type Planned = Parameters<Instances['tally']>[0]
 type Remote = {
-  [Name in keyof Instances]: (...given: Parameters<Instances[Name]>) => Promise<Awaited<ReturnType<Instances[Name]>>>
+  [Name in keyof Instances]: (...args: Parameters<Instances[Name]>) => Promise<Awaited<ReturnType<Instances[Name]>>>
 }
 
 type WorkerName = Pick<WorkerRow, 'id' | 'projectRef' | 'name'>
 
 const programOf = ({ projectRef: ref, name }: WorkerName): ProgramName => ({ kind: 'worker', ref, name })
 
-/** Where the instances of a worker run; undefined where no process does that and none is to be started. */
+/** Access to the instances of a worker; undefined if no process runs them and `mayStart` is false. */
 async function objectOf({ bindings }: SystemCtx, worker: WorkerName, mayStart = false): Promise<Remote | undefined> {
   if (!bindings.PROGRAMS) return instancesOf(bindings, worker.id)
   const process = await acquireProcess(bindings, programOf(worker), mayStart)
   if (!process) return undefined
-  const ask = <T>(command: ProcessCommand, plan?: Plan | Planned) =>
+  const send = <T>(command: ProcessCommand, plan?: Plan | Planned) =>
     sendCommand<T>(bindings, process, command, { workerId: worker.id, plan })
   return {
     async start(plan) {
       const end = beginCall(process, keyOf(programOf(worker)))
       try {
-        return await ask('start', plan)
+        return await send('start', plan)
       } catch (error) {
         await findEndReason(bindings, process)
         throw error
@@ -41,21 +41,21 @@ async function objectOf({ bindings }: SystemCtx, worker: WorkerName, mayStart = 
         end()
       }
     },
-    drop: (plan) => ask('drop', plan),
-    stop: () => ask('stop'),
-    tally: (plan) => ask('tally', plan),
+    drop: (plan) => send('drop', plan),
+    stop: () => send('stop'),
+    tally: (plan) => send('tally', plan),
   }
 }
 
-/** All that the plan declares have started when this resolves. Rejects with BuildFailed. */
+/** Resolves when all instances of the plan have started. Rejects with BuildFailed if one cannot. */
 export async function startInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
   const object = await objectOf(ctx, worker, true)
-  if (!object) throw new Error('no room for another process of programs')
+  if (!object) throw new Error('no free process to run the worker in')
   const problem = await object.start(plan)
   if (problem !== undefined) throw new BuildFailed([{ message: problem }])
 }
 
-/** Of what has been started and is not to be served. */
+/** Ends the instances of a plan that will not be served. */
 export async function dropInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
   await (await objectOf(ctx, worker))?.drop(plan)
 }
@@ -64,21 +64,21 @@ export async function stopInstances(ctx: SystemCtx, worker: WorkerName): Promise
   await (await objectOf(ctx, worker))?.stop()
 }
 
-const ASKED_MS = 5_000
+const COUNT_TIMEOUT_MS = 5_000
 const NONE = { live: 0, ready: 0, stale: 0 }
 
-/** Counted, or why they cannot be. */
+/** Returns the counts of a worker's instances, or an error text. */
 export async function countInstances(ctx: SystemCtx, worker: WorkerRow, project: ProjectRow) {
   const { id, served, spec } = worker
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {
     const object = objectOf(ctx, worker)
-    const asked = object.then((one) => one?.tally({ ...served, environment: environmentVersion(project) }) ?? NONE)
-    const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
-    if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
+    const counting = object.then((one) => one?.tally({ ...served, environment: environmentVersion(project) }) ?? NONE)
+    const tally = await Promise.race([counting, scheduler.wait(COUNT_TIMEOUT_MS)])
+    if (!tally) throw new Error(`no answer in ${COUNT_TIMEOUT_MS} ms`)
     return { instances: { declared: served.spec.instances, ...tally } }
   } catch (error) {
     ctx.log.error('worker_instances_unknown', { worker: id, error: describeError(error) })
-    return { instances_error: 'The instances cannot be countBytes at the moment' }
+    return { instances_error: 'The instances could not be counted: try again later' }
   }
 }

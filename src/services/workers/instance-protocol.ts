@@ -1,21 +1,21 @@
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 import type { Plan } from './worker-plan.ts'
 
-/** What the object of a worker's instances is told with each request. */
+/** Sent to the Durable Object of a worker with each request. */
 export interface Dispatch {
   plan: Plan
-  /** Of the log. */
+  /** Id of the call in the invocation log. */
   invocation: string
-  /** The caller's network address, where it is known. */
+  /** The client's network address; empty if unknown. */
   address: string
-  /** Which the worker sends with what it calls. */
+  /** Sent by the worker with its own calls, see call-chains.ts. */
   chainToken: string
   scheduled?: Scheduled | undefined
 }
 
-/** Between the Worker and the object; what callers and programs send under these names goes no further. */
+/** Internal to the Worker and the Durable Object; headers of this name from callers and programs are dropped. */
 export const DISPATCH_HEADER = 'x-pilothouse-dispatch'
-/** Why no instance has answered; the body says more to the developer. */
+/** Why no instance answered; the body has details for the developer. */
 export const FAILURE_HEADER = 'x-pilothouse-failure'
 
 export type FailureCode =

@@ -2,35 +2,38 @@ import type { Plan } from './worker-plan.ts'
 
 export type Version = Pick<Plan, 'deploymentId' | 'environment'>
 
-export const isOf = (one: Version, { deploymentId, environment }: Version): boolean =>
+export const isSameVersion = (one: Version, { deploymentId, environment }: Version): boolean =>
   one.deploymentId === deploymentId && one.environment === environment
 
-/** More than can be asked for at a time: who asks for one that was replaced does so within a second. */
-const KEPT_MAX = 100
+/** More versions than can be requested at one time: a replaced version is requested for at most a second more. */
+const VERSIONS_MAX = 100
 
-/** The versions of a worker in the order in which they were first seen. None ever comes back: whoever asks for one that was replaced is late. */
+/**
+ * The versions of a worker in the order in which they were first seen. A request for an older version is a late one,
+ * never a rollback.
+ */
 export class Versions {
   readonly #seen: Version[] = []
-  /** How many were seen before those that are kept. */
-  #forgotten = 0
+  /** Number of versions removed from the front of `#seen`. */
+  #removed = 0
 
-  see(version: Version): number {
+  add(version: Version): number {
     const order = this.orderOf(version)
     if (order === this.#next) this.#seen.push(version)
-    if (this.#seen.length > KEPT_MAX) {
+    if (this.#seen.length > VERSIONS_MAX) {
       this.#seen.shift()
-      this.#forgotten += 1
+      this.#removed += 1
     }
     return order
   }
 
-  /** That of one not seen yet follows those of all others. */
+  /** Position of a version; an unseen one comes after all others. */
   orderOf(version: Version): number {
-    const at = this.#seen.findIndex((seen) => isOf(seen, version))
-    return at < 0 ? this.#next : this.#forgotten + at
+    const at = this.#seen.findIndex((seen) => isSameVersion(seen, version))
+    return at < 0 ? this.#next : this.#removed + at
   }
 
   get #next(): number {
-    return this.#forgotten + this.#seen.length
+    return this.#removed + this.#seen.length
   }
 }

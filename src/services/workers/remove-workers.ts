@@ -6,10 +6,12 @@ import { openStore } from '../../platform/blobs/store.ts'
 import { workersPrefix } from '../runtime/program-keys.ts'
 import { stopInstances } from './instance-control.ts'
 
-/** As many as S3 lists and removes at a time. */
+/** Maximum number of keys that S3 lists or removes in one request. */
 const PAGE = 1_000
 
-/** All workers of a project that is being removed, with what they have in the bucket; the sweep comes to what is put there later. */
+/**
+ * Removes all workers of a deleted project and their objects in the bucket; objects stored later are left to the sweep.
+ */
 export async function removeAllWorkers(ctx: SystemCtx, ref: string): Promise<void> {
   const all = await ctx.db.select().from(workers).where(eq(workers.projectRef, ref))
   await Promise.all(all.map((worker) => stopInstances(ctx, worker)))

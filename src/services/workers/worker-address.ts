@@ -3,17 +3,17 @@ import type { ProjectAddress } from '../gateway/project-address.ts'
 export interface WorkerAddress {
   ref: string
   name: string
-  /** As the caller asked for it, without its query. */
+  /** Path that the caller requested, without the query. */
   path: string
-  /** Where the worker is for the caller; it sees itself at the root. */
+  /** Path of the worker for the caller; the worker sees itself at the root. */
   prefix: string
-  /** As the worker sees it. */
+  /** URL that the worker sees. */
   url: string
   /** Whether other projects and the management API share the origin. */
   isShared: boolean
 }
 
-/** Clients know both spellings. */
+/** Clients use both spellings. */
 const PATH = /^\/(?:workers|compute)\/v1\/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?=\/|$)/
 
 export function workerAddressOf(

@@ -15,11 +15,11 @@ export interface ImageName {
 
 type Built = Pick<WorkerBuild, 'image' | 'assets'>
 
-/** Stored under the digest of its own text: the same source built again needs no more room. Returns the digest. */
+/** Stores an image under the digest of its text, so that equal builds share one object. Returns the digest. */
 export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }: Built): Promise<string> {
   const bytes = new Uint8Array(new TextEncoder().encode(image))
   const sha256 = hex(await crypto.subtle.digest('SHA-256', bytes))
-  // Before the bytes: who is just removing the same ones comes first, and is waited for.
+  // Touched before the bytes are stored: this waits for a concurrent removal of the same image.
   await touchImage(ctx, ctx.db, { ref, sha256 })
   const store = openStore(ctx)
   if (assets) await store.put(workerAssetsKey(ref, sha256), assets.body, { size: assets.bytes })
@@ -30,7 +30,7 @@ export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }:
   return sha256
 }
 
-/** From now on its grace runs. */
+/** Starts the grace period of an image anew. */
 export async function touchImage(
   { now }: SystemCtx,
   tx: Pick<Writer, 'insert'> | Db,
@@ -42,47 +42,49 @@ export async function touchImage(
     .onConflictDoUpdate({ target: [workerImages.projectRef, workerImages.sha256], set: { touchedAt: now() } })
 }
 
-/** It may have been removed since it was built, as nobody served it yet: then it is built again. */
+/**
+ * Locks an image that is about to be served. Throws if it was removed since its build; the caller then builds it again.
+ */
 export async function requireImage(tx: Writer, { ref, sha256 }: ImageName): Promise<void> {
   const images = await tx
     .select({ sha256: workerImages.sha256 })
     .from(workerImages)
     .where(and(eq(workerImages.projectRef, ref), eq(workerImages.sha256, sha256)))
     .for('share')
-  if (images.length === 0) throw new Error(`the image ${sha256} was removed in the meantime`)
+  if (images.length === 0) throw new Error(`the image ${sha256} was removed before it was served`)
 }
 
-/** Longer than a build takes from its bytes to its end, or an instance from its plan to its start. */
+/** Longer than a build takes to finish after storing its bytes, or an instance to start. */
 const GRACE_MS = 60 * 60 * 1000
-const SWEPT_MAX = 100
+const REMOVED_MAX = 100
 
-const served = sql`exists (select from ${workers} where ${workers.projectRef} = ${workerImages.projectRef}
+const isServed = sql`exists (select from ${workers} where ${workers.projectRef} = ${workerImages.projectRef}
   and ${workers.served} ->> 'image' = ${workerImages.sha256})`
 
-/** Images that no worker has served for a while. */
+/** Removes images that no worker has served during the grace period. */
 export async function sweepImages(ctx: SystemCtx): Promise<void> {
   const before = new Date(ctx.now().getTime() - GRACE_MS)
   await touchServed(ctx, before)
-  const removed = await removeImages(ctx, and(lt(workerImages.touchedAt, before), sql`not ${served}`))
+  const removed = await removeImages(ctx, and(lt(workerImages.touchedAt, before), sql`not ${isServed}`))
   if (removed > 0) ctx.log.info('worker_images_removed', { count: removed })
 }
 
 const TOUCHED_MAX = 1_000
 
-/** What is served is looked at again when its grace is over, and not with each sweep. */
+/** Restarts the grace period of served images, so that not every sweep has to check them. */
 async function touchServed({ db, now }: SystemCtx, before: Date): Promise<void> {
   await db.execute(sql`update ${workerImages} set touched_at = ${now().toISOString()}
     where (project_ref, sha256) in (select project_ref, sha256 from ${workerImages}
-      where ${lt(workerImages.touchedAt, before)} and ${served}
+      where ${lt(workerImages.touchedAt, before)} and ${isServed}
       order by ${workerImages.touchedAt} limit ${TOUCHED_MAX} for update skip locked)`)
 }
 
-/** Of a worker that is no more; another one that serves the same keeps it. */
+/** Removes the image of a deleted worker, unless another worker serves it. */
 export async function removeImage(ctx: SystemCtx, { ref, sha256 }: ImageName): Promise<void> {
-  await removeImages(ctx, and(eq(workerImages.projectRef, ref), eq(workerImages.sha256, sha256), sql`not ${served}`))
+  await removeImages(ctx, and(eq(workerImages.projectRef, ref), eq(workerImages.sha256, sha256), sql`not ${isServed}`))
 }
 
-/** The rows are held while the bytes go, so that nobody can rely on an image that is just being removed. */
+/** Locks the rows while the bytes are removed, so that no deployment starts to use an image under removal. */
 function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<number> {
   return inTransaction(controlDatabase(ctx.config), async (tx) => {
     const images = await tx
@@ -90,16 +92,16 @@ function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<nu
       .from(workerImages)
       .where(which)
       .orderBy(workerImages.touchedAt)
-      .limit(SWEPT_MAX)
+      .limit(REMOVED_MAX)
       .for('update', { skipLocked: true })
     if (images.length === 0) return 0
-    const left = new Set(await removeAllPossible(ctx, images.flatMap(keysOf)))
-    const isLeft = (image: Row) => keysOf(image).some((key) => left.has(key))
-    await tx.delete(workerImages).where(among(images.filter((image) => !isLeft(image))))
-    const kept = images.filter(isLeft)
-    // Others come before them with the next sweep.
-    if (kept.length > 0) await tx.update(workerImages).set({ touchedAt: ctx.now() }).where(among(kept))
-    return images.length - kept.length
+    const failedKeys = new Set(await removeAllPossible(ctx, images.flatMap(keysOf)))
+    const hasFailed = (image: Row) => keysOf(image).some((key) => failedKeys.has(key))
+    await tx.delete(workerImages).where(among(images.filter((image) => !hasFailed(image))))
+    const failed = images.filter(hasFailed)
+    // Images that could not be removed go to the end of the queue for the next sweeps.
+    if (failed.length > 0) await tx.update(workerImages).set({ touchedAt: ctx.now() }).where(among(failed))
+    return images.length - failed.length
   })
 }
 

@@ -7,18 +7,18 @@ import type { ProgramBindings } from '../runtime/program-code.ts'
 import type { OutboundProps } from '../runtime/program-egress.ts'
 import type { Assets } from './assets/serve.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from './instance-protocol.ts'
-import { isOf, type Version, Versions } from './plan-versions.ts'
-import { LoadFailed, openInstance } from './worker-isolate.ts'
+import { isSameVersion, type Version, Versions } from './plan-versions.ts'
+import { LoadError, openInstance } from './worker-isolate.ts'
 import type { Plan } from './worker-plan.ts'
 
 type Declared = Version & Pick<Plan, 'spec'>
 
 interface Instance extends Version {
-  /** Requests that it has not answered to their end. */
+  /** Requests whose response has not been sent completely. */
   inFlight: number
-  /** It has started, and answers. */
+  /** Whether it has started and answered. */
   ready: boolean
-  /** The place of its version: what is to replace another starts before the switch. */
+  /** Position of its version: new instances start before the switch, so several versions can run at once. */
   order: number
 }
 
@@ -28,43 +28,43 @@ export interface Tally {
   stale: number
 }
 
-/** What index.ts exports for programs to be connected to. */
+/** Entrypoints exported by index.ts that programs are connected to. */
 interface Exports {
   FunctionOutbound(options: { props: OutboundProps }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
   WorkerAssets(options: { props: Assets }): Fetcher
 }
 
-const RESTARTED_AFTER_MS = 1_000
+const RESTART_DELAY_MS = 1_000
 
 /**
- * One object per worker: spreads its requests over its instances, each an isolate, and counts them. In memory alone: it knows of those
- * that it has started since it began itself.
+ * Durable Object, one per worker: spreads the requests over the worker's instances, each an isolate, and counts them.
+ * Its state is in memory only, so it knows the instances started since the object itself started. Nothing is stored.
  */
 export class WorkerInstances extends DurableObject<Bindings> {
   readonly #versions = new Versions()
-  /** By their names. */
+  /** Instances by name. */
   readonly #instances = new Map<string, Instance>()
-  /** The runtime goes on giving the failure of an isolate that did not start; another attempt needs another name. */
+  /** The runtime caches the failure of an isolate that did not start, so each new attempt needs a new name. */
   readonly #attempts = new Map<string, { number: number; at: number }>()
   #stopped = false
 
-  /** Starts what the plan declares before the first request comes. Returns why one cannot start. */
+  /** Starts all instances of the plan before the first request. Returns why one of them cannot start. */
   async start(plan: Plan): Promise<string | undefined> {
     if (this.#stopped) return 'The worker is being deleted'
     const problems = await Promise.all(namesOf(plan).map((name) => this.#check(name, plan)))
     const problem = problems.find((problem) => problem !== undefined)
-    // It may have been stopped meanwhile.
+    // The worker may have been stopped during the checks.
     if (problem !== undefined || this.#stopped) this.drop(plan)
     return problem
   }
 
-  /** Of what was started and is not to be served after all. */
+  /** Ends the instances of a plan that was started and will not be served. */
   drop(plan: Plan): void {
-    for (const name of namesOf(plan)) this.#leave(name, plan)
+    for (const name of namesOf(plan)) this.#release(name, plan)
   }
 
-  /** The request of a caller, with its dispatch beside it. */
+  /** Handles a caller's request; a header carries its dispatch. */
   override async fetch(request: Request): Promise<Response> {
     const headers = new Headers(request.headers)
     const { plan, invocation, address, chainToken, scheduled } = JSON.parse(
@@ -78,14 +78,14 @@ export class WorkerInstances extends DurableObject<Bindings> {
     instance.inFlight += 1
     const release = () => {
       instance.inFlight -= 1
-      // Stopped or replaced meanwhile.
+      // The instance was stopped or replaced during the request.
       if (instance.inFlight === 0 && !this.#instances.has(name)) scheduleIsolateEnd(isolate, instance.deploymentId)
     }
     const { url, method, body } = request
-    // The signal of a request ends nothing itself.
-    const leaving = new AbortController()
-    request.signal.addEventListener('abort', () => leaving.abort(), { once: true })
-    const { signal } = leaving
+    // The request's own signal, passed on, would not abort the isolate's fetch.
+    const controller = new AbortController()
+    request.signal.addEventListener('abort', () => controller.abort(), { once: true })
+    const { signal } = controller
     const cf = { invocation, address, chainToken, scheduled } as unknown as CfProperties
     try {
       const response = await this.#open(name, plan).fetch(url, {
@@ -97,21 +97,21 @@ export class WorkerInstances extends DurableObject<Bindings> {
         cf,
       })
       instance.ready = true
-      this.#forgetReplaced(plan)
-      return untilEnd(response, release)
+      this.#removeReplaced(plan)
+      return releaseAtEnd(response, release)
     } catch (error) {
       release()
       if (signal.aborted) return failureResponse('IDLE_TIMEOUT')
-      return this.#failed(name, instance, error)
+      return this.#failure(name, instance, error)
     }
   }
 
-  /** Of what was started and has not been replaced since; `current` says what is up to date. */
+  /** Counts the instances that were started and not replaced; `current` is the version that counts as up to date. */
   tally(current: Declared): Tally {
-    this.#forgetReplaced(current)
+    this.#removeReplaced(current)
     const order = this.#versions.orderOf(current)
     const live = Array.from(this.#instances.values()).filter((instance) => instance.order <= order)
-    const upToDate = live.filter((instance) => isOf(instance, current))
+    const upToDate = live.filter((instance) => isSameVersion(instance, current))
     return {
       live: live.length,
       ready: upToDate.filter(({ ready }) => ready).length,
@@ -119,10 +119,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
     }
   }
 
-  /** Takes no request any more; those under way end by themselves. */
+  /** Refuses all further requests; requests in flight end by themselves. */
   stop(): void {
     this.#stopped = true
-    for (const [name, instance] of Array.from(this.#instances)) this.#leave(name, instance)
+    for (const [name, instance] of Array.from(this.#instances)) this.#release(name, instance)
   }
 
   async #check(name: string, plan: Plan): Promise<string | undefined> {
@@ -131,8 +131,8 @@ export class WorkerInstances extends DurableObject<Bindings> {
       if (problem === undefined) this.#instance(name, plan).ready = true
       return problem
     } catch (error) {
-      if (error instanceof LoadFailed) {
-        this.#allowRestart(name, { isOurFault: true })
+      if (error instanceof LoadError) {
+        this.#allowRestart(name, { isPlatformFault: true })
         throw error.cause
       }
       return messageOf(error)
@@ -159,8 +159,8 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return attempt ? `${name}:${attempt.number}` : name
   }
 
-  /** Its isolate goes as soon as it has answered what it had. */
-  #leave(name: string, { deploymentId }: Version): void {
+  /** Removes an instance; its isolate ends once it has answered its requests in flight. */
+  #release(name: string, { deploymentId }: Version): void {
     if (!this.#instances.get(name)?.inFlight) scheduleIsolateEnd(this.#isolateOf(name), deploymentId)
     this.#instances.delete(name)
     this.#attempts.delete(name)
@@ -170,15 +170,15 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
   }
 
-  #failed(name: string, instance: Instance, error: unknown): Response {
+  #failure(name: string, instance: Instance, error: unknown): Response {
     const message = messageOf(error)
-    if (error instanceof LoadFailed) {
+    if (error instanceof LoadError) {
       this.#ctx().log.error('failed', { code: 'worker_load', error: describeError(error.cause) })
-      this.#allowRestart(name, { isOurFault: true })
+      this.#allowRestart(name, { isPlatformFault: true })
       return failureResponse('SERVICE_UNAVAILABLE', 'the worker could not be loaded')
     }
     if (message.startsWith('Failed to start Worker')) {
-      this.#allowRestart(name, { isOurFault: false })
+      this.#allowRestart(name, { isPlatformFault: false })
       return failureResponse('BOOT_ERROR', message)
     }
     const isThrown = error instanceof Error && 'remote' in error
@@ -187,19 +187,19 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return failureResponse(/exceeded|limit/i.test(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
   }
 
-  #allowRestart(name: string, { isOurFault }: { isOurFault: boolean }): void {
+  #allowRestart(name: string, { isPlatformFault }: { isPlatformFault: boolean }): void {
     this.#instances.delete(name)
     const now = Date.now()
     const { number, at } = this.#attempts.get(name) ?? { number: 0, at: 0 }
-    // What cannot start would otherwise be loaded as often as somebody calls it.
-    if (isOurFault || now - at >= RESTARTED_AFTER_MS) this.#attempts.set(name, { number: number + 1, at: now })
+    // Without the delay, each call of a program that cannot start would load it again.
+    if (isPlatformFault || now - at >= RESTART_DELAY_MS) this.#attempts.set(name, { number: number + 1, at: now })
   }
 
   #instance(name: string, plan: Plan): Instance {
     const known = this.#instances.get(name)
     if (known) return known
     const { deploymentId, environment } = plan
-    const instance = { deploymentId, environment, inFlight: 0, ready: false, order: this.#versions.see(plan) }
+    const instance = { deploymentId, environment, inFlight: 0, ready: false, order: this.#versions.add(plan) }
     this.#instances.set(name, instance)
     return instance
   }
@@ -212,15 +212,15 @@ export class WorkerInstances extends DurableObject<Bindings> {
     )
   }
 
-  /** Once the new ones answer, an old one is gone as soon as it has answered what it had. */
-  #forgetReplaced(current: Declared): void {
+  /** Removes idle instances of older versions once one of the current version answers. */
+  #removeReplaced(current: Declared): void {
     const entries = Array.from(this.#instances)
-    const isReplaced = entries.some(([, instance]) => instance.ready && isOf(instance, current))
+    const isReplaced = entries.some(([, instance]) => instance.ready && isSameVersion(instance, current))
     if (!isReplaced && current.spec.instances > 0) return
     const order = this.#versions.orderOf(current)
     for (const [name, instance] of entries) {
       if (instance.inFlight > 0 || instance.order >= order) continue
-      this.#leave(name, instance)
+      this.#release(name, instance)
     }
   }
 }
@@ -230,23 +230,23 @@ const namesOf = ({ deploymentId, environment, spec }: Plan): string[] =>
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** The instance is busy until the last byte of its answer has gone. */
-function untilEnd(response: Response, release: () => void): Response {
-  const shown = withoutFailure(response)
-  if (shown.webSocket || !shown.body) {
+/** Calls `release` when the last byte of the response has been sent: until then the instance is busy. */
+function releaseAtEnd(response: Response, release: () => void): Response {
+  const sent = withoutFailure(response)
+  if (sent.webSocket || !sent.body) {
     release()
-    return shown
+    return sent
   }
-  // What is encoded has another length here than on its way.
-  const size = shown.headers.has('content-encoding') ? null : shown.headers.get('content-length')
+  // The content-length of an encoded body counts the encoded bytes, and the body here is decoded.
+  const size = sent.headers.has('content-encoding') ? null : sent.headers.get('content-length')
   const { readable, writable } = size === null ? new IdentityTransformStream() : new FixedLengthStream(Number(size))
-  shown.body.pipeTo(writable).then(release, release)
-  return new Response(readable, shown)
+  sent.body.pipeTo(writable).then(release, release)
+  return new Response(readable, sent)
 }
 
 function withoutFailure(response: Response): Response {
   if (!response.headers.has(FAILURE_HEADER)) return response
-  const shown = new Response(response.body, response)
-  shown.headers.delete(FAILURE_HEADER)
-  return shown
+  const copy = new Response(response.body, response)
+  copy.headers.delete(FAILURE_HEADER)
+  return copy
 }

@@ -10,9 +10,9 @@ import type { Plan } from './worker-plan.ts'
 const CHECK_TIMEOUT_MS = 20_000
 const PROBLEM_BYTES_MAX = 64 * 1024
 
-/** Ours, and not the program's. */
-export class LoadFailed extends Error {
-  override name = 'LoadFailed'
+/** The platform could not load the program: not the program's fault. */
+export class LoadError extends Error {
+  override name = 'LoadError'
 }
 
 /** One isolate of a worker, started when it is first needed. */
@@ -23,23 +23,26 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, programBi
       throw error
     }),
   )
-  const within = async <T>(work: Promise<T>): Promise<T> => {
+  const withLoadError = async <T>(work: Promise<T>): Promise<T> => {
     try {
       return await work
     } catch (error) {
       const cause = loadFailureOf(name)
-      throw cause === undefined ? error : new LoadFailed('it could not be loaded', { cause })
+      throw cause === undefined ? error : new LoadError('the worker could not be loaded', { cause })
     }
   }
   return {
     fetch: (url: string, init: RequestInit<CfProperties>): Promise<Response> =>
-      within(isolate.getEntrypoint().fetch(url, init)),
-    /** Starts it. Returns why it cannot answer. */
+      withLoadError(isolate.getEntrypoint().fetch(url, init)),
+    /** Starts the isolate. Returns why it cannot answer. */
     async check(): Promise<string | undefined> {
       const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
-      const response = await within(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
+      const response = await withLoadError(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
       if (response.status === 204) return undefined
-      return (await within(readText(response, PROBLEM_BYTES_MAX))) ?? 'it answers with more than what is wrong'
+      return (
+        (await withLoadError(readText(response, PROBLEM_BYTES_MAX))) ??
+        'the start check returned an unexpected response'
+      )
     },
   }
 }
@@ -52,15 +55,15 @@ async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, programBindin
   return workerCodeOf(program, { entrypoint: '', variables, programBindings, isWorker: true })
 }
 
-/** What a worker of this scope finds in its environment. */
+/** Environment variables of a worker with this secrets scope. */
 export async function variablesFor(ctx: SystemCtx, ref: string, scope: WorkerSpec['secrets_scope']) {
   const environment = await projectEnvironment(ctx, ref)
-  return Object.fromEntries(Object.entries(environment).filter(([name]) => isWithin(scope, name)))
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => isInScope(scope, name)))
 }
 
 const GIVEN: ReadonlySet<string> = new Set(GIVEN_NAMES)
 
-function isWithin(scope: WorkerSpec['secrets_scope'], name: string): boolean {
+function isInScope(scope: WorkerSpec['secrets_scope'], name: string): boolean {
   if (scope === undefined || scope === null || scope === 'all') return true
   if (scope === 'none') return false
   if (scope === 'supabase') return GIVEN.has(name)

@@ -4,15 +4,15 @@ import { type ProjectStatus, projects, type ServedWorker, workers } from '../../
 import { prepareOnce } from '../../platform/db/client.ts'
 import { recordChange } from '../runtime/processes/program-changes.ts'
 
-/** What the instances of a worker are to be. */
+/** The version of a worker that its instances must run. */
 export interface Plan extends ServedWorker {
   workerId: string
   ref: string
-  /** Of what its environment holds: another one whenever that has changed. */
+  /** Version of the variables; changes whenever their values change. */
   environment: string
 }
 
-/** Its secrets, and the password of its database. */
+/** Version of a project's variables: covers its secrets and its database password. */
 export const environmentVersion = ({
   secretsGeneration,
   sealedPassword,
@@ -21,14 +21,14 @@ export const environmentVersion = ({
 
 export interface FoundPlan {
   plan: Plan
-  /** Of the project. */
+  /** Status of the project. */
   status: ProjectStatus
 }
 
-/** So long may an isolate go by what it saw: a new deployment takes requests this much later at most. */
-const KEPT_MS = 1_000
-const KEPT_MAX = 10_000
-const kept = new Map<string, { found: FoundPlan; until: number }>()
+/** Time a plan stays cached: a new deployment takes requests at most this much later. */
+const CACHED_MS = 1_000
+const CACHED_MAX = 10_000
+const cache = new Map<string, { found: FoundPlan; until: number }>()
 let changes = 0
 
 const servedWorker = prepareOnce((db) =>
@@ -53,7 +53,7 @@ const servedWorker = prepareOnce((db) =>
     .prepare('served_worker'),
 )
 
-/** One statement a second at most for each worker and isolate, unless the plan of now is wanted; undefined where nothing is served. */
+/** Returns undefined if the worker does not exist or serves nothing. `isFresh` bypasses the cache. */
 export async function findPlan(
   { db }: SystemCtx,
   ref: string,
@@ -62,24 +62,24 @@ export async function findPlan(
 ): Promise<FoundPlan | undefined> {
   const key = `${ref}/${name}`
   const now = Date.now()
-  const known = kept.get(key)
+  const known = cache.get(key)
   if (known && now < known.until && !isFresh) return known.found
   const before = changes
   const [row] = await servedWorker(db).execute({ ref, name })
-  // What is not there is looked up each time: who has just deployed it asks for it at once.
+  // Absence is not cached: a worker is often called right after its first deployment.
   if (!row?.served) return undefined
   const { workerId, served, status } = row
   const found = { plan: { ...served, workerId, ref, environment: environmentVersion(row) }, status }
-  // What was read before a change says nothing to those who come after it.
+  // A row read before a change must not be cached after it.
   if (changes !== before) return found
-  if (kept.size >= KEPT_MAX) kept.clear()
-  kept.set(key, { found, until: now + KEPT_MS })
+  if (cache.size >= CACHED_MAX) cache.clear()
+  cache.set(key, { found, until: now + CACHED_MS })
   return found
 }
 
-/** For who has changed it: this isolate goes by the change at once. */
+/** Evicts the plan from the cache of this isolate: call it after changing the worker. */
 export function forgetPlan(ref: string, name: string): void {
   recordChange(ref)
   changes += 1
-  kept.delete(`${ref}/${name}`)
+  cache.delete(`${ref}/${name}`)
 }

@@ -31,7 +31,7 @@ it('a program that begins no answer in 150 seconds is waited for no more, and th
   expect(await late).toEqual([LATE, LATE])
   await vi.waitFor(async () => {
     const [row] = await invocationsOf(id)
-    expect(row).toMatchObject({ status: 504, console: [{ level: 'error', message: 'no answer began within 150 s' }] })
+    expect(row).toMatchObject({ status: 504, console: [{ level: 'error', message: 'no response began within 150 s' }] })
     expect(row?.ms).toBeGreaterThanOrEqual(LATE_MS)
   }, WAIT)
   for (const again of [url, worker.url()]) expect((await fetch(again)).status).toBe(200)

@@ -28,7 +28,7 @@ it('no name leads to a port of the installation, though development opens this m
     for (const url of ${JSON.stringify(urls)}) messages.push(await fetch(url).then(() => 'reached', (error) => error.message))
     return Response.json(messages)`,
   )
-  expect(messages).toEqual(urls.map(() => 'this address belongs to the installation'))
+  expect(messages).toEqual(urls.map(() => 'address not allowed: it belongs to the installation'))
 })
 
 it('what the programs of a project ask for without a token is counted for it alone', async () => {

@@ -11,7 +11,7 @@ import { and, eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { invocations } from '../../../src/model/tables/index.ts'
-import { begin, end } from '../../../src/services/runtime/call-recorder.ts'
+import { recordEnd, recordStart } from '../../../src/services/runtime/call-recorder.ts'
 import { CALL_CONTEXT_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
 import type { Caller } from '../../support/api.ts'
 import { deploy as deployFunction } from '../../support/deploys.ts'
@@ -110,7 +110,7 @@ describe('a function that loops without end', () => {
     expect(await called).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
     expect(await counted).toMatchObject({
       build_state: 'active',
-      instances_error: 'The instances cannot be counted at the moment',
+      instances_error: 'The instances could not be counted: try again later',
     })
     await answers(healthy.url)
     await answers(worker.url())
@@ -136,8 +136,8 @@ describe('a function that loops without end', () => {
       expect(lost).toHaveLength(4)
       return lost.map(({ status, console: lines }) => [status, lines[0]?.message])
     }, WAIT)
-    const heldBack = [546, expect.stringContaining('Not called for a while')]
-    expect(rows).toEqual([[546, expect.stringContaining('computed for too long')], heldBack, heldBack, heldBack])
+    const heldBack = [546, expect.stringContaining('Not run: the program is held back')]
+    expect(rows).toEqual([[546, expect.stringContaining('used too much CPU time')], heldBack, heldBack, heldBack])
     // The back-off ends by itself.
     await answers(looping.url)
   })
@@ -263,8 +263,8 @@ it('the log of calls loses none for the sake of one that the database does not t
   }
   const call = { kind: 'function', projectRef: ref, programId: id, method: 'GET', path: '/', at: Date.now() } as const
   const ids = Array.from({ length: 5 }, () => randomUUID())
-  for (const [n, id] of ids.entries()) begin({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
-  for (const [n, id] of ids.entries()) end(host, id, { status: 200 + n, ms: 1 })
+  for (const [n, id] of ids.entries()) recordStart({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
+  for (const [n, id] of ids.entries()) recordEnd(host, id, { status: 200 + n, ms: 1 })
   await Promise.all(waiting)
   expect((await invocationsOf(id, home)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
   vi.unstubAllGlobals()
@@ -292,8 +292,12 @@ describe('a program runs once for a call', () => {
   const failing = `new Response(new ReadableStream({ start(begun) { begun.error(new Error('at its start')) } }))`
   it.each([
     ['whose stream fails at its start', failing, 'at its start'],
-    ['whose copied stream fails at its start', `${failing}.clone()`, 'broke off'],
-    ['that cannot be passed on', `new Response('', { headers: { 'x-large': 'a'.repeat(600_000) } })`, 'broke off'],
+    ['whose copied stream fails at its start', `${failing}.clone()`, 'the connection closed'],
+    [
+      'that cannot be passed on',
+      `new Response('', { headers: { 'x-large': 'a'.repeat(600_000) } })`,
+      'the connection closed',
+    ],
   ])('with an answer %s, which leaves one row that says so', async (_, answer, reason) => {
     const { url, id } = await deploy(
       `if (request.url.endsWith('runs')) return new Response(String(globalThis.runs ?? 0))

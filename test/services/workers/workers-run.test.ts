@@ -290,7 +290,7 @@ describe('the instances', () => {
       const rows = await invocationsOf(row?.id ?? '')
       expect(rows.find(({ path }) => path.endsWith('/hang'))).toMatchObject({
         status: 499,
-        console: [{ message: 'its caller left before the answer' }],
+        console: [{ message: 'the caller disconnected before the response' }],
       })
     }, 60_000)
   })

@@ -1,4 +1,4 @@
-// Plain JavaScript, so that whatever Node runs wrangler can run it too.
+// Plain JavaScript, so that any Node version that runs wrangler can run this file.
 import { mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,7 +8,7 @@ const dist = fileURLToPath(new URL('../../../../dist', import.meta.url))
 
 const target = join(dist, 'guest')
 
-/** 0 for what is not there. */
+/** Returns 0 if the file does not exist. */
 const changedAt = (path) =>
   stat(path).then(
     ({ mtimeMs }) => mtimeMs,
@@ -17,9 +17,9 @@ const changedAt = (path) =>
 const sources = await Promise.all((await readdir(here)).map((name) => changedAt(join(here, name))))
 if ((await changedAt(join(target, 'guest.txt'))) > Math.max(...sources)) process.exit()
 
-// Not before it is needed: that takes longer than all the rest.
+// Imported only when needed: the import takes longer than everything else here.
 const { build } = await import('esbuild-wasm')
-// Moved into place whole: another build may be reading it.
+// Built in a scratch folder and renamed, so that a concurrent build never reads an incomplete file.
 await mkdir(target, { recursive: true })
 const scratch = await mkdtemp(join(dist, 'guest-'))
 await build({

@@ -1,5 +1,5 @@
 const plainNow = performance.now.bind(performance)
-/** Before its first request no time passes for a program. */
+/** `performance` counts from the first request, as the runtime's clock stands still before it. */
 let origin = 0
 
 export function installClock(): void {

@@ -2,7 +2,7 @@ import { inspect } from 'node:util'
 import { errors, unavailable } from './errors.ts'
 import { FileReader, ProgressEvent } from './file-reader.ts'
 import { createFileReader, type Files } from './files.ts'
-import { current } from './invocation.ts'
+import { currentInvocation } from './invocation.ts'
 import { machine } from './machine.ts'
 import { serve } from './serve.ts'
 import { upgradeWebSocket } from './websocket.ts'
@@ -16,7 +16,7 @@ const UNAVAILABLE = `
   .trim()
   .split(/\s+/)
 
-/** Nothing that objects inherit. */
+/** Returns undefined for inherited properties such as `constructor`. */
 function variableOf(name: string): string | undefined {
   const value: unknown = process.env[name]
   return typeof value === 'string' ? value : undefined
@@ -34,7 +34,7 @@ const env = {
   toObject: (): Record<string, string> => ({ ...process.env }) as Record<string, string>,
 }
 
-/** Nobody can be asked: what there is, is granted. */
+/** Everything that exists is granted, as there is no user to prompt. */
 const GRANTED = Object.freeze({ state: 'granted', partial: false, onchange: null })
 const permissions = {
   query: async () => GRANTED,
@@ -45,7 +45,7 @@ const permissions = {
   revokeSync: () => GRANTED,
 }
 
-/** What is written there is a line of the console. */
+/** A stream whose chunks become lines of the console. */
 function streamTo(level: 'log' | 'error') {
   const writeSync = (bytes: Uint8Array): number => {
     console[level](new TextDecoder().decode(bytes).replace(/\n$/, ''))
@@ -62,7 +62,7 @@ function streamTo(level: 'log' | 'error') {
   }
 }
 
-/** What programs for Deno expect to find, as far as it can be had. */
+/** Installs the globals that programs for Deno expect, as far as the runtime supports them. */
 export function installDeno(): void {
   const deno = {
     ...Object.fromEntries(UNAVAILABLE.map((name) => [name, unavailable(`Deno.${name}`)])),
@@ -93,18 +93,18 @@ export function installDeno(): void {
   define('Deno', deno)
   define('EdgeRuntime', {
     waitUntil(work: Promise<unknown>) {
-      current()?.waitUntil(Promise.resolve(work).catch((error) => console.error('Uncaught', error)))
+      currentInvocation()?.waitUntil(Promise.resolve(work).catch((error) => console.error('Uncaught', error)))
       return work
     },
   })
   define('window', globalThis)
   define('FileReader', FileReader)
   define('ProgressEvent', ProgressEvent)
-  // One for all programs on some hosts.
+  // Removed, as some hosts share one cache between all programs.
   define('caches', undefined)
 }
 
-/** Known once the program itself is. */
+/** Adds what depends on the program: its files and its main module. */
 export function installFiles(source: { files: Files; entrypoint: string }): void {
   Object.assign(Reflect.get(globalThis, 'Deno'), createFileReader(source), {
     mainModule: `file:///${source.entrypoint}`,

@@ -37,7 +37,7 @@ export const errors = Object.fromEntries(NAMES.map((name) => [name, errorClass(n
   ErrorClass
 >
 
-/** Stands in the place of what there is not, and says so. */
+/** Function that takes the place of an unsupported one. */
 export const unavailable = (name: string) => () => {
   throw new errors.NotSupported(`${name} is not available here`)
 }

@@ -1,12 +1,12 @@
 import { CHAIN_TOKEN_HEADER } from '../processes/chain-header.ts'
-import { asUnpacked } from './encoding.ts'
-import { current } from './invocation.ts'
+import { withoutEncodingHeaders } from './encoding.ts'
+import { currentInvocation } from './invocation.ts'
 
-/** What a program calls says in which of its own calls it does so. */
+/** Adds the chain token of the current call to the program's requests, and decodes responses as Deno does. */
 export function installFetch(): void {
   const { fetch: plain, Request } = globalThis
   const send: typeof plain = (input, init) => {
-    const chainToken = current()?.chainToken
+    const chainToken = currentInvocation()?.chainToken
     if (!chainToken) return plain(input, init)
     const request = new Request(input, init)
     request.headers.set(CHAIN_TOKEN_HEADER, chainToken)
@@ -14,7 +14,7 @@ export function installFetch(): void {
   }
   globalThis.fetch = async function fetch(input, init) {
     const response = await send(input, init)
-    const isLeftPacked = init?.encodeResponseBody === 'manual'
-    return isLeftPacked || current()?.isForWorkers ? response : asUnpacked(response)
+    const isLeftEncoded = init?.encodeResponseBody === 'manual'
+    return isLeftEncoded || currentInvocation()?.isForWorkers ? response : withoutEncodingHeaders(response)
   }
 }

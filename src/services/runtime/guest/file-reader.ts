@@ -24,7 +24,7 @@ interface Progress {
   total: number
 }
 
-/** The runtime has none. https://w3c.github.io/FileAPI/#APIASynch */
+/** FileReader, which the runtime lacks. https://w3c.github.io/FileAPI/#APIASynch */
 export class FileReader extends EventTarget {
   static readonly EMPTY = 0
   static readonly LOADING = 1
@@ -35,12 +35,12 @@ export class FileReader extends EventTarget {
   readyState: 0 | 1 | 2 = 0
   result: Result | null = null
   error: unknown = null
-  /** What was begun last; all before it has been aborted. */
+  /** The current read; earlier ones were aborted. */
   #reading: object | undefined
 
   constructor() {
     super()
-    for (const kind of EVENTS) listenBy(this, kind)
+    for (const kind of EVENTS) defineHandler(this, kind)
   }
 
   readAsArrayBuffer(blob: Blob): void {
@@ -66,38 +66,39 @@ export class FileReader extends EventTarget {
     if (this.readyState !== this.LOADING) return
     this.readyState = this.DONE
     this.#reading = undefined
-    this.#tell('abort')
-    if (!this.#reading) this.#tell('loadend')
+    this.#dispatch('abort')
+    if (!this.#reading) this.#dispatch('loadend')
   }
 
   #read(blob: Blob, resultOf: (bytes: ArrayBuffer) => Result): void {
-    if (!(blob instanceof Blob)) throw new TypeError('A Blob is needed')
-    if (this.readyState === this.LOADING) throw new DOMException('It is reading already', 'InvalidStateError')
+    if (!(blob instanceof Blob)) throw new TypeError('The argument must be a Blob')
+    if (this.readyState === this.LOADING)
+      throw new DOMException('The FileReader is already reading', 'InvalidStateError')
     Object.assign(this, { readyState: this.LOADING, result: null, error: null })
     const reading = {}
     this.#reading = reading
     const ended = (outcome: { result: Result } | { error: unknown }, size = 0) => {
       if (this.#reading !== reading) return
-      if (size > 0) this.#tell('progress', size)
+      if (size > 0) this.#dispatch('progress', size)
       Object.assign(this, { readyState: this.DONE, ...outcome })
       this.#reading = undefined
-      this.#tell('result' in outcome ? 'load' : 'error', size)
-      // Who listened may have begun another.
-      if (!this.#reading) this.#tell('loadend', size)
+      this.#dispatch('result' in outcome ? 'load' : 'error', size)
+      // A listener may have started another read.
+      if (!this.#reading) this.#dispatch('loadend', size)
     }
-    queueMicrotask(() => this.#reading === reading && this.#tell('loadstart'))
+    queueMicrotask(() => this.#reading === reading && this.#dispatch('loadstart'))
     blob.arrayBuffer().then(
       (bytes) => ended({ result: resultOf(bytes) }, blob.size),
       (error) => ended({ error }),
     )
   }
 
-  #tell(kind: Kind, size = 0): void {
+  #dispatch(kind: Kind, size = 0): void {
     this.dispatchEvent(new ProgressEvent(kind, { lengthComputable: size > 0, loaded: size, total: size }))
   }
 }
 
-/** An encoding that is not known is taken for UTF-8. */
+/** Falls back to UTF-8 for unknown encodings. */
 function decoderOf(label: string | undefined): TextDecoder {
   try {
     return new TextDecoder(label)
@@ -106,8 +107,8 @@ function decoderOf(label: string | undefined): TextDecoder {
   }
 }
 
-/** As `onload` and the like do. */
-function listenBy(reader: FileReader, kind: Kind): void {
+/** Defines a handler property such as `onload`. */
+function defineHandler(reader: FileReader, kind: Kind): void {
   let handler: unknown = null
   reader.addEventListener(kind, (event) => typeof handler === 'function' && handler.call(reader, event))
   const set = (given: unknown) => {

@@ -9,7 +9,10 @@ interface Source {
   entrypoint: string
 }
 
-/** Programs name their files from the root of the source, from the entry module's folder or from the folder that functions lie in. */
+/**
+ * Reads static files. Paths are relative to the root of the source, to the entry module's folder, or to that folder's
+ * parent.
+ */
 export function createFileReader({ files, entrypoint }: Source) {
   const bases = ['', folderOf(entrypoint), folderOf(folderOf(entrypoint))]
   const find = (path: string | URL): Uint8Array => {

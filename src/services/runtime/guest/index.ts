@@ -1,6 +1,6 @@
 /**
- * Runs in the isolate of what users deploy, before it and around it. Nothing that must hold against the program may rest on this: the
- * program can change all of it.
+ * Code that runs in the isolate of a deployed program, around the program. The program can change all of it, so
+ * security must not depend on it.
  */
 import * as workers from 'cloudflare:workers'
 import { installClock, startClock } from './clock.ts'
@@ -8,32 +8,40 @@ import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import { installFetch } from './fetch.ts'
 import type { Files } from './files.ts'
-import { type Invocation, within } from './invocation.ts'
+import { type Invocation, runInInvocation } from './invocation.ts'
 import { printError } from './print-error.ts'
-import { answer, type Controller, type Given, serveExport, serving, whatIsScheduled, whatServes } from './serve.ts'
+import {
+  answer,
+  type Controller,
+  currentScheduledHandler,
+  currentServer,
+  type HandlerArguments,
+  serveExport,
+  serverReady,
+} from './serve.ts'
 import { installStreams } from './streams.ts'
 import { installWebSocket } from './websocket-standard.ts'
 
-export { serveNode, serving } from './serve.ts'
+export { serveNode, serverReady } from './serve.ts'
 
 interface Program {
-  /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
+  /** Evaluates the program. Called at the first request, as some operations are only allowed within a request. */
   start?(): Promise<Record<string, unknown>>
   default?: unknown
 }
 
-/** Callers cannot set these. */
-interface FromHost {
+/** Data from the host; callers cannot set it. */
+interface HostData {
   invocation?: string
   address?: string
   chainToken?: string
-  /** It is no request, but a minute that a cron expression of the worker names. */
+  /** Set for a call by a cron expression. */
   scheduled?: { cron: string; minute: number }
-  /** Nobody needs this isolate any more. */
+  /** Set when the isolate is no longer needed. */
   end?: boolean
 }
 
-/** The types do not know it yet. */
+/** Missing in the types. */
 const { abortIsolate } = workers as unknown as { abortIsolate(reason: string): never }
 
 interface Env {
@@ -48,24 +56,24 @@ installStreams()
 installWebSocket()
 
 const BOOT_FAILED = 'Failed to start Worker: '
-const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
+const NO_HANDLER = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
 
 /** Whether the program has called Deno.serve. */
-export const hasServer = (): boolean => whatServes() !== undefined
+export const hasServer = (): boolean => currentServer() !== undefined
 
 let starting: Promise<void> | undefined
 let hasStarted = false
 
-/** Starts the program before its first request, and tells in words why that does not succeed. */
+/** Starts the program before its first request. Responds with 204, or with a text that says why it cannot start. */
 export const createCheck = (program: Program): ExportedHandler => ({
   async fetch(_request, _env, ctx) {
     startClock()
     try {
-      starting ??= started(program)
+      starting ??= startProgram(program)
       ctx.waitUntil(starting.catch(() => {}))
-      if (!whatServes()) await starting
-      if (whatServes() || whatIsScheduled()) return new Response(null, { status: 204 })
-      throw new Error(NOTHING_SERVES)
+      if (!currentServer()) await starting
+      if (currentServer() || currentScheduledHandler()) return new Response(null, { status: 204 })
+      throw new Error(NO_HANDLER)
     } catch (error) {
       return new Response(error instanceof Error ? error.message : String(error))
     }
@@ -75,7 +83,7 @@ export const createCheck = (program: Program): ExportedHandler => ({
 interface Source {
   files: Files
   entrypoint: string
-  /** Its exported handler gets the environment and the context. */
+  /** Whether the exported handler gets the environment and the context, as in a Worker. */
   isWorker: boolean
 }
 
@@ -83,7 +91,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '', chainToken = '', scheduled, end } = (request.cf ?? {}) as FromHost
+      const { invocation: id = '', address = '', chainToken = '', scheduled, end } = (request.cf ?? {}) as HostData
       if (end) return abortIsolate('idle')
       startClock()
       const invocation: Invocation = {
@@ -91,20 +99,24 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
         waitUntil: (work) => ctx.waitUntil(work),
         write: (...line) => env['=console'].write(...line),
       }
-      return within(invocation, async () => {
+      return runInInvocation(invocation, async () => {
         takeEarlyLines(invocation)
         try {
           if (!hasStarted) {
-            starting ??= started(program)
-            // It is everybody's: it must not end with the request that it began in.
+            starting ??= startProgram(program)
+            // Other requests wait for the start too, so it must not be cancelled with this request.
             ctx.waitUntil(starting.catch(() => {}))
-            if (!whatServes()) await starting
+            if (!currentServer()) await starting
           }
-          if (scheduled) return await runScheduled(scheduled, given(env, ctx))
-          const served = whatServes()
-          if (!served) throw nothingServes()
+          if (scheduled) return await runScheduled(scheduled, handlerArguments(env, ctx))
+          const served = currentServer()
+          if (!served) throw noFetchHandlerError()
           invocation.isForWorkers = source.isWorker && served.isExported === true
-          return await answer(served, shownTo(request), invocation.isForWorkers ? given(env, ctx) : undefined)
+          return await answer(
+            served,
+            withoutHostData(request),
+            invocation.isForWorkers ? handlerArguments(env, ctx) : undefined,
+          )
         } finally {
           if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
         }
@@ -113,12 +125,15 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   }
 }
 
-async function runScheduled({ cron, minute }: { cron: string; minute: number }, given: Given): Promise<Response> {
+async function runScheduled(
+  { cron, minute }: { cron: string; minute: number },
+  args: HandlerArguments,
+): Promise<Response> {
   const controller: Controller = { cron, scheduledTime: minute, type: 'scheduled', noRetry() {} }
   try {
-    const handler = whatIsScheduled()
+    const handler = currentScheduledHandler()
     if (!handler) throw new Error('The program exports no scheduled handler')
-    await handler(controller, ...given)
+    await handler(controller, ...args)
     return new Response(null, { status: 204 })
   } catch (error) {
     printError(error)
@@ -126,24 +141,27 @@ async function runScheduled({ cron, minute }: { cron: string; minute: number }, 
   }
 }
 
-function nothingServes(): Error {
-  if (!whatIsScheduled()) return new Error(NOTHING_SERVES)
-  const error = new Error('The program exports a scheduled handler, and no fetch handler')
+function noFetchHandlerError(): Error {
+  if (!currentScheduledHandler()) return new Error(NO_HANDLER)
+  const error = new Error('The program exports a scheduled handler but no fetch handler')
   printError(error)
   return error
 }
 
-/** Without what only the host has to say, and without its way to it, which a program that prints the request would call. A new one would cost more than all else here. */
-const shownTo = (request: Request): Request =>
+/**
+ * Removes host data from the request. `fetcher` is removed because printing the request would call it. Changed in
+ * place, as a new Request would cost more than everything else here.
+ */
+const withoutHostData = (request: Request): Request =>
   Object.defineProperties(request, { cf: { value: {} }, fetcher: { value: null } })
 
-const given = ({ '=console': _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
+const handlerArguments = ({ '=console': _ours, ...env }: Env, ctx: ExecutionContext): HandlerArguments => [env, ctx]
 
-async function started({ start, default: exported }: Program): Promise<void> {
+async function startProgram({ start, default: exported }: Program): Promise<void> {
   try {
     const evaluated = start ? start().then((module) => serveExport(module.default)) : serveExport(exported)
-    // A program may wait at its end for the server to finish.
-    await Promise.race([evaluated, serving])
+    // Some programs end with `await server.finished`, so evaluation may never end.
+    await Promise.race([evaluated, serverReady])
     hasStarted = true
   } catch (error) {
     throw new Error(`${BOOT_FAILED}${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`)

@@ -1,24 +1,27 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Line } from './console.ts'
 
-/** One request to the program, from its arrival on until nothing of it is left to run. */
+/** One request to the program, including its background work. */
 export interface Invocation {
   id: string
-  /** The caller's address, where the host knows it. */
+  /** The client's address; empty if unknown. */
   address: string
-  /** The host's, for what the program calls; the program can read it, and make none. */
+  /** Token to send with the program's own calls. The program can read it, but not create one. */
   chainToken: string
-  /** Its program is written for Workers, where the runtime packs answers and leaves what it has unpacked marked as packed. */
+  /**
+   * Whether the program is written for Workers, where the runtime encodes responses and keeps the encoding headers of
+   * decoded ones.
+   */
   isForWorkers: boolean
   lines: Line[]
-  /** How many lines there were in all. */
+  /** Number of lines printed in all. */
   printed: number
   waitUntil(work: Promise<unknown>): void
-  /** Hands lines over to the host. */
+  /** Sends lines to the host. */
   write(id: string, lines: Line[]): Promise<unknown>
 }
 
 const storage = new AsyncLocalStorage<Invocation>()
 
-export const current = (): Invocation | undefined => storage.getStore()
-export const within = <T>(invocation: Invocation, work: () => T): T => storage.run(invocation, work)
+export const currentInvocation = (): Invocation | undefined => storage.getStore()
+export const runInInvocation = <T>(invocation: Invocation, work: () => T): T => storage.run(invocation, work)

@@ -1,6 +1,9 @@
 const startedAt = () => performance.timeOrigin
 
-/** What Deno tells of the machine: what stands for nothing known, as packages ask while they load, and of time that of the program. */
+/**
+ * Deno's functions about the machine. Packages call them while they load, so they return neutral values; times are
+ * those of the program.
+ */
 export const machine = {
   hostname: () => 'localhost',
   uid: () => null,

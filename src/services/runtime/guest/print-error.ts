@@ -1,8 +1,8 @@
-/** Of what the program threw and nobody caught. */
+/** Prints an uncaught error of the program. */
 export function printError(error: unknown): void {
   try {
     console.error('Uncaught', error)
   } catch {
-    // Whatever it is, it cannot be shown.
+    // The thrown value cannot be formatted.
   }
 }

@@ -1,7 +1,7 @@
-import { asWritten } from './encoding.ts'
-import { current } from './invocation.ts'
+import { withoutReencoding } from './encoding.ts'
+import { currentInvocation } from './invocation.ts'
 import { printError } from './print-error.ts'
-import { begun } from './streams.ts'
+import { afterFirstChunk } from './streams.ts'
 
 interface Info {
   remoteAddr: { transport: 'tcp'; hostname: string; port: number }
@@ -20,27 +20,27 @@ interface ServeOptions {
 interface Served {
   handler: Handler
   onError?: ServeOptions['onError']
-  /** It was exported, and did not call Deno.serve. */
+  /** Set for an exported handler, absent after a call of Deno.serve. */
   isExported?: true
 }
 
 let served: Served | undefined
 let announce: () => void = () => {}
-/** Settles when the program has said what answers its requests. */
-export const serving = new Promise<void>((resolve) => {
+/** Resolves when the program has registered its server. */
+export const serverReady = new Promise<void>((resolve) => {
   announce = resolve
 })
-export const whatServes = (): Served | undefined => served
+export const currentServer = (): Served | undefined => served
 
 const ADDRESS = { transport: 'tcp', hostname: '0.0.0.0', port: 8000 } as const
 
-/** In all forms that Deno has: a handler, options and a handler, or options with the handler among them. */
+/** Deno.serve in all its forms: a handler, options and a handler, or options that contain the handler. */
 export function serve(first: Handler | ServeOptions, second?: Handler | ServeOptions) {
-  const given = [first, second]
-  const options = given.find((value) => typeof value === 'object' && value !== null) ?? {}
+  const args = [first, second]
+  const options = args.find((value) => typeof value === 'object' && value !== null) ?? {}
   const { handler: named, fetch, onError, onListen } = options as ServeOptions
-  const handler = given.find((value) => typeof value === 'function') ?? named ?? fetch
-  if (typeof handler !== 'function') throw new TypeError('Deno.serve needs a handler')
+  const handler = args.find((value) => typeof value === 'function') ?? named ?? fetch
+  if (typeof handler !== 'function') throw new TypeError('Deno.serve requires a handler')
   served = { handler: handler as Handler, onError }
   onListen?.(ADDRESS)
   announce()
@@ -67,7 +67,7 @@ type Entrypoint = new (
 const isEntrypoint = (exported: unknown, handler: 'fetch' | 'scheduled'): exported is Entrypoint =>
   typeof exported === 'function' && typeof exported.prototype?.[handler] === 'function'
 
-/** A program that exports its handler instead, or a class of such: each request gets one of its own, as where such are written for. */
+/** Registers exported handlers. An exported class is instantiated for each request, as on Workers. */
 export function serveExport(exported: unknown): void {
   scheduledHandler = scheduledIn(exported)
   if (served) return
@@ -81,10 +81,10 @@ export function serveExport(exported: unknown): void {
   if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError, isExported: true }
 }
 
-type ScheduledHandler = (controller: Controller, ...given: Given) => unknown
+type ScheduledHandler = (controller: Controller, ...args: HandlerArguments) => unknown
 let scheduledHandler: ScheduledHandler | undefined
-/** What the program exports for its cron expressions. */
-export const whatIsScheduled = (): ScheduledHandler | undefined => scheduledHandler
+/** The program's exported handler for cron expressions. */
+export const currentScheduledHandler = (): ScheduledHandler | undefined => scheduledHandler
 
 function scheduledIn(exported: unknown): ScheduledHandler | undefined {
   if (isEntrypoint(exported, 'scheduled')) {
@@ -101,11 +101,11 @@ interface NodeServer {
 }
 type NodeRequest = (port: number, request: Request) => Promise<Response>
 
-/** A program that has a server of Node's listen instead, at whatever port. */
+/** Registers a server of `node:http` when it listens, at any port. */
 export function serveNode({ prototype }: { prototype: NodeServer }, answerAt: NodeRequest): void {
   const { listen } = prototype
-  prototype.listen = function (...given) {
-    const listening = listen.apply(this, given)
+  prototype.listen = function (...args) {
+    const listening = listen.apply(this, args)
     const address = this.address()
     if (!served && typeof address === 'object' && address) {
       served = { handler: (request) => answerAt(address.port, request) }
@@ -115,18 +115,22 @@ export function serveNode({ prototype }: { prototype: NodeServer }, answerAt: No
   }
 }
 
-/** What a worker's exported handler is given beside the request, as on the platform that such are written for. */
-export type Given = readonly [env: unknown, ctx: unknown]
+/** Arguments of a worker's exported handler after the request. */
+export type HandlerArguments = readonly [env: unknown, ctx: unknown]
 
-export async function answer({ handler, onError }: Served, request: Request, given?: Given): Promise<Response> {
+export async function answer(
+  { handler, onError }: Served,
+  request: Request,
+  workerArgs?: HandlerArguments,
+): Promise<Response> {
   try {
-    const remoteAddr = { transport: 'tcp', hostname: current()?.address ?? '', port: 0 } as const
-    const more = given ?? [{ remoteAddr, completed: Promise.resolve() }]
-    const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...more)
+    const remoteAddr = { transport: 'tcp', hostname: currentInvocation()?.address ?? '', port: 0 } as const
+    const args = workerArgs ?? [{ remoteAddr, completed: Promise.resolve() }]
+    const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...args)
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
-    return await begun(given ? response : asWritten(response))
+    return await afterFirstChunk(workerArgs ? response : withoutReencoding(response))
   } catch (error) {
-    if (onError) return given ? onError(error) : asWritten(await onError(error))
+    if (onError) return workerArgs ? onError(error) : withoutReencoding(await onError(error))
     printError(error)
     throw error
   }

@@ -1,4 +1,4 @@
-import { current, within } from './invocation.ts'
+import { currentInvocation, runInInvocation } from './invocation.ts'
 import { printError } from './print-error.ts'
 
 const { ReadableStream: Plain, TransformStream: PlainTransform } = globalThis as unknown as Streams
@@ -7,7 +7,10 @@ interface Streams {
   TransformStream: typeof TransformStream
 }
 
-/** Which the program itself fills. What the runtime fills it passes on by itself, and knows its length. */
+/**
+ * Streams filled by the program. Streams of the runtime are left alone: it passes them on natively and knows their
+ * length.
+ */
 const own = new WeakSet<ReadableStream>()
 
 export function installStreams(): void {
@@ -28,15 +31,18 @@ export function installStreams(): void {
   Object.assign(globalThis, { ReadableStream, TransformStream })
 }
 
-/** Rejects where the stream of the answer fails before anything of it could have gone; what fails later is printed, and breaks it off. */
-export async function begun(response: Response): Promise<Response> {
+/**
+ * Waits briefly for the first chunk, and rejects if the stream fails before it. A later failure is printed and aborts
+ * the response.
+ */
+export async function afterFirstChunk(response: Response): Promise<Response> {
   const { body } = response
   if (!body || !own.has(body) || body.locked) return response
   const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader()
   const read = () => reader.read().then(bytesIn)
   let next: ReturnType<typeof read> | undefined = read()
   await Promise.race([next, nextTurn()])
-  const invocation = current()
+  const invocation = currentInvocation()
   const pull = async (controller: ReadableStreamDefaultController<Uint8Array>) => {
     try {
       const { done, value } = await (next ?? read())
@@ -44,9 +50,9 @@ export async function begun(response: Response): Promise<Response> {
       if (done) controller.close()
       else controller.enqueue(value)
     } catch (error) {
-      if (invocation) within(invocation, () => printError(error))
-      // Its words would stand in the log of the host.
-      throw new Error('the stream of an answer has failed')
+      if (invocation) runInInvocation(invocation, () => printError(error))
+      // The program's error text must not appear in the host's log.
+      throw new Error('the response stream failed')
     }
   }
   const cancel = (reason: unknown) => reader.cancel(reason)
@@ -57,7 +63,7 @@ function bytesIn<T extends { value?: unknown }>(read: T): T {
   const value: unknown = read.value
   const isSendable = value === undefined || typeof value === 'string' || ArrayBuffer.isView(value)
   if (isSendable || value instanceof ArrayBuffer) return read
-  throw new TypeError('The stream of an answer must give bytes')
+  throw new TypeError('The response stream must provide bytes')
 }
 
 const nextTurn = () => new Promise((resolve) => setTimeout(resolve))

@@ -4,16 +4,16 @@ type Data = Parameters<WebSocket['send']>[0]
 const { prototype } = WebSocket
 const { send, close } = prototype
 
-/** Sockets as the standard has them, where the runtime does otherwise. */
+/** Makes WebSockets follow the standard where the runtime deviates. */
 export function installWebSocket(): void {
   prototype.send = function (data: Data | Blob) {
     if (this.readyState === WebSocket.OPEN && (data instanceof Blob || waiting.has(this))) {
-      const bytes = data instanceof Blob ? data.arrayBuffer() : asItIsNow(data)
-      inOrder(this, async () => send.call(this, await bytes))
+      const bytes = data instanceof Blob ? data.arrayBuffer() : snapshotOf(data)
+      runInOrder(this, async () => send.call(this, await bytes))
     } else send.call(this, data as Data)
   }
   prototype.close = function (...given) {
-    if (waiting.has(this)) inOrder(this, () => close.apply(this, given))
+    if (waiting.has(this)) runInOrder(this, () => close.apply(this, given))
     else close.apply(this, given)
   }
   globalThis.WebSocket = new Proxy(WebSocket, {
@@ -21,10 +21,10 @@ export function installWebSocket(): void {
   })
 }
 
-/** Settles when all that was sent with a Blob, or after it, has gone. */
+/** Resolves when a Blob and everything queued behind it have been sent. */
 const waiting = new WeakMap<WebSocket, Promise<void>>()
 
-function inOrder(socket: WebSocket, work: () => void | Promise<void>): void {
+function runInOrder(socket: WebSocket, work: () => void | Promise<void>): void {
   const done = Promise.resolve(waiting.get(socket))
     .then(work)
     .catch((error) => socket.readyState === WebSocket.OPEN && printError(error))
@@ -34,13 +34,13 @@ function inOrder(socket: WebSocket, work: () => void | Promise<void>): void {
   waiting.set(socket, done)
 }
 
-/** Whoever sends it may change it then. */
-function asItIsNow(data: Data): Data {
+/** Copies the data, as the program may change it after `send`. */
+function snapshotOf(data: Data): Data {
   if (data instanceof ArrayBuffer) return data.slice()
   return ArrayBuffer.isView(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice() : String(data)
 }
 
-/** After both sides have closed, the runtime tells of the end of the connection as of an error. */
+/** Suppresses the error event that the runtime dispatches after a clean close. */
 export function withoutLateErrors(socket: WebSocket): WebSocket {
   let isClosed = false
   socket.addEventListener('close', ({ wasClean }) => {
@@ -48,7 +48,7 @@ export function withoutLateErrors(socket: WebSocket): WebSocket {
     isClosed = true
     Object.defineProperty(socket, 'onerror', { get: () => null, set() {} })
   })
-  // The first of its listeners, so that no other one is told.
+  // Registered first, so that no other listener gets the event.
   socket.addEventListener('error', (event) => isClosed && event.stopImmediatePropagation())
   return socket
 }

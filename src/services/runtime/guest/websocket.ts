@@ -1,14 +1,14 @@
-import { current, within } from './invocation.ts'
+import { currentInvocation, runInInvocation } from './invocation.ts'
 import { withoutLateErrors } from './websocket-standard.ts'
 
-/** As Deno has it: a socket to listen on and the response that accepts the upgrade. */
+/** Deno.upgradeWebSocket: returns the socket and the response that accepts the upgrade. */
 export function upgradeWebSocket(request: Request, { protocol }: { protocol?: string } = {}) {
   if (request.headers.get('upgrade')?.toLowerCase() !== 'websocket') {
     throw new TypeError("Invalid Header: 'upgrade' header must contain 'websocket'")
   }
   const [client, socket] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket]
   withoutLateErrors(socket)
-  listenWithin(socket)
+  bindListeners(socket)
   socket.accept()
   setTimeout(() => socket.dispatchEvent(new Event('open')))
   const headers = new Headers(protocol ? { 'sec-websocket-protocol': protocol } : {})
@@ -17,9 +17,12 @@ export function upgradeWebSocket(request: Request, { protocol }: { protocol?: st
 
 type Listener = (event: Event) => unknown
 
-/** The runtime tells its listeners of an event outside of the call that the socket belongs to: what they print would be another call's. */
-function listenWithin(socket: WebSocket): void {
-  const invocation = current()
+/**
+ * Runs the socket's listeners in the invocation that it belongs to. Otherwise their output would be logged for another
+ * call.
+ */
+function bindListeners(socket: WebSocket): void {
+  const invocation = currentInvocation()
   if (!invocation) return
   const known = new WeakMap<object, Listener>()
   const bound = (listener: unknown): Listener | undefined => {
@@ -28,7 +31,7 @@ function listenWithin(socket: WebSocket): void {
       typeof listener === 'function'
         ? listener.call(socket, event)
         : (listener as EventListenerObject).handleEvent(event)
-    const made = known.get(listener) ?? ((event) => within(invocation, () => called(event)))
+    const made = known.get(listener) ?? ((event) => runInInvocation(invocation, () => called(event)))
     known.set(listener, made)
     return made
   }

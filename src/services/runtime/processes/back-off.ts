@@ -1,6 +1,7 @@
 /**
- * Programs that ended the process they ran in. A program is held back only after it ended a process in which no other program ever ran;
- * those that ran together are suspects until then, and each runs in a process of its own. Deploying a program anew changes neither.
+ * Programs whose process ended unexpectedly. If a program must have caused the end and no other one ever ran in the
+ * process, it is held back. Otherwise the programs that may have caused it are suspects, and each runs in a process of
+ * its own. A new deployment resets neither state.
  */
 import { setNewest } from '../../../platform/bounded-map.ts'
 
@@ -9,23 +10,23 @@ const HELD_BACK_MS = 15_000
 const HELD_BACK_MS_MAX = 900_000
 const PROGRAMS_MAX = 20_000
 
-/** By program, until when. */
+/** End of suspicion, by program. */
 const suspects = new Map<string, number>()
 const heldBack = new Map<string, { until: number; ms: number }>()
 
 export const isSuspect = (program: string, now = Date.now()): boolean => now < (suspects.get(program) ?? 0)
 export const isHeldBack = (program: string, now = Date.now()): boolean => now < (heldBack.get(program)?.until ?? 0)
 
-interface End {
+interface ProcessEnd {
   /** All programs that ever ran in the process. */
   ran: readonly string[]
-  /** Those that may have been running when it ended. */
+  /** Programs that may have been running at its end. */
   running: readonly string[]
-  /** Whether only a program can have ended it. */
+  /** Whether only a program can have caused the end. */
   isFault: boolean
 }
 
-export function recordProcessEnd({ ran, running, isFault }: End, now = Date.now()): void {
+export function recordProcessEnd({ ran, running, isFault }: ProcessEnd, now = Date.now()): void {
   if (isFault && ran.length === 1) for (const program of ran) holdBack(program, now)
   else for (const program of running.length > 0 ? running : ran) suspect(program, now + SUSPECTED_MS)
 }
@@ -34,7 +35,7 @@ function suspect(program: string, until: number): void {
   setNewest(suspects, program, Math.max(until, suspects.get(program) ?? 0), PROGRAMS_MAX)
 }
 
-/** Each time for twice as long, unless the last time is over for as long as a suspicion lasts. */
+/** Exponential back-off: each time doubles the last one, unless that ended longer ago than a suspicion lasts. */
 function holdBack(program: string, now: number): void {
   const last = heldBack.get(program)
   const ms = last && now < last.until + SUSPECTED_MS ? Math.min(2 * last.ms, HELD_BACK_MS_MAX) : HELD_BACK_MS

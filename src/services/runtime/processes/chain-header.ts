@@ -1,2 +1,2 @@
-/** Under this name the mark of a call leaves a program; its way out takes it off. */
+/** Header in which the guest code sends the chain token to the program's egress, which removes it. */
 export const CHAIN_TOKEN_HEADER = 'x-pilothouse-mark'

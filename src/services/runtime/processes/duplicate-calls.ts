@@ -1,26 +1,26 @@
 /**
- * A program runs once for each call. The runtime sends a request without a body again where a connection that was used before breaks off, and
- * so do we; neither can tell whether the program has run for it. Here that is known: ids of calls that came lately, in the process that
- * runs programs.
+ * Ids of recent calls, so that a program runs at most once for each call. If a reused connection closes, the runtime
+ * and forward-call.ts send a request without a body again, without knowing whether the program has run. The process
+ * that runs the program does know.
  */
 import { firstIdOf } from '../../../platform/db/id.ts'
 
-/** Longer than any call waits for its answer. */
-const KEPT_MS = 160_000
-const KEPT_MAX = 50_000
+/** Longer than any call waits for its response. */
+const REMEMBERED_MS = 160_000
+const IDS_MAX = 50_000
 
 let newer = new Set<string>()
 let older = new Set<string>()
-/** In epoch milliseconds. */
+/** Epoch milliseconds. */
 let newerSince = 0
-/** The least id of a call that is not forgotten if it came. */
+/** Lower bound of the ids that are remembered; ids begin with a time. */
 let leastKnown = ''
 
-/** Whether nothing has run for the call. What came too long ago is taken for one that has. */
+/** Returns whether the program may run for the call: false if the id is known, or too old to be remembered. */
 export function claimCallId(id: string): boolean {
   if (id < leastKnown || newer.has(id) || older.has(id)) return false
   const now = Date.now()
-  if (newer.size >= KEPT_MAX || now - newerSince >= KEPT_MS) {
+  if (newer.size >= IDS_MAX || now - newerSince >= REMEMBERED_MS) {
     older = newer
     leastKnown = firstIdOf(newerSince)
     newer = new Set()

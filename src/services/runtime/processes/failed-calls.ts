@@ -5,14 +5,14 @@ import { newTimedId } from '../../../platform/db/id.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { openFunction } from '../../functions/open-function.ts'
 import { findPlan } from '../../workers/worker-plan.ts'
-import { begin, end } from '../call-recorder.ts'
+import { recordEnd, recordStart } from '../call-recorder.ts'
 import { claimLogRow, withUnlistedCount } from '../refused-calls.ts'
 import { keyOf, type ProgramName } from './process-protocol.ts'
 
-interface Unserved {
+interface UnansweredCall {
   program: ProgramName
   method: string
-  /** As the caller asked for it, without its query. */
+  /** Path that the caller requested, without the query. */
   path: string
   /** Epoch milliseconds. */
   at: number
@@ -20,21 +20,21 @@ interface Unserved {
   why: keyof typeof PROBLEMS
 }
 
-const ENDED = 'The process that runs the programs of this project was ended while this call was under way'
+const ENDED = 'The process that runs the programs of this project was ended during this call'
 const PROBLEMS = {
-  cpu: `${ENDED}: one of them computed for too long without a pause`,
-  memory: `${ENDED}: they took too much memory`,
+  cpu: `${ENDED}: one of them used too much CPU time`,
+  memory: `${ENDED}: they used too much memory`,
   crash: `${ENDED}: it crashed`,
-  silent: `${ENDED}: it did not answer for a minute`,
+  silent: `${ENDED}: it did not respond for a minute`,
   killed: `${ENDED} from outside, perhaps because the machine ran out of memory`,
   'held back':
-    'Not called for a while, because it ended the process it ran in by computing for too long or taking too much memory; a deployment does not end this earlier',
+    'Not run: the program is held back for a while, because its process was ended for using too much CPU time or memory. A new deployment does not shorten this',
 }
 
-/** Of a call that its program has not answered, and of which nobody else can tell its developer. */
+/** Logs a call that its program did not answer and could not log itself. */
 export async function recordUnansweredCall(
   host: { bindings: Bindings; execution: Pick<ExecutionContext, 'waitUntil'> },
-  { program, at, status, why, ...unserved }: Unserved,
+  { program, at, status, why, ...request }: UnansweredCall,
 ): Promise<void> {
   const row = why === 'held back' ? claimLogRow(keyOf(program)) : { unlisted: 0 }
   if (!row) return
@@ -43,8 +43,8 @@ export async function recordUnansweredCall(
     const ids = await idsOf(ctx, program)
     if (!ids) return
     const id = newTimedId(new Date(at))
-    begin({ id, kind: program.kind, projectRef: program.ref, ...ids, ...unserved, at })
-    end(host, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
+    recordStart({ id, kind: program.kind, projectRef: program.ref, ...ids, ...request, at })
+    recordEnd(host, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }

@@ -29,15 +29,15 @@ type WorkerCall = Forwarded &
 type Called = FunctionCall | WorkerCall
 type Call = Called & Required<Pick<CallMetadata, 'cause' | 'id'>>
 
-/** One call of a program, in the process that runs it. */
+/** Forwards a call to the process that runs the program. */
 export function forwardCall(called: Called): Promise<Response> {
   const { id = newTimedId(new Date()), cause = { chain: id, hops: 0 } } =
     readCallContext(called.request, called.bindings) ?? {}
   const call = { ...called, id, cause }
-  const answering = isHeldBack(keyOf(nameOf(call))) ? answerHeldBack(call) : forward(call)
-  // Whether its caller still waits or not, it is noted how it ends.
-  call.execution.waitUntil(answering)
-  return answering
+  const responding = isHeldBack(keyOf(nameOf(call))) ? answerHeldBack(call) : forward(call)
+  // Even if the caller disconnects, the outcome of the call must be recorded.
+  call.execution.waitUntil(responding)
+  return responding
 }
 
 const nameOf = ({ kind, address }: Called): ProgramName => ({
@@ -46,49 +46,52 @@ const nameOf = ({ kind, address }: Called): ProgramName => ({
   name: 'slug' in address ? address.slug : address.name,
 })
 
-/** A worker's static assets need no program. */
+/** A held-back worker still serves its static assets, which need no program. */
 async function answerHeldBack(call: Call): Promise<Response> {
   const answered = call.kind === 'worker' ? await answerWithoutWorker(call) : undefined
-  return answered ?? unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'held back' })
+  return answered ?? refuseAndRecord(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'held back' })
 }
 
 async function forward(call: Call): Promise<Response> {
   const program = nameOf(call)
-  // A call that no program answers starts no process.
+  // A refusal or a static asset must not start a process.
   const answered = knownProcess(program) ? undefined : await answerWithoutProgram(call)
   if (answered) return answered
   const process = await acquireProcess(call.bindings, program).catch((error) => {
     createLogger('').error('programs_unreachable', { error: String(error) })
     return undefined
   })
-  if (!process) return refused(call, 'SERVICE_UNAVAILABLE')
+  if (!process) return refuse(call, 'SERVICE_UNAVAILABLE')
   const at = Date.now()
   const end = beginCall(process, keyOf(program))
   try {
     const { response, ran } = await send(call, process)
     if (ran && isStream(response)) {
-      const { shown, ended } = observed(response)
+      const { copy, ended } = observeEnd(response)
       call.execution.waitUntil(ended.then(() => end()))
-      return shown
+      return copy
     }
     end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
     return response
   } catch (error) {
     end()
-    const ending = await findEndReason(call.bindings, process)
-    if (ending === undefined) return sendAgain(call, process, error)
-    if (ending === 'unused') return call.request.body ? refused(call, 'SERVICE_UNAVAILABLE') : forward(call)
-    createLogger('').error('program_call_lost', { process: process.id, ending, error: String(error) })
+    const endReason = await findEndReason(call.bindings, process)
+    if (endReason === undefined) return retry(call, process, error)
+    if (endReason === 'unused') return call.request.body ? refuse(call, 'SERVICE_UNAVAILABLE') : forward(call)
+    createLogger('').error('program_call_lost', { process: process.id, ending: endReason, error: String(error) })
     const isAtFault = isHeldBack(keyOf(program))
-    return unserved(call, { code: isAtFault ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at, why: ending })
+    return refuseAndRecord(call, { code: isAtFault ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at, why: endReason })
   }
 }
 
 const answerWithoutProgram = (call: Call): Promise<Response | undefined> =>
   call.kind === 'function' ? refusalOfFunction(call) : answerWithoutWorker(call)
 
-/** A connection may be closed as it is used again. Where the program has run for the call, it does not run again. */
-async function sendAgain(call: Call, process: Process, error: unknown): Promise<Response> {
+/**
+ * Retries a call once, as a reused connection may have been closed. The process refuses to run a program twice for one
+ * call.
+ */
+async function retry(call: Call, process: Process, error: unknown): Promise<Response> {
   const isLost = call.request.body !== null
   if (isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
   try {
@@ -96,7 +99,7 @@ async function sendAgain(call: Call, process: Process, error: unknown): Promise<
     return (await send(again, process, isLost)).response
   } catch {}
   if (!isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
-  return refused(call, 'WORKER_ERROR')
+  return refuse(call, 'WORKER_ERROR')
 }
 
 function withoutBody({ url, method, headers: given }: Request): Request {
@@ -107,7 +110,7 @@ function withoutBody({ url, method, headers: given }: Request): Request {
 
 interface Sent {
   response: Response
-  /** Whether a program ran for it. */
+  /** Whether a program ran for the call. */
   ran: boolean
 }
 
@@ -121,28 +124,28 @@ async function send(call: Call, process: Process, isLost?: boolean): Promise<Sen
   const response = await processFetcher(bindings, process).fetch(request, context)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   if (response.status === WRONG_PROCESS) throw new Error('the process has been replaced')
-  const shown = new Response(response.body, response)
-  shown.headers.delete(NOT_RUN_HEADER)
-  return { response: shown, ran: false }
+  const copy = new Response(response.body, response)
+  copy.headers.delete(NOT_RUN_HEADER)
+  return { response: copy, ran: false }
 }
 
 type Refusal = 'WORKER_ERROR' | 'WORKER_RESOURCE_LIMIT' | 'PROGRAMS_ENDED' | 'SERVICE_UNAVAILABLE'
 
-interface Unserved {
+interface UnansweredCall {
   code: Refusal
-  /** When the call came, in epoch milliseconds. */
+  /** Arrival of the call, in epoch milliseconds. */
   at: number
   why: Parameters<typeof recordUnansweredCall>[1]['why']
 }
 
-function unserved(call: Call, { code, at, why }: Unserved): Response {
-  const response = refused(call, code)
+function refuseAndRecord(call: Call, { code, at, why }: UnansweredCall): Response {
+  const response = refuse(call, code)
   const { status } = response
   call.execution.waitUntil(recordUnansweredCall(call, { program: nameOf(call), ...loggedAs(call), at, status, why }))
   return response
 }
 
-function refused({ kind, request, address }: Call, code: Refusal): Response {
+function refuse({ kind, request, address }: Call, code: Refusal): Response {
   const response = kind === 'function' ? refuseFunction(code) : refuseWorker(code)
   const { method } = request
   createLogger('').info('request', { method, path: address.path, status: response.status, error: code })
@@ -152,8 +155,8 @@ function refused({ kind, request, address }: Call, code: Refusal): Response {
 const isStream = ({ webSocket, body, headers }: Response): boolean =>
   !webSocket && body !== null && !headers.has('content-length')
 
-function observed(response: Response): { shown: Response; ended: Promise<unknown> } {
+function observeEnd(response: Response): { copy: Response; ended: Promise<unknown> } {
   const { readable, writable } = new IdentityTransformStream()
   const ended = response.body?.pipeTo(writable).catch(() => {}) ?? Promise.resolve()
-  return { shown: new Response(readable, response), ended }
+  return { copy: new Response(readable, response), ended }
 }

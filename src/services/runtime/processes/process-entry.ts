@@ -17,38 +17,38 @@ type Serve = (
   known?: CallMetadata,
 ) => Response | Promise<Response>
 
-/** The entrypoint of a process that runs programs, for the API and the supervisor alone. */
+/** Entrypoint of a process that runs programs, for requests of the API and the supervisor only. */
 export const createProgramsHost = (serve: Serve) =>
   ({
     async fetch(request, bindings, execution) {
       const context = readCallContext(request, bindings)
       if (!context) return new Response(null, { status: 403 })
-      // Another one listened at this port when the caller learned of it.
+      // The caller means an earlier process that listened on this port.
       if (context.process !== bindings.PROGRAMS_PROCESS) {
         return new Response(null, { status: WRONG_PROCESS, headers: { [NOT_RUN_HEADER]: '1' } })
       }
       const { command, changed, cause, id, isLost, scheduled } = context
-      if (command) return Response.json({ result: await answer(command, { request, bindings, execution }) })
+      if (command) return Response.json({ result: await run(command, { request, bindings, execution }) })
       if (changed && claimChange(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
         forgetProject(changed.program.ref)
         forgetPlan(changed.program.ref, changed.program.name)
       }
-      return marked(await serve(request, bindings, execution, { cause, id, isLost, scheduled }))
+      return withNotRunHeader(await serve(request, bindings, execution, { cause, id, isLost, scheduled }))
     },
   }) satisfies ExportedHandler<Bindings>
 
-interface Asked {
+interface IncomingCommand {
   request: Request
   bindings: Bindings
   execution: ExecutionContext
 }
 
-async function answer(command: ProcessCommand, { request, bindings, execution }: Asked): Promise<unknown> {
+async function run(command: ProcessCommand, { request, bindings, execution }: IncomingCommand): Promise<unknown> {
   if (command === 'alive') return bindings.PROGRAMS_PROCESS
   if (command === 'end-idle') {
     const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
-    // Many take their time; who asks takes silence for the end of the process.
+    // In the background: the supervisor would take a slow response for a hung process.
     waitUntil(endIdleIsolates(createCtx({ bindings, waitUntil })))
     return true
   }
@@ -57,11 +57,11 @@ async function answer(command: ProcessCommand, { request, bindings, execution }:
   return command === 'stop' ? object.stop() : object[command](plan)
 }
 
-function marked(response: Response): Response {
-  const isMarked = isNotRun(response)
-  if (response.headers.has(NOT_RUN_HEADER) === isMarked) return response
-  const shown = new Response(response.body, response)
-  shown.headers.delete(NOT_RUN_HEADER)
-  if (isMarked) shown.headers.set(NOT_RUN_HEADER, '1')
-  return shown
+function withNotRunHeader(response: Response): Response {
+  const notRun = isNotRun(response)
+  if (response.headers.has(NOT_RUN_HEADER) === notRun) return response
+  const copy = new Response(response.body, response)
+  copy.headers.delete(NOT_RUN_HEADER)
+  if (notRun) copy.headers.set(NOT_RUN_HEADER, '1')
+  return copy
 }

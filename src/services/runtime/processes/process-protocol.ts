@@ -1,21 +1,21 @@
 import type { Cause } from './call-chains.ts'
 
 /**
- * Where programs run in processes of their own, this header of each request between them and the API holds what the one tells the other. The
- * runtime makes it from the `cf` of a request that it sends, and the `cf` of one that it gets from it: it goes no further, and for its
- * sake no other header is copied. Requests of others may carry it too, without the key.
+ * If programs run in processes of their own, this header carries a CallContext between them and the API. The runtime
+ * converts the `cf` of an outgoing request to this header and back, so that the context does not reach the program and
+ * no headers need to be copied. Other clients can send the header too, but do not know the key.
  */
 export const CALL_CONTEXT_HEADER = 'MF-CF-Blob'
 
-/** With answers that no program gave or began. It goes no further either, and programs cannot send it. */
+/** Set on responses for which no program ran. Removed before the response leaves the API; programs cannot set it. */
 export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
 
-/** Answered by a process to what was meant for another one. */
+/** Status of a process for a request that was meant for another process. */
 export const WRONG_PROCESS = 421
 
 export type ProcessCommand = 'alive' | 'end-idle' | 'start' | 'drop' | 'stop' | 'tally'
 
-/** What names a program to callers. */
+/** Name of a program in its address. */
 export interface ProgramName {
   kind: 'function' | 'worker'
   ref: string
@@ -24,61 +24,63 @@ export interface ProgramName {
 
 export const keyOf = ({ kind, ref, name }: ProgramName): string => `${kind} ${ref}/${name}`
 
-/** A call by the clock, of a worker. */
+/** A call of a worker by a cron expression. */
 export interface Scheduled {
-  /** The expression that names its minute. */
+  /** The matching cron expression. */
   cron: string
-  /** Epoch milliseconds. */
+  /** Minute that it matched, in epoch milliseconds. */
   minute: number
-  /** It is for no other version of the worker. */
+  /** Only this version of the worker is called. */
   deploymentId: string
 }
 
-/** What is known of a call before it comes to its program. */
+/** Data about a call that its request does not contain. */
 export interface CallMetadata {
-  /** Where it stands. */
+  /** Its position in a chain of calls. */
   cause?: Cause
-  /** Under which it is logged, and run once. */
+  /** Id in the invocation log; the program runs once for each id. */
   id?: string
-  /** It may have run, its answer did not come, and it cannot be sent again: it is not to be run any more. */
+  /**
+   * The response was lost and the request cannot be repeated: the program must not run, and the call is logged as lost.
+   */
   isLost?: boolean
-  /** Undefined for a request. */
+  /** Undefined for a call by a request. */
   scheduled?: Scheduled | undefined
 }
 
 export interface CallContext extends CallMetadata {
   key: string
-  /** The process that the request is for. */
+  /** Id of the process that the request is for. */
   process?: string
   /** Undefined for a call of a program. */
   command?: ProcessCommand
-  /** The program that is called, and when it was last changed, if that was a moment ago. */
+  /** Time of the last change of the called program, if it is recent: the process then evicts its caches. */
   changed?: { program: ProgramName; at: number }
 }
 
-/** Asks the supervisor for the process of a group, which is started if there is none and `isStarted` holds. */
+/** Request to the supervisor for the process of a group. It starts one if there is none and `mayStart` is set. */
 export interface PlaceRequest {
-  /** Programs that share a process: those of a project, or a suspect alone. */
+  /** Key of the programs that share a process: those of a project, or a single suspect. */
   group: string
   ref: string
   mayStart: boolean
-  /** Processes with calls under way, which must not be ended to make room. */
+  /** Ids of processes with calls in progress, which the supervisor must not end to free a slot. */
   busy: string[]
 }
 
 export interface Place {
-  /** Of the process, made anew for each. */
+  /** Random id of the process. */
   id: string
-  /** Number of the service binding that leads there. */
+  /** Number of the service binding of the process. */
   slot: number
 }
 
 export const slotBinding = (slot: number) => `PROGRAMS_${slot}` as const
 
 /**
- * Why a process has ended: by what its programs did, because it answered nothing, because of a signal from outside (also said if the reason
- * is not known any more), or because it was not needed.
+ * Why a process ended: a fault of its programs, no response to the supervisor, a signal from outside (also if the
+ * reason is no longer known), or disuse.
  */
 export type EndReason = (typeof FAULTS)[number] | 'silent' | 'killed' | 'unused'
-/** What only a program can have done. */
+/** Reasons that only a program can have caused. */
 export const FAULTS = ['cpu', 'memory', 'crash'] as const

@@ -2,7 +2,7 @@ import type { Bindings } from '../../../platform/bindings.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { type CallContext, type Place, type ProcessCommand, slotBinding } from './process-protocol.ts'
 
-/** What the API and the processes that run programs tell each other with a request. */
+/** Request options that carry the context of a call between the API and the processes that run programs. */
 export const withCallContext = (
   { PROGRAMS_KEY: key = '' }: Bindings,
   context: Omit<CallContext, 'key'>,
@@ -10,33 +10,33 @@ export const withCallContext = (
   cf: { key, ...context } as unknown as CfProperties,
 })
 
-/** Undefined for a request of anybody without the key. */
+/** Returns undefined for a request without the key. */
 export function readCallContext(request: Request, { PROGRAMS_KEY: key }: Bindings): CallContext | undefined {
   if (!key) return undefined
   try {
     const context = request.cf as Partial<CallContext> | undefined
     return typeof context?.key === 'string' && isSameSecret(context.key, key) ? (context as CallContext) : undefined
   } catch {
-    // It is no JSON.
+    // The header is not valid JSON.
     return undefined
   }
 }
 
-/** The way to a process. */
+/** Service binding of a process. */
 export function processFetcher(bindings: Bindings, { slot }: Place): Fetcher {
   const fetcher = bindings[slotBinding(slot)]
-  if (!fetcher) throw new Error(`no service binding leads to slot ${slot}`)
+  if (!fetcher) throw new Error(`slot ${slot} has no service binding`)
   return fetcher
 }
 
-/** Asks a process that runs programs. */
+/** Sends a command to a process that runs programs, and returns its result. */
 export async function sendCommand<T>(
   bindings: Bindings,
   place: Place,
   command: ProcessCommand,
-  about: unknown,
+  payload: unknown,
 ): Promise<T> {
-  const body = JSON.stringify(about)
+  const body = JSON.stringify(payload)
   const response = await processFetcher(bindings, place).fetch('http://programs/', {
     ...{ method: 'POST', body },
     ...withCallContext(bindings, { process: place.id, command }),
@@ -45,11 +45,11 @@ export async function sendCommand<T>(
   return ((await response.json()) as { result: T }).result
 }
 
-/** Asks the supervisor; undefined where it declines. */
-export async function askSupervisor<T>({ PROGRAMS, PROGRAMS_KEY: key = '' }: Bindings, path: string, about: unknown) {
+/** Sends a request to the supervisor. Returns undefined if it declines. */
+export async function askSupervisor<T>({ PROGRAMS, PROGRAMS_KEY: key = '' }: Bindings, path: string, payload: unknown) {
   const headers = { authorization: `Bearer ${key}` }
   const response = await PROGRAMS?.fetch(`http://programs${path}`, {
-    ...{ method: 'POST', headers, body: JSON.stringify(about) },
+    ...{ method: 'POST', headers, body: JSON.stringify(payload) },
   })
   if (!response?.ok) throw new Error(`the supervisor of programs answered ${response?.status}`)
   return ((await response.json()) as { result?: T }).result

@@ -1,6 +1,6 @@
 /**
- * The processes that run programs, as the API knows them: the programs of a project share one, a suspect has one of its own. The
- * supervisor (dev/programs.ts) starts, watches and ends them.
+ * The processes that run programs, from the API's view. The programs of a project share one process; a suspect has one
+ * of its own. The supervisor (dev/programs.ts) starts, watches and ends the processes.
  */
 
 import type { Bindings } from '../../../platform/bindings.ts'
@@ -9,40 +9,40 @@ import { isSuspect, recordProcessEnd } from './back-off.ts'
 import { type EndReason, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
 import { askSupervisor } from './process-requests.ts'
 
-/** For so long the supervisor does not end a process because nobody needs it. */
+/** The supervisor does not end a process for disuse during this time after a request for it. */
 const LEASE_MS = 10_000
-/** A program may go on after its answer. */
+/** Time that a program may run on after its response. */
 const RECENT_MS = 30_000
-/** The API cannot see how long a socket is in use. */
+/** Assumed time of use of a WebSocket: the API cannot see when it closes. */
 const SOCKET_MS = 600_000
 const GROUPS_MAX = 10_000
 
 /** Calls of a program in a process. */
 interface Use {
   calls: number
-  /** Until when the program may be running though no call is under way. */
+  /** The program may be running until this time even without a call in progress. */
   runningUntil: number
 }
 
 export interface Process extends Place {
-  /** Every program that was called there. */
+  /** All programs that were ever called in the process. */
   uses: Map<string, Use>
   hasEnded: boolean
 }
 
-/** By group, its process and until when the supervisor need not be asked. */
+/** Process of each group; until `until` the supervisor need not be asked again. */
 const leases = new Map<string, { process: Process; until: number }>()
 const bySlot = new Map<number, Process>()
 
 const groupOf = (program: ProgramName): string => (isSuspect(keyOf(program)) ? keyOf(program) : program.ref)
 
-/** The process that a program runs in, if it is known to run. */
+/** Returns the process of a program if it is known to run. */
 export function knownProcess(program: ProgramName): Process | undefined {
   const lease = leases.get(groupOf(program))
   return lease && !lease.process.hasEnded && Date.now() < lease.until ? lease.process : undefined
 }
 
-/** Undefined where there is no room for another process, or none runs and none is to be started. */
+/** Returns undefined if no slot is free for another process, or if none runs and `mayStart` is false. */
 export async function acquireProcess(bindings: Bindings, program: ProgramName, mayStart = true) {
   const known = knownProcess(program)
   if (known) return known
@@ -66,7 +66,7 @@ function processAt(place: Place): Process {
 const isRunning = ({ calls, runningUntil }: Use, now: number): boolean => calls > 0 || runningUntil > now
 
 function busyProcesses(): string[] {
-  // An answer alone keeps no process: what a program does after it may be cut off.
+  // Background work after a response does not count: it may be cut off to free a slot.
   const busyUntil = Date.now() + RECENT_MS
   const isBusy = ({ uses }: Process) => [...uses.values()].some((use) => isRunning(use, busyUntil))
   return [...bySlot.values()].filter(isBusy).map(({ id }) => id)
@@ -74,7 +74,7 @@ function busyProcesses(): string[] {
 
 export type Outcome = 'answered' | 'socket' | 'not run'
 
-/** Notes that a call of the program begins; returns a function for its end. */
+/** Notes the start of a call; the returned function notes its end. */
 export function beginCall({ uses }: Process, program: string): (outcome?: Outcome) => void {
   const use = uses.get(program) ?? { calls: 0, runningUntil: 0 }
   uses.set(program, use)
@@ -90,18 +90,21 @@ export function beginCall({ uses }: Process, program: string): (outcome?: Outcom
   }
 }
 
-/** Why the process has ended, if it has; asked when a call failed. The first to learn of it notes which programs ran. */
+/**
+ * Returns why the process ended, undefined if it still runs. Called after a failed call. The first caller records which
+ * programs ran.
+ */
 export async function findEndReason(bindings: Bindings, process: Process): Promise<EndReason | undefined> {
-  const ending = await askSupervisor<EndReason>(bindings, '/ending', { id: process.id })
-  if (!ending || process.hasEnded) return ending
+  const endReason = await askSupervisor<EndReason>(bindings, '/ending', { id: process.id })
+  if (!endReason || process.hasEnded) return endReason
   process.hasEnded = true
-  if (ending === 'unused') return ending
+  if (endReason === 'unused') return endReason
   const now = Date.now()
   const uses = [...process.uses]
   recordProcessEnd({
     ran: uses.map(([program]) => program),
     running: uses.flatMap(([program, use]) => (isRunning(use, now) ? [program] : [])),
-    isFault: FAULTS.some((fault) => fault === ending),
+    isFault: FAULTS.some((fault) => fault === endReason),
   })
-  return ending
+  return endReason
 }

@@ -1,21 +1,21 @@
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { keyOf, type ProgramName } from './process-protocol.ts'
 
-/** Longer than anybody keeps what he has read of a program. */
-const KEPT_MS = 5_000
-const KEPT_MAX = 1_000
+/** Longer than any cache entry of a program lives. */
+const RECENT_MS = 5_000
+const PROJECTS_MAX = 1_000
 
-/** By project, when its programs, or what they find in their environment, were last changed here. */
+/** Time of the last change to a project's programs or their environment made by this process, by project. */
 const changes = new Map<string, number>()
 
 export function recordChange(ref: string): void {
-  setNewest(changes, ref, Date.now(), KEPT_MAX)
+  setNewest(changes, ref, Date.now(), PROJECTS_MAX)
 }
 
-/** Undefined where that is so long ago that everybody knows. */
+/** Returns undefined if the last change is so old that all caches have expired. */
 export function findRecentChange({ ref }: ProgramName): number | undefined {
   const at = changes.get(ref)
-  if (at === undefined || Date.now() - at < KEPT_MS) return at
+  if (at === undefined || Date.now() - at < RECENT_MS) return at
   changes.delete(ref)
   return undefined
 }
@@ -23,7 +23,7 @@ export function findRecentChange({ ref }: ProgramName): number | undefined {
 const APPLIED_MAX = 10_000
 const applied = new Map<string, number>()
 
-/** Whether the change, which another process has told of, is news here. */
+/** Returns whether a change that another process reports is new to this one, and records it. */
 export function claimChange(program: ProgramName, at: number): boolean {
   const key = keyOf(program)
   if (at <= (applied.get(key) ?? 0)) return false

@@ -1,9 +1,9 @@
-const withoutProgram = new WeakSet<Response>()
+const notRun = new WeakSet<Response>()
 
-/** For an answer that was given before any program ran. */
+/** Marks a response for which no program ran. */
 export function markNotRun(response: Response): Response {
-  withoutProgram.add(response)
+  notRun.add(response)
   return response
 }
 
-export const isNotRun = (response: Response): boolean => withoutProgram.has(response)
+export const isNotRun = (response: Response): boolean => notRun.has(response)

@@ -3,7 +3,7 @@ import { createCtx } from '../../../ctx.ts'
 import type { Bindings } from '../../../platform/bindings.ts'
 import { type Assets, fetchAsset } from './serve.ts'
 
-/** What `assets.binding` of a worker leads to. */
+/** Entrypoint behind the `assets.binding` of a worker. */
 export class WorkerAssets extends WorkerEntrypoint<Bindings, Assets> {
   override fetch(request: Request): Promise<Response> {
     const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })

@@ -3,16 +3,16 @@ import type { AssetFile, AssetManifest } from '../../../builder/asset-manifest.t
 type Files = ReadonlyMap<string, AssetFile>
 export type OpenedManifest = Omit<AssetManifest, 'files'> & { files: Files }
 
-/** What stands at a path: a file with its status, or the path that a file is served at. */
-export type AssetAnswer = { path: string; status: 200 | 404 } | { redirect: string }
+/** Result of a lookup: a file with its status, or the path to redirect to. */
+export type AssetResult = { path: string; status: 200 | 404 } | { redirect: string }
 
-/** Undefined where no asset answers. Settings and their effects are those of Cloudflare's static assets. */
-export function findAsset(manifest: OpenedManifest, path: string): AssetAnswer | undefined {
-  return findPage(manifest, path) ?? findInstead(manifest, path)
+/** Returns undefined if no asset matches. The settings behave like those of Cloudflare's static assets. */
+export function findAsset(manifest: OpenedManifest, path: string): AssetResult | undefined {
+  return findPage(manifest, path) ?? findFallback(manifest, path)
 }
 
-/** Whether assets answer the request, and not the program. */
-export function goesToAssets(manifest: OpenedManifest, path: string, headers: Headers): boolean {
+/** Whether the assets, rather than the program, answer the request. */
+export function isForAssets(manifest: OpenedManifest, path: string, headers: Headers): boolean {
   const { runWorkerFirst, hasProgram } = manifest
   if (!hasProgram) return true
   if (runWorkerFirst === true) return false
@@ -22,12 +22,12 @@ export function goesToAssets(manifest: OpenedManifest, path: string, headers: He
     if (matches(true)) return true
     if (matches(false)) return false
   }
-  // A browser that opens a page gets the page for what is not found, and no program runs for it.
+  // A page navigation without a matching asset gets the configured fallback page; the program does not run.
   const isNavigation = headers.get('sec-fetch-mode') === 'navigate'
   return (isNavigation ? findAsset : findPage)(manifest, path) !== undefined
 }
 
-function findPage({ files, htmlHandling }: OpenedManifest, path: string): AssetAnswer | undefined {
+function findPage({ files, htmlHandling }: OpenedManifest, path: string): AssetResult | undefined {
   const exact = files.has(path) ? ({ path, status: 200 } as const) : undefined
   if (htmlHandling === 'none' || (exact && !path.endsWith('.html'))) return exact
   const stem = path.replace(/(\/index)?\.html$|\/index$|\/$/, '')
@@ -36,10 +36,10 @@ function findPage({ files, htmlHandling }: OpenedManifest, path: string): AssetA
   const first = htmlHandling === 'drop-trailing-slash' ? page : index
   for (const file of asIndex ? [index, page] : [page, index]) {
     if (!files.has(file)) continue
-    const shown = addressOf(htmlHandling, stem, file === index)
-    // One of two files with the same address, and one whose address is the name of a file, are served at their own names.
-    const isTaken = files.has(shown) || (file !== first && files.has(first) && htmlHandling !== 'auto-trailing-slash')
-    const address = isTaken ? file : shown
+    const pretty = addressOf(htmlHandling, stem, file === index)
+    // If the address is taken by another file, this file is served at its own name.
+    const isTaken = files.has(pretty) || (file !== first && files.has(first) && htmlHandling !== 'auto-trailing-slash')
+    const address = isTaken ? file : pretty
     if (address === path) return { path: file, status: 200 }
     if (!isTaken) return { redirect: address }
   }
@@ -51,7 +51,7 @@ function addressOf(handling: AssetManifest['htmlHandling'], stem: string, isInde
   return isSlashed || stem === '' ? `${stem}/` : stem
 }
 
-function findInstead({ files, notFoundHandling }: OpenedManifest, path: string): AssetAnswer | undefined {
+function findFallback({ files, notFoundHandling }: OpenedManifest, path: string): AssetResult | undefined {
   if (notFoundHandling === 'none') return undefined
   if (notFoundHandling === 'single-page-application') {
     return files.has('/index.html') ? { path: '/index.html', status: 200 } : undefined
@@ -64,7 +64,7 @@ function findInstead({ files, notFoundHandling }: OpenedManifest, path: string):
   return undefined
 }
 
-/** In one pass, however many `*` there are. */
+/** Linear in the length of the path, however many `*` the rule has. */
 function matchesRule(rule: string, path: string): boolean {
   const [start = '', ...parts] = rule.split('*')
   const end = parts.pop()

@@ -5,7 +5,7 @@ import { openStore } from '../../../platform/blobs/store.ts'
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { isNotModified, rangeOf } from '../../../platform/http/conditional-request.ts'
 import { workerAssetsKey } from '../../runtime/program-keys.ts'
-import { findAsset, goesToAssets, type OpenedManifest } from './route.ts'
+import { findAsset, isForAssets, type OpenedManifest } from './route.ts'
 
 /** The static assets of an image. */
 export interface Assets {
@@ -14,9 +14,9 @@ export interface Assets {
   manifestBytes: number
 }
 
-/** Of 256 KiB each at most. */
+/** Number of cached manifests, each of at most 256 KiB. */
 const MANIFESTS_MAX = 64
-/** An image never changes. */
+/** Manifests by image; they never expire, as an image never changes. */
 const manifests = new Map<string, OpenedManifest>()
 
 async function openManifest(ctx: SystemCtx, { ref, image, manifestBytes }: Assets): Promise<OpenedManifest> {
@@ -27,7 +27,7 @@ async function openManifest(ctx: SystemCtx, { ref, image, manifestBytes }: Asset
   return found
 }
 
-/** Written by us and by nobody else, so it is taken for what it says it is. */
+/** Only the platform writes manifests, so the content is not validated. */
 async function readManifest(ctx: SystemCtx, key: string, length: number): Promise<OpenedManifest> {
   const found = await openStore(ctx).get(key, { offset: 0, length })
   if (!found) throw new Error(`the bucket has no ${key}`)
@@ -35,22 +35,29 @@ async function readManifest(ctx: SystemCtx, key: string, length: number): Promis
   return { ...manifest, files: new Map(Object.entries(files)) }
 }
 
-type Asked = Pick<Request, 'url' | 'method' | 'headers'>
+type AssetRequest = Pick<Request, 'url' | 'method' | 'headers'>
 
-/** The answer of the assets to a request from outside; undefined where the program answers. */
-export async function assetResponse(ctx: SystemCtx, assets: Assets, request: Asked): Promise<Response | undefined> {
+/** Returns the assets' response to a caller's request; undefined if the program answers. */
+export async function assetResponse(
+  ctx: SystemCtx,
+  assets: Assets,
+  request: AssetRequest,
+): Promise<Response | undefined> {
   const manifest = await openManifest(ctx, assets)
-  const goes = goesToAssets(manifest, pathOf(request), request.headers)
-  return goes ? answer(ctx, assets, { manifest, request }) : undefined
+  const isMatch = isForAssets(manifest, pathOf(request), request.headers)
+  return isMatch ? answer(ctx, assets, { manifest, request }) : undefined
 }
 
-/** The answer of the assets to a request of the program. */
-export async function fetchAsset(ctx: SystemCtx, assets: Assets, request: Asked): Promise<Response> {
+/** Returns the assets' response to a request of the program. */
+export async function fetchAsset(ctx: SystemCtx, assets: Assets, request: AssetRequest): Promise<Response> {
   return answer(ctx, assets, { manifest: await openManifest(ctx, assets), request })
 }
 
-/** What a segment hides behind `%2F` names no file. Slashes in a row count as one, as in no address of another host. */
-function pathOf({ url }: Asked): string {
+/**
+ * Decodes each segment, except one with an encoded slash, which names no file. Repeated slashes count as one, so that
+ * no redirect points to another host.
+ */
+function pathOf({ url }: AssetRequest): string {
   const { pathname } = new URL(url)
   return pathname.split('/').map(decoded).join('/').replace(/\/+/g, '/')
 }
@@ -64,13 +71,13 @@ function decoded(segment: string): string {
   }
 }
 
-/** Browsers ask each time whether it has changed. */
+/** Browsers revalidate an asset with each use. */
 const CACHE_CONTROL = 'public, max-age=0, must-revalidate'
 
 async function answer(
   ctx: SystemCtx,
   assets: Assets,
-  { manifest, request }: { manifest: OpenedManifest; request: Asked },
+  { manifest, request }: { manifest: OpenedManifest; request: AssetRequest },
 ): Promise<Response> {
   const { method, headers: asked } = request
   const found = findAsset(manifest, pathOf(request))
@@ -97,8 +104,8 @@ async function answer(
   return new Response(bytes.body, init)
 }
 
-/** Relative: a worker is below a path of its host that it does not see. */
-function redirectTo(path: string, { url }: Asked): Response {
+/** Redirects with a relative location: the worker does not see its own path prefix. */
+function redirectTo(path: string, { url }: AssetRequest): Response {
   const { pathname, search } = new URL(url)
   const up = '../'.repeat(pathname.split('/').length - 2)
   const down = path.slice(1).split('/').map(encodeURIComponent).join('/')
