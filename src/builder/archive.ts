@@ -12,15 +12,18 @@ const ARCHIVE_LIMITS = {
   compressedBytes: 32 * MiB,
   unpackedBytes: 128 * MiB,
   entries: 20_000,
-  /** Unpacked against compressed, once it is worth a look. */
+  /** Maximum ratio of unpacked to compressed bytes, checked from `ratioFromBytes` on. */
   ratio: 200,
   ratioFromBytes: 8 * MiB,
 }
 
-/** Installed and repository folders, as dependencies are resolved anew by the ranges of the package.json, and what macOS adds. */
-const LEFT_OUT = /(^|\/)(node_modules|\.git|__MACOSX|\._[^/]*|\.DS_Store)(\/|$)/
+/**
+ * Ignored paths: installed dependencies (they are resolved again from package.json), repositories and files that macOS
+ * adds.
+ */
+const IGNORED = /(^|\/)(node_modules|\.git|__MACOSX|\._[^/]*|\.DS_Store)(\/|$)/
 
-/** The files of a .tar.gz, by their paths, in one pass and within bounds. Rejects with Problem. */
+/** Reads the files of a .tar.gz in one pass, within limits. Rejects with Problem. */
 export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> {
   const bounds = createBounds()
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
@@ -28,54 +31,54 @@ export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> 
     for await (const entry of entriesOf(body, bounds)) {
       bounds.entry()
       const path = pathOf(entry)
-      if (path === undefined || LEFT_OUT.test(path)) {
+      if (path === undefined || IGNORED.test(path)) {
         await entry.body.cancel()
         continue
       }
-      bounds.kept(entry.header.size)
+      bounds.file(entry.header.size)
       files.set(path, await readTarEntry(entry))
     }
   } catch (error) {
-    // A native stream in between tells that it failed, and not why.
-    const problem = bounds.broken() ?? error
-    if (problem instanceof Problem) throw problem
+    // The native stream in between reports only that it failed, not why.
+    const cause = bounds.problem() ?? error
+    if (cause instanceof Problem) throw cause
     const reason = error instanceof Error ? error.message : String(error)
-    throw new Problem(`The archive is no .tar.gz, or a damaged one: ${reason}`)
+    throw new Problem(`Invalid archive: must be an intact .tar.gz file${reason && ` (${reason})`}`)
   }
   return files
 }
 
-/** Counts what passes, and throws where it is too much. */
+/** Counts what passes through, and throws when a limit is exceeded. */
 function createBounds() {
   const { compressedBytes, unpackedBytes, entries, ratio, ratioFromBytes } = ARCHIVE_LIMITS
-  const passed = { compressed: 0, unpacked: 0, kept: 0, files: 0, entries: 0 }
-  let broken: Problem | undefined
-  const require = (holds: boolean, what: string) => {
-    if (holds) return
-    broken = new Problem(`The archive ${what}`)
-    throw broken
+  const passed = { compressed: 0, unpacked: 0, fileBytes: 0, files: 0, entries: 0 }
+  let problem: Problem | undefined
+  const check = (isWithinLimit: boolean, what: string) => {
+    if (isWithinLimit) return
+    problem = new Problem(`The archive ${what}`)
+    throw problem
   }
   return {
-    broken: () => broken,
+    problem: () => problem,
     compressed(size: number) {
       passed.compressed += size
-      require(passed.compressed <= compressedBytes, `is larger than ${compressedBytes / MiB} MiB`)
+      check(passed.compressed <= compressedBytes, `is larger than ${compressedBytes / MiB} MiB`)
     },
     unpacked(size: number) {
       passed.unpacked += size
-      require(passed.unpacked <= unpackedBytes, `unpacks to more than ${unpackedBytes / MiB} MiB`)
+      check(passed.unpacked <= unpackedBytes, `unpacks to more than ${unpackedBytes / MiB} MiB`)
       const isDense = passed.unpacked <= ratio * passed.compressed
-      require(isDense || passed.unpacked <= ratioFromBytes, `unpacks to more than ${ratio} times its size`)
+      check(isDense || passed.unpacked <= ratioFromBytes, `unpacks to more than ${ratio} times its size`)
     },
     entry() {
       passed.entries += 1
-      require(passed.entries <= entries, `has more than ${entries} entries`)
+      check(passed.entries <= entries, `has more than ${entries} entries`)
     },
-    kept(size: number) {
+    file(size: number) {
       passed.files += 1
-      passed.kept += size
-      require(passed.files <= LIMITS.sourceFiles, `has more than ${LIMITS.sourceFiles} files`)
-      require(passed.kept <= LIMITS.sourceBytes, `has files of more than ${LIMITS.sourceBytes / MiB} MiB`)
+      passed.fileBytes += size
+      check(passed.files <= LIMITS.sourceFiles, `has more than ${LIMITS.sourceFiles} files`)
+      check(passed.fileBytes <= LIMITS.sourceBytes, `has more than ${LIMITS.sourceBytes / MiB} MiB of files`)
     },
   }
 }
@@ -88,7 +91,7 @@ const entriesOf = (body: ReadableStream<Uint8Array>, bounds: Bounds): ReadableSt
     .pipeThrough(countBytes(bounds.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
 
-const NO_FILES: Record<string, string> = {
+const SPECIAL_FILES: Record<string, string> = {
   link: 'a hard link',
   symlink: 'a symbolic link',
   'character-device': 'a device',
@@ -96,18 +99,19 @@ const NO_FILES: Record<string, string> = {
   fifo: 'a pipe',
 }
 
-/** Undefined for a folder. Throws Problem. */
+/** Returns the path of an entry, or undefined for a folder. Throws Problem. */
 function pathOf({ header: { name, type = 'file' } }: ParsedTarEntry): string | undefined {
-  const shown = JSON.stringify(name.slice(0, 200))
+  const quoted = JSON.stringify(name.slice(0, 200))
   const path = name
     .replace(/^(\.\/)+/, '')
     .replace(/\/+/g, '/')
     .replace(/\/$/, '')
   if (path === '' || path === '.') return undefined
   const problem = pathProblem(path)
-  if (problem) throw new Problem(`The path ${shown} in the archive ${problem}`)
+  if (problem) throw new Problem(`Invalid path ${quoted} in the archive: ${problem}`)
   if (type === 'directory') return undefined
-  // Whoever packs installed dependencies packs their links with them, and none of these is taken.
-  if (NO_FILES[type] && !LEFT_OUT.test(path)) throw new Problem(`The archive has ${NO_FILES[type]}: ${shown}`)
+  // Links among installed dependencies are ignored together with them.
+  if (SPECIAL_FILES[type] && !IGNORED.test(path))
+    throw new Problem(`The archive contains ${SPECIAL_FILES[type]}, ${quoted}: only files and folders are allowed`)
   return path
 }

@@ -2,17 +2,22 @@ export const HTML_HANDLINGS = ['auto-trailing-slash', 'force-trailing-slash', 'd
 
 export const NOT_FOUND_HANDLINGS = ['none', '404-page', 'single-page-application'] as const
 
-/** Which requests go to static assets, and where each asset is in the object that holds the bytes of all. */
+/**
+ * Describes which requests static assets answer, and the position of each asset in the object that holds all of them.
+ */
 export interface AssetManifest {
   htmlHandling: (typeof HTML_HANDLINGS)[number]
   notFoundHandling: (typeof NOT_FOUND_HANDLINGS)[number]
-  /** Always, never, or for the paths of these patterns, of which those that begin with `!` count first. */
+  /**
+   * Whether the program runs first: for all paths, none, or those that match a pattern. Patterns that begin with `!`
+   * exclude paths.
+   */
   runWorkerFirst: boolean | string[]
-  /** Whether there is a program for requests without an asset. */
+  /** Whether a program answers requests without an asset. */
   hasProgram: boolean
-  /** By path from the root of the worker, such as `/index.html`. */
+  /** Assets by path from the root of the worker, such as `/index.html`. */
   files: Record<string, AssetFile>
 }
 
-/** The offset counts from the end of the manifest; the ETag stands without its quotes. */
+/** The offset counts from the end of the manifest; the ETag has no quotes. */
 export type AssetFile = [offset: number, sizeBytes: number, etag: string]

@@ -4,23 +4,26 @@ import { LIMITS } from './limits.ts'
 import { pathFrom, type Source } from './source.ts'
 import type { AssetSettings } from './wrangler.ts'
 
-/** Files that tell wrangler how to serve the others; ignored, they would be served themselves, or hide nothing. */
-const NOT_SERVED: Readonly<Record<string, string>> = {
+/**
+ * Unsupported files that configure how wrangler serves the others. Ignoring them would publish them, or the files they
+ * hide.
+ */
+const UNSUPPORTED: Readonly<Record<string, string>> = {
   _headers: 'set headers in the program, with `assets.run_worker_first`',
   _redirects: 'redirect in the program, with `assets.run_worker_first`',
-  '.assetsignore': 'leave the files that it names out of the archive',
+  '.assetsignore': 'do not put the files that it names into the archive',
 }
 
 export interface PackedAssets {
   /** JSON of an AssetManifest. */
   manifest: Uint8Array<ArrayBuffer>
-  /** In the order of their offsets. */
+  /** Files in the order of their offsets. */
   files: Uint8Array<ArrayBuffer>[]
 }
 
-/** The static assets of a source. Rejects with Problem. */
+/** Packs the static assets of a source. Rejects with Problem. */
 export async function packAssets(source: Source, settings: AssetSettings): Promise<PackedAssets> {
-  const found = filesBelow(source, settings.directory)
+  const found = filesIn(source, settings.directory)
   const files: Record<string, AssetFile> = {}
   let offset = 0
   for (const [path, bytes] of found) {
@@ -36,25 +39,30 @@ export async function packAssets(source: Source, settings: AssetSettings): Promi
   }
   const text = Buffer.from(JSON.stringify(manifest))
   if (text.byteLength > LIMITS.assetManifestBytes) {
-    throw new Problem(`The paths of the static assets take more than ${LIMITS.assetManifestBytes / 1024} KiB`)
+    throw new Problem(
+      `The list of static assets is larger than ${LIMITS.assetManifestBytes / 1024} KiB: use fewer files or shorter paths`,
+    )
   }
   return { manifest: text, files: found.map(([, bytes]) => bytes) }
 }
 
-/** By their paths from the root of the worker. */
-function filesBelow(source: Source, directory: string): [path: string, bytes: Uint8Array<ArrayBuffer>][] {
+/** Returns the files of the directory with their paths from the root of the worker. */
+function filesIn(source: Source, directory: string): [path: string, bytes: Uint8Array<ArrayBuffer>][] {
   const folder = pathFrom('', directory)
   if (folder === undefined || folder === '') {
-    throw new Problem(`\`assets.directory\` must be a folder within the source, and not ${JSON.stringify(directory)}`)
+    throw new Problem(`Invalid \`assets.directory\` ${JSON.stringify(directory)}: must be a folder within the source`)
   }
   const found = [...source].filter(([file]) => file.startsWith(`${folder}/`))
-  if (found.length === 0) throw new Problem(`\`assets.directory\` ${JSON.stringify(directory)} has no files`)
+  if (found.length === 0)
+    throw new Problem(`Invalid \`assets.directory\` ${JSON.stringify(directory)}: the folder has no files`)
   return found.map(([file, bytes]) => {
     const name = file.slice(folder.length + 1)
-    const advice = Object.hasOwn(NOT_SERVED, name) ? NOT_SERVED[name] : undefined
-    if (advice) throw new Problem(`\`${name}\` is not offered for static assets: ${advice}`, { file })
+    const advice = Object.hasOwn(UNSUPPORTED, name) ? UNSUPPORTED[name] : undefined
+    if (advice) throw new Problem(`\`${name}\` is not supported for static assets: ${advice}`, { file })
     if (bytes.byteLength > LIMITS.assetFileBytes) {
-      throw new Problem(`A static asset may have at most ${LIMITS.assetFileBytes / 1024 ** 2} MiB`, { file })
+      throw new Problem(`The static asset is too large: must be at most ${LIMITS.assetFileBytes / 1024 ** 2} MiB`, {
+        file,
+      })
     }
     return [`/${name}`, bytes]
   })

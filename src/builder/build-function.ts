@@ -18,22 +18,24 @@ export async function buildFunction(
   return { ...(await bundle(bindings, { source, entrypoint, importMap, isDeferred: true }, size)), files }
 }
 
-/** The files that the program may read, by the patterns that name them. */
+/** Returns the files that the program may read at run time: those that match the static patterns. */
 function staticFiles(source: Source, patterns: readonly string[], size: Size): Image['files'] {
   if (patterns.length === 0) return {}
   if (patterns.length > LIMITS.staticPatterns) {
-    throw new Problem(`There are more than ${LIMITS.staticPatterns} static patterns`)
+    throw new Problem(`Too many static patterns: must be at most ${LIMITS.staticPatterns}`)
   }
-  const matches = openGlobs(patterns.map(plainPattern))
+  const matches = openGlobs(patterns.map(normalizePattern))
   const found = [...source].filter(([path]) => matches(path))
   for (const [, bytes] of found) size.base64(bytes.byteLength)
   return Object.fromEntries(found.map(([path, bytes]) => [path, Buffer.from(bytes).toString('base64')]))
 }
 
-function plainPattern(pattern: string): string {
+function normalizePattern(pattern: string): string {
   const plain = pattern.replace(/^(\.\/)+/, '')
   if (plain === '' || plain.length > LIMITS.patternLength || plain.startsWith('/') || plain.split('/').includes('..')) {
-    throw new Problem(`The static pattern ${JSON.stringify(pattern)} is not relative to the source, or too long`)
+    throw new Problem(
+      `Invalid static pattern ${JSON.stringify(pattern)}: must be relative to the source and at most ${LIMITS.patternLength} characters`,
+    )
   }
   return plain
 }

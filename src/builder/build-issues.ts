@@ -1,10 +1,10 @@
 import type { Message } from 'esbuild-wasm'
 import type { Problem } from './build-problem.ts'
 import { LIMITS } from './limits.ts'
-import { unmarked } from './module-format.ts'
+import { withoutFormatSuffix } from './module-format.ts'
 import type { Issue } from './protocol.ts'
 
-/** All that the developer has to mend. */
+/** All issues that the developer has to fix. */
 export class Issues extends Error {
   override name = 'Issues'
   readonly issues: readonly Issue[]
@@ -17,23 +17,23 @@ export class Issues extends Error {
 
 export const issueOf = ({ message, place }: Problem): Issue => ({ message, ...place })
 
-/** What the bundler complains about; none where it failed by itself. */
+/** Issues that the bundler reports; empty if the bundler itself failed. */
 export function issuesOf(error: unknown): Issue[] {
   const messages = error instanceof Error && 'errors' in error ? (error.errors as Message[]) : []
   return messages.map(({ text, location, detail }) => {
-    const told = (detail ?? {}) as Problem['place']
-    return { message: unmarked(text), ...(told.file === undefined && location ? placeOf(location) : told) }
+    const known = (detail ?? {}) as Problem['place']
+    return { message: withoutFormatSuffix(text), ...(known.file === undefined && location ? placeOf(location) : known) }
   })
 }
 
 type Location = NonNullable<Message['location']>
 
 const placeOf = (location: Location): Problem['place'] => ({
-  file: unmarked(location.file).replace(/^[a-z]+:/, ''),
+  file: withoutFormatSuffix(location.file).replace(/^[a-z]+:/, ''),
   line: location.line,
   column: columnOf(location),
 })
 
-/** In characters: the bundler counts bytes. */
+/** Column in characters; the bundler counts bytes. */
 const columnOf = ({ lineText, column }: Location): number =>
   Buffer.from(lineText).subarray(0, column).toString().length + 1

@@ -4,53 +4,55 @@ import { LIMITS } from './limits.ts'
 import type { Bindings, Settings } from './settings.ts'
 
 export interface Fetched {
-  /** After all redirects. */
+  /** URL after all redirects. */
   url: string
   bytes: Uint8Array<ArrayBuffer>
   contentType: string
 }
 
-interface Wanted {
+interface FetchOptions {
   bytesMax: number
   accept?: string
-  /** For the registries alone: they may be anywhere. */
+  /** Allows the configured registries, which may have private addresses. */
   fromRegistry?: boolean
 }
 
-/** What one build fetches: bounded in bytes and time, and from public addresses alone but for the configured registries. */
+/** Network of one build: limited in bytes and time, and to public addresses except for the configured registries. */
 export function openNetwork({ EGRESS }: Pick<Bindings, 'EGRESS'>, settings: Settings) {
   const registries = [settings.NPM_REGISTRY_URL, settings.JSR_REGISTRY_URL].map((url) => new URL(url).origin)
   const signal = AbortSignal.timeout(LIMITS.seconds * 1_000)
   let fetchedBytes = 0
 
-  const isRegistry = (url: URL, { fromRegistry = false }: Wanted) => fromRegistry && registries.includes(url.origin)
+  const isRegistry = (url: URL, { fromRegistry = false }: FetchOptions) =>
+    fromRegistry && registries.includes(url.origin)
 
-  async function send(url: URL, wanted: Wanted): Promise<Response> {
-    const { accept = '*/*' } = wanted
+  async function send(url: URL, options: FetchOptions): Promise<Response> {
+    const { accept = '*/*' } = options
     const init = { headers: { accept, 'user-agent': 'Pilothouse' }, redirect: 'manual', signal } as const
-    if (isRegistry(url, wanted)) return fetch(url, init)
-    const problem = publicProblem(url, settings)
+    if (isRegistry(url, options)) return fetch(url, init)
+    const problem = addressProblem(url, settings)
     if (problem) throw new Problem(`${url} cannot be fetched: it ${problem}`)
     return EGRESS ? EGRESS.fetch(url, init) : fetch(url, init)
   }
 
-  async function answer(url: URL, wanted: Wanted): Promise<Response> {
+  async function request(url: URL, options: FetchOptions): Promise<Response> {
     try {
-      return await send(url, wanted)
+      return await send(url, options)
     } catch (error) {
-      throw error instanceof Problem ? error : failure(url, wanted)
+      throw error instanceof Problem ? error : failure(url, options)
     }
   }
 
-  const failure = (url: URL, wanted: Wanted): Error => {
-    if (signal.aborted) return new Problem(`What is imported could not be fetched within ${LIMITS.seconds} s (${url})`)
-    return isRegistry(url, wanted)
+  const failure = (url: URL, options: FetchOptions): Error => {
+    if (signal.aborted)
+      return new Problem(`The imports could not be fetched within ${LIMITS.seconds} s: ${url} was not complete`)
+    return isRegistry(url, options)
       ? new Unavailable(`The registry ${url.origin} cannot be reached`)
       : new Problem(`${url} cannot be fetched: no answer from ${url.host}`)
   }
 
-  async function read(url: URL, { body }: Response, wanted: Wanted): Promise<Uint8Array<ArrayBuffer>> {
-    const { bytesMax } = wanted
+  async function read(url: URL, { body }: Response, options: FetchOptions): Promise<Uint8Array<ArrayBuffer>> {
+    const { bytesMax } = options
     const chunks: Uint8Array[] = []
     let size = 0
     try {
@@ -59,40 +61,40 @@ export function openNetwork({ EGRESS }: Pick<Bindings, 'EGRESS'>, settings: Sett
         fetchedBytes += chunk.byteLength
         if (size > bytesMax) throw new Problem(`${url} is larger than ${mebibytes(bytesMax)}`)
         if (fetchedBytes > LIMITS.fetchedBytes) {
-          throw new Problem(`What is imported is larger than ${mebibytes(LIMITS.fetchedBytes)} altogether`)
+          throw new Problem(`The imports are larger than ${mebibytes(LIMITS.fetchedBytes)} in all`)
         }
         chunks.push(chunk)
       }
     } catch (error) {
-      throw error instanceof Problem ? error : failure(url, wanted)
+      throw error instanceof Problem ? error : failure(url, options)
     }
     return new Uint8Array(await new Blob(chunks).arrayBuffer())
   }
 
   return {
-    /** Undefined where there is nothing. Rejects with Problem or Unavailable. */
-    async get(address: string, wanted: Wanted): Promise<Fetched | undefined> {
+    /** Returns undefined for a 404 or 410. Rejects with Problem or Unavailable. */
+    async get(address: string, options: FetchOptions): Promise<Fetched | undefined> {
       let url = new URL(address)
       for (let hop = 0; hop <= LIMITS.redirects; hop += 1) {
-        const response = await answer(url, wanted)
+        const response = await request(url, options)
         const { status, headers } = response
         if (status === 200) {
-          const bytes = await read(url, response, wanted)
+          const bytes = await read(url, response, options)
           return { url: url.href, bytes, contentType: headers.get('content-type') ?? '' }
         }
         await response.body?.cancel()
         if (status === 404 || status === 410) return undefined
         const location = status >= 300 && status < 400 && headers.get('location')
-        if (!location) throw refusal(url, status, wanted)
+        if (!location) throw statusError(url, status, options)
         url = new URL(location, url)
       }
       throw new Problem(`${address} redirects more than ${LIMITS.redirects} times`)
     },
   }
 
-  function refusal(url: URL, status: number, wanted: Wanted): Error {
-    const isTheirs = isRegistry(url, wanted) && (status >= 500 || status === 429)
-    return isTheirs
+  function statusError(url: URL, status: number, options: FetchOptions): Error {
+    const isRegistryFault = isRegistry(url, options) && (status >= 500 || status === 429)
+    return isRegistryFault
       ? new Unavailable(`The registry ${url.origin} answers ${status}`)
       : new Problem(`${url} cannot be fetched: ${url.host} answers ${status}`)
   }
@@ -101,8 +103,8 @@ export type Network = ReturnType<typeof openNetwork>
 
 const LOOPBACK_HOSTS = ['localhost', '127.0.0.1', '[::1]']
 
-function publicProblem(url: URL, { IMPORT_LOOPBACK }: Settings): string | undefined {
-  if (IMPORT_LOOPBACK !== 'on' && LOOPBACK_HOSTS.includes(url.hostname)) return 'is no public address'
+function addressProblem(url: URL, { IMPORT_LOOPBACK }: Settings): string | undefined {
+  if (IMPORT_LOOPBACK !== 'on' && LOOPBACK_HOSTS.includes(url.hostname)) return 'must have a public address'
   return urlProblem(url.href, { ownHosts: [], allowLoopback: IMPORT_LOOPBACK === 'on' })
 }
 

@@ -1,6 +1,6 @@
 import type { Issue } from './protocol.ts'
 
-/** What the developer can mend. */
+/** A problem in the source, which the developer can fix. */
 export class Problem extends Error {
   override name = 'Problem'
   readonly place: Omit<Issue, 'message'>
@@ -11,7 +11,7 @@ export class Problem extends Error {
   }
 }
 
-/** What nobody who deploys can mend: it may go well another time. */
+/** A temporary problem outside of the source; a later build may succeed. */
 export class Unavailable extends Error {
   override name = 'Unavailable'
 }

@@ -1,21 +1,22 @@
 /**
- * One build at a time in an isolate: the bundler calls back in whichever request woke it, and what such a call waits for dies with that
- * request. A turn ends when its time is over, too, as a request that is dropped tells nobody.
+ * Mutex with a time limit. An isolate runs one build at a time: the bundler calls back in the context of any request
+ * that woke it, and such a call is cancelled with that request. The time limit frees the mutex after a request that was
+ * cancelled.
  */
-export function openTurns(seconds: number) {
-  let holder: { endsAt: number; ended: Promise<void> } | undefined
+export function createBuildMutex(seconds: number) {
+  let holder: { expiresAt: number; released: Promise<void> } | undefined
 
-  return async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-    while (holder && Date.now() < holder.endsAt) {
-      await Promise.race([holder.ended, scheduler.wait(holder.endsAt - Date.now())])
+  return async function runExclusive<T>(work: () => Promise<T>): Promise<T> {
+    while (holder && Date.now() < holder.expiresAt) {
+      await Promise.race([holder.released, scheduler.wait(holder.expiresAt - Date.now())])
     }
     const { promise, resolve } = Promise.withResolvers<void>()
-    const turn = { endsAt: Date.now() + seconds * 1_000, ended: promise }
-    holder = turn
+    const lock = { expiresAt: Date.now() + seconds * 1_000, released: promise }
+    holder = lock
     try {
       return await work()
     } finally {
-      if (holder === turn) holder = undefined
+      if (holder === lock) holder = undefined
       resolve()
     }
   }

@@ -1,10 +1,11 @@
-/** Modules of the web that are answered from here. */
-const OURS: readonly [RegExp, string][] = [
-  // What functions were served with before the runtime could do it by itself.
+/** Remote modules that the builder replaces with its own code. */
+const REPLACEMENTS: readonly [RegExp, string][] = [
+  // The usual way to serve before Deno.serve existed.
   [
     /^https:\/\/deno\.land\/std(@[^/]+)?\/http\/server\.ts$/,
     'export const serve = (handler, options) => Deno.serve(options ?? {}, handler).finished;',
   ],
 ]
 
-export const oursAt = (url: string): string | undefined => OURS.find(([pattern]) => pattern.test(url))?.[1]
+export const replacementOf = (url: string): string | undefined =>
+  REPLACEMENTS.find(([pattern]) => pattern.test(url))?.[1]

@@ -2,7 +2,7 @@ import type { BuildOptions } from 'esbuild-wasm'
 import { Issues, issuesOf } from './build-issues.ts'
 import { openNetwork } from './build-network.ts'
 import { Problem } from './build-problem.ts'
-import { openTurns } from './build-queue.ts'
+import { createBuildMutex } from './build-queue.ts'
 import { openBundler } from './esbuild.ts'
 import { type CompilerOptions, type ImportSettings, readImportSettings } from './import-map.ts'
 import { LIMITS } from './limits.ts'
@@ -10,7 +10,7 @@ import { openLocalPackages } from './local-packages.ts'
 import { openRegistry } from './npm/registry.ts'
 import { openVersions } from './npm/versions.ts'
 import { openPackageFiles, rootsOf } from './package-files.ts'
-import { type Entry, META_NAME, modulesOf } from './plugin.ts'
+import { createModulePlugin, type Entry, META_NAME } from './plugin.ts'
 import type { Image } from './program-image.ts'
 import type { Size } from './program-size.ts'
 import { openRemote } from './remote-modules.ts'
@@ -26,22 +26,22 @@ export interface Program {
   entrypoint: string
   /** Path of an import map or a deno.json in the source. */
   importMap?: string
-  /** Evaluated by the `start` that the bundle exports, and not with the bundle itself. */
+  /** Whether the bundle exports a `start` function that evaluates the program, instead of evaluating it on import. */
   isDeferred?: boolean
-  /** Whether it is written for bundlers, which go by tsconfig.json. */
+  /** Whether tsconfig.json files apply, as in programs written for bundlers. */
   hasTsConfigs?: boolean
 }
 
-/** More than one build can take: fetching ends by its own limit, and bundling by that of the runtime. */
-const inTurn = openTurns(LIMITS.seconds + 30)
+/** The time limit exceeds that of any build: fetching is limited in time, and the runtime limits bundling. */
+const runExclusive = createBuildMutex(LIMITS.seconds + 30)
 
-/** Makes one program of a module and all that it imports. Rejects with Problem, Issues or Unavailable. */
+/** Bundles a module with all its imports into one program. Rejects with Problem, Issues or Unavailable. */
 export async function bundle(bindings: Bindings, program: Program, size: Size): Promise<Bundle> {
   const entrypoint = sourcePath(program.entrypoint)
-  if (!program.source.has(entrypoint)) throw new Problem(`The source has no entrypoint "${entrypoint}"`)
+  if (!program.source.has(entrypoint)) throw new Problem(`The entrypoint "${entrypoint}" is not in the source`)
   const settings = readImportSettings(program.source, entrypoint, program.importMap)
-  // The time for fetching begins with the turn, however long that was waited for.
-  return inTurn(() =>
+  // Imports are opened within the mutex, so that the time limit for fetching does not include the wait.
+  return runExclusive(() =>
     run(importsOf(bindings, program, settings), { entrypoint, isDeferred: program.isDeferred ?? false }, size),
   )
 }
@@ -49,8 +49,8 @@ export async function bundle(bindings: Bindings, program: Program, size: Size): 
 type Bundle = Pick<Image, 'main' | 'modules'>
 
 function importsOf(bindings: Bindings, { source, hasTsConfigs }: Program, settings: ImportSettings): Imports {
-  const ours = readSettings(bindings)
-  const network = openNetwork(bindings, ours)
+  const registries = readSettings(bindings)
+  const network = openNetwork(bindings, registries)
   const packageFiles = openPackageFiles(source)
   return {
     source,
@@ -58,7 +58,7 @@ function importsOf(bindings: Bindings, { source, hasTsConfigs }: Program, settin
     tsConfigs: hasTsConfigs ? openTsConfigs(source) : NO_TSCONFIGS,
     packageFiles,
     localPackages: openLocalPackages(source, packageFiles),
-    versions: openVersions(openRegistry(network, ours), rootsOf(source)),
+    versions: openVersions(openRegistry(network, registries), rootsOf(source)),
     remote: openRemote(network),
   }
 }
@@ -67,7 +67,7 @@ async function run(imports: Imports, entry: Entry, size: Size): Promise<Bundle> 
   const { build } = await openBundler()
   const wasm = openWasmModules(size)
   const failures: unknown[] = []
-  const plugin = modulesOf({ entry, imports, wasm, onFailure: (error) => failures.push(error) })
+  const plugin = createModulePlugin({ entry, imports, wasm, onFailure: (error) => failures.push(error) })
   try {
     const { outputFiles = [] } = await build({
       ...OPTIONS,
@@ -93,7 +93,7 @@ const OPTIONS = {
   write: false,
   format: 'esm',
   platform: 'neutral',
-  // Decorators and `using` are not in the engine yet.
+  // The engine does not support decorators and `using` yet.
   target: 'es2024',
   charset: 'utf8',
   logLevel: 'silent',
@@ -107,7 +107,7 @@ const OPTIONS = {
 
 function jsxOptions(options: CompilerOptions): BuildOptions {
   const { jsx, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators } = options
-  // The runtime runs no JSX, so that the ways to leave it to others become the usual one.
+  // The runtime cannot run JSX, so modes that preserve it become the default transform.
   const known = jsx && (jsx === 'react' || jsx === 'react-jsxdev' ? jsx : 'react-jsx')
   return {
     tsconfigRaw: {

@@ -5,7 +5,7 @@ import { readJson } from './json.ts'
 import { findFile, type Source } from './source.ts'
 import { readWrangler } from './wrangler.ts'
 
-/** No configuration names one, and none is there by convention. */
+/** No configuration names an entrypoint, and no file has a conventional name. */
 export class NoEntrypoint extends Problem {}
 
 const EXTENSIONS = ['ts', 'mts', 'tsx', 'js', 'mjs', 'jsx', 'cjs']
@@ -13,15 +13,18 @@ const CONVENTIONS = ['index', 'main', 'src/index', 'src/main'].flatMap((stem) =>
   EXTENSIONS.map((extension) => `${stem}.${extension}`),
 )
 
-/** Which file of a source is the program: the one that a configuration names, else one that is called so. Throws Problem. */
+/**
+ * Returns the entrypoint of a source: the one that a configuration names, else a file with a conventional name. Throws
+ * Problem.
+ */
 export function entrypointOf(source: Source): string {
-  const found = ofWrangler(source) ?? ofPackage(source) ?? CONVENTIONS.find((path) => source.has(path))
+  const found = fromWrangler(source) ?? fromPackageJson(source) ?? CONVENTIONS.find((path) => source.has(path))
   if (found !== undefined) return found
   if (source.has('Dockerfile')) {
-    throw new Problem('A Dockerfile cannot be built here: use the runtime node or deno', { file: 'Dockerfile' })
+    throw new Problem('Dockerfiles are not supported: use the runtime node or deno', { file: 'Dockerfile' })
   }
   throw new NoEntrypoint(
-    'There is no entrypoint: name it as "main" in package.json, wrangler.jsonc or wrangler.toml, or add index.ts, index.js, main.ts or src/index.ts',
+    'The source has no entrypoint: set "main" in package.json, wrangler.jsonc or wrangler.toml, or add index.ts, index.js, main.ts or src/index.ts',
   )
 }
 
@@ -31,21 +34,21 @@ const Package = z.looseObject({
   exports: z.unknown().optional(),
 })
 
-/** The program of a worker that has static assets alone, which is added to its source. */
-export const ASSETS_ALONE = 'assets-alone.js'
+/** Path of the generated program of a worker that has only static assets. */
+export const ASSETS_ONLY_ENTRY = 'assets-alone.js'
 
-function ofWrangler(source: Source): string | undefined {
+function fromWrangler(source: Source): string | undefined {
   const { file, main, assets } = readWrangler(source) ?? {}
   if (file === undefined) return undefined
-  // A main of package.json may be what a browser is to run.
-  if (main === undefined) return assets && ASSETS_ALONE
+  // `main` of package.json is not used here: it may be code for browsers.
+  if (main === undefined) return assets && ASSETS_ONLY_ENTRY
   return fileOf(source, main) ?? refuseMissing(file, main)
 }
 
 const PACKAGE = 'package.json'
 
-/** Packages are made with a `main` that need not be there: then the convention decides. */
-function ofPackage(source: Source): string | undefined {
+/** A missing `main` file is ignored, as generators write a `main` that need not exist. */
+function fromPackageJson(source: Source): string | undefined {
   if (!source.has(PACKAGE)) return undefined
   const manifest = readJson(source, PACKAGE, Package)
   const exported = exportIn(manifest)
@@ -59,13 +62,13 @@ function exportIn({ exports, name = 'worker' }: z.output<typeof Package>): strin
     const [target] = exportsOf({ name, exports }, '.', { unsafe: true, conditions: CONDITIONS }) ?? []
     return target
   } catch {
-    throw new Problem('Its exports name no entrypoint for "."', { file: PACKAGE })
+    throw new Problem('Invalid `exports`: must name an entrypoint for "."', { file: PACKAGE })
   }
 }
 
 const CONDITIONS = ['workerd', 'worker', 'import', 'default']
 
-/** As written from the root of the source, where it must stay. */
+/** Finds a file by a path from the root of the source. */
 const fileOf = (source: Source, path: string): string | undefined =>
   findFile(source, path.replace(/^(\.?\/)+/, '').replace(/\/$/, ''))
 

@@ -1,5 +1,5 @@
 import { Duplex } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 
-/** Takes several members and zeros after the last, as gzip and tar do; DecompressionStream refuses both. */
+/** Accepts several members and trailing zeros, as gzip and tar do; DecompressionStream accepts neither. */
 export const gunzip = () => Duplex.toWeb(createGunzip()) as ReadableWritablePair<Uint8Array, Uint8Array>

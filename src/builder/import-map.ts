@@ -22,22 +22,22 @@ const DenoJson = ImportMapFile.extend({
 })
 
 export interface ImportSettings {
-  /** What a specifier stands for in the module at `importer`; undefined for a bare one that is not mapped. */
+  /** Resolves a specifier in the module at `importer`; undefined for a bare specifier that is not mapped. */
   resolve(specifier: string, importer: URL): URL | undefined
   compilerOptions: CompilerOptions
 }
 
 const isDenoJson = (path: string) => /(^|\/)deno\.jsonc?$/.test(path)
 
-/** From the import map that is named, else from the deno.json beside or above the entrypoint. */
+/** Reads the named import map, else the nearest deno.json beside or above the entrypoint. */
 export function readImportSettings(source: Source, entrypoint: string, named?: string): ImportSettings {
   const chosen = named ? sourcePath(named) : undefined
   if (chosen && !source.has(chosen)) throw new Problem(`The source has no import map ${chosen}`)
   const denoJson = chosen && isDenoJson(chosen) ? chosen : findDenoJson(source, entrypoint)
   const config = denoJson ? readJson(source, denoJson, DenoJson) : undefined
-  const mapFile = chosen ?? (denoJson && config?.importMap ? besides(source, denoJson, config.importMap) : denoJson)
+  const mapFile = chosen ?? (denoJson && config?.importMap ? importMapAt(source, denoJson, config.importMap) : denoJson)
   return {
-    resolve: mapFile ? mapped(source, mapFile) : unmapped,
+    resolve: mapFile ? resolverOf(source, mapFile) : resolveUnmapped,
     compilerOptions: config?.compilerOptions ?? {},
   }
 }
@@ -49,13 +49,13 @@ function findDenoJson(source: Source, entrypoint: string): string | undefined {
   return candidates.find((candidate) => source.has(candidate))
 }
 
-function besides(source: Source, file: string, relative: string): string {
+function importMapAt(source: Source, file: string, relative: string): string {
   const path = pathOf(new URL(relative, urlOf(file)))
   if (!source.has(path)) throw new Problem(`The source has no import map ${path}`, { file })
   return path
 }
 
-function mapped(source: Source, file: string): ImportSettings['resolve'] {
+function resolverOf(source: Source, file: string): ImportSettings['resolve'] {
   const { imports, scopes } = readJson(source, file, ImportMapFile)
   const entries = isDenoJson(file) ? { ...subpaths(imports), ...imports } : imports
   const map = parseMap(file, { imports: entries, scopes })
@@ -63,7 +63,7 @@ function mapped(source: Source, file: string): ImportSettings['resolve'] {
     try {
       return resolve(specifier, map, importer).resolvedImport ?? undefined
     } catch {
-      throw new Problem(`"${specifier}" is mapped to nothing by ${file}`)
+      throw new Problem(`"${specifier}" cannot be resolved: ${file} maps it to no usable address`)
     }
   }
 }
@@ -76,7 +76,7 @@ function parseMap(file: string, { imports, scopes }: z.output<typeof ImportMapFi
   }
 }
 
-/** In deno.json, unlike in an import map, the name of a package stands for what is below it too. */
+/** In deno.json, unlike in an import map, a package's entry also covers its subpaths. */
 const subpaths = (imports: z.output<typeof Entries>) =>
   Object.fromEntries(
     Object.entries(imports).flatMap(([name, target]) => {
@@ -86,5 +86,5 @@ const subpaths = (imports: z.output<typeof Entries>) =>
     }),
   )
 
-const unmapped: ImportSettings['resolve'] = (specifier, importer) =>
+const resolveUnmapped: ImportSettings['resolve'] = (specifier, importer) =>
   /^\.{0,2}\//.test(specifier) ? new URL(specifier, importer) : (URL.parse(specifier) ?? undefined)

@@ -8,36 +8,36 @@ import { type BuildResult, FILE_FIELD, FunctionBuild, KEY_HEADER, Probe, SPEC_FI
 import type { Bindings } from './settings.ts'
 import { readSource } from './source.ts'
 
-type Service = (request: Request, bindings: Bindings) => Promise<unknown>
+type Handler = (request: Request, bindings: Bindings) => Promise<unknown>
 
-const SERVICES: Record<string, Service> = {
-  '/function': functionOf,
+const HANDLERS: Record<string, Handler> = {
+  '/function': serveFunctionBuild,
   '/worker': ({ body }, bindings) => buildWorker(bindings, body),
   '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
 }
 
-/** For the API's Worker alone: by its service binding, which nobody else has, or at a port with a key. */
+/** Serves only the API's Worker: through a service binding, or at a port with a key. */
 export default {
   async fetch(request, bindings, ctx): Promise<Response> {
     const { BUILDER_KEY: key } = bindings
     if (key && !isSameSecret(request.headers.get(KEY_HEADER) ?? '', key)) return new Response(null, { status: 403 })
-    const service = SERVICES[new URL(request.url).pathname]
-    if (request.method !== 'POST' || !service) return new Response(null, { status: 404 })
-    const answered = answer(() => service(request, bindings))
-    // Builds wait for each other, and one that its caller leaves must still come to its end.
-    ctx.waitUntil(answered)
-    const result = await answered
+    const handler = HANDLERS[new URL(request.url).pathname]
+    if (request.method !== 'POST' || !handler) return new Response(null, { status: 404 })
+    const responding = answer(() => handler(request, bindings))
+    // Builds share a mutex, so a build must finish even if its caller disconnects.
+    ctx.waitUntil(responding)
+    const result = await responding
     return result instanceof Response ? result : Response.json(result)
   },
 } satisfies ExportedHandler<Bindings>
 
-async function functionOf(request: Request, bindings: Bindings): Promise<BuildResult> {
+async function serveFunctionBuild(request: Request, bindings: Bindings): Promise<BuildResult> {
   const form = await request.formData()
   const spec = FunctionBuild.parse(JSON.parse(String(form.get(SPEC_FIELD))))
   return { image: await buildFunction(bindings, spec, await readSource(form.getAll(FILE_FIELD))) }
 }
 
-/** What is wrong with a program is an answer; what is wrong with us is not. */
+/** Converts problems of the program to a response; other errors are rethrown. */
 async function answer(work: () => Promise<unknown>): Promise<unknown> {
   try {
     return await work()

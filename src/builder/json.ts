@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { Problem } from './build-problem.ts'
 import { type Source, textOf } from './source.ts'
 
-/** A file of settings as people write them, with comments and trailing commas. */
+/** Reads a JSON settings file, which may have comments and trailing commas. */
 export function readJson<T>(source: Source, file: string, schema: z.ZodType<T>): T {
   const text = textOf(source.get(file))
   const { value, errors } = parsed(text, file)
@@ -11,7 +11,7 @@ export function readJson<T>(source: Source, file: string, schema: z.ZodType<T>):
   if (first) {
     const before = text.slice(0, first.offset).split('\n')
     const place = { file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1 }
-    throw new Problem(`This is no JSON: ${printParseErrorCode(first.error)}`, place)
+    throw new Problem(`Invalid JSON: ${printParseErrorCode(first.error)}`, place)
   }
   const { data, error } = schema.safeParse(value)
   if (error) throw new Problem(z.prettifyError(error).replaceAll('\n', ' '), { file })
@@ -24,6 +24,6 @@ function parsed(text: string, file: string): { value: unknown; errors: ParseErro
     return { value: parse(text, errors, { allowTrailingComma: true }), errors }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error
-    throw new Problem('This JSON is nested too deeply', { file })
+    throw new Problem('Invalid JSON: nested too deeply', { file })
   }
 }

@@ -1,6 +1,6 @@
 const MiB = 1024 ** 2
 
-/** Of one build. */
+/** Limits of one build. */
 export const LIMITS = {
   sourceFiles: 2_000,
   sourceBytes: 32 * MiB,
@@ -8,11 +8,11 @@ export const LIMITS = {
   staticPatterns: 100,
   patternLength: 256,
   patternAlternatives: 1_000,
-  /** Comparisons of characters, over all files and patterns. */
+  /** Character comparisons, over all files and patterns. */
   patternSteps: 10_000_000,
-  /** By one tsconfig.json, beside what these extend. */
+  /** `extends` entries of one tsconfig.json; each extended file has its own. */
   extendedFiles: 20,
-  /** All that is fetched for it, packages as well as modules. */
+  /** Bytes of all fetched packages and modules. */
   fetchedBytes: 128 * MiB,
   packages: 500,
   remoteModules: 1_000,
@@ -23,10 +23,10 @@ export const LIMITS = {
   packageFiles: 20_000,
   redirects: 10,
   outputBytes: 20 * MiB,
-  /** By one worker. */
+  /** Cron expressions of one worker. */
   crons: 10,
   assetFileBytes: 25 * MiB,
-  /** Paths, sizes and tags of all static assets: each isolate that serves some keeps them. */
+  /** Paths, sizes and tags of all static assets: each isolate that serves them holds the list in memory. */
   assetManifestBytes: 256 * 1024,
   assetRules: 100,
   assetRuleLength: 100,
@@ -34,5 +34,5 @@ export const LIMITS = {
   seconds: 60,
 }
 
-/** What an isolate keeps of what it fetched, so that the next build need not. */
-export const KEPT = { packageBytes: 24 * MiB, remoteBytes: 8 * MiB, metadataBytes: 8 * MiB, metadataMs: 60_000 }
+/** Limits of the caches for fetched packages and modules, one of each per isolate. */
+export const CACHE_LIMITS = { packageBytes: 24 * MiB, remoteBytes: 8 * MiB, metadataBytes: 8 * MiB, metadataMs: 60_000 }

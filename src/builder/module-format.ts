@@ -2,18 +2,23 @@ import type { Module } from './modules.ts'
 import { typeOf } from './npm/package-type.ts'
 import { textOf } from './source.ts'
 
-/** The bundler learns it from the end of a path alone: it reads no package.json for modules that it is handed. */
-const MARK = '#.mjs'
+/**
+ * Suffix that marks an ES module. The bundler goes by the path, as it reads no package.json for modules from a plugin.
+ */
+const ESM_SUFFIX = '#.mjs'
 
-/** The path of a module, by which the bundler sees whether its imports of CommonJS give all of `module.exports`, as in Node and Deno. */
-export const markedPath = (module: Module, name: string): string => (isEsm(module) ? name + MARK : name)
+/**
+ * Path of a module for the bundler. In ES modules, a default import of CommonJS gives `module.exports`, as in Node and
+ * Deno.
+ */
+export const withFormatSuffix = (module: Module, name: string): string => (isEsm(module) ? name + ESM_SUFFIX : name)
 
-/** Of what the bundler says about modules. */
-export const unmarked = (text: string): string => text.replaceAll(MARK, '')
+/** Removes the suffix from texts of the bundler. */
+export const withoutFormatSuffix = (text: string): string => text.replaceAll(ESM_SUFFIX, '')
 
 const SCRIPT = /\.[jt]sx?$/i
-/** With a name that says nothing, such as those of modules of the web often are. */
-const UNNAMED = /(^|\/)[^./]*$/
+/** Path without an extension, as remote modules often have. */
+const NO_EXTENSION = /(^|\/)[^./]*$/
 
 function isEsm(module: Module): boolean {
   switch (module.kind) {
@@ -23,7 +28,7 @@ function isEsm(module: Module): boolean {
       return SCRIPT.test(module.path) && !usesCommonJs(textOf(module.bytes))
     case 'remote': {
       const { pathname } = new URL(module.url)
-      return (SCRIPT.test(pathname) || UNNAMED.test(pathname)) && !usesCommonJs(textOf(module.bytes))
+      return (SCRIPT.test(pathname) || NO_EXTENSION.test(pathname)) && !usesCommonJs(textOf(module.bytes))
     }
     default:
       return false
@@ -34,5 +39,7 @@ const EXPORTS = /^\s*export\b(?!\s*=)/m
 const COMMONJS =
   /(?<![.\w$])(?:module\.exports\b|exports(?:\.[\w$]|\[|\s*=)|typeof (?:exports|module)\b)|\(exports[,)]|^\s*export\s*=/m
 
-/** In a program's own files both are found under one name; without either they are modules. */
+/**
+ * Tells CommonJS from ES modules, which have the same extensions in a program's own files. The default is an ES module.
+ */
 const usesCommonJs = (text: string): boolean => !EXPORTS.test(text) && COMMONJS.test(text)

@@ -4,19 +4,19 @@ import type { Installed } from './npm/versions.ts'
 
 type Bytes = Uint8Array<ArrayBuffer>
 
-/** What an import can stand for. */
+/** The target of an import. */
 export type Module =
   | { kind: 'source'; path: string; bytes: Bytes }
   | { kind: 'remote'; url: string; bytes: Bytes; contentType: string }
   | { kind: 'package'; from: Installed; path: string; bytes: Bytes }
-  /** Written here, under a name for messages. */
-  | { kind: 'ours'; name: string; js: string }
-  /** Of the runtime itself. */
+  /** Code written by the builder, with a name for messages. */
+  | { kind: 'generated'; name: string; js: string }
+  /** A module of the runtime. */
   | { kind: 'external'; specifier: string }
 
-export const EMPTY: Module = { kind: 'ours', name: 'empty', js: '' }
+export const EMPTY: Module = { kind: 'generated', name: 'empty', js: '' }
 
-/** The identity of a module within the bundle, and how messages name it. */
+/** Unique name of a module within the bundle; messages use it too. */
 export function nameOf(module: Module): string {
   switch (module.kind) {
     case 'source':
@@ -25,7 +25,7 @@ export function nameOf(module: Module): string {
       return module.url
     case 'package':
       return `npm:${module.from.name}@${module.from.version}/${module.path}`
-    case 'ours':
+    case 'generated':
       return module.name
     case 'external':
       return module.specifier
@@ -43,8 +43,23 @@ const LOADERS: Record<string, Loader> = {
   cjs: 'js',
   json: 'json',
 }
-const TEXTS = ['txt', 'html', 'htm', 'sql', 'md', 'css', 'svg', 'csv', 'xml', 'graphql', 'gql', 'yaml', 'yml', 'toml']
-for (const extension of TEXTS) LOADERS[extension] = 'text'
+const TEXT_EXTENSIONS = [
+  'txt',
+  'html',
+  'htm',
+  'sql',
+  'md',
+  'css',
+  'svg',
+  'csv',
+  'xml',
+  'graphql',
+  'gql',
+  'yaml',
+  'yml',
+  'toml',
+]
+for (const extension of TEXT_EXTENSIONS) LOADERS[extension] = 'text'
 
 const BY_ATTRIBUTE: Record<string, Loader> = { json: 'json', text: 'text', bytes: 'binary' }
 
@@ -56,9 +71,9 @@ const BY_CONTENT_TYPE: readonly [RegExp, Loader][] = [
   [/javascript|ecmascript/, 'js'],
 ]
 
-/** How a module is read; `type` is that of the import's attributes. */
+/** Chooses the loader of a module; `type` is the import attribute. */
 export function loaderOf(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): Loader {
-  if (module.kind === 'ours') return 'js'
+  if (module.kind === 'generated') return 'js'
   if (type !== undefined) return byAttribute(type)
   const name = module.kind === 'remote' ? new URL(module.url).pathname : module.path
   const byName = LOADERS[/\.([^./]+)$/.exec(name)?.[1]?.toLowerCase() ?? '']
@@ -66,11 +81,11 @@ export function loaderOf(module: Exclude<Module, { kind: 'external' }>, type: st
   if (module.kind === 'package') return 'js'
   if (module.kind === 'remote')
     return BY_CONTENT_TYPE.find(([pattern]) => pattern.test(module.contentType))?.[1] ?? 'js'
-  throw new Problem(`"${name}" is no module: import it with { type: 'text' } or { type: 'bytes' }`)
+  throw new Problem(`"${name}" is not a module: import it with { type: 'text' } or { type: 'bytes' }`)
 }
 
 function byAttribute(type: string): Loader {
   const loader = BY_ATTRIBUTE[type]
-  if (!loader) throw new Problem(`Modules are imported with { type: 'json' }, 'text' or 'bytes', and not '${type}'`)
+  if (!loader) throw new Problem(`Invalid import attribute type '${type}': must be 'json', 'text' or 'bytes'`)
   return loader
 }

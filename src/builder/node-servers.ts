@@ -1,6 +1,9 @@
 import type { Image } from './program-image.ts'
 
-/** For programs that have Node's servers at hand, as to load these costs others a start. Of the module with what surrounds the program. */
+/**
+ * Code that connects servers of `node:http` to the runtime. Added only to programs that use `node:http`, as loading it
+ * slows the start.
+ */
 export const serversCode = (guest: string): string => `import { Server } from 'node:http'
 import { handleAsNodeRequest } from 'cloudflare:node'
 import { serveNode } from './${guest}'

@@ -5,7 +5,7 @@ import { parsePackageUrl } from './npm/specifier.ts'
 import type { Roots } from './npm/versions.ts'
 import { foldersAbove, inFolder, type Source, textOf } from './source.ts'
 
-/** The source's own package.json files. */
+/** Reads the package.json files of the source. */
 export function openPackageFiles(source: Source) {
   const known = new Map<string, PackageJson>()
 
@@ -22,12 +22,12 @@ export function openPackageFiles(source: Source) {
 
   return {
     read,
-    /** The package.json of the package that a file lies in. */
+    /** Returns the nearest package.json above a file. */
     nearest: (path: string): string | undefined =>
       foldersAbove(path)
         .map((folder) => inFolder(folder, 'package.json'))
         .find((file) => source.has(file)),
-    /** Which range of a package they ask for; the nearest above the importer that names it counts. */
+    /** Returns the version range of a dependency, from the nearest package.json above the importer that lists it. */
     rangeOf(name: string, importer: string): string | undefined {
       const files = foldersAbove(importer).map((folder) => inFolder(folder, 'package.json'))
       const found = files.find((file) => source.has(file) && Object.hasOwn(rangesIn(file), name))
@@ -38,22 +38,25 @@ export function openPackageFiles(source: Source) {
 
 export type PackageFiles = ReturnType<typeof openPackageFiles>
 
-const NAMED = /\b(?:npm|jsr):\/?(?:@[\w.~-]+\/)?[\w.~-]+@[^/"'`\s]+/g
-const READ = /\.([cm]?[jt]sx?|jsonc?)$/
-const LOCK = /(^|\/)package-lock\.json$/
+const SPECIFIERS = /\b(?:npm|jsr):\/?(?:@[\w.~-]+\/)?[\w.~-]+@[^/"'`\s]+/g
+const SCANNED = /\.([cm]?[jt]sx?|jsonc?)$/
+const LOCK_FILE = /(^|\/)package-lock\.json$/
 const Lock = z.looseObject({ packages: z.record(z.string(), z.looseObject({ version: z.string().optional() })) })
 
-/** Ranges that the source names, locked versions before all others. A preference only: what is no specifier does no harm. */
+/**
+ * Collects version ranges that the source names, locked versions first. They are only preferences, so false matches are
+ * harmless.
+ */
 export function rootsOf(source: Source): Roots {
   const roots = new Map<string, Set<string>>()
   const add = (name: string, range: string) => roots.set(name, (roots.get(name) ?? new Set()).add(range))
   for (const path of source.keys())
-    if (LOCK.test(path)) for (const [name, version] of locked(source, path)) add(name, version)
+    if (LOCK_FILE.test(path)) for (const [name, version] of lockedVersions(source, path)) add(name, version)
   for (const [path, contents] of source) {
-    if (!READ.test(path) || LOCK.test(path)) continue
+    if (!SCANNED.test(path) || LOCK_FILE.test(path)) continue
     const text = textOf(contents)
-    if (/(^|\/)package\.json$/.test(path)) for (const [name, range] of dependencies(text)) add(name, range)
-    for (const [specifier] of text.matchAll(NAMED)) addSpecifier(specifier, add)
+    if (/(^|\/)package\.json$/.test(path)) for (const [name, range] of dependenciesIn(text)) add(name, range)
+    for (const [specifier] of text.matchAll(SPECIFIERS)) addSpecifier(specifier, add)
   }
   return roots
 }
@@ -65,7 +68,7 @@ function addSpecifier(specifier: string, add: (name: string, range: string) => v
   } catch {}
 }
 
-function dependencies(text: string): [string, string][] {
+function dependenciesIn(text: string): [string, string][] {
   try {
     return Object.entries(PackageJson.parse(JSON.parse(text)).dependencies)
   } catch {
@@ -73,7 +76,7 @@ function dependencies(text: string): [string, string][] {
   }
 }
 
-function locked(source: Source, file: string): [string, string][] {
+function lockedVersions(source: Source, file: string): [string, string][] {
   const { data } = Lock.safeParse(readJson(source, file, z.unknown()))
   return Object.entries(data?.packages ?? {}).flatMap(([folder, { version }]) => {
     const name = /^node_modules\/((?:@[^/]+\/)?[^/]+)$/.exec(folder)?.[1]

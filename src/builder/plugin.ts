@@ -1,6 +1,6 @@
 import type { ImportKind, OnLoadResult, OnResolveArgs, OnResolveResult, Plugin } from 'esbuild-wasm'
 import { Problem } from './build-problem.ts'
-import { markedPath } from './module-format.ts'
+import { withFormatSuffix } from './module-format.ts'
 import { loaderOf, type Module, nameOf } from './modules.ts'
 import type { Kind } from './npm/entry.ts'
 import { type Import, type Imports, resolveImport } from './resolve.ts'
@@ -10,13 +10,16 @@ import type { WasmModules } from './wasm-modules.ts'
 const NAMESPACE = 'module'
 const META = 'meta'
 const START = 'start'
-/** What `import.meta` becomes; each module that uses it gets its own. */
+/** Variable that replaces `import.meta`; each module that uses it imports its own. */
 export const META_NAME = '__import_meta'
 
 export interface Entry {
   /** Path in the source. */
   entrypoint: string
-  /** The bundle exports `start`, which evaluates the program: in a request it may do more than before the first one. */
+  /**
+   * Whether the bundle exports `start`, which evaluates the program within a request, where more operations are
+   * allowed.
+   */
   isDeferred: boolean
 }
 
@@ -24,13 +27,13 @@ interface Options {
   entry: Entry
   imports: Imports
   wasm: WasmModules
-  /** Told of what is not the developer's fault; it ends the build. */
+  /** Called with an error that is not the developer's fault; it ends the build. */
   onFailure(error: unknown): void
 }
 
-/** Finds and reads modules for the bundler. */
-export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, onFailure }: Options): Plugin {
-  async function resolved(args: OnResolveArgs): Promise<OnResolveResult> {
+/** Plugin that resolves and loads modules for the bundler. */
+export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports, wasm, onFailure }: Options): Plugin {
+  async function resolve(args: OnResolveArgs): Promise<OnResolveResult> {
     if (args.kind === 'entry-point' && isDeferred) return { path: entrypoint, namespace: START }
     const module = await target(args)
     if (module === 'data') return {}
@@ -40,7 +43,7 @@ export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, on
       return { path: await wasm.add(module.bytes), external: true }
     }
     const isPure = module.kind === 'package' && module.from.json.sideEffects === false
-    const path = markedPath(module, name)
+    const path = withFormatSuffix(module, name)
     return { path, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
   }
 
@@ -51,9 +54,9 @@ export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, on
     return resolveImport(imports, importOf(path, kind, pluginData as Module))
   }
 
-  function loaded(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
+  function load(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
     const loader = loaderOf(module, type)
-    const contents = module.kind === 'ours' ? module.js : completed(module.bytes, nameOf(module), loader)
+    const contents = module.kind === 'generated' ? module.js : withAddedLines(module.bytes, nameOf(module), loader)
     return { contents, loader, pluginData: module }
   }
 
@@ -79,9 +82,9 @@ export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, on
         contents: 'export const start = () => import("program")',
         loader: 'js',
       }))
-      onResolve({ filter: /.*/ }, (args) => guarded(() => resolved(args)))
+      onResolve({ filter: /.*/ }, (args) => guarded(() => resolve(args)))
       onLoad({ filter: /.*/, namespace: NAMESPACE }, (args) =>
-        guarded(() => loaded(args.pluginData as Exclude<Module, { kind: 'external' }>, args.with.type)),
+        guarded(() => load(args.pluginData as Exclude<Module, { kind: 'external' }>, args.with.type)),
       )
     },
   }
@@ -103,13 +106,13 @@ const USES_META = Buffer.from('import.meta')
 const JSX_SOURCE = Buffer.from('@jsxImportSource')
 const JSX_RUNTIME = Buffer.from('@jsxRuntime')
 
-/** What is added comes last, where it moves no line; imports are evaluated first wherever they stand. */
-function completed(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
+/** Adds lines at the end, which keeps line numbers; imports are hoisted anyway. */
+function withAddedLines(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const added: string[] = []
   if (SCRIPTS.includes(loader) && text.includes(USES_META))
     added.push(`import ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`)
-  // Who names a module for JSX wants it used: in Deno that is enough.
+  // As in Deno, a comment with a JSX import source enables the automatic runtime.
   const isJsx = loader.endsWith('sx')
   if (isJsx && text.includes(JSX_SOURCE) && !text.includes(JSX_RUNTIME)) added.push('/** @jsxRuntime automatic */')
   return added.length === 0 ? bytes : [textOf(bytes), ...added].join('\n')

@@ -12,7 +12,7 @@ const GUEST = 'probe-surroundings.js'
 const SERVERS = 'probe-servers.js'
 const SECONDS = 10
 
-/** Starts a program without calling any of its handlers, cut off from the network. Rejects with Problem where it does not start. */
+/** Starts a program without network and without calling its handlers. Rejects with Problem if it does not start. */
 export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): Promise<ProbeResult> {
   const stub = LOADER.load({
     compatibilityDate: '2026-11-01',
@@ -23,17 +23,19 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     globalOutbound: null,
     limits: { cpuMs: SECONDS * 1_000 },
   })
-  const started = stub.getEntrypoint().fetch('http://probe/')
-  const answered = started.catch(refused).then((response) => readText(response, ANSWER_BYTES_MAX).catch(strange))
-  const text = await Promise.race([answered, scheduler.wait(SECONDS * 1_000).then(late)])
-  return answerIn(text) ?? strange()
+  const starting = stub.getEntrypoint().fetch('http://probe/')
+  const reading = starting
+    .catch(throwStartError)
+    .then((response) => readText(response, ANSWER_BYTES_MAX).catch(throwInvalidAnswer))
+  const text = await Promise.race([reading, scheduler.wait(SECONDS * 1_000).then(throwTimeout)])
+  return parseAnswer(text) ?? throwInvalidAnswer()
 }
 
-/** The program may have put something of its own in the place of what answers. */
+/** Validated, because the program may have replaced the globals that the answer is made with. */
 const Answer = z.object({ handlers: z.array(z.string()) })
 const ANSWER_BYTES_MAX = 1_024
 
-function answerIn(text = ''): z.output<typeof Answer> | undefined {
+function parseAnswer(text = ''): z.output<typeof Answer> | undefined {
   try {
     return Answer.safeParse(JSON.parse(text)).data
   } catch {
@@ -41,26 +43,26 @@ function answerIn(text = ''): z.output<typeof Answer> | undefined {
   }
 }
 
-/** After it has asked the network, which gives no answer here, a program has this long to start all the same. */
-const CUT_OFF_MS = 500
+/** Time to start after the first `fetch`, which never resolves here. */
+const OFFLINE_MS = 500
 
-/** A program that serves may export more at its end, or wait there for its server. */
+/** Time to finish after Deno.serve: a program may then export handlers, or wait for its server for ever. */
 const SERVING_MS = 50
 
 /**
- * Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. A program that waits for the network at its
- * top level cannot start here: it counts as one that serves, and its first request shows whether it does.
+ * Code that imports the program to see its exports, without running them. A program that waits for the network at its
+ * top level cannot start here: it is assumed to serve, and its first request shows whether it does.
  */
 const mainOf = (image: Image): string => `
   import { hasServer, serverReady } from './${GUEST}'
   ${hasServers(image) ? `import './${SERVERS}'` : ''}
   import * as program from ${JSON.stringify(`./${image.main}`)}
-  let cutOff
-  const isCutOff = new Promise((resolve) => { cutOff = () => resolve(${CUT_OFF_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {}, scheduled() {} } }))
-  globalThis.fetch = () => { cutOff(); return new Promise(() => {}) }
+  let onFetch
+  const startedOffline = new Promise((resolve) => { onFetch = () => resolve(${OFFLINE_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {}, scheduled() {} } }))
+  globalThis.fetch = () => { onFetch(); return new Promise(() => {}) }
   export default { async fetch() {
     const evaluated = program.start ? program.start() : program
-    const { default: given } = await Promise.race([evaluated, serverReady.then(() => scheduler.wait(${SERVING_MS})).then(() => ({})), isCutOff])
+    const { default: given } = await Promise.race([evaluated, serverReady.then(() => scheduler.wait(${SERVING_MS})).then(() => ({})), startedOffline])
     const methods = typeof given === 'function' ? given.prototype : given
     const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
     return Response.json({ handlers })
@@ -80,15 +82,15 @@ function moduleOf(module: Image['modules'][string]): WorkerLoaderModule {
 
 const decode = (base64: string): ArrayBuffer => new Uint8Array(Buffer.from(base64, 'base64')).buffer
 
-function refused(error: unknown): never {
+function throwStartError(error: unknown): never {
   const message = error instanceof Error ? error.message : String(error)
   throw new Problem(`The program does not start: ${message.replace(/^Failed to start Worker:\s*/, '')}`)
 }
 
-function strange(): never {
-  throw new Problem('The program changes how a Response is made, and cannot be told from one that does not start')
+function throwInvalidAnswer(): never {
+  throw new Problem('The program could not be checked: it must not replace Response or its methods')
 }
 
-function late(): never {
+function throwTimeout(): never {
   throw new Problem(`The program did not start within ${SECONDS} s`)
 }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-/** Contents that are not text, in base64. */
+/** Binary contents in base64. */
 const Bytes = z.base64()
 
 const Module = z.union([
@@ -11,16 +11,16 @@ const Module = z.union([
   z.object({ wasm: Bytes }),
 ])
 
-/** A program ready to run, kept in the bucket as one JSON text. */
+/** A program ready to run, stored in the bucket as JSON. */
 export const Image = z.object({
-  /** The module that is the program; it imports the others by their names. */
+  /** Name of the main module, which imports the others by name. */
   main: z.string(),
   modules: z.record(z.string(), Module),
-  /** What the program may read as files while it runs, by path from the root of its source. */
+  /** Files that the program may read at run time, by path from the root of its source. */
   files: z.record(z.string(), Bytes),
-  /** Of its environment, as its source has them. */
+  /** Environment variables set in the source. */
   vars: z.record(z.string(), z.json()).optional(),
-  /** Its static assets: the binding that leads to them, and what tells images with other assets apart. */
+  /** Static assets: the binding to reach them, and a digest so that images with other assets differ. */
   assets: z.object({ binding: z.string().optional(), sha256: z.string() }).optional(),
 })
 export type Image = z.output<typeof Image>

@@ -1,7 +1,7 @@
 import { Problem } from './build-problem.ts'
 import { LIMITS } from './limits.ts'
 
-/** Counts what a program becomes, before it is made. Throws Problem where that is too much. */
+/** Counts the size of a program before it is built. Throws Problem above the limit. */
 export function openSize() {
   let total = 0
   function add(bytes: number): void {

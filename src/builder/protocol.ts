@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { Image } from './program-image.ts'
 
-/** What is asked of the builder beside the files themselves, which follow as parts of the form named by their paths. */
+/** Options of a function build. The files follow as parts of the form, named by their paths. */
 export const FunctionBuild = z.object({
   /** Path of the entry module in the source. */
   entrypoint: z.string(),
@@ -12,7 +12,7 @@ export const FunctionBuild = z.object({
 })
 export type FunctionBuild = z.input<typeof FunctionBuild>
 
-/** Why a program cannot be built; lines and columns count from 1. */
+/** A reason why a program cannot be built; lines and columns count from 1. */
 const Issue = z.object({
   message: z.string(),
   file: z.string().optional(),
@@ -21,44 +21,47 @@ const Issue = z.object({
 })
 export type Issue = z.output<typeof Issue>
 
-/** What stands in the way and can be mended by the developer. */
+/** Issues that the developer can fix. */
 const Failed = z.object({ issues: z.array(Issue).min(1) })
-/** Nobody's fault who deploys: a registry is down. */
+/** A temporary failure that the developer cannot fix, such as a registry that is down. */
 const Unable = z.object({ unavailable: z.string() })
 
 export const Refusal = z.union([Failed, Unable])
 export type Refusal = z.output<typeof Refusal>
 
-/** Of the build of a function. Who keeps the image does so without reading it. */
+/** Result of a function build. The API stores the image without parsing it. */
 export const BuildResult = z.union([z.object({ image: Image }), Refusal])
 export type BuildResult = z.output<typeof BuildResult>
 
-/** With the answer to the build of a worker, this header holds a BuiltWorker, and its body the parts that it describes, one after another. */
+/**
+ * In the response to a worker build, this header holds a BuiltWorker, and the body the parts that it describes, in
+ * order.
+ */
 export const BUILT_HEADER = 'x-pilothouse-built'
 
 export const BuiltWorker = z.object({
   crons: z.array(z.string()),
-  /** An Image as JSON. */
+  /** Size of the first part: an Image as JSON. */
   imageBytes: z.number().int(),
-  /** An AssetManifest as JSON, which is a part of `bytes`, and the files that it describes. */
+  /** Sizes of the second part: an AssetManifest as JSON, followed by the files; `bytes` includes the manifest. */
   assets: z.object({ manifestBytes: z.number().int(), bytes: z.number().int() }).optional(),
 })
 export type BuiltWorker = z.output<typeof BuiltWorker>
 
-/** Where the builder listens at a port of its own: proves that it is the API that asks. */
+/** Header that authenticates the API when the builder listens at a port. */
 export const KEY_HEADER = 'x-pilothouse-key'
 
 export const SPEC_FIELD = 'spec'
 export const FILE_FIELD = 'file'
 
-/** A program that is to be started once, to see whether it does. */
+/** A program to start once, as a check. */
 export const Probe = z.object({
   image: Image,
-  /** What it finds in its environment. */
+  /** Environment variables of the program. */
   env: z.record(z.string(), z.string()).default({}),
 })
 export type Probe = z.input<typeof Probe>
 
-/** Which handlers the program has, such as "fetch". */
+/** Names of the program's handlers, such as "fetch". */
 export const ProbeResult = z.union([z.object({ handlers: z.array(z.string()) }), Failed, Unable])
 export type ProbeResult = z.output<typeof ProbeResult>

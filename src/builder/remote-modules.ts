@@ -1,21 +1,21 @@
 import type { Fetched, Network } from './build-network.ts'
 import { Problem } from './build-problem.ts'
 import { openCache } from './cache.ts'
-import { KEPT, LIMITS } from './limits.ts'
+import { CACHE_LIMITS, LIMITS } from './limits.ts'
 
-const kept = openCache<Fetched>({ bytesMax: KEPT.remoteBytes, ms: KEPT.metadataMs })
+const cache = openCache<Fetched>({ bytesMax: CACHE_LIMITS.remoteBytes, ms: CACHE_LIMITS.metadataMs })
 
-/** Modules that are imported by their address, each fetched once a build. */
+/** Fetches modules that are imported by their address, each at most once per build. */
 export function openRemote(network: Network) {
   const modules = new Map<string, Promise<Fetched>>()
 
   async function fetchModule(url: string): Promise<Fetched> {
-    const known = kept.get(url)
+    const known = cache.get(url)
     if (known) return known
     const fetched = await network.get(url, { bytesMax: LIMITS.remoteModuleBytes })
-    if (!fetched) throw new Problem(`There is no module at ${url}`)
-    if (/^text\/html\b/.test(fetched.contentType)) throw new Problem(`${url} is a web page and no module`)
-    kept.set(url, fetched, fetched.bytes.byteLength)
+    if (!fetched) throw new Problem(`No module found at ${url}`)
+    if (/^text\/html\b/.test(fetched.contentType)) throw new Problem(`${url} is a web page, not a module`)
+    cache.set(url, fetched, fetched.bytes.byteLength)
     return fetched
   }
 
@@ -25,7 +25,7 @@ export function openRemote(network: Network) {
       const known = modules.get(url)
       if (known) return known
       if (modules.size >= LIMITS.remoteModules)
-        throw new Problem(`More than ${LIMITS.remoteModules} modules are imported`)
+        throw new Problem(`The program imports more than ${LIMITS.remoteModules} modules by address`)
       const module = fetchModule(url)
       modules.set(url, module)
       return module

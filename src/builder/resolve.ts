@@ -1,6 +1,6 @@
 import { isBuiltin } from 'node:module'
 import { Problem } from './build-problem.ts'
-import { oursAt } from './builtin-modules.ts'
+import { replacementOf } from './builtin-modules.ts'
 import type { ImportSettings } from './import-map.ts'
 import type { LocalPackages } from './local-packages.ts'
 import { EMPTY, type Module } from './modules.ts'
@@ -26,33 +26,37 @@ export interface Import {
   specifier: string
   importer: Module
   kind: Kind
-  /** It runs only if the program comes to it, and may be there for somewhere else. */
+  /** Whether it runs only when reached: the import may be for another platform. */
   isLazy: boolean
 }
 
 const TYPES_ONLY = /\.d\.[cm]?ts$/
 
-/** What an import stands for. Rejects with Problem, or with Unavailable where that cannot be told now. */
+/** Resolves an import. Rejects with Problem, or with Unavailable if a registry cannot be reached. */
 export async function resolveImport(imports: Imports, wanted: Import): Promise<Module | 'data'> {
   const { specifier, importer } = wanted
   if (TYPES_ONLY.test(specifier)) return EMPTY
-  const runtime = ofRuntime(specifier, wanted.kind)
+  const runtime = runtimeModule(specifier, wanted.kind)
   if (runtime) return runtime
   if (importer.kind === 'package') return fromPackage(imports, importer, wanted)
   const url = imports.settings.resolve(specifier, baseOf(importer))
   if (url) return fromUrl(imports, url, wanted)
-  return (importer.kind === 'source' && fromOwn(imports, importer.path, wanted)) || fromBare(imports, wanted)
+  return (importer.kind === 'source' && fromOwnSource(imports, importer.path, wanted)) || fromBare(imports, wanted)
 }
 
-/** Modules that the runtime brings. */
-function ofRuntime(specifier: string, kind: Kind): Module | undefined {
+/** Modules of the runtime. */
+function runtimeModule(specifier: string, kind: Kind): Module | undefined {
   if (specifier.startsWith('cloudflare:')) return { kind: 'external', specifier }
   if (!specifier.startsWith('node:') && !isBuiltin(specifier)) return undefined
   const builtin = specifier.startsWith('node:') ? specifier : `node:${specifier}`
-  // Only modules can import what the runtime brings, so that what is required is imported in between.
+  // `require` of a runtime module goes through a generated ES module, as only ES modules can import it.
   return kind === 'import'
     ? { kind: 'external', specifier: builtin }
-    : { kind: 'ours', name: `require ${builtin}`, js: `import it from ${JSON.stringify(builtin)}; module.exports = it` }
+    : {
+        kind: 'generated',
+        name: `require ${builtin}`,
+        js: `import it from ${JSON.stringify(builtin)}; module.exports = it`,
+      }
 }
 
 function baseOf(importer: Module): URL {
@@ -74,9 +78,11 @@ async function fromUrl(imports: Imports, url: URL, wanted: Import): Promise<Modu
     case 'data:':
       return 'data'
   }
-  const runtime = ofRuntime(url.href, wanted.kind)
+  const runtime = runtimeModule(url.href, wanted.kind)
   if (runtime) return runtime
-  throw new Problem(`"${wanted.specifier}" cannot be imported: modules are files, npm:, jsr:, node: or https: ones`)
+  throw new Problem(
+    `"${wanted.specifier}" cannot be imported: must be a file or an npm:, jsr:, node: or https: address`,
+  )
 }
 
 function fromSource({ source }: Imports, url: URL, { specifier, importer }: Import): Module {
@@ -87,8 +93,12 @@ function fromSource({ source }: Imports, url: URL, { specifier, importer }: Impo
   return { kind: 'source', path, bytes }
 }
 
-/** What bundlers look for before they look for installed packages, in their order. */
-function fromOwn(imports: Imports, importer: string, wanted: Import): ReturnType<typeof resolveImport> | undefined {
+/** Resolves within the source: like bundlers, before packages of a registry and in the same order. */
+function fromOwnSource(
+  imports: Imports,
+  importer: string,
+  wanted: Import,
+): ReturnType<typeof resolveImport> | undefined {
   const { source, tsConfigs, localPackages } = imports
   const { specifier, kind } = wanted
   const mapped = tsConfigs.find(specifier, importer)
@@ -100,8 +110,8 @@ function fromOwn(imports: Imports, importer: string, wanted: Import): ReturnType
 }
 
 async function fromWeb({ remote }: Imports, url: URL): Promise<Module> {
-  const js = oursAt(url.href)
-  if (js) return { kind: 'ours', name: url.href, js }
+  const js = replacementOf(url.href)
+  if (js) return { kind: 'generated', name: url.href, js }
   return { kind: 'remote', ...(await remote.get(url)) }
 }
 
@@ -117,10 +127,10 @@ async function fromBare({ packageFiles, versions, tsConfigs }: Imports, wanted: 
   const range = bare && path !== undefined ? packageFiles.rangeOf(bare.name, path) : undefined
   if (bare && range !== undefined) return entry(await versions.install(bare.name, range), bare.subpath, kind)
   const missing = path === undefined ? undefined : tsConfigs.missing(path)
-  const reason = missing && `${missing.file} extends "${missing.named}", which the source does not have`
+  const reason = missing && `${missing.file} extends "${missing.named}", which is not in the source`
   if (reason) throw new Problem(`"${specifier}" cannot be found: ${reason}`)
   parseBare(specifier)
-  throw new Problem(`"${specifier}" is in no import map: write "npm:${specifier}", or map it in deno.json`)
+  throw new Problem(`"${specifier}" is not in an import map: write "npm:${specifier}", or map it in deno.json`)
 }
 
 async function fromPackage(
@@ -132,7 +142,8 @@ async function fromPackage(
   if (/^\.{0,2}(\/|$)/.test(specifier)) {
     const target = specifier.startsWith('/') ? specifier : new URL(specifier, new URL(path, 'file:///')).pathname
     const file = fileOf(from, decodeURIComponent(target))
-    if (file === undefined) return absent(wanted, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
+    if (file === undefined)
+      return missingModule(wanted, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
     return moduleOf(from, file)
   }
   if (specifier.startsWith('#')) {
@@ -146,46 +157,49 @@ async function fromPackage(
 
 async function fromDependency(imports: Imports, from: Installed, wanted: Import): Promise<Module> {
   const { specifier, kind } = wanted
-  const runtime = ofRuntime(specifier, kind)
+  const runtime = runtimeModule(specifier, kind)
   if (runtime) return runtime
   const browser = browserOf(from)
   if (typeof browser === 'object' && ownOf(browser, specifier) === false) return EMPTY
   const { name, subpath } = parseBare(specifier)
   if (name === from.json.name) return entry(from, subpath, kind)
   const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
-  // Some are depended on as well, and then there.
+  // A package may be a peer and a dependency as well; it is then always installed.
   const isDependency = [dependencies, optionalDependencies].some((installed) => Object.hasOwn(installed, name))
   const isOptionalPeer = !isDependency && ownOf(peerDependenciesMeta, name)?.optional === true
   const declared = ownOf(dependencies, name) ?? ownOf(peerDependencies, name) ?? ownOf(optionalDependencies, name)
   const isRoot = imports.versions.roots.has(name)
-  const missing = `${from.name}@${from.version} imports "${specifier}", which it does not depend on`
-  if (!isRoot && (declared === undefined || (isOptionalPeer && wanted.isLazy))) return absent(wanted, missing)
+  const missing = `${from.name}@${from.version} imports "${specifier}", which is not among its dependencies`
+  if (!isRoot && (declared === undefined || (isOptionalPeer && wanted.isLazy))) return missingModule(wanted, missing)
   if (!isRoot && wanted.isLazy && Object.hasOwn(optionalDependencies, name)) {
-    const installed = await imports.versions.install(name, declared ?? '*').catch(noneIfNotThere)
-    return installed && !isNative(installed) ? entry(installed, subpath, kind) : absent(wanted, missing)
+    const installed = await imports.versions.install(name, declared ?? '*').catch(undefinedIfProblem)
+    return installed && !isNative(installed) ? entry(installed, subpath, kind) : missingModule(wanted, missing)
   }
   return entry(await imports.versions.install(name, declared ?? '*'), subpath, kind)
 }
 
-function noneIfNotThere(error: unknown): undefined {
+function undefinedIfProblem(error: unknown): undefined {
   if (!(error instanceof Problem)) throw error
 }
 
-const BUILDING = ['preinstall', 'install', 'postinstall']
+const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall']
 
-/** Made for one system, or made on it when it is installed. */
+/** Whether a package is for one platform only, or built at installation. */
 const isNative = ({ json: { os, cpu, gypfile, scripts } }: Installed): boolean =>
-  os !== undefined || cpu !== undefined || gypfile === true || BUILDING.some((script) => Object.hasOwn(scripts, script))
+  os !== undefined ||
+  cpu !== undefined ||
+  gypfile === true ||
+  INSTALL_SCRIPTS.some((script) => Object.hasOwn(scripts, script))
 
-/** Packages may be named as what every object has, such as `constructor`. */
+/** Ignores inherited properties: a package may have a name such as `constructor`. */
 const ownOf = <T>(record: Record<string, T>, name: string): T | undefined =>
   Object.hasOwn(record, name) ? record[name] : undefined
 
-/** Packages try for what is not there, and go on without it. */
-function absent({ specifier, isLazy }: Import, message: string): Module {
+/** Module that throws on `require`: packages often try optional imports and go on without them. */
+function missingModule({ specifier, isLazy }: Import, message: string): Module {
   if (!isLazy) throw new Problem(message)
   const error = `Object.assign(new Error(${JSON.stringify(`Cannot find module '${specifier}'`)}), { code: 'MODULE_NOT_FOUND' })`
-  return { kind: 'ours', name: `absent ${specifier}`, js: `module.exports = {}; throw ${error}` }
+  return { kind: 'generated', name: `missing ${specifier}`, js: `module.exports = {}; throw ${error}` }
 }
 
 function entry(from: Installed, subpath: string, kind: Kind): Module {

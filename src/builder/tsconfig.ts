@@ -11,27 +11,27 @@ const TsConfig = z.looseObject({
   compilerOptions: z.looseObject({ baseUrl: z.string().optional(), paths: Paths.optional() }).default({}),
 })
 
-/** With the folder of the file that says it, from which it counts. */
-interface Said<T> {
+/** A value with the folder that its paths are relative to. */
+interface Located<T> {
   value: T
   folder: string
 }
 
 interface Options {
-  baseUrl?: Said<string>
-  paths?: Said<z.output<typeof Paths>>
+  baseUrl?: Located<string>
+  paths?: Located<z.output<typeof Paths>>
   others: Record<string, unknown>
-  /** What is extended and is not in the source. */
+  /** An extended file that is not in the source. */
   missing?: { file: string; named: string }
 }
 
-/** The tsconfig.json files of a source, as bundlers read them: the nearest above a file counts. Throws Problem. */
+/** Reads the tsconfig.json files of a source. As in bundlers, the nearest one above a file applies. Throws Problem. */
 export function openTsConfigs(source: Source) {
   const known = new Map<string, Options>()
   const reading = new Set<string>()
 
   function optionsIn(file: string): Options {
-    if (reading.has(file)) throw new Problem('It extends itself, by way of what it extends', { file })
+    if (reading.has(file)) throw new Problem('Invalid `extends`: the file extends itself', { file })
     reading.add(file)
     try {
       const options = known.get(file) ?? read(file)
@@ -46,15 +46,15 @@ export function openTsConfigs(source: Source) {
     const { extends: bases, compilerOptions } = readJson(source, file, TsConfig)
     const { baseUrl, paths, ...others } = compilerOptions
     const folder = folderOf(file)
-    const inherited = bases.map((named) => baseOf(file, named)).reduce(overridden, { others: {} })
-    return overridden(inherited, {
+    const inherited = bases.map((named) => baseOf(file, named)).reduce(merge, { others: {} })
+    return merge(inherited, {
       ...(baseUrl !== undefined && { baseUrl: { value: baseUrl, folder } }),
       ...(paths && { paths: { value: paths, folder } }),
       others,
     })
   }
 
-  /** Packages that are extended hold settings for the compiler, and no paths. */
+  /** Extended packages are ignored, as they set compiler options rather than paths. */
   function baseOf(file: string, named: string): Options {
     if (!/^\.{0,2}\//.test(named)) return { others: {} }
     const path = pathFrom(folderOf(file), named)
@@ -68,12 +68,12 @@ export function openTsConfigs(source: Source) {
   }
 
   return {
-    /** The file that its paths or its baseUrl give to a specifier that is no path. */
+    /** Resolves a bare specifier by `paths` and `baseUrl`. */
     find(specifier: string, importer: string): string | undefined {
       const file = nearest(importer)
-      return file && fileBy(source, { ...optionsIn(file), file }, specifier)
+      return file && resolveBy(source, { ...optionsIn(file), file }, specifier)
     },
-    /** Why a specifier may have been given no file. */
+    /** Returns an extended file that is missing: a possible reason why a specifier was not found. */
     missing(importer: string): Options['missing'] {
       const file = nearest(importer)
       return file === undefined ? undefined : optionsIn(file).missing
@@ -86,28 +86,28 @@ export function openTsConfigs(source: Source) {
 }
 export type TsConfigs = ReturnType<typeof openTsConfigs>
 
-/** For programs that are not written for such a compiler. */
+/** Used for programs to which tsconfig.json does not apply. */
 export const NO_TSCONFIGS: TsConfigs = {
   find: () => undefined,
   missing: () => undefined,
   compilerOptions: () => ({}),
 }
 
-const overridden = (base: Options, { others, ...own }: Options): Options => ({
+const merge = (base: Options, { others, ...own }: Options): Options => ({
   ...base,
   ...own,
   others: { ...base.others, ...others },
 })
 
-interface Chosen extends Options {
+interface NearestOptions extends Options {
   /** The tsconfig.json itself. */
   file: string
 }
 
 const TYPES_ONLY = /\.d\.[cm]?ts$/
 
-function fileBy(source: Source, { file, baseUrl, paths }: Chosen, specifier: string): string | undefined {
-  const pathOf = ({ value, folder }: Said<string>) => {
+function resolveBy(source: Source, { file, baseUrl, paths }: NearestOptions, specifier: string): string | undefined {
+  const pathOf = ({ value, folder }: Located<string>) => {
     const [, below] = /^\$\{configDir\}\/?(.*)$/.exec(value) ?? []
     return below === undefined ? pathFrom(folder, value) : pathFrom(folderOf(file), below)
   }
@@ -115,7 +115,8 @@ function fileBy(source: Source, { file, baseUrl, paths }: Chosen, specifier: str
   for (const value of paths ? targetsOf(paths.value, specifier) : []) {
     const folder = baseUrl ? base : paths?.folder
     const path = folder === undefined ? undefined : pathOf({ value, folder })
-    if (path === undefined) throw new Problem(`The path "${value}" of "${specifier}" leads out of the source`, { file })
+    if (path === undefined)
+      throw new Problem(`Invalid path "${value}" of "${specifier}": must stay within the source`, { file })
     const found = findFile(source, path)
     if (found !== undefined && !TYPES_ONLY.test(found)) return found
   }
@@ -123,12 +124,12 @@ function fileBy(source: Source, { file, baseUrl, paths }: Chosen, specifier: str
   return path === undefined ? undefined : findFile(source, path)
 }
 
-/** Of the name itself, else of the pattern that has the most before its `*`. */
+/** Returns the targets of an exact match, else of the pattern with the longest prefix before its `*`. */
 function targetsOf(paths: z.output<typeof Paths>, specifier: string): string[] {
   if (Object.hasOwn(paths, specifier)) return paths[specifier] ?? []
   const [best] = Object.keys(paths)
     .map((pattern) => ({ pattern, parts: pattern.split('*') }))
-    .filter(({ parts }) => parts.length === 2 && isBetween(specifier, parts))
+    .filter(({ parts }) => parts.length === 2 && matchesPattern(specifier, parts))
     .sort((one, other) => (other.parts[0]?.length ?? 0) - (one.parts[0]?.length ?? 0))
   if (!best) return []
   const [before = '', after = ''] = best.parts
@@ -136,5 +137,5 @@ function targetsOf(paths: z.output<typeof Paths>, specifier: string): string[] {
   return (paths[best.pattern] ?? []).map((target) => target.replace('*', () => matched))
 }
 
-const isBetween = (text: string, [before = '', after = '']: string[]): boolean =>
+const matchesPattern = (text: string, [before = '', after = '']: string[]): boolean =>
   text.length >= before.length + after.length && text.startsWith(before) && text.endsWith(after)

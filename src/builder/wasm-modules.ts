@@ -1,11 +1,11 @@
 import type { Size } from './program-size.ts'
 
-/** WebAssembly cannot be inlined: it is loaded as modules beside the program. */
+/** Collects WebAssembly modules, which cannot be inlined into the bundle. */
 export function openWasmModules(size: Size) {
   const modules: Record<string, { wasm: string }> = {}
   return {
     modules,
-    /** The specifier by which the program imports it. */
+    /** Adds a module and returns the specifier to import it by. */
     async add(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
       const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex')
       const name = `${digest.slice(0, 32)}.wasm`

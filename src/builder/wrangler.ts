@@ -13,7 +13,7 @@ const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 
 const Assets = z.looseObject({
   directory: z.string(),
-  binding: z.string().regex(VARIABLE, 'must be letters, digits and _, not a digit first').optional(),
+  binding: z.string().regex(VARIABLE, 'must contain only letters, digits and _, and not begin with a digit').optional(),
   html_handling: z.enum(HTML_HANDLINGS).default('auto-trailing-slash'),
   not_found_handling: z.enum(NOT_FOUND_HANDLINGS).default('none'),
   run_worker_first: z
@@ -38,17 +38,17 @@ type Config = z.output<typeof Config>
 
 const FILES = ['wrangler.jsonc', 'wrangler.json', 'wrangler.toml']
 
-/** The settings of the first of wrangler's files that the source has. */
+/** Reads the first wrangler file that the source has. */
 export function readWrangler(source: Source): (Config & { file: string }) | undefined {
   const file = FILES.find((name) => source.has(name))
   if (file === undefined) return undefined
   const settings = file.endsWith('.toml') ? readToml(source, file) : readJson(source, file, z.unknown())
   const { data, error } = Config.safeParse(withoutEmpty(settings))
-  if (!data) throw new Problem(`It cannot be read: ${z.prettifyError(error).replaceAll('\n', ' ')}`, { file })
+  if (!data) throw new Problem(`Invalid settings: ${z.prettifyError(error).replaceAll('\n', ' ')}`, { file })
   return { ...data, file }
 }
 
-/** Templates carry sections that are empty. */
+/** Removes empty sections, which templates often contain. */
 function withoutEmpty(settings: unknown): unknown {
   if (typeof settings !== 'object' || settings === null) return settings
   return Object.fromEntries(Object.entries(settings).filter(([name, value]) => name === 'vars' || isSet(value)))
@@ -58,14 +58,14 @@ function readToml(source: Source, file: string): unknown {
   try {
     return parseToml(textOf(source.get(file)))
   } catch (error) {
-    throw new Problem(`It cannot be read: ${error instanceof Error ? error.message : String(error)}`, { file })
+    throw new Problem(`Invalid TOML: ${error instanceof Error ? error.message : String(error)}`, { file })
   }
 }
 
-/** What a worker would miss while it runs. */
-const NOT_OFFERED: Readonly<Record<string, string>> = {
+/** Unsupported settings that a worker may depend on at run time, with advice. */
+const UNSUPPORTED: Readonly<Record<string, string>> = {
   site: 'use `assets`',
-  alias: 'name what is meant where it is imported',
+  alias: 'import the target directly',
   define: 'use `vars`',
   durable_objects: 'keep state in the database at SUPABASE_DB_URL',
   kv_namespaces: 'keep data in the database at SUPABASE_DB_URL',
@@ -88,26 +88,26 @@ export interface WorkerSettings {
   assets?: AssetSettings | undefined
 }
 
-/** The settings that a worker's build acts on. Throws Issues that name each one that is not offered or cannot hold. */
+/** Reads the settings of a worker's build. Throws Issues with all unsupported or invalid settings. */
 export function workerSettings(source: Source, now: Date): WorkerSettings {
   const read = readWrangler(source)
   if (!read) return { vars: {}, crons: [] }
   const { file, ...config } = read
-  const messages = [...notOffered(config), ...cronIssues(config, now), ...assetIssues(config)]
+  const messages = [...unsupportedIssues(config), ...cronIssues(config, now), ...assetIssues(config)]
   if (messages.length > 0) throw new Issues(messages.map((message): Issue => ({ message, file })))
   const { vars, main, assets, triggers } = config
   return { vars, assets: assets && { ...assets, hasProgram: main !== undefined }, crons: [...new Set(triggers?.crons)] }
 }
 
-function notOffered(config: Config): string[] {
+function unsupportedIssues(config: Config): string[] {
   const known = { assets: Object.keys(Assets.shape), triggers: ['crons'] }
   const unknown = Object.entries(known).flatMap(([section, names]) =>
     Object.keys(config[section] ?? {}).flatMap((name) =>
       names.includes(name) ? [] : [[`${section}.${name}`, 'remove it']],
     ),
   )
-  const named = Object.entries(NOT_OFFERED).filter(([name]) => config[name] !== undefined)
-  return [...named, ...unknown].map(([name, advice]) => `\`${name}\` is not offered for workers: ${advice}`)
+  const named = Object.entries(UNSUPPORTED).filter(([name]) => config[name] !== undefined)
+  return [...named, ...unknown].map(([name, advice]) => `\`${name}\` is not supported for workers: ${advice}`)
 }
 
 const cronIssues = ({ triggers }: Config, now: Date): string[] =>
@@ -120,10 +120,10 @@ function assetIssues({ main, vars, assets }: Config): string[] {
   const { binding, run_worker_first: isFirst } = assets ?? {}
   const issues: string[] = []
   if (binding !== undefined && Object.hasOwn(vars, binding))
-    issues.push(`\`assets.binding\` and \`vars\` both name ${binding}`)
+    issues.push(`Invalid \`assets.binding\` ${binding}: \`vars\` has the same name`)
   if (main !== undefined) return issues
-  if (binding !== undefined) issues.push('`assets.binding` needs a program: name it as `main`')
-  if (isFirst) issues.push('`assets.run_worker_first` needs a program: name it as `main`')
+  if (binding !== undefined) issues.push('`assets.binding` requires a program: set `main`')
+  if (isFirst) issues.push('`assets.run_worker_first` requires a program: set `main`')
   return issues
 }
 

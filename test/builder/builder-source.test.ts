@@ -161,7 +161,7 @@ describe('an import map', () => {
   })
 
   it.each([
-    ['{ "imports": { "a": }', 'This is no JSON: ValueExpected', { line: 1, column: 21 }],
+    ['{ "imports": { "a": }', 'Invalid JSON: ValueExpected', { line: 1, column: 21 }],
     ['{ "imports": { "a": 1 } }', 'imports.a', {}],
     ['{ "imports": [] }', 'imports', {}],
     ['{ "scopes": { "x": { "a": 7 } } }', 'scopes.x.a', {}],
@@ -173,7 +173,7 @@ describe('an import map', () => {
   it('that is nested too deeply is told', async () => {
     const given = { ...files, 'map.json': '['.repeat(1_000_000) }
     expect(await builder.issues(given, { ...spec, importMap: 'map.json' })).toEqual([
-      { message: 'This JSON is nested too deeply', file: 'map.json' },
+      { message: 'Invalid JSON: nested too deeply', file: 'map.json' },
     ])
   })
 
@@ -187,7 +187,7 @@ describe('an import map', () => {
     ])
     const nothing = await builder.issues({ ...files, 'deno.json': '{ "imports": { "a": null } }' }, spec)
     expect(nothing).toMatchObject([
-      { message: '"a" is mapped to nothing by deno.json', file: 'f/index.ts', line: 1 },
+      { message: '"a" cannot be resolved: deno.json maps it to no usable address', file: 'f/index.ts', line: 1 },
       {},
       {},
     ])
@@ -205,7 +205,11 @@ describe('an error', () => {
     [
       'of a bare name',
       `import 'left-pad'`,
-      { message: '"left-pad" is in no import map: write "npm:left-pad", or map it in deno.json', line: 1, column: 8 },
+      {
+        message: '"left-pad" is not in an import map: write "npm:left-pad", or map it in deno.json',
+        line: 1,
+        column: 8,
+      },
     ],
     [
       'of an unknown scheme',
@@ -220,7 +224,7 @@ describe('an error', () => {
     [
       'of a file that is no module',
       `import './a.psd'`,
-      { message: expect.stringContaining('"a.psd" is no module'), line: 1, column: 8 },
+      { message: expect.stringContaining('"a.psd" is not a module'), line: 1, column: 8 },
     ],
     [
       'of unknown attributes',
@@ -240,29 +244,29 @@ describe('an error', () => {
 
 describe('a source', () => {
   it.each([
-    ['../a.ts', 'leads out of the source'],
-    ['a/../../b.ts', 'leads out of the source'],
-    ['/etc/passwd', 'is not relative'],
-    ['C:/a.ts', 'is not relative'],
-    ['a//b.ts', 'is not in its shortest form'],
-    [`${'a'.repeat(1_025)}`, 'is longer than 1024 characters'],
+    ['../a.ts', 'must stay within the source'],
+    ['a/../../b.ts', 'must stay within the source'],
+    ['/etc/passwd', 'must be relative'],
+    ['C:/a.ts', 'must be relative'],
+    ['a//b.ts', 'must not contain empty or "." segments'],
+    [`${'a'.repeat(1_025)}`, 'must have at most 1024 characters'],
   ])('cannot have a file at %s', async (path, message) => {
     expect(await builder.issues({ 'index.ts': '', [path]: '' })).toEqual([
-      { message: `The path ${JSON.stringify(path)} ${message}` },
+      { message: `Invalid path ${JSON.stringify(path)}: ${message}` },
     ])
   })
 
   it('has one file of a path, a bounded number of them, and its entrypoint', async () => {
     expect(await builder.issues({ 'index.ts': '', './index.ts': '' })).toEqual([
-      { message: 'The source has two files of this path', file: 'index.ts' },
+      { message: 'The source has two files with this path', file: 'index.ts' },
     ])
     const many = Object.fromEntries(Array.from({ length: 2_001 }, (_, n) => [`${n}.ts`, '']))
     expect(await builder.issues(many)).toEqual([{ message: 'The source has more than 2000 files' }])
     expect(await builder.issues({ 'other.ts': '' })).toMatchObject([
-      { message: 'The source has no entrypoint "index.ts"' },
+      { message: 'The entrypoint "index.ts" is not in the source' },
     ])
     expect(await builder.issues({ 'index.ts': '' }, { entrypoint: '../index.ts' })).toEqual([
-      { message: 'The path "../index.ts" leads out of the source' },
+      { message: 'Invalid path "../index.ts": must stay within the source' },
     ])
     const large = { 'index.ts': '', 'large.bin': new Uint8Array(33 * 1024 ** 2) }
     expect(await builder.issues(large)).toEqual([{ message: 'The source is larger than 32 MiB' }])
@@ -303,11 +307,11 @@ describe('static files', () => {
 
   it('cannot be looked for without a bound', async () => {
     const braces = await builder.issues(files, { staticPatterns: ['{a,b}'.repeat(20)] })
-    expect(braces).toEqual([{ message: 'The static patterns stand for more than 1000 with their braces' }])
+    expect(braces).toEqual([{ message: 'The static patterns expand to more than 1000: use fewer braces' }])
     const long = Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`${'a'.repeat(990)}${n}`, '']))
     const patterns = Array.from({ length: 100 }, (_, n) => `*${'a'.repeat(240)}b${n}`)
     expect(await builder.issues({ ...files, ...long }, { staticPatterns: patterns })).toEqual([
-      { message: 'The static patterns take too long to match: write simpler ones' },
+      { message: 'The static patterns take too long to match: use simpler ones' },
     ])
   })
 
@@ -327,7 +331,9 @@ describe('static files', () => {
 
   it.each([['/etc/*'], ['../*'], ['']])('cannot be those of %j', async (pattern) => {
     expect(await builder.issues(files, { staticPatterns: [pattern] })).toEqual([
-      { message: `The static pattern ${JSON.stringify(pattern)} is not relative to the source, or too long` },
+      {
+        message: `Invalid static pattern ${JSON.stringify(pattern)}: must be relative to the source and at most 256 characters`,
+      },
     ])
   })
 })

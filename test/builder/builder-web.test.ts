@@ -55,9 +55,9 @@ describe('a module of the web', () => {
   })
 
   it.each([
-    ['is not there', '/gone.ts', { status: 404 }, 'There is no module at'],
+    ['is not there', '/gone.ts', { status: 404 }, 'No module found at'],
     ['is broken', '/broken.ts', { status: 500 }, 'answers 500'],
-    ['is a page', '/page', { type: 'text/html', body: '<html>' }, 'is a web page and no module'],
+    ['is a page', '/page', { type: 'text/html', body: '<html>' }, 'is a web page, not a module'],
     ['redirects for ever', '/loop', { status: 302, location: '/loop' }, 'redirects more than 10 times'],
     [
       'redirects into a network',
@@ -87,7 +87,9 @@ describe('a module of the web', () => {
     'is one of a bounded number',
     async () => {
       const many = Array.from({ length: 1_001 }, (_, n) => `import '${web.serve(`/many/${n}.ts`, '')}'`)
-      expect(await issue(many.join('\n'))).toMatchObject({ message: 'More than 1000 modules are imported' })
+      expect(await issue(many.join('\n'))).toMatchObject({
+        message: 'The program imports more than 1000 modules by address',
+      })
     },
     60_000,
   )

@@ -5,10 +5,16 @@ import type { Installed } from './versions.ts'
 
 export type Kind = 'import' | 'require'
 
-/** What packages publish for workers, else for Node, as Deno has it: what is for browsers needs a page, or does less. */
-const OF_WORKERS = ['workerd', 'worker']
+/**
+ * Export conditions of workers. Packages without them are resolved for Node, as in Deno: browser code needs a page, or
+ * does less.
+ */
+const WORKER_CONDITIONS = ['workerd', 'worker']
 
-/** What these have for Node fails in the runtime: it makes code, is made for a system, or sends what the runtime's `node:http` does not. */
+/**
+ * Packages whose Node code fails in the runtime: it generates code, is native, or needs unsupported features of
+ * `node:http`.
+ */
 const FOR_BROWSERS: readonly string[] = [
   'depd',
   'ably',
@@ -19,22 +25,22 @@ const FOR_BROWSERS: readonly string[] = [
   'grammy',
   'node-fetch',
 ]
-const surroundingsOf = (name: string): 'browser' | 'node' => (FOR_BROWSERS.includes(name) ? 'browser' : 'node')
+const platformOf = (name: string): 'browser' | 'node' => (FOR_BROWSERS.includes(name) ? 'browser' : 'node')
 
-/** What such a package has in the place of its files, and of others. */
-export const browserOf = ({ name, json }: Described): Installed['json']['browser'] =>
-  surroundingsOf(name) === 'browser' ? json.browser : undefined
+/** The `browser` replacements of a package that is resolved for browsers. */
+export const browserOf = ({ name, json }: PackageInfo): Installed['json']['browser'] =>
+  platformOf(name) === 'browser' ? json.browser : undefined
 
-/** Of a package, wherever its files are. */
-type Described = Pick<Installed, 'name' | 'json'> & { version?: string }
+/** Package data needed to resolve its entries. */
+type PackageInfo = Pick<Installed, 'name' | 'json'> & { version?: string }
 
-const shown = ({ name, version }: Described): string => (version ? `${name}@${version}` : name)
+const displayName = ({ name, version }: PackageInfo): string => (version ? `${name}@${version}` : name)
 
-/** What `subpath` ("." or "./sub") of a package may stand for, the best first. */
-export const entryTargets = (from: Described, subpath: string, kind: Kind): string[] =>
+/** Candidates for `subpath` ("." or "./sub") of a package, best first. */
+export const entryTargets = (from: PackageInfo, subpath: string, kind: Kind): string[] =>
   from.json.exports === undefined ? legacyEntry(from, subpath) : exportedEntry(from, subpath, kind)
 
-/** The file of a package that `subpath` stands for. */
+/** Returns the file of a package for `subpath`. */
 export function entryOf(from: Installed, subpath: string, kind: Kind): string {
   for (const path of entryTargets(from, subpath, kind)) {
     const found = fileOf(from, path)
@@ -45,17 +51,19 @@ export function entryOf(from: Installed, subpath: string, kind: Kind): string {
   )
 }
 
-function exportedEntry(from: Described, subpath: string, kind: Kind): string[] {
+function exportedEntry(from: PackageInfo, subpath: string, kind: Kind): string[] {
   const { json, name } = from
-  const paths = chosen(name, kind, (options) => exports({ ...json, name: name || 'package' }, subpath, options))
-  if (!paths) throw new Problem(`${shown(from)} does not export "${subpath}"`)
+  const paths = resolveTargets(name, kind, (options) => exports({ ...json, name: name || 'package' }, subpath, options))
+  if (!paths) throw new Problem(`${displayName(from)} does not export "${subpath}"`)
   return paths
 }
 
 type Resolve = (options: { unsafe: true; conditions: string[] }) => ReturnType<typeof imports>
 
-/** Conditions have no order but the package's own, which may list Node before workers. */
-function chosen(name: string, kind: Kind, resolve: Resolve): string[] | undefined {
+/**
+ * Tries worker conditions alone first: the package decides the order of conditions, and may list Node before workers.
+ */
+function resolveTargets(name: string, kind: Kind, resolve: Resolve): string[] | undefined {
   const by = (...conditions: string[]) => {
     try {
       return resolve({ unsafe: true, conditions: [...conditions, kind] }) || undefined
@@ -63,35 +71,35 @@ function chosen(name: string, kind: Kind, resolve: Resolve): string[] | undefine
       return undefined
     }
   }
-  const ofWorkers = by(...OF_WORKERS)
-  return ofWorkers?.join() === by()?.join() ? by(...OF_WORKERS, surroundingsOf(name)) : ofWorkers
+  const forWorkers = by(...WORKER_CONDITIONS)
+  return forWorkers?.join() === by()?.join() ? by(...WORKER_CONDITIONS, platformOf(name)) : forWorkers
 }
 
-function legacyEntry(from: Described, subpath: string): string[] {
+function legacyEntry(from: PackageInfo, subpath: string): string[] {
   if (subpath !== '.') return [subpath]
   const mains = [browserOf(from), from.json.main, from.json.module]
   return [...mains.filter((path) => typeof path === 'string'), './index']
 }
 
-/** What "#name" stands for inside a package: a file of it, or another package. */
-export function internalOf(from: Described, specifier: string, kind: Kind): string {
+/** Resolves "#name" within a package to one of its files or another package. */
+export function internalOf(from: PackageInfo, specifier: string, kind: Kind): string {
   const { json, name } = from
-  const [target] = chosen(name, kind, (options) => imports({ ...json, name }, specifier, options)) ?? []
+  const [target] = resolveTargets(name, kind, (options) => imports({ ...json, name }, specifier, options)) ?? []
   if (target) return target
-  throw new Problem(`${shown(from)} has no internal import "${specifier}"`)
+  throw new Problem(`${displayName(from)} has no internal import "${specifier}"`)
 }
 
 const EXTENSIONS = ['.js', '.mjs', '.cjs', '.json']
 const asFile = (path: string): string[] => ['', ...EXTENSIONS].map((extension) => path + extension)
 const asFolder = (path: string): string[] => EXTENSIONS.map((extension) => inFolder(path, `index${extension}`))
 
-/** The file at a path as Node would find it. */
+/** Finds the file at a path by Node's rules. */
 export function fileOf({ files }: Installed, path: string): string | undefined {
   const plain = normalize(path)
   return [...asFile(plain), ...mainOf(files, plain), ...asFolder(plain)].find((file) => files.has(file))
 }
 
-/** A folder with a package.json of its own says there which of its files is meant. */
+/** Entry files named by the package.json of a folder. */
 function mainOf(files: Installed['files'], folder: string): string[] {
   const contents = files.get(inFolder(folder, 'package.json'))
   if (!contents) return []

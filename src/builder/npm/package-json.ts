@@ -2,7 +2,10 @@ import * as z from 'zod'
 
 const Dependencies = z.record(z.string(), z.string()).catch({})
 
-/** As far as it decides what an import means; what packages got wrong elsewhere does not matter. */
+/**
+ * The fields that affect how imports resolve. Invalid values fall back to defaults, as published packages contain
+ * errors.
+ */
 export const PackageJson = z.looseObject({
   name: z.string().catch(''),
   version: z.string().optional().catch(undefined),

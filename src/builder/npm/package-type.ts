@@ -2,7 +2,7 @@ import { foldersAbove, inFolder, textOf } from '../source.ts'
 import { PackageJson } from './package-json.ts'
 import type { Package } from './tarball.ts'
 
-/** What the nearest package.json above a file calls its type: a package may have one for each of its folders. */
+/** Returns `type` of the nearest package.json above a file: folders of a package may have their own. */
 export function typeOf({ files, json }: Package, path: string): string | undefined {
   const nearest = foldersAbove(path)
     .map((folder) => inFolder(folder, 'package.json'))

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { Network } from '../build-network.ts'
 import { Problem, Unavailable } from '../build-problem.ts'
 import { openCache } from '../cache.ts'
-import { KEPT, LIMITS } from '../limits.ts'
+import { CACHE_LIMITS, LIMITS } from '../limits.ts'
 import type { Settings } from '../settings.ts'
 import { checkIntegrity, Dist } from './integrity.ts'
 import { JSR_SCOPE } from './specifier.ts'
@@ -14,20 +14,20 @@ const Packument = z.object({
 })
 export type Packument = z.output<typeof Packument>
 
-const packuments = openCache<Packument>({ bytesMax: KEPT.metadataBytes, ms: KEPT.metadataMs })
-const packages = openCache<Package>({ bytesMax: KEPT.packageBytes })
+const packuments = openCache<Packument>({ bytesMax: CACHE_LIMITS.metadataBytes, ms: CACHE_LIMITS.metadataMs })
+const packages = openCache<Package>({ bytesMax: CACHE_LIMITS.packageBytes })
 
-/** The registries as one build sees them: each package once, and no more of them than are allowed. */
+/** Registries for one build: fetches each package once, within the limits. */
 export function openRegistry(network: Network, settings: Settings) {
   const metadata = new Map<string, Promise<Packument | undefined>>()
   const contents = new Map<string, Promise<Package>>()
 
-  let keptBytes = 0
+  let unpackedBytes = 0
 
-  function keep(bytes: number): void {
-    keptBytes += bytes
-    if (keptBytes <= LIMITS.unpackedBytes) return
-    throw new Problem(`The packages that are imported unpack to more than ${LIMITS.unpackedBytes / 1024 ** 2} MiB`)
+  function addUnpacked(bytes: number): void {
+    unpackedBytes += bytes
+    if (unpackedBytes <= LIMITS.unpackedBytes) return
+    throw new Problem(`The imported packages unpack to more than ${LIMITS.unpackedBytes / 1024 ** 2} MiB`)
   }
 
   const registryOf = (name: string) =>
@@ -49,13 +49,14 @@ export function openRegistry(network: Network, settings: Settings) {
     const key = `${registryOf(name)} ${name}@${version} ${dist.integrity ?? dist.shasum}`
     const known = packages.get(key)
     if (known) {
-      keep(known.bytes)
+      addUnpacked(known.bytes)
       return known
     }
     const fetched = await network.get(dist.tarball, { bytesMax: LIMITS.tarballBytes, fromRegistry: true })
-    if (!fetched) throw new Unavailable(`The registry lists ${name}@${version} and does not have it (${dist.tarball})`)
+    if (!fetched)
+      throw new Unavailable(`The registry lists ${name}@${version} but does not have its tarball ${dist.tarball}`)
     await checkIntegrity(`${name}@${version}`, fetched.bytes, dist)
-    const unpacked = await unpack(`${name}@${version}`, fetched.bytes, keep)
+    const unpacked = await unpack(`${name}@${version}`, fetched.bytes, addUnpacked)
     packages.set(key, unpacked, unpacked.bytes)
     return unpacked
   }
@@ -64,7 +65,8 @@ export function openRegistry(network: Network, settings: Settings) {
     packument: (name: string) => once(metadata, name, () => fetchPackument(name)),
     package(name: string, version: string, dist: Dist): Promise<Package> {
       return once(contents, `${name}@${version}`, () => {
-        if (contents.size >= LIMITS.packages) throw new Problem(`More than ${LIMITS.packages} packages are imported`)
+        if (contents.size >= LIMITS.packages)
+          throw new Problem(`The program imports more than ${LIMITS.packages} packages`)
         return fetchPackage(name, version, dist)
       })
     },
@@ -76,14 +78,14 @@ function parsePackument(url: string, bytes: Uint8Array): Packument {
   try {
     return Packument.parse(JSON.parse(new TextDecoder().decode(bytes)))
   } catch {
-    throw new Unavailable(`${url} does not answer as a registry does`)
+    throw new Unavailable(`Invalid registry response from ${url}: must be package metadata`)
   }
 }
 
-function once<T>(made: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
-  const known = made.get(key)
+function once<T>(cache: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+  const known = cache.get(key)
   if (known) return known
   const promise = make()
-  made.set(key, promise)
+  cache.set(key, promise)
   return promise
 }

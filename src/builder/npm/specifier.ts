@@ -2,9 +2,9 @@ import { Problem } from '../build-problem.ts'
 
 export interface PackageSpecifier {
   name: string
-  /** Empty for whatever is latest. */
+  /** Empty for the latest version. */
   range: string
-  /** As package.json's exports name it: "." or "./sub". */
+  /** Subpath as in `exports` of package.json: "." or "./sub". */
   subpath: string
 }
 
@@ -12,7 +12,7 @@ const NPM = /^npm:\/?(?<name>(?:@[^/@]+\/)?[^/@]+)(?:@(?<range>[^/]*))?(?:\/(?<s
 const JSR = /^jsr:\/?@(?<scope>[^/@]+)\/(?<name>[^/@]+)(?:@(?<range>[^/]*))?(?:\/(?<sub>.*))?$/
 const NAME = /^(?:@[a-z0-9-~][a-z0-9-._~]*\/)?[a-z0-9-~][a-z0-9-._~]*$/i
 
-/** JSR's packages are npm's under another name, at a registry of their own. */
+/** npm scope of JSR packages in JSR's own registry. */
 export const JSR_SCOPE = '@jsr/'
 
 export function parsePackageUrl(href: string): PackageSpecifier {
@@ -20,7 +20,7 @@ export function parsePackageUrl(href: string): PackageSpecifier {
   const npm = NPM.exec(text)?.groups
   const jsr = JSR.exec(text)?.groups
   const name = npm?.name ?? (jsr && `${JSR_SCOPE}${jsr.scope}__${jsr.name}`)
-  if (!name || !NAME.test(name)) throw new Problem(`"${text}" names no package`)
+  if (!name || !NAME.test(name)) throw new Problem(`Invalid package "${text}": must be npm:name or jsr:@scope/name`)
   const { range = '', sub } = npm ?? jsr ?? {}
   return { name, range: range.trim(), subpath: sub ? `./${sub}` : '.' }
 }
@@ -30,7 +30,7 @@ interface Bare {
   subpath: string
 }
 
-/** How bare specifiers name packages; undefined for one that names none. */
+/** Splits a bare specifier into package and subpath; undefined if it does not name a package. */
 export function bareOf(specifier: string): Bare | undefined {
   const match = /^(?<name>(?:@[^/]+\/)?[^/]+)(?:\/(?<sub>.*))?$/.exec(specifier)?.groups
   if (!match?.name || !NAME.test(match.name)) return undefined
@@ -39,7 +39,7 @@ export function bareOf(specifier: string): Bare | undefined {
 
 export function parseBare(specifier: string): Bare {
   const bare = bareOf(specifier)
-  if (!bare) throw new Problem(`"${specifier}" names no package`)
+  if (!bare) throw new Problem(`Invalid import "${specifier}": must be a path, an address or a package`)
   return bare
 }
 
@@ -47,6 +47,6 @@ function decode(href: string): string {
   try {
     return decodeURIComponent(href)
   } catch {
-    throw new Problem(`"${href}" names no package`)
+    throw new Problem(`Invalid package "${href}": must be npm:name or jsr:@scope/name`)
   }
 }

@@ -5,58 +5,61 @@ import { gunzip } from '../gunzip.ts'
 import { LIMITS } from '../limits.ts'
 import { PackageJson } from './package-json.ts'
 
-/** What a package holds that a program can import. */
+/** The files of a package that a program can import. */
 export interface Package {
   json: PackageJson
-  /** By path from its root, without "./". */
+  /** Files by path from the root, without "./". */
   files: ReadonlyMap<string, Uint8Array<ArrayBuffer>>
   bytes: number
 }
 
-/** Never imported while a program runs. */
+/** Files that programs never import. */
 const UNUSED = /\.(map|md|markdown|d\.[cm]?ts|flow|tsbuildinfo)$/i
 
-/** Tells `onKept` of what it is about to hold in memory. Rejects with Problem, also with one that `onKept` throws. */
+/**
+ * Unpacks a tarball. `onBytes` is called before bytes are held in memory, and may throw a Problem. Rejects with
+ * Problem.
+ */
 export async function unpack(
   name: string,
   tarball: Uint8Array<ArrayBuffer>,
-  onKept: (bytes: number) => void,
+  onBytes: (bytes: number) => void,
 ): Promise<Package> {
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
   const bounds = createBounds(name)
   try {
     for await (const entry of entriesOf(tarball, bounds)) {
       bounds.entry()
-      await keep(entry, files, onKept)
+      await addFile(entry, files, onBytes)
     }
   } catch (error) {
-    // A native stream in between tells that it failed, and not why.
-    const problem = bounds.broken() ?? error
-    throw problem instanceof Problem ? problem : new Problem(`The tarball of ${name} cannot be unpacked`)
+    // The native stream in between reports only that it failed, not why.
+    const cause = bounds.problem() ?? error
+    throw cause instanceof Problem ? cause : new Problem(`The tarball of ${name} cannot be unpacked`)
   }
-  return { json: readJson(name, files.get('package.json')), files, bytes: keptBytes(files) }
+  return { json: readJson(name, files.get('package.json')), files, bytes: sizeOf(files) }
 }
 
-/** Counts what comes out, whatever the headers of the entries say. */
+/** Counts the actual bytes, as the headers of the entries may lie. */
 function createBounds(name: string) {
   let bytes = 0
   let entries = 0
-  let broken: Problem | undefined
-  const require = (holds: boolean) => {
-    if (holds) return
-    broken = new Problem(`${name} is too large`)
-    throw broken
+  let problem: Problem | undefined
+  const check = (isWithinLimit: boolean) => {
+    if (isWithinLimit) return
+    problem = new Problem(`${name} is too large`)
+    throw problem
   }
   return {
-    broken: () => broken,
-    compressed: (size: number) => require(size <= LIMITS.tarballBytes),
+    problem: () => problem,
+    compressed: (size: number) => check(size <= LIMITS.tarballBytes),
     unpacked(size: number) {
       bytes += size
-      require(bytes <= LIMITS.unpackedBytes)
+      check(bytes <= LIMITS.unpackedBytes)
     },
     entry() {
       entries += 1
-      require(entries <= LIMITS.packageFiles)
+      check(entries <= LIMITS.packageFiles)
     },
   }
 }
@@ -73,19 +76,19 @@ const entriesOf = (
     .pipeThrough(countBytes(unpacked))
     .pipeThrough(createTarDecoder())
 
-async function keep(
+async function addFile(
   { header, body }: ParsedTarEntry,
   files: Map<string, Uint8Array<ArrayBuffer>>,
-  onKept: (bytes: number) => void,
+  onBytes: (bytes: number) => void,
 ): Promise<void> {
-  // The first folder is "package" by custom alone.
+  // The first folder is usually "package", but may have any name.
   const path = header.name.replace(/^(?:\.\/)?[^/]*\//, '')
   if (header.type !== 'file' || UNUSED.test(path)) return body.cancel()
-  onKept(path.length + header.size)
+  onBytes(path.length + header.size)
   files.set(path, new Uint8Array(await new Response(body).arrayBuffer()))
 }
 
-function keptBytes(files: ReadonlyMap<string, Uint8Array>): number {
+function sizeOf(files: ReadonlyMap<string, Uint8Array>): number {
   let total = 0
   for (const [path, contents] of files) total += path.length + contents.byteLength
   return total
@@ -95,6 +98,6 @@ function readJson(name: string, contents: Uint8Array | undefined): PackageJson {
   try {
     return PackageJson.parse(JSON.parse(new TextDecoder().decode(contents)))
   } catch {
-    throw new Problem(`${name} has no usable package.json`)
+    throw new Problem(`${name} has no valid package.json`)
   }
 }

@@ -9,28 +9,28 @@ export interface Installed extends Package {
   version: string
 }
 
-/** Ranges that the program itself names, by package. */
+/** Version ranges that the program's source names, by package. */
 export type Roots = ReadonlyMap<string, ReadonlySet<string>>
 
-/** Chooses versions. The same for the same source and registry, in whatever order its imports are met. */
+/** Chooses versions. The result depends only on source and registry, not on the order of imports. */
 export function openVersions(registry: Registry, roots: Roots) {
   async function choose(name: string, wanted: string, asRoot: boolean): Promise<string> {
     const packument = await registry.packument(name)
-    if (!packument) throw new Problem(`There is no package ${shown(name)} at its registry`)
+    if (!packument) throw new Problem(`The package ${displayName(name)} is not in its registry`)
     const range = wanted || 'latest'
     const tagged = packument['dist-tags'][range]
     if (tagged && packument.versions[tagged]) return tagged
-    if (semver.validRange(range) === null) throw new Problem(`${shown(name)} has no version or tag "${range}"`)
+    if (semver.validRange(range) === null) throw new Problem(`${displayName(name)} has no version or tag "${range}"`)
     const known = Object.keys(packument.versions)
     const preferred = [...(asRoot ? [] : await rootVersions(name)), packument['dist-tags'].latest]
     const version =
       preferred.find((one) => one && one in packument.versions && semver.satisfies(one, range)) ??
       semver.maxSatisfying(known, range)
-    if (!version) throw new Problem(`${shown(name)} has no version that satisfies "${range}"`)
+    if (!version) throw new Problem(`${displayName(name)} has no version that satisfies "${range}"`)
     return version
   }
 
-  /** A package and its peers must meet in one copy of what both import. */
+  /** Versions for the ranges in the source, preferred so that a package and its peers share one copy. */
   const rootVersions = (name: string) =>
     Promise.all([...(roots.get(name) ?? [])].map((range) => choose(name, range, true).catch(() => undefined)))
 
@@ -39,17 +39,17 @@ export function openVersions(registry: Registry, roots: Roots) {
     async install(name: string, range: string, { asRoot = false } = {}): Promise<Installed> {
       const alias = range.startsWith('npm:') ? parsePackageUrl(range) : undefined
       if (!alias && /^[a-z+]+:|^[^@\s]+\/|^\.{0,2}\//i.test(range)) {
-        throw new Problem(`${shown(name)} is asked for from ${range}: only registries are supported`)
+        throw new Problem(`Invalid source ${range} of ${displayName(name)}: must be a version in a registry`)
       }
       const real = alias?.name ?? name
       const version = await choose(real, alias?.range ?? range, asRoot)
       const dist = (await registry.packument(real))?.versions[version]?.dist
-      if (!dist) throw new Problem(`${shown(real)} has no version ${version}`)
+      if (!dist) throw new Problem(`${displayName(real)} has no version ${version}`)
       return { name: real, version, ...(await registry.package(real, version, dist)) }
     },
   }
 }
 export type Versions = ReturnType<typeof openVersions>
 
-const shown = (name: string) =>
+const displayName = (name: string) =>
   name.startsWith(JSR_SCOPE) ? `jsr:@${name.slice(JSR_SCOPE.length).replace('__', '/')}` : `npm:${name}`

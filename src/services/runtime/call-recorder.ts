@@ -37,7 +37,7 @@ interface LateLines extends Owner {
 
 const BUFFERED_MAX = 20_000
 const PORTION_LENGTH_MAX = 4 * 1024 * 1024
-/** Longer than any call runs: an older entry was abandoned when its caller disconnected. */
+/** No call runs longer: an older entry was abandoned when its caller disconnected. */
 const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
 const PATH_LENGTH_MAX = 1_024

@@ -176,7 +176,7 @@ function requestFor({ request, address }: Call, dispatch: Dispatch, timeout: Abo
   const signal = AbortSignal.any([request.signal, timeout])
   const { method } = request
   const body = bodyOf(request)
-  // With a content-length but no body, the runtime would wait for a body.
+  // The runtime would wait for a body if there were a content-length.
   if (request.body && !body) headers.delete('content-length')
   return new Request(address.url, { method, headers, body, signal, redirect: 'manual' })
 }

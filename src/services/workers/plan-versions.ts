@@ -5,7 +5,7 @@ export type Version = Pick<Plan, 'deploymentId' | 'environment'>
 export const isSameVersion = (one: Version, { deploymentId, environment }: Version): boolean =>
   one.deploymentId === deploymentId && one.environment === environment
 
-/** More versions than can be requested at one time: a replaced version is requested for at most a second more. */
+/** Enough for all versions in use at one time: a replaced version is requested for at most a second more. */
 const VERSIONS_MAX = 100
 
 /**

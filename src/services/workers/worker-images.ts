@@ -54,7 +54,7 @@ export async function requireImage(tx: Writer, { ref, sha256 }: ImageName): Prom
   if (images.length === 0) throw new Error(`the image ${sha256} was removed before it was served`)
 }
 
-/** Longer than a build takes to finish after storing its bytes, or an instance to start. */
+/** Grace period. It exceeds the time from storing an image to serving it, and the start of an instance. */
 const GRACE_MS = 60 * 60 * 1000
 const REMOVED_MAX = 100
 

@@ -90,7 +90,7 @@ describe('the entrypoint', () => {
   })
 
   it.each<[string, Source, string]>([
-    ['there is none', { 'README.md': '# nothing' }, 'There is no entrypoint: name it as "main"'],
+    ['there is none', { 'README.md': '# nothing' }, 'The source has no entrypoint: set "main"'],
     [
       'wrangler.toml names one that is not there',
       { 'wrangler.toml': 'main = "a.js"', 'index.js': program() },
@@ -99,25 +99,25 @@ describe('the entrypoint', () => {
     [
       'wrangler.toml asks for what is not offered',
       { 'wrangler.toml': 'main = "index.js"\n[durable_objects]\nbindings = [{ name = "A" }]', 'index.js': program() },
-      'wrangler.toml: `durable_objects` is not offered for workers',
+      'wrangler.toml: `durable_objects` is not supported for workers',
     ],
     [
       'wrangler.json asks for it, too',
       { 'wrangler.json': '{"main":"index.js","triggers":{},"define":{"A":"1"}}', 'index.js': program() },
-      'wrangler.json: `define` is not offered for workers',
+      'wrangler.json: `define` is not supported for workers',
     ],
     [
       'wrangler.toml has vars that are no table',
       { 'wrangler.toml': 'main = "index.js"\nvars = 7', 'index.js': program() },
-      'wrangler.toml: It cannot be read',
+      'wrangler.toml: Invalid settings',
     ],
     [
       'wrangler.toml cannot be read',
       { 'wrangler.toml': 'main = ', 'index.js': program() },
-      'wrangler.toml: It cannot be read',
+      'wrangler.toml: Invalid TOML',
     ],
     ['package.json is no JSON', { 'package.json': '{"main"', 'index.js': program() }, 'package.json:1'],
-    ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'A Dockerfile cannot be built here'],
+    ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'Dockerfiles are not supported'],
   ])('is refused where %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
   })
@@ -132,9 +132,9 @@ describe('static assets', () => {
 
   it.each<[string, Source, string]>([
     ['no directory is named', settings({ binding: 'A' }), 'assets.directory'],
-    ['it has no files', settings({ directory: 'dist' }), '`assets.directory` "dist" has no files'],
-    ['it is the whole source', settings({ directory: './' }), '`assets.directory` must be a folder within the source'],
-    ['it leads out', settings({ directory: '../public' }), '`assets.directory` must be a folder within the source'],
+    ['it has no files', settings({ directory: 'dist' }), 'Invalid `assets.directory` "dist": the folder has no files'],
+    ['it is the whole source', settings({ directory: './' }), 'Invalid `assets.directory` "./": must be a folder'],
+    ['it leads out', settings({ directory: '../public' }), 'Invalid `assets.directory` "../public": must be a folder'],
     ['html_handling is unknown', settings({ directory: 'public', html_handling: 'x' }), 'at assets.html_handling'],
     [
       'not_found_handling is unknown',
@@ -145,7 +145,7 @@ describe('static assets', () => {
     [
       'the binding is a variable, too',
       settings({ directory: 'public', binding: 'A' }, { vars: { A: 1 } }),
-      '`assets.binding` and `vars` both name A',
+      'Invalid `assets.binding` A: `vars` has the same name',
     ],
     [
       'a rule is no path',
@@ -157,9 +157,17 @@ describe('static assets', () => {
       settings({ directory: 'public', run_worker_first: Array(101).fill('/a') }),
       'at assets.run_worker_first',
     ],
-    ['another setting is there', settings({ directory: 'public', exclude: [] }), '`assets.exclude` is not offered'],
-    ['they have headers', { ...settings({ directory: 'public' }), 'public/_headers': '' }, '`_headers` is not offered'],
-    ['they redirect', { ...settings({ directory: 'public' }), 'public/_redirects': '' }, '`_redirects` is not offered'],
+    ['another setting is there', settings({ directory: 'public', exclude: [] }), '`assets.exclude` is not supported'],
+    [
+      'they have headers',
+      { ...settings({ directory: 'public' }), 'public/_headers': '' },
+      '`_headers` is not supported',
+    ],
+    [
+      'they redirect',
+      { ...settings({ directory: 'public' }), 'public/_redirects': '' },
+      '`_redirects` is not supported',
+    ],
     [
       'some are ignored',
       { ...settings({ directory: 'public' }), 'public/.assetsignore': '' },
@@ -171,17 +179,17 @@ describe('static assets', () => {
         ...settings({ directory: 'public' }),
         ...Object.fromEntries(Array.from({ length: 1_500 }, (_, n) => [`public/${'a'.repeat(160)}${n}`, ''])),
       },
-      'The paths of the static assets take more than 256 KiB',
+      'The list of static assets is larger than 256 KiB',
     ],
     [
       'they have a binding and no program',
       settings({ directory: 'public', binding: 'A' }, { main: undefined }),
-      '`assets.binding` needs a program',
+      '`assets.binding` requires a program',
     ],
     [
       'no program could run first',
       settings({ directory: 'public', run_worker_first: true }, { main: undefined }),
-      '`assets.run_worker_first` needs a program',
+      '`assets.run_worker_first` requires a program',
     ],
   ])('are refused where %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
@@ -196,7 +204,7 @@ describe('static assets', () => {
     }
     const files = Object.entries(settings({ directory: 'public' })).map(([name, text]) => ({ name, text }))
     expect(await reasonOf(await archiveOf(...files, large))).toContain(
-      'public/large.bin: A static asset may have at most 25 MiB',
+      'public/large.bin: The static asset is too large: must be at most 25 MiB',
     )
   })
 })
@@ -220,7 +228,7 @@ describe('cron expressions', () => {
     [JSON.stringify(Array(11).fill('* * * * *')), 'at triggers.crons'],
     ['"* * * * *"', 'at triggers.crons'],
     ['[1]', 'at triggers.crons[0]'],
-    ['["* * * * *"]\ntimezone = "UTC"', '`triggers.timezone` is not offered'],
+    ['["* * * * *"]\ntimezone = "UTC"', '`triggers.timezone` is not supported'],
   ])('are refused: %s', async (crons, reason) => {
     expect(await reasonOf(withCrons(crons))).toContain(reason)
   })
@@ -286,13 +294,13 @@ describe('an archive', () => {
   const index = { name: 'index.js', text: program() }
 
   it.each<[string, Entry, RegExp]>([
-    ['an absolute path', { name: '/etc/passwd', text: 'x' }, /"\/etc\/passwd" in the archive is not relative/],
-    ['a path that leads out', { name: 'a/../../b', text: 'x' }, /leads out/],
-    ['a symbolic link', { name: 'link', type: 'symlink', linkname: '/etc/passwd' }, /a symbolic link: "link"/],
+    ['an absolute path', { name: '/etc/passwd', text: 'x' }, /"\/etc\/passwd" in the archive: must be relative/],
+    ['a path that leads out', { name: 'a/../../b', text: 'x' }, /must stay within the source/],
+    ['a symbolic link', { name: 'link', type: 'symlink', linkname: '/etc/passwd' }, /a symbolic link, "link"/],
     ['a hard link', { name: 'link', type: 'link', linkname: 'index.js' }, /a hard link/],
     ['a device', { name: 'null', type: 'character-device' }, /a device/],
     ['a pipe', { name: 'pipe', type: 'fifo' }, /a pipe/],
-    ['a path that is too long', { name: `${'a/'.repeat(600)}b`, text: 'x' }, /longer than 1024/],
+    ['a path that is too long', { name: `${'a/'.repeat(600)}b`, text: 'x' }, /at most 1024/],
   ])('is refused for %s', async (_, entry, reason) => {
     expect(await reasonOf(await archiveOf(index, entry))).toMatch(reason)
   })
@@ -314,14 +322,14 @@ describe('an archive', () => {
 
   it('is refused where it is none, or damaged', async () => {
     const context = packed(saying('hello'))
-    expect(await reasonOf(new Uint8Array(Buffer.from('no archive')))).toMatch(/no \.tar\.gz, or a damaged one/)
-    expect(await reasonOf(context.slice(0, context.length - 40))).toMatch(/no \.tar\.gz, or a damaged one/)
-    expect(await reasonOf(new Uint8Array(gzipSync('no tar'.repeat(1_000))))).toMatch(/no \.tar\.gz, or a damaged one/)
+    expect(await reasonOf(new Uint8Array(Buffer.from('no archive')))).toMatch(/must be an intact \.tar\.gz/)
+    expect(await reasonOf(context.slice(0, context.length - 40))).toMatch(/must be an intact \.tar\.gz/)
+    expect(await reasonOf(new Uint8Array(gzipSync('no tar'.repeat(1_000))))).toMatch(/must be an intact \.tar\.gz/)
   })
 
   extended('is refused where it unpacks to far more than it is, and the builder goes on', async () => {
     const text = '\0'.repeat(200 * 1024 * 1024)
-    expect(await reasonOf(await archiveOf(index, { name: 'zeros', text }))).toMatch(/files of more than 32 MiB/)
+    expect(await reasonOf(await archiveOf(index, { name: 'zeros', text }))).toMatch(/more than 32 MiB of files/)
     const leftOut = await archiveOf(index, { name: 'node_modules/zeros', text })
     expect(await reasonOf(leftOut)).toMatch(/unpacks to more than 200 times its size/)
     await answerTo({ 'index.js': program() })

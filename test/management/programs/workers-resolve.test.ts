@@ -64,10 +64,14 @@ describe("a worker's own package", () => {
     [
       'is not there',
       { '#a': './b.js' },
-      'index.js:1:18: "#a" is "b.js" by package.json, which the source does not have',
+      'index.js:1:18: "#a" cannot be found: package.json maps it to "b.js", which is not in the source',
     ],
-    ['leads out of the source', { '#a': './../a.js' }, 'package.json: The path "./../a.js" leads out of the source'],
-    ['is mapped to itself', { '#a': '#a' }, 'package.json: "#a" cannot be mapped to "#a"'],
+    [
+      'leads out of the source',
+      { '#a': './../a.js' },
+      'package.json: Invalid path "./../a.js": must stay within the source',
+    ],
+    ['is mapped to itself', { '#a': '#a' }, 'package.json: Invalid target "#a" of "#a"'],
     ['is no mapping', 5, 'has no internal import "#a"'],
   ])('is told of an internal import that %s', async (_, imports, reason) => {
     const source = { 'package.json': json({ imports }), 'index.js': showing(`import text from '#a'`) }
@@ -97,7 +101,7 @@ describe("a worker's own package", () => {
   it('is told of workspaces that are none', async () => {
     const files = { 'index.js': showing(`import text from 'other'`) }
     const of = (workspaces: unknown) => answerOf({ ...files, 'package.json': json({ workspaces }) })
-    expect(await of(['{a,b}'.repeat(20)])).toContain('Its workspaces stand for too much')
+    expect(await of(['{a,b}'.repeat(20)])).toContain('Invalid `workspaces`: the patterns expand to too many')
     expect(await of('packages/*')).toMatch(/^package\.json: .* workspaces/)
   })
 })
@@ -152,7 +156,7 @@ describe('tsconfig.json', () => {
 
   const reading = showing(`import { a as text } from '@/a'`)
   it.each<[string, Source, string]>([
-    ['no JSON', { 'tsconfig.json': '{\n  "compilerOptions": {]\n}' }, 'tsconfig.json:2:23: This is no JSON: '],
+    ['no JSON', { 'tsconfig.json': '{\n  "compilerOptions": {]\n}' }, 'tsconfig.json:2:23: Invalid JSON: '],
     [
       'of another form',
       { 'tsconfig.json': json({ compilerOptions: { paths: { '@/*': './src/*' } } }) },
@@ -161,22 +165,22 @@ describe('tsconfig.json', () => {
     [
       'extended in a circle',
       { 'tsconfig.json': json({ extends: './a.json' }), 'a.json': json({ extends: './tsconfig' }) },
-      'tsconfig.json: It extends itself, by way of what it extends',
+      'tsconfig.json: Invalid `extends`: the file extends itself',
     ],
     [
       'extended out of the source',
       { 'tsconfig.json': json({ extends: '../../base.json' }) },
-      'index.ts:1:27: "@/a" cannot be found: tsconfig.json extends "../../base.json", which the source does not have',
+      'index.ts:1:27: "@/a" cannot be found: tsconfig.json extends "../../base.json", which is not in the source',
     ],
     [
       'with paths out of the source',
       { 'tsconfig.json': json({ compilerOptions: { paths: { '@/*': ['../../*'] } } }) },
-      'tsconfig.json: The path "../../a" of "@/a" leads out of the source',
+      'tsconfig.json: Invalid path "../../a" of "@/a": must stay within the source',
     ],
     [
       'with a baseUrl out of the source',
       { 'tsconfig.json': json({ compilerOptions: { baseUrl: '/home', paths: { '@/*': ['*'] } } }) },
-      'tsconfig.json: The path "a" of "@/a" leads out of the source',
+      'tsconfig.json: Invalid path "a" of "@/a": must stay within the source',
     ],
   ])('that is %s is told', async (_, source, reason) => {
     expect(await answerOf({ ...source, 'index.ts': reading })).toContain(reason)

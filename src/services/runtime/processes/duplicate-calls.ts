@@ -5,7 +5,7 @@
  */
 import { firstIdOf } from '../../../platform/db/id.ts'
 
-/** Longer than any call waits for its response. */
+/** Exceeds the time that any call waits for its response. */
 const REMEMBERED_MS = 160_000
 const IDS_MAX = 50_000
 

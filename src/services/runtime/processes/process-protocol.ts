@@ -36,7 +36,7 @@ export interface Scheduled {
 
 /** Data about a call that its request does not contain. */
 export interface CallMetadata {
-  /** Its position in a chain of calls. */
+  /** Position in a chain of calls. */
   cause?: Cause
   /** Id in the invocation log; the program runs once for each id. */
   id?: string

@@ -1,7 +1,7 @@
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { keyOf, type ProgramName } from './process-protocol.ts'
 
-/** Longer than any cache entry of a program lives. */
+/** Exceeds the lifetime of all cache entries of programs. */
 const RECENT_MS = 5_000
 const PROJECTS_MAX = 1_000
 
