@@ -33,15 +33,15 @@ export interface Import {
 const TYPES_ONLY = /\.d\.[cm]?ts$/
 
 /** Resolves an import. Rejects with Problem, or with Unavailable if a registry cannot be reached. */
-export async function resolveImport(imports: Imports, wanted: Import): Promise<Module | 'data'> {
-  const { specifier, importer } = wanted
+export async function resolveImport(imports: Imports, request: Import): Promise<Module | 'data'> {
+  const { specifier, importer } = request
   if (TYPES_ONLY.test(specifier)) return EMPTY
-  const runtime = runtimeModule(specifier, wanted.kind)
+  const runtime = runtimeModule(specifier, request.kind)
   if (runtime) return runtime
-  if (importer.kind === 'package') return fromPackage(imports, importer, wanted)
+  if (importer.kind === 'package') return fromPackage(imports, importer, request)
   const url = imports.settings.resolve(specifier, baseOf(importer))
-  if (url) return fromUrl(imports, url, wanted)
-  return (importer.kind === 'source' && fromOwnSource(imports, importer.path, wanted)) || fromBare(imports, wanted)
+  if (url) return fromUrl(imports, url, request)
+  return (importer.kind === 'source' && fromOwnSource(imports, importer.path, request)) || fromBare(imports, request)
 }
 
 /** Modules of the runtime. */
@@ -64,24 +64,24 @@ function baseOf(importer: Module): URL {
   return importer.kind === 'remote' ? new URL(importer.url) : new URL('file:///')
 }
 
-async function fromUrl(imports: Imports, url: URL, wanted: Import): Promise<Module | 'data'> {
+async function fromUrl(imports: Imports, url: URL, request: Import): Promise<Module | 'data'> {
   if (TYPES_ONLY.test(url.pathname)) return EMPTY
   switch (url.protocol) {
     case 'file:':
-      return fromSource(imports, url, wanted)
+      return fromSource(imports, url, request)
     case 'https:':
     case 'http:':
       return fromWeb(imports, url)
     case 'npm:':
     case 'jsr:':
-      return fromRegistry(imports, url, wanted)
+      return fromRegistry(imports, url, request)
     case 'data:':
       return 'data'
   }
-  const runtime = runtimeModule(url.href, wanted.kind)
+  const runtime = runtimeModule(url.href, request.kind)
   if (runtime) return runtime
   throw new Problem(
-    `"${wanted.specifier}" cannot be imported: must be a file or an npm:, jsr:, node: or https: address`,
+    `"${request.specifier}" cannot be imported: must be a file or an npm:, jsr:, node: or https: address`,
   )
 }
 
@@ -97,14 +97,14 @@ function fromSource({ source }: Imports, url: URL, { specifier, importer }: Impo
 function fromOwnSource(
   imports: Imports,
   importer: string,
-  wanted: Import,
+  request: Import,
 ): ReturnType<typeof resolveImport> | undefined {
   const { source, tsConfigs, localPackages } = imports
-  const { specifier, kind } = wanted
+  const { specifier, kind } = request
   const mapped = tsConfigs.find(specifier, importer)
   const found = mapped === undefined ? localPackages.find(specifier, importer, kind) : { path: mapped }
   if (!found) return undefined
-  if ('specifier' in found) return resolveImport(imports, { ...wanted, specifier: found.specifier })
+  if ('specifier' in found) return resolveImport(imports, { ...request, specifier: found.specifier })
   const { path } = found
   return Promise.resolve({ kind: 'source', path, bytes: source.get(path) ?? new Uint8Array() })
 }
@@ -120,8 +120,8 @@ async function fromRegistry({ versions }: Imports, { href }: URL, { kind }: Impo
   return entry(await versions.install(name, range, { asRoot: true }), subpath, kind)
 }
 
-async function fromBare({ packageFiles, versions, tsConfigs }: Imports, wanted: Import): Promise<Module> {
-  const { specifier, importer, kind } = wanted
+async function fromBare({ packageFiles, versions, tsConfigs }: Imports, request: Import): Promise<Module> {
+  const { specifier, importer, kind } = request
   const path = importer.kind === 'source' ? importer.path : undefined
   const bare = bareOf(specifier)
   const range = bare && path !== undefined ? packageFiles.rangeOf(bare.name, path) : undefined
@@ -136,27 +136,27 @@ async function fromBare({ packageFiles, versions, tsConfigs }: Imports, wanted: 
 async function fromPackage(
   imports: Imports,
   { from, path }: Extract<Module, { kind: 'package' }>,
-  wanted: Import,
+  request: Import,
 ): Promise<Module> {
-  const { specifier, kind } = wanted
+  const { specifier, kind } = request
   if (/^\.{0,2}(\/|$)/.test(specifier)) {
     const target = specifier.startsWith('/') ? specifier : new URL(specifier, new URL(path, 'file:///')).pathname
     const file = fileOf(from, decodeURIComponent(target))
     if (file === undefined)
-      return missingModule(wanted, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
+      return missingModule(request, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
     return moduleOf(from, file)
   }
   if (specifier.startsWith('#')) {
     const target = internalOf(from, specifier, kind)
     return target.startsWith('./')
       ? moduleOf(from, fileOf(from, target))
-      : fromDependency(imports, from, { ...wanted, specifier: target })
+      : fromDependency(imports, from, { ...request, specifier: target })
   }
-  return fromDependency(imports, from, wanted)
+  return fromDependency(imports, from, request)
 }
 
-async function fromDependency(imports: Imports, from: Installed, wanted: Import): Promise<Module> {
-  const { specifier, kind } = wanted
+async function fromDependency(imports: Imports, from: Installed, request: Import): Promise<Module> {
+  const { specifier, kind } = request
   const runtime = runtimeModule(specifier, kind)
   if (runtime) return runtime
   const browser = browserOf(from)
@@ -170,10 +170,10 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const declared = ownOf(dependencies, name) ?? ownOf(peerDependencies, name) ?? ownOf(optionalDependencies, name)
   const isRoot = imports.versions.roots.has(name)
   const missing = `${from.name}@${from.version} imports "${specifier}", which is not among its dependencies`
-  if (!isRoot && (declared === undefined || (isOptionalPeer && wanted.isLazy))) return missingModule(wanted, missing)
-  if (!isRoot && wanted.isLazy && Object.hasOwn(optionalDependencies, name)) {
+  if (!isRoot && (declared === undefined || (isOptionalPeer && request.isLazy))) return missingModule(request, missing)
+  if (!isRoot && request.isLazy && Object.hasOwn(optionalDependencies, name)) {
     const installed = await imports.versions.install(name, declared ?? '*').catch(undefinedIfProblem)
-    return installed && !isNative(installed) ? entry(installed, subpath, kind) : missingModule(wanted, missing)
+    return installed && !isNative(installed) ? entry(installed, subpath, kind) : missingModule(request, missing)
   }
   return entry(await imports.versions.install(name, declared ?? '*'), subpath, kind)
 }

@@ -14,10 +14,10 @@ export type Roots = ReadonlyMap<string, ReadonlySet<string>>
 
 /** Chooses versions. The result depends only on source and registry, not on the order of imports. */
 export function openVersions(registry: Registry, roots: Roots) {
-  async function choose(name: string, wanted: string, asRoot: boolean): Promise<string> {
+  async function choose(name: string, requested: string, asRoot: boolean): Promise<string> {
     const packument = await registry.packument(name)
     if (!packument) throw new Problem(`The package ${displayName(name)} is not in its registry`)
-    const range = wanted || 'latest'
+    const range = requested || 'latest'
     const tagged = packument['dist-tags'][range]
     if (tagged && packument.versions[tagged]) return tagged
     if (semver.validRange(range) === null) throw new Problem(`${displayName(name)} has no version or tag "${range}"`)

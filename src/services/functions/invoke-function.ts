@@ -140,7 +140,7 @@ function startTimeout(ms: number): { reached: Promise<never>; clear(): void } {
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
-  const code = loadFunctionCode(contextOf(call), known, surroundingsOf(call, known)).catch((cause) => {
+  const code = loadFunctionCode(contextOf(call), known, programBindingsOf(call, known)).catch((cause) => {
     noteLoadFailure(name, cause)
     throw cause
   })
@@ -149,7 +149,7 @@ function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWo
   return code
 }
 
-function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): ProgramBindings {
+function programBindingsOf({ execution }: Call, { ref, deployed }: Callable): ProgramBindings {
   const { FunctionOutbound, FunctionConsole } = execution.exports as unknown as Exports
   const props = { ref, programId: deployed.id }
   return {

@@ -21,7 +21,7 @@ interface ProjectRow {
 }
 
 /** Variables that the installation sets for every program. */
-export const GIVEN_NAMES = [
+export const INSTALLATION_VARIABLES = [
   'SUPABASE_URL',
   'SUPABASE_ANON_KEY',
   'SUPABASE_SERVICE_ROLE_KEY',
@@ -56,7 +56,7 @@ export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<R
     publicKeys(ctx, ref, project),
     databaseUrlOf(ctx, ref, project),
   ])
-  const given: Record<(typeof GIVEN_NAMES)[number], string> = {
+  const variables: Record<(typeof INSTALLATION_VARIABLES)[number], string> = {
     SUPABASE_URL: projectUrl(ctx.config, ref),
     SUPABASE_ANON_KEY: keys.anon,
     SUPABASE_SERVICE_ROLE_KEY: keys.service_role,
@@ -67,7 +67,7 @@ export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<R
     SB_REGION: project.region,
     SB_EXECUTION_ID: crypto.randomUUID(),
   }
-  return { ...secrets, ...given }
+  return { ...secrets, ...variables }
 }
 
 async function openSecrets({ config }: SystemCtx, ref: string, { secrets }: ProjectRow) {

@@ -111,9 +111,9 @@ const projectAddress = async (ref: string): Promise<string> =>
 /**
  * Checks addresses and well-known names without resolving; the egress proxy checks the addresses that names resolve to.
  */
-function addressProblem(given: string, port: string, bindings: Bindings): string | undefined {
+function addressProblem(hostname: string, port: string, bindings: Bindings): string | undefined {
   const config = readConfig(bindings)
-  const host = given.replace(/\.+$/, '')
+  const host = hostname.replace(/\.+$/, '')
   // Checked for every name: any name may resolve to this machine.
   if (config.WEBHOOK_LOOPBACK && ownPorts(config, bindings).includes(port))
     return 'address not allowed: it belongs to the installation'
@@ -129,8 +129,8 @@ function addressProblem(given: string, port: string, bindings: Bindings): string
 function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): string[] {
   const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
   if (config.ENGINE === 'host') urls.push(config.HOST_URL)
-  const listened = urls.flatMap((given) => {
-    const url = given ? new URL(given) : undefined
+  const listened = urls.flatMap((address) => {
+    const url = address ? new URL(address) : undefined
     return url && isHere(url.hostname) ? [portOf(url)] : []
   })
   return [...listened, ...closed.split(',')]

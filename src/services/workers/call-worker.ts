@@ -53,12 +53,12 @@ async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response
   // Without the final slash, relative links of a page would point outside of the worker, so redirect.
   const lacksSlash = address.path === address.prefix
   const { method, headers } = request
-  const asked = { method: lacksSlash ? 'HEAD' : method, headers, url: address.url }
-  const answered = await assetResponse(ctx, assets, asked)
-  if (!answered) return undefined
+  const assetRequest = { method: lacksSlash ? 'HEAD' : method, headers, url: address.url }
+  const answer = await assetResponse(ctx, assets, assetRequest)
+  if (!answer) return undefined
   countCall({ call, program: programOf(plan) }, Date.now())
   const location = `${address.name}/${new URL(address.url).search}`
-  const response = lacksSlash && answered.ok ? new Response(null, { status: 307, headers: { location } }) : answered
+  const response = lacksSlash && answer.ok ? new Response(null, { status: 307, headers: { location } }) : answer
   return markNotRun(address.isShared ? sandboxResponse(response, address.path) : response)
 }
 
@@ -149,9 +149,9 @@ async function dispatchCall(ctx: SystemCtx, call: Call, dispatch: Dispatch): Pro
   const timeout = new AbortController()
   const timer = setTimeout(() => timeout.abort(), IDLE_MS_MAX)
   try {
-    const answered = await object.fetch(requestFor(call, dispatch, timeout.signal))
-    const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
-    return code ? { response: refuse(code), problem: (await answered.text()) || undefined } : { response: answered }
+    const answer = await object.fetch(requestFor(call, dispatch, timeout.signal))
+    const code = answer.headers.get(FAILURE_HEADER) as FailureCode | null
+    return code ? { response: refuse(code), problem: (await answer.text()) || undefined } : { response: answer }
   } catch (error) {
     if (timeout.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: TIMED_OUT }
     if (call.request.signal.aborted) {

@@ -121,8 +121,8 @@ async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCal
     ctx.log.error('failed', { code: 'worker_cron', error: describeError(error) })
   } finally {
     runningTotal -= 1
-    const left = (running.get(ref) ?? 1) - 1
-    if (left > 0) running.set(ref, left)
+    const remaining = (running.get(ref) ?? 1) - 1
+    if (remaining > 0) running.set(ref, remaining)
     else running.delete(ref)
   }
 }

@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { WorkerSpec } from '../../model/tables/index.ts'
 import { readText } from '../../platform/http/read-text.ts'
-import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'
+import { INSTALLATION_VARIABLES, projectEnvironment } from '../runtime/environment.ts'
 import { loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
 import { CHECK, type ProgramBindings, readImage, workerCodeOf } from '../runtime/program-code.ts'
 import { workerImageKey } from '../runtime/program-keys.ts'
@@ -61,11 +61,11 @@ export async function variablesFor(ctx: SystemCtx, ref: string, scope: WorkerSpe
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isInScope(scope, name)))
 }
 
-const GIVEN: ReadonlySet<string> = new Set(GIVEN_NAMES)
+const INSTALLATION_VARIABLE_SET: ReadonlySet<string> = new Set(INSTALLATION_VARIABLES)
 
 function isInScope(scope: WorkerSpec['secrets_scope'], name: string): boolean {
   if (scope === undefined || scope === null || scope === 'all') return true
   if (scope === 'none') return false
-  if (scope === 'supabase') return GIVEN.has(name)
+  if (scope === 'supabase') return INSTALLATION_VARIABLE_SET.has(name)
   return scope.some(({ secret_name }) => secret_name === name)
 }

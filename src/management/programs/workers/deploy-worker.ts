@@ -4,7 +4,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { functionSecrets, workers } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { GIVEN_NAMES } from '../../../services/runtime/environment.ts'
+import { INSTALLATION_VARIABLES } from '../../../services/runtime/environment.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { toWorker, type WorkerRow } from './convert.ts'
 import { requireLiving } from './require-project.ts'
@@ -42,7 +42,7 @@ async function requireSecrets({ db }: Ctx, ref: string, { secrets_scope: scope }
     .select({ name: functionSecrets.name })
     .from(functionSecrets)
     .where(eq(functionSecrets.projectRef, ref))
-  const known = new Set<string>([...GIVEN_NAMES, ...rows.map(({ name }) => name)])
+  const known = new Set<string>([...INSTALLATION_VARIABLES, ...rows.map(({ name }) => name)])
   const issues = scope.flatMap(({ secret_name: name }, index) =>
     known.has(name)
       ? []

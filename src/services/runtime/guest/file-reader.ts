@@ -111,8 +111,8 @@ function decoderOf(label: string | undefined): TextDecoder {
 function defineHandler(reader: FileReader, kind: Kind): void {
   let handler: unknown = null
   reader.addEventListener(kind, (event) => typeof handler === 'function' && handler.call(reader, event))
-  const set = (given: unknown) => {
-    handler = given
+  const set = (value: unknown) => {
+    handler = value
   }
   Object.defineProperty(reader, `on${kind}`, { get: () => handler, set, configurable: true, enumerable: true })
 }

@@ -16,12 +16,12 @@ interface Source {
 export function createFileReader({ files, entrypoint }: Source) {
   const bases = ['', folderOf(entrypoint), folderOf(folderOf(entrypoint))]
   const find = (path: string | URL): Uint8Array => {
-    const wanted = path instanceof URL ? decodeURIComponent(path.pathname) : path.replace(/^file:\/\//, '')
+    const requested = path instanceof URL ? decodeURIComponent(path.pathname) : path.replace(/^file:\/\//, '')
     for (const base of bases) {
-      const found = files[normalize(`${base}/${wanted}`)]
+      const found = files[normalize(`${base}/${requested}`)]
       if (found) return new Uint8Array(found.slice(0))
     }
-    throw new errors.NotFound(`No such file or directory (os error 2): readfile '${wanted}'`)
+    throw new errors.NotFound(`No such file or directory (os error 2): readfile '${requested}'`)
   }
   const findText = (path: string | URL): string => new TextDecoder().decode(find(path))
   return {

@@ -97,7 +97,7 @@ function scheduledIn(exported: unknown): ScheduledHandler | undefined {
 
 interface NodeServer {
   address(): { port: number } | string | null
-  listen(...given: unknown[]): unknown
+  listen(...args: unknown[]): unknown
 }
 type NodeRequest = (port: number, request: Request) => Promise<Response>
 

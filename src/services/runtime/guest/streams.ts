@@ -15,16 +15,16 @@ const own = new WeakSet<ReadableStream>()
 
 export function installStreams(): void {
   const ReadableStream = new Proxy(Plain, {
-    construct(target, given, made) {
-      const stream: ReadableStream = Reflect.construct(target, given, made)
+    construct(target, args, newTarget) {
+      const stream: ReadableStream = Reflect.construct(target, args, newTarget)
       own.add(stream)
       return stream
     },
   })
   const TransformStream = new Proxy(PlainTransform, {
-    construct(target, given, made) {
-      const stream: TransformStream = Reflect.construct(target, given, made)
-      if (given[0]) own.add(stream.readable)
+    construct(target, args, newTarget) {
+      const stream: TransformStream = Reflect.construct(target, args, newTarget)
+      if (args[0]) own.add(stream.readable)
       return stream
     },
   })

@@ -12,12 +12,12 @@ export function installWebSocket(): void {
       runInOrder(this, async () => send.call(this, await bytes))
     } else send.call(this, data as Data)
   }
-  prototype.close = function (...given) {
-    if (waiting.has(this)) runInOrder(this, () => close.apply(this, given))
-    else close.apply(this, given)
+  prototype.close = function (...args) {
+    if (waiting.has(this)) runInOrder(this, () => close.apply(this, args))
+    else close.apply(this, args)
   }
   globalThis.WebSocket = new Proxy(WebSocket, {
-    construct: (target, given, made) => withoutLateErrors(Reflect.construct(target, given, made)),
+    construct: (target, args, newTarget) => withoutLateErrors(Reflect.construct(target, args, newTarget)),
   })
 }
 

@@ -42,8 +42,8 @@ function bindListeners(socket: WebSocket): void {
   }
   for (const type of ['open', 'message', 'close', 'error']) {
     let handler: Listener | undefined
-    const set = (given: unknown) => {
-      handler = bound(given)
+    const set = (value: unknown) => {
+      handler = bound(value)
     }
     Object.defineProperty(socket, `on${type}`, { get: () => handler ?? null, set, configurable: true })
   }

@@ -102,8 +102,8 @@ async function retry(call: Call, process: Process, error: unknown): Promise<Resp
   return refuse(call, 'WORKER_ERROR')
 }
 
-function withoutBody({ url, method, headers: given }: Request): Request {
-  const headers = new Headers(given)
+function withoutBody({ url, method, headers: original }: Request): Request {
+  const headers = new Headers(original)
   headers.delete('content-length')
   return new Request(url, { method, headers })
 }

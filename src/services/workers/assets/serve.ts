@@ -79,7 +79,7 @@ async function answer(
   assets: Assets,
   { manifest, request }: { manifest: OpenedManifest; request: AssetRequest },
 ): Promise<Response> {
-  const { method, headers: asked } = request
+  const { method, headers: requestHeaders } = request
   const found = findAsset(manifest, pathOf(request))
   if (!found) return new Response(null, { status: 404 })
   if (method !== 'GET' && method !== 'HEAD') return new Response(null, { status: 405, headers: { allow: 'GET, HEAD' } })
@@ -88,10 +88,10 @@ async function answer(
   const [offset = 0, size = 0, tag = ''] = manifest.files.get(path) ?? []
   const etag = `"${tag}"`
   const headers = new Headers({ etag, 'cache-control': CACHE_CONTROL })
-  if (status === 200 && isNotModified(asked, { etag })) return new Response(null, { status: 304, headers })
+  if (status === 200 && isNotModified(requestHeaders, { etag })) return new Response(null, { status: 304, headers })
   headers.set('content-type', getMimeType(path) ?? 'application/octet-stream')
   headers.set('accept-ranges', 'bytes')
-  const range = method === 'GET' && status === 200 ? rangeOf(asked, size, { etag }) : undefined
+  const range = method === 'GET' && status === 200 ? rangeOf(requestHeaders, size, { etag }) : undefined
   if (range === null) return new Response(null, { status: 416, headers: { 'content-range': `bytes */${size}` } })
   const { offset: from, length } = range ?? { offset: 0, length: size }
   headers.set('content-length', String(length))
