@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
-import { markNotRun } from './processes/reply-origin.ts'
+import { markNotRun } from './processes/not-run-responses.ts'
 
 /** Limits of log rows for calls that no program runs for: they must not fill the database. */
 const ROWS_MAX = 20

@@ -5,10 +5,10 @@ import { forgetProject } from '../../gateway/open-project.ts'
 import { instancesOf } from '../../workers/instance-stub.ts'
 import { forgetPlan, type Plan } from '../../workers/worker-plan.ts'
 import { endIdleIsolates } from '../isolates.ts'
+import { isNotRun } from './not-run-responses.ts'
 import { type CallMetadata, NOT_RUN_HEADER, type ProcessCommand, WRONG_PROCESS } from './process-protocol.ts'
 import { readCallContext } from './process-requests.ts'
 import { claimChange } from './program-changes.ts'
-import { isNotRun } from './reply-origin.ts'
 
 type Serve = (
   request: Request,
