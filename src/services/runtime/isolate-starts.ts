@@ -1,15 +1,16 @@
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
+
+const ISOLATES_MAX = 1_000
 
 /** The runtime caches the failure of an isolate that did not start, so each new attempt needs a new name. */
-const attempts = new Map<string, { number: number; at: number }>()
+const attempts = new BoundedMap<string, { number: number; at: number }>(ISOLATES_MAX)
 /**
  * Load failures caused by the platform, by isolate name: all waiting calls need to know, not only the one that loads.
  */
-const loadFailures = new Map<string, unknown>()
+const loadFailures = new BoundedMap<string, unknown>(ISOLATES_MAX)
 
 let restarts = 0
 
-const ISOLATES_MAX = 1_000
 const RESTART_DELAY_MS = 1_000
 
 export function attemptName(base: string): string {
@@ -24,11 +25,11 @@ export function allowRestart(base: string, name: string, isPlatformFault: boolea
   // Without the delay, each call of a program that cannot start would load it again.
   if (!isPlatformFault && now - (attempts.get(base)?.at ?? 0) < RESTART_DELAY_MS) return
   restarts += 1
-  setNewest(attempts, base, { number: restarts, at: now }, ISOLATES_MAX)
+  attempts.set(base, { number: restarts, at: now })
 }
 
 export const noteLoadFailure = (name: string, cause: unknown): void =>
-  setNewest(loadFailures, name, cause ?? new Error('unknown'), ISOLATES_MAX)
+  void loadFailures.set(name, cause ?? new Error('unknown'))
 
 /** Returns undefined if the code was loaded. */
 export const loadFailureOf = (name: string): unknown => loadFailures.get(name)

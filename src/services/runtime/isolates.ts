@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../ctx.ts'
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 
 /** An isolate without calls for this time is ended, with any background work; the next call starts a new one. */
 const IDLE_MS_MAX = 400_000
@@ -15,20 +15,20 @@ interface Use {
   replacedAt?: number
 }
 /** Isolates by name, least recently used first. */
-const uses = new Map<string, Use>()
+const uses = new BoundedMap<string, Use>(KNOWN_MAX)
 
 /** Isolate of the last call, by function. */
-const current = new Map<string, string>()
+const current = new BoundedMap<string, string>(KNOWN_MAX)
 
 /** Notes that a call of the function goes to the isolate. */
 export function noteCall(programId: string, name: string, at: number): void {
   const { hasAnswered = false, calls = 0 } = uses.get(name) ?? {}
-  setNewest(uses, name, { at, hasAnswered, calls: calls + 1 }, KNOWN_MAX)
+  uses.set(name, { at, hasAnswered, calls: calls + 1 })
   const last = current.get(programId)
   if (last === name) return
   const replaced = last === undefined ? undefined : uses.get(last)
   if (replaced) replaced.replacedAt = at
-  setNewest(current, programId, name, KNOWN_MAX)
+  current.set(programId, name)
 }
 
 export function noteAnswer(name: string, at: number): void {

@@ -1,6 +1,6 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
-import { setNewest } from '../../platform/bounded-map.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
 
@@ -15,7 +15,7 @@ interface RefusalCount {
   rows: number
   unlisted: number
 }
-const refused = new Map<string, RefusalCount>()
+const refused = new BoundedMap<string, RefusalCount>(PROGRAMS_MAX)
 
 export interface Row {
   /** Number of earlier refused calls without a row. */
@@ -27,7 +27,7 @@ export function claimLogRow(program: string): Row | undefined {
   const now = Date.now()
   const known = refused.get(program)
   if (!known || now - known.since >= ROWS_MS) {
-    setNewest(refused, program, { since: now, rows: 1, unlisted: 0 }, PROGRAMS_MAX)
+    refused.set(program, { since: now, rows: 1, unlisted: 0 })
     return { unlisted: known?.unlisted ?? 0 }
   }
   known.rows += 1

@@ -1,6 +1,7 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { type ProjectStatus, projects, type ServedWorker, workers } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { prepareOnce } from '../../platform/db/client.ts'
 import { recordChange } from '../runtime/processes/program-changes.ts'
 
@@ -28,7 +29,7 @@ export interface FoundPlan {
 /** Time a plan stays cached: a new deployment takes requests at most this much later. */
 const CACHED_MS = 1_000
 const CACHED_MAX = 10_000
-const cache = new Map<string, { found: FoundPlan; until: number }>()
+const cache = new BoundedMap<string, { found: FoundPlan; until: number }>(CACHED_MAX)
 let changes = 0
 
 const servedWorker = prepareOnce((db) =>
@@ -72,7 +73,6 @@ export async function findPlan(
   const found = { plan: { ...served, workerId, ref, environment: environmentVersion(row) }, status }
   // A row read before a change must not be cached after it.
   if (changes !== before) return found
-  if (cache.size >= CACHED_MAX) cache.clear()
   cache.set(key, { found, until: now + CACHED_MS })
   return found
 }

@@ -3,7 +3,7 @@
  * process, it is held back. Otherwise the programs that may have caused it are suspects, and each runs in a process of
  * its own. A new deployment resets neither state.
  */
-import { setNewest } from '../../../platform/bounded-map.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 
 const SUSPECTED_MS = 600_000
 const HELD_BACK_MS = 15_000
@@ -11,8 +11,8 @@ const HELD_BACK_MS_MAX = 900_000
 const PROGRAMS_MAX = 20_000
 
 /** End of suspicion, by program. */
-const suspects = new Map<string, number>()
-const heldBack = new Map<string, { until: number; ms: number }>()
+const suspects = new BoundedMap<string, number>(PROGRAMS_MAX)
+const heldBack = new BoundedMap<string, { until: number; ms: number }>(PROGRAMS_MAX)
 
 export const isSuspect = (program: string, now = Date.now()): boolean => now < (suspects.get(program) ?? 0)
 export const isHeldBack = (program: string, now = Date.now()): boolean => now < (heldBack.get(program)?.until ?? 0)
@@ -32,13 +32,13 @@ export function recordProcessEnd({ ran, running, isFault }: ProcessEnd, now = Da
 }
 
 function suspect(program: string, until: number): void {
-  setNewest(suspects, program, Math.max(until, suspects.get(program) ?? 0), PROGRAMS_MAX)
+  suspects.set(program, Math.max(until, suspects.get(program) ?? 0))
 }
 
 /** Exponential back-off: each time doubles the last one, unless that ended longer ago than a suspicion lasts. */
 function holdBack(program: string, now: number): void {
   const last = heldBack.get(program)
   const ms = last && now < last.until + SUSPECTED_MS ? Math.min(2 * last.ms, HELD_BACK_MS_MAX) : HELD_BACK_MS
-  setNewest(heldBack, program, { until: now + ms, ms }, PROGRAMS_MAX)
+  heldBack.set(program, { until: now + ms, ms })
   suspect(program, now + ms + SUSPECTED_MS)
 }

@@ -4,7 +4,7 @@
  * own calls. A call without a valid token counts as caused by the deepest recent call of its program.
  */
 import { createHmac } from 'node:crypto'
-import { setNewest } from '../../../platform/bounded-map.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 
 /** The call from outside that caused a call, and the number of programs in between. */
@@ -45,9 +45,9 @@ interface Counted {
   at: number
 }
 /** Deepest recent call by another program, by called program. */
-const deepest = new Map<string, Counted & Cause>()
+const deepest = new BoundedMap<string, Counted & Cause>(ENTRIES_MAX)
 /** Number of calls in the current minute, by chain. */
-const counts = new Map<string, Counted & { calls: number }>()
+const counts = new BoundedMap<string, Counted & { calls: number }>(ENTRIES_MAX)
 
 function deepestOf(programId: string): Cause {
   const known = deepest.get(programId)
@@ -61,8 +61,8 @@ export function admitToChain(programId: string, { chain, hops }: Cause): boolean
   const known = counts.get(chain)
   const count = known && now - known.at < CALLS_MS ? known : { at: now, calls: 0 }
   count.calls += 1
-  if (count !== known) setNewest(counts, chain, count, ENTRIES_MAX)
+  if (count !== known) counts.set(chain, count)
   if (hops > HOPS_MAX || count.calls > CALLS_MAX) return false
-  if (hops > deepestOf(programId).hops) setNewest(deepest, programId, { at: now, chain, hops }, ENTRIES_MAX)
+  if (hops > deepestOf(programId).hops) deepest.set(programId, { at: now, chain, hops })
   return true
 }

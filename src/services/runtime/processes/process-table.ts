@@ -4,7 +4,7 @@
  */
 
 import type { Bindings } from '../../../platform/bindings.ts'
-import { setNewest } from '../../../platform/bounded-map.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { isSuspect, recordProcessEnd } from './back-off.ts'
 import { type EndReason, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
 import { askSupervisor } from './process-requests.ts'
@@ -31,7 +31,7 @@ export interface Process extends Place {
 }
 
 /** Process of each group; until `until` the supervisor need not be asked again. */
-const leases = new Map<string, { process: Process; until: number }>()
+const leases = new BoundedMap<string, { process: Process; until: number }>(GROUPS_MAX)
 const bySlot = new Map<number, Process>()
 
 const groupOf = (program: ProgramName): string => (isSuspect(keyOf(program)) ? keyOf(program) : program.ref)
@@ -51,7 +51,7 @@ export async function acquireProcess(bindings: Bindings, program: ProgramName, m
   const place = await askSupervisor<Place>(bindings, '/place', request)
   if (!place) return undefined
   const process = processAt(place)
-  setNewest(leases, group, { process, until: Date.now() + LEASE_MS }, GROUPS_MAX)
+  leases.set(group, { process, until: Date.now() + LEASE_MS })
   return process
 }
 

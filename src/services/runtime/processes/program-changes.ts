@@ -1,4 +1,4 @@
-import { setNewest } from '../../../platform/bounded-map.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { keyOf, type ProgramName } from './process-protocol.ts'
 
 /** Exceeds the lifetime of all cache entries of programs. */
@@ -6,10 +6,10 @@ const RECENT_MS = 5_000
 const PROJECTS_MAX = 1_000
 
 /** Time of the last change to a project's programs or their environment made by this process, by project. */
-const changes = new Map<string, number>()
+const changes = new BoundedMap<string, number>(PROJECTS_MAX)
 
 export function recordChange(ref: string): void {
-  setNewest(changes, ref, Date.now(), PROJECTS_MAX)
+  changes.set(ref, Date.now())
 }
 
 /** Returns undefined if the last change is so old that all caches have expired. */
@@ -21,13 +21,12 @@ export function findRecentChange({ ref }: ProgramName): number | undefined {
 }
 
 const APPLIED_MAX = 10_000
-const applied = new Map<string, number>()
+const applied = new BoundedMap<string, number>(APPLIED_MAX)
 
 /** Returns whether a change that another process reports is new to this one, and records it. */
 export function claimChange(program: ProgramName, at: number): boolean {
   const key = keyOf(program)
   if (at <= (applied.get(key) ?? 0)) return false
-  if (applied.size >= APPLIED_MAX) applied.clear()
   applied.set(key, at)
   return true
 }

@@ -2,7 +2,7 @@ import { getMimeType } from 'hono/utils/mime'
 import type { AssetManifest } from '../../../builder/asset-manifest.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
-import { setNewest } from '../../../platform/bounded-map.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { isNotModified, rangeOf } from '../../../platform/http/conditional-request.ts'
 import { workerAssetsKey } from '../../runtime/program-keys.ts'
 import { findAsset, isForAssets, type OpenedManifest } from './route.ts'
@@ -17,13 +17,13 @@ export interface Assets {
 /** Number of cached manifests, each of at most 256 KiB. */
 const MANIFESTS_MAX = 64
 /** Manifests by image; they never expire, as an image never changes. */
-const manifests = new Map<string, OpenedManifest>()
+const manifests = new BoundedMap<string, OpenedManifest>(MANIFESTS_MAX)
 
 async function openManifest(ctx: SystemCtx, { ref, image, manifestBytes }: Assets): Promise<OpenedManifest> {
   const key = workerAssetsKey(ref, image)
   const known = manifests.get(key)
   const found = known ?? (await readManifest(ctx, key, manifestBytes))
-  setNewest(manifests, key, found, MANIFESTS_MAX)
+  manifests.set(key, found)
   return found
 }
 
