@@ -2,8 +2,10 @@ import { fileURLToPath } from 'node:url'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import { migrate } from 'drizzle-orm/node-postgres/migrator'
 import pg from 'pg'
+import journal from '../drizzle/meta/_journal.json' with { type: 'json' }
 import type { Host } from '../host/host.ts'
 import { RANDOM_PASSWORD_ITERATIONS, scramVerifier } from '../src/engine/scram.ts'
+import { StartError } from './start-error.ts'
 
 const CONTROL_ROLE = 'pilothouse'
 const DATABASE = 'pilothouse'
@@ -31,8 +33,27 @@ export async function prepareControlDatabase(host: Host, password: string): Prom
 export const controlUrlOf = (gatewayPort: number, password: string): string =>
   `postgresql://${CONTROL_ROLE}.control:${password}@127.0.0.1:${gatewayPort}/${DATABASE}`
 
+/** Brings the schema up to date. Throws StartError if the database is older than the first migration can continue. */
 export async function migrateControlDatabase(url: string): Promise<void> {
-  await withClient(url, (client) => migrate(drizzle(client), { migrationsFolder: MIGRATIONS }))
+  await withClient(url, async (client) => {
+    await requireKnownSchema(client)
+    await migrate(drizzle(client), { migrationsFolder: MIGRATIONS })
+  })
+}
+
+/** The time of the last migration that the first one replaces, in epoch milliseconds. */
+const FIRST_MIGRATION = journal.entries[0]?.when ?? 0
+
+/** The first migration makes every table, so a database must have none of them or all. */
+async function requireKnownSchema(client: pg.Client): Promise<void> {
+  const { rows } = await client.query("select to_regclass('drizzle.__drizzle_migrations') is not null as exists")
+  if (!rows[0].exists) return
+  const { rows: applied } = await client.query('select max(created_at) as last from drizzle.__drizzle_migrations')
+  const { last } = applied[0]
+  if (last === null || Number(last) >= FIRST_MIGRATION) return
+  throw new StartError(
+    'The control database is too old for this version: upgrade in two steps (docs/operations.md, Upgrade the software).',
+  )
 }
 
 async function withClient(connectionString: string, work: (client: pg.Client) => Promise<void>) {
