@@ -11,9 +11,9 @@ import { mountHome } from './management/installation/home-page.ts'
 import { mountMetrics } from './management/installation/metrics.ts'
 import { serviceHint } from './management/installation/offered-services.ts'
 import type { AppEnv } from './management/kernel/app-env.ts'
-import { preflightFor, shareWithPages } from './management/kernel/cross-origin.ts'
+import { allowCrossOrigin, preflightFor } from './management/kernel/cross-origin.ts'
 import { createMethodTable } from './management/kernel/method-table.ts'
-import { mount, rateLimitStray } from './management/kernel/mount.ts'
+import { mount, rateLimitUnmatched } from './management/kernel/mount.ts'
 import type { Bindings } from './platform/bindings.ts'
 import { currentQueryCount } from './platform/db/client.ts'
 import { discardBodyOnError } from './platform/http/early-refusal.ts'
@@ -149,13 +149,13 @@ function createApi(): Hono<AppEnv> {
   mountMetrics(app, health)
   mountHome(app, health)
   mountGithubWebhook(app)
-  app.use(shareWithPages)
+  app.use(allowCrossOrigin)
   app.use(authenticateCaller)
   mount(app, routes)
   mountOAuthMetadata(app)
   mountReference(app, routes)
   app.notFound(async (c) => {
-    await rateLimitStray(c)
+    await rateLimitUnmatched(c)
     const { url, project } = locate(c.req.raw, c.env)
     const detail = serviceHint(url.pathname, project, c.var.ctx.config.BASE_URL)
     const methods = methodsAt(c.req.path)

@@ -1,5 +1,5 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
-import { changeHeld, type Held, readHeld } from '../../src/management/account/members/held-roles.ts'
+import { changeRoles, type HeldRole, readRoles } from '../../src/management/account/members/member-roles.ts'
 import { invitations, organizations, projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
@@ -75,17 +75,17 @@ function accept(db: ControlDb, slug: string, user: User): Promise<string | undef
     const invited = await heldBy(change, invitation)
     const detail = { user: user.id, email: invitation.email, role: invitation.role }
     await trace({ action: 'invitation.accept', organizationId, detail })
-    if ((await readHeld(change, member)).length > 0) return `${user.username} is a member of ${slug} already`
+    if ((await readRoles(change, member)).length > 0) return `${user.username} is a member of ${slug} already`
     if (invited.length === 0) return `the projects that ${user.username} was invited to are gone from ${slug}`
-    await changeHeld(change, member, [], invited)
+    await changeRoles(change, member, [], invited)
     return `${user.username} is ${invitation.role} in ${invitation.projectRefs ? refsOf(invited) : slug}`
   })
 }
 
-const refsOf = (held: readonly Held[]) => held.map(({ projectRef }) => projectRef).join(', ')
+const refsOf = (held: readonly HeldRole[]) => held.map(({ projectRef }) => projectRef).join(', ')
 
 /** Projects that have gone since are left out. */
-async function heldBy({ tx }: Change, invitation: typeof invitations.$inferSelect): Promise<Held[]> {
+async function heldBy({ tx }: Change, invitation: typeof invitations.$inferSelect): Promise<HeldRole[]> {
   const { role, projectRefs, organizationId } = invitation
   if (!projectRefs) return [{ role, projectRef: null }]
   const there = await tx

@@ -1,5 +1,10 @@
-import { changeHeld, type Held, readHeld, rolesChanged } from '../../src/management/account/members/held-roles.ts'
-import { assigned } from '../../src/management/account/members/role-assignment.ts'
+import {
+  changeRoles,
+  type HeldRole,
+  readRoles,
+  rolesChanged,
+} from '../../src/management/account/members/member-roles.ts'
+import { rolesAfterAssignment } from '../../src/management/account/members/role-assignment.ts'
 import { withdrawFromMember } from '../../src/management/database/database-access/withdraw-access.ts'
 import { ROLES, type Role } from '../../src/model/roles.ts'
 import type { ControlDb } from '../seed.ts'
@@ -46,14 +51,14 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
     const user = await findUser(tx, username)
     if (projectRef !== null) await findProject(tx, organizationId, projectRef)
     const member = { organization, user }
-    const held = await readHeld({ tx }, member)
+    const held = await readRoles({ tx }, member)
     const before = held.find((row) => row.projectRef === projectRef)
-    const after = await assigned(tx, held, {
+    const after = await rolesAfterAssignment(tx, held, {
       role,
       refs: projectRef === null ? undefined : refsOf(held, role, projectRef),
     })
     if (rolesChanged(held, after).size === 0) return `${username} is ${role} in ${where} already`
-    await changeHeld({ tx, publish }, member, held, after)
+    await changeRoles({ tx, publish }, member, held, after)
     await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     const detail = { user: user.id, role, ...(before && { before: before.role }) }
     await trace({ action: 'member.set', organizationId, projectRef, detail })
@@ -64,7 +69,7 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
 }
 
 /** One project more, beside those that he has the role in. */
-const refsOf = (held: readonly Held[], role: Role, projectRef: string): string[] => [
+const refsOf = (held: readonly HeldRole[], role: Role, projectRef: string): string[] => [
   ...held.flatMap((row) => (row.role === role && row.projectRef !== projectRef ? (row.projectRef ?? []) : [])),
   projectRef,
 ]
@@ -74,9 +79,9 @@ function removeMember(db: ControlDb, slug: string, username: string): Promise<st
     const organization = await lockOrganization(tx, slug)
     const user = await findUser(tx, username)
     const member = { organization, user }
-    const held = await readHeld({ tx }, member)
+    const held = await readRoles({ tx }, member)
     if (held.length === 0) throw new StartError(`${username} is no member of ${slug}`)
-    await changeHeld({ tx, publish }, member, held, [])
+    await changeRoles({ tx, publish }, member, held, [])
     // The Worker's duty ends the sessions of what is taken from him.
     await withdrawFromMember(tx, new Date(), { organizationId: organization.id, userId: user.id })
     await trace({ action: 'member.remove', organizationId: organization.id, detail: { user: user.id } })
@@ -96,11 +101,11 @@ function removeRole(db: ControlDb, { slug, username, projectRef }: RoleInProject
     const { id: organizationId } = organization
     const user = await findUser(tx, username)
     const member = { organization, user }
-    const held = await readHeld({ tx }, member)
+    const held = await readRoles({ tx }, member)
     const ended = held.find((row) => row.projectRef === projectRef)
     if (!ended) throw new StartError(`${username} has no role in ${projectRef} alone`)
     const after = held.filter((row) => row !== ended)
-    await changeHeld({ tx, publish }, member, held, after)
+    await changeRoles({ tx, publish }, member, held, after)
     await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     await trace({ action: 'member.remove', organizationId, projectRef, detail: { user: user.id, role: ended.role } })
     const left = after.length === 0 ? `, nor a member of ${slug}` : ''

@@ -2,7 +2,7 @@ import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { PLANS, type Plan } from '../../src/config.ts'
 import { planIncludes } from '../../src/management/account/organizations/plan-features.ts'
 import { markEnded } from '../../src/management/database/private-link/end-associations.ts'
-import { unprepared } from '../../src/management/projects/projects/prepare-databases.ts'
+import { unpreparedColumns } from '../../src/management/projects/projects/prepare-databases.ts'
 import { openJwtSecret } from '../../src/model/secrets/project.ts'
 import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
 import { randomLetters } from '../../src/platform/http/common-values.ts'
@@ -119,7 +119,7 @@ function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
     const ofOrganization = and(eq(projects.organizationId, id), isNull(projects.removedAt))
     await tx
       .update(projects)
-      .set(unprepared({ now: () => new Date() }))
+      .set(unpreparedColumns({ now: () => new Date() }))
       .where(ofOrganization)
     if (!planIncludes(plan, 'private_link')) await endPrivateLinks(tx, id)
     const up = PLANS.indexOf(plan) > PLANS.indexOf(before)

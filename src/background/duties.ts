@@ -3,8 +3,8 @@ import { purgeOAuth } from '../management/account/oauth/sweep.ts'
 import { branchJobs } from '../management/branching/branches/jobs.ts'
 import { removeDueBranches } from '../management/branching/branches/remove-branch.ts'
 import {
-  lookAtGitBranch,
   purgeGitDeliveries,
+  runGitBranchTask,
   sendDueGitBranches,
 } from '../management/branching/connections/git-branch-task.ts'
 import { runScheduledBackups, scheduleDailyBackups } from '../management/database/backups/backup-schedule.ts'
@@ -66,7 +66,7 @@ export const handlers: Handlers = {
   },
   'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), detachedMax: 4 },
   'git-branch': {
-    run: (ctx, { id }) => lookAtGitBranch(ctx, id),
+    run: (ctx, { id }) => runGitBranchTask(ctx, id),
     detachedMax: 20,
   },
   webhook: { run: wakeSender },

@@ -3,7 +3,7 @@ import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type * as z from 'zod'
 import { routes } from '../../src/api.ts'
-import { isHeld } from '../../src/management/kernel/body.ts'
+import { isBufferedBody } from '../../src/management/kernel/body.ts'
 import { changesProject, isOptional, type Route, scopeOf } from '../../src/management/kernel/route.ts'
 import { ROLES, type Role, roleAllows } from '../../src/model/roles.ts'
 import { SCOPES } from '../../src/model/scopes.ts'
@@ -184,7 +184,7 @@ describe.each(routes.filter(changesProject))('$method $path', (route) => {
   })
 })
 
-describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $path', (route) => {
+describe.each(secured.filter(({ body }) => body && !isBufferedBody(body)))('$method $path', (route) => {
   const call = async (raw: BodyInit, type: string | undefined) => {
     const caller = await ofRole('owner')
     const headers: Record<string, string> = type ? { 'content-type': type } : {}
@@ -215,8 +215,8 @@ describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $pat
   })
 })
 
-describe.each(secured.filter(({ body }) => isHeld(body)))('$method $path', (route) => {
-  const { forms, sizeBytesMax } = isHeld(route.body) ? route.body : { forms: {}, sizeBytesMax: 0 }
+describe.each(secured.filter(({ body }) => isBufferedBody(body)))('$method $path', (route) => {
+  const { forms, sizeBytesMax } = isBufferedBody(route.body) ? route.body : { forms: {}, sizeBytesMax: 0 }
   const call = async (raw: BodyInit, type: string | undefined) => {
     const caller = await ofRole('owner')
     return caller.send(route.method, fill(route, target), { raw, headers: { ...(type && { 'content-type': type }) } })

@@ -15,7 +15,7 @@ interface Form<T = unknown> {
 type Bytes = Uint8Array<ArrayBuffer>
 
 /** A body that is no JSON, or JSON among others: in memory, and counted there, until the request has been answered. */
-export interface HeldBody<T = unknown> {
+export interface BufferedBody<T = unknown> {
   /** By content type. */
   forms: Record<string, Form<T>>
   sizeBytesMax: number
@@ -28,13 +28,13 @@ interface Options {
   optional?: boolean
 }
 
-export const held = <const F extends Record<string, Form>>(
+export const bufferedBody = <const F extends Record<string, Form>>(
   forms: F,
   { sizeBytesMax, optional = false }: Options,
-): HeldBody<F[string] extends Form<infer T> ? T : never> =>
-  ({ forms, sizeBytesMax, optional }) as HeldBody<F[string] extends Form<infer T> ? T : never>
+): BufferedBody<F[string] extends Form<infer T> ? T : never> =>
+  ({ forms, sizeBytesMax, optional }) as BufferedBody<F[string] extends Form<infer T> ? T : never>
 
-export const isHeld = (body: unknown): body is HeldBody =>
+export const isBufferedBody = (body: unknown): body is BufferedBody =>
   typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
 
 /** Throws where it is no UTF-8: else other letters would be stored than were sent. A mark of its byte order is left out. */
@@ -132,11 +132,11 @@ async function formOf(bytes: Bytes, contentType: string): Promise<FormData> {
 const COPIES = 3
 /** As little as JSON bodies have, whose memory is not counted either. */
 const UNCOUNTED_BYTES_MAX = 1024 * 1024
-const isCounted = ({ sizeBytesMax }: HeldBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
+const isCounted = ({ sizeBytesMax }: BufferedBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
 
 /** The handler gets what the body says, once its schema has checked it. */
-export function holdBody(body: HeldBody, check: (schema: z.ZodType, value: unknown) => unknown) {
-  return async function holdBody(c, next) {
+export function readBufferedBody(body: BufferedBody, check: (schema: z.ZodType, value: unknown) => unknown) {
+  return async function readBufferedBody(c, next) {
     if (body.optional && isAbsent(c)) return next()
     const type = c.req.header('content-type')
     const named = formFor(body, type)
@@ -155,7 +155,7 @@ export function holdBody(body: HeldBody, check: (schema: z.ZodType, value: unkno
 
 const isAbsent = ({ req }: Context): boolean => !req.raw.body || req.header('content-length') === '0'
 
-function formFor({ forms }: HeldBody, type: string | undefined): Form {
+function formFor({ forms }: BufferedBody, type: string | undefined): Form {
   const [essence = ''] = (type ?? '').split(';')
   const form = forms[essence.trim().toLowerCase()]
   if (form) return form
@@ -163,7 +163,7 @@ function formFor({ forms }: HeldBody, type: string | undefined): Form {
   throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${came}` })
 }
 
-async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
+async function hold(c: Context<AppEnv>, body: BufferedBody): Promise<() => void> {
   const { sizeBytesMax } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
@@ -192,7 +192,7 @@ async function bytesOf({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: num
 const tooLarge = (sizeBytesMax: number) =>
   new ApiError('payload_too_large', { detail: `at most ${sizeBytesMax} bytes` })
 
-export const heldErrors = (body: HeldBody): readonly ErrorCode[] => [
+export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => [
   ...('application/json' in body.forms ? (['bad_request.malformed_json'] as const) : []),
   'bad_request.malformed_body',
   'payload_too_large',

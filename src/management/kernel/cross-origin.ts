@@ -9,7 +9,7 @@ const ANY_METHOD = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']
 const share = cors({ origin: '*', exposeHeaders: [...LIMITS, 'X-Request-Id', 'X-Total-Count', 'Deprecation'] })
 
 /** Requests without an Origin, which are most, pay nothing for it. */
-export const shareWithPages: MiddlewareHandler<AppEnv> = (c, next) =>
+export const allowCrossOrigin: MiddlewareHandler<AppEnv> = (c, next) =>
   c.req.header('origin') && c.req.method !== 'OPTIONS' ? share(c, next) : next()
 
 /** Answers OPTIONS with the methods of the path; any where it is unknown which these are. */

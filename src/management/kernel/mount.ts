@@ -24,7 +24,7 @@ import {
 } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
 import type { AppEnv, Resources } from './app-env.ts'
-import { holdBody, isHeld } from './body.ts'
+import { isBufferedBody, readBufferedBody } from './body.ts'
 import { readJson } from './json-body.ts'
 import {
   type Answer,
@@ -94,7 +94,7 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
 }
 
 /** What meets no route has no quota of its own. */
-export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
+export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
   const decision = await spend(c, quotaOf(c, callerOf(c.var.ctx.actor) && 'none'), 'standard')
   sendLimit(c, decision)
   refuseBeyond(decision)
@@ -223,7 +223,7 @@ function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
 
 function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
-  if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
+  if (isBufferedBody(body)) return [readBufferedBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
   return readJson(validate('json', body), { isOptional: isOptional(body), sizeBytesMax: route.bodySizeBytesMax })
 }
 
@@ -281,7 +281,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       ctx: c.var.ctx,
       params: valid('param'),
       query: route.query && valid('query'),
-      body: isHeld(route.body) ? c.var.body : route.body && valid('json'),
+      body: isBufferedBody(route.body) ? c.var.body : route.body && valid('json'),
       idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
       headers: c.req.raw.headers,
       ...c.var.access,

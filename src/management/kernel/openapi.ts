@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from '../../platform/http/error.ts'
-import { isHeld } from './body.ts'
+import { isBufferedBody } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 /** Without parameters such as the charset, which clients compare media types without. */
@@ -59,7 +59,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
 
   function requestBody({ body }: Route): Json {
     if (!body) return {}
-    if (!isHeld(body)) return { requestBody: { required: !isOptional(body), content: json(body, 'input') } }
+    if (!isBufferedBody(body)) return { requestBody: { required: !isOptional(body), content: json(body, 'input') } }
     const content = Object.entries(body.forms).map(([type, { schema }]) => [
       type,
       { schema: schemaOf(schema, 'input') },

@@ -5,12 +5,12 @@ import { BranchIdOrRef, Ref, Slug } from '../../platform/http/common-values.ts'
 import { type ErrorCode, isOAuthPath } from '../../platform/http/error.ts'
 import type { Limit } from '../../platform/rate-limit/quota.ts'
 import type { Resources } from './app-env.ts'
-import { type HeldBody, heldErrors, isHeld } from './body.ts'
+import { type BufferedBody, bufferedBodyErrors, isBufferedBody } from './body.ts'
 
 /** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
 export type Access = Scope | 'any caller' | 'public'
 type Out<T> = T extends z.ZodType ? z.output<T> : undefined
-type BodyOut<T> = T extends HeldBody<infer Value> ? Value : Out<T>
+type BodyOut<T> = T extends BufferedBody<infer Value> ? Value : Out<T>
 type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
 /** {ref}, {slug} and {branch_id_or_ref} mean the same everywhere, so a route never declares them. */
 type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
@@ -99,7 +99,7 @@ type Reply<R> = R extends z.ZodType ? z.input<R> : Worded<R>
 type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 type ObjectSchema = z.ZodObject | undefined
 type Schema = z.ZodType | undefined
-type Body = Schema | HeldBody
+type Body = Schema | BufferedBody
 export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply | AnswerReply
 
 export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params'> {
@@ -194,7 +194,7 @@ export function errorsOf(route: Route): readonly ErrorCode[] {
     ...(ref ? REF_ERRORS : []),
     ...(slug ? SLUG_ERRORS : []),
     ...(branch ? BRANCH_ERRORS : []),
-    ...(isHeld(body) ? heldErrors(body) : body ? BODY_ERRORS : []),
+    ...(isBufferedBody(body) ? bufferedBodyErrors(body) : body ? BODY_ERRORS : []),
     ...errors,
     'request_timeout',
     'too_many_requests',

@@ -57,7 +57,7 @@ export function isLapsed(
 }
 
 /** Renews a lease until it is stopped: work may take longer than one. */
-export function keepRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
+export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
   const timer = setInterval(
     () => renew().catch((error) => log.error('lease_not_renewed', { task: task.id, error: describeError(error) })),
     RENEWAL_MS,
@@ -105,7 +105,7 @@ export function createLeases({ table, type }: Terms) {
             .update(table)
             .set({ leaseUntil: until(ctx) })
             .where(row)
-        const stop = keepRenewing(ctx, { id }, renew)
+        const stop = startRenewing(ctx, { id }, renew)
         await work(row).finally(stop)
       }),
 
@@ -129,7 +129,7 @@ export function createLeases({ table, type }: Terms) {
     },
 
     /** Gives the task back until what it waits for is over, as if there had been no attempt. */
-    async waitAgain(ctx: SystemCtx, task: Held, lastError: string): Promise<void> {
+    async postponeUncounted(ctx: SystemCtx, task: Held, lastError: string): Promise<void> {
       const dueAt = new Date(ctx.now().getTime() + WAIT_MS)
       const freed = await ctx.db
         .update(table)

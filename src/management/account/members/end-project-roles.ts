@@ -2,14 +2,14 @@ import { and, eq, inArray, sql } from 'drizzle-orm'
 import { memberRoles, users } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { withdrawApprovals } from '../oauth/withdraw-approvals.ts'
-import { eventsOf } from './held-roles.ts'
 import { endInvitationsInto } from './invitations.ts'
+import { eventsOf } from './member-roles.ts'
 
 /**
  * Ends the roles in projects that the organization does not have any more, and the invitations to them. Who has no other role
  * leaves it. Whoever calls holds the organization's lock: the round trips do not grow with the members.
  */
-export async function endRolesIn(
+export async function endProjectRoles(
   mutation: Mutation,
   organization: { id: string; slug: string },
   refs: readonly string[],

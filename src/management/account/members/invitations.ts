@@ -8,7 +8,7 @@ import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
-import { toEventRole } from './held-roles.ts'
+import { toEventRole } from './member-roles.ts'
 import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
 import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
 

@@ -1,7 +1,7 @@
 import { and, inArray } from 'drizzle-orm'
 import { ROLES, type Role } from '../../../model/roles.ts'
 import { projects } from '../../../model/tables/index.ts'
-import type { Held, MemberChange } from './held-roles.ts'
+import type { HeldRole, MemberChange } from './member-roles.ts'
 
 type Reader = Pick<MemberChange['tx'], 'select'>
 
@@ -9,11 +9,11 @@ type Reader = Pick<MemberChange['tx'], 'select'>
  * What a member holds who is given a role in these projects, or in the whole organization without them: it takes the place of what it
  * outdoes, and of what would outdo it.
  */
-export async function assigned(
+export async function rolesAfterAssignment(
   tx: Reader,
-  held: readonly Held[],
+  held: readonly HeldRole[],
   { role, refs }: { role: Role; refs: readonly string[] | undefined },
-): Promise<Held[]> {
+): Promise<HeldRole[]> {
   if (!refs) return [{ role, projectRef: null }]
   const staying = (await withoutBranches(tx, held, refs)).filter(({ role: other, projectRef }) =>
     projectRef === null ? isWeaker(other, role) : other !== role && !refs.includes(projectRef),
@@ -22,7 +22,7 @@ export async function assigned(
 }
 
 /** A role in a project holds in its branches, so none in them alone stays beside it. */
-async function withoutBranches(tx: Reader, held: readonly Held[], parents: readonly string[]) {
+async function withoutBranches(tx: Reader, held: readonly HeldRole[], parents: readonly string[]) {
   const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
   const branches = await tx
     .select({ ref: projects.ref })

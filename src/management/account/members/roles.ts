@@ -9,9 +9,9 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { endLoginsSoon, withdrawFromMember } from '../../database/database-access/withdraw-access.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
-import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held-roles.ts'
 import { toMemberRole } from './list.ts'
-import { assigned } from './role-assignment.ts'
+import { changeRoles, type HeldRole, type Member, readRoles, rolesChanged } from './member-roles.ts'
+import { rolesAfterAssignment } from './role-assignment.ts'
 import type { AssignedRole, AssignRole } from './schema.ts'
 
 /**
@@ -48,12 +48,12 @@ export async function assignRole(
     const named =
       asked && requireProjects(await findProjects(mutation.tx, organization, asked), asked, 'body.data.attributes')
     const refs = named?.map(({ ref }) => ref)
-    const after = await assigned(mutation.tx, held, { role, refs })
+    const after = await rolesAfterAssignment(mutation.tx, held, { role, refs })
     const changed = rolesChanged(held, after)
     if (changed.size === 0) return { named, logins: [] }
     requireMayChange(organization, changed)
     await requireOwnerLeft(mutation.tx, member, held, after)
-    await changeHeld(mutation, member, held, after)
+    await changeRoles(mutation, member, held, after)
     const detail = { user: userId, role, ...(refs && { projects: refs }) }
     await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
     return { named, logins: await withdraw(ctx, mutation, member) }
@@ -72,7 +72,7 @@ export async function removeMember(ctx: Ctx, organization: OrganizationAccess, u
     const { member, held } = await findMember(mutation, organization, userId)
     requireMayChange(organization, rolesChanged(held, []))
     await requireOwnerLeft(mutation.tx, member, held, [])
-    await changeHeld(mutation, member, held, [])
+    await changeRoles(mutation, member, held, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
     return withdraw(ctx, mutation, member)
   })
@@ -85,7 +85,7 @@ async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, 
     .from(users)
     .where(eq(users.id, userId))
   const member = user && { organization: { id, slug }, user }
-  const held = member ? await readHeld(mutation, member) : []
+  const held = member ? await readRoles(mutation, member) : []
   if (!member || held.length === 0) throw new ApiError('not_found.member')
   return { member, held }
 }
@@ -98,13 +98,13 @@ export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>
   })
 }
 
-const owns = (held: readonly Held[]) => held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
+const owns = (held: readonly HeldRole[]) => held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
 
 async function requireOwnerLeft(
   tx: Writer,
   { organization, user }: Member,
-  before: readonly Held[],
-  after: readonly Held[],
+  before: readonly HeldRole[],
+  after: readonly HeldRole[],
 ): Promise<void> {
   if (!owns(before) || owns(after)) return
   const [other] = await tx

@@ -4,8 +4,8 @@ import { accessTokens, oauthApps } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { Answer } from '../../kernel/route.ts'
-import { takeClaimed } from '../../projects/claims/service.ts'
-import { settle } from '../../projects/transfers/transfer-move.ts'
+import { moveClaimedProject } from '../../projects/claims/service.ts'
+import { finishMove } from '../../projects/transfers/transfer-move.ts'
 import { type Approval, choicesOf, NO_TOKEN, readApproval } from './approval.ts'
 import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './authorization-request.ts'
 import { respondWithCode, respondWithToken } from './authorization-response.ts'
@@ -74,7 +74,7 @@ async function approve(
       .where(eq(accessTokens.id, actor.tokenId))
       .for('share')
     if (!held || held.revokedAt) return undefined
-    const moved = claim && (await takeClaimed(ctx, mutation, claim, organization))
+    const moved = claim && (await moveClaimedProject(ctx, mutation, claim, organization))
     const grant = {
       appId: app.id,
       userId: actor.userId,
@@ -92,6 +92,6 @@ async function approve(
     await trace({ action: 'oauth_app.approve', organizationId: organization.id, detail })
     return { response, moved }
   })
-  if (approved?.moved) settle(ctx, approved.moved)
+  if (approved?.moved) finishMove(ctx, approved.moved)
   return approved?.response
 }

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { GRANT_TYPES, JWT_BEARER } from '../../../model/tables/index.ts'
 import { Ref, Slug, Text } from '../../../platform/http/common-values.ts'
-import { asFields, held } from '../../kernel/body.ts'
+import { asFields, bufferedBody } from '../../kernel/body.ts'
 import { redirectUriFault } from './redirect-uri.ts'
 
 /** Longer than what any client sends, and what is sent back must still fit into an address. */
@@ -56,7 +56,7 @@ const Consent = z.object({
 })
 export type Consent = z.output<typeof Consent>
 
-export const ConsentBody = held(
+export const ConsentBody = bufferedBody(
   { 'application/x-www-form-urlencoded': asFields(Consent) },
   { sizeBytesMax: FORM_BYTES_MAX },
 )
@@ -86,7 +86,7 @@ const ExchangeToken = z.object({
 })
 export type ExchangeToken = z.output<typeof ExchangeToken>
 
-export const ExchangeTokenBody = held(
+export const ExchangeTokenBody = bufferedBody(
   { 'application/x-www-form-urlencoded': asFields(ExchangeToken) },
   { sizeBytesMax: FORM_BYTES_MAX },
 )

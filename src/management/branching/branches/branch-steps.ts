@@ -9,7 +9,7 @@ import { forgetBackups } from '../../database/backups/remove-backups.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { applyMigration, listMigrations, tooLarge } from '../../database/migrations/history.ts'
 import { specOf } from '../../projects/projects/database-spec.ts'
-import { Hopeless } from '../../projects/projects/tasks.ts'
+import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
 import { deployToBranch as deploy, deployToParent } from './branch-functions.ts'
 import { migrationsOf, pullCommit, seedOf } from './commit-files.ts'
@@ -55,7 +55,7 @@ export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
     found.set(migration.version, migration)
   const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
-  if (version !== null && !found.has(version)) throw new Hopeless(`the branch has no migration ${version}`)
+  if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
   if (JSON.stringify(kept).length > KEPT_BYTES_MAX) throw tooLarge(own, KEPT_BYTES_MAX)
   await requireCopyable(ctx, site)
   await isBehindParent(ctx, site)
@@ -139,7 +139,7 @@ const pullFrom =
       found ||= migration.version === version
     }
     await log(`${source.ref} has ${count} migrations`)
-    if (!found && run.kind !== 'reset') throw new Hopeless(`${source.ref} has no migration ${version}`)
+    if (!found && run.kind !== 'reset') throw new PermanentError(`${source.ref} has no migration ${version}`)
   }
 
 const migrateBetween =
@@ -190,7 +190,7 @@ async function requireSame(
   const digest = await digestOf(statements)
   if (digest === '' || present === '' || digest === present) return
   if (run.gitConfig) return log(`${version} was applied with another text, and is passed over`)
-  throw new Hopeless(`${ref} has another migration ${version}: give one of the two a version of its own`)
+  throw new PermanentError(`${ref} has another migration ${version}: give one of the two a version of its own`)
 }
 
 /** Of its text, however it was cut into statements; empty where there is none. */

@@ -9,7 +9,7 @@ import { openRepository } from '../../../platform/github/repository.ts'
 import { UnusableCommit } from '../../../platform/github/tarball.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { Hopeless } from '../../projects/projects/tasks.ts'
+import { PermanentError } from '../../projects/projects/tasks.ts'
 import { readFiles } from '../connections/repository-files.ts'
 import type { Site } from './jobs.ts'
 
@@ -19,9 +19,9 @@ const NAMED_MAX = 10
 export async function pullCommit(ctx: SystemCtx, { run, log }: Site): Promise<void> {
   const { gitConfig: git, workdir } = run
   const github = openGithub(ctx)
-  if (!git || workdir === null || !github) throw new Hopeless('this installation has no GitHub App')
+  if (!git || workdir === null || !github) throw new PermanentError('this installation has no GitHub App')
   const [connection] = await ctx.db.select().from(gitConnections).where(eq(gitConnections.id, git.connection_id))
-  if (!connection) throw new Hopeless('the connection to the repository was removed')
+  if (!connection) throw new PermanentError('the connection to the repository was removed')
   try {
     const repository = await openRepository(github, connection)
     const { passedOver, ...files } = await readFiles(repository, git.commit, workdir)
@@ -34,13 +34,13 @@ export async function pullCommit(ctx: SystemCtx, { run, log }: Site): Promise<vo
       await log(`${path} is passed over: it is not called <version>_<name>.sql`)
   } catch (error) {
     const wontHeal = error instanceof UnusableCommit || error instanceof GithubRefused
-    throw wontHeal ? new Hopeless(error.message, { cause: error }) : error
+    throw wontHeal ? new PermanentError(error.message, { cause: error }) : error
   }
 }
 
 async function filesOf({ db }: SystemCtx, { run }: Site): Promise<CommitFiles> {
   const [row] = await db.select({ files: actionRuns.files }).from(actionRuns).where(eq(actionRuns.id, run.id))
-  if (!row?.files) throw new Hopeless('nothing was kept of the commit')
+  if (!row?.files) throw new PermanentError('nothing was kept of the commit')
   return row.files
 }
 

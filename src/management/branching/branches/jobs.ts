@@ -12,10 +12,10 @@ import {
   type RunStep,
 } from '../../../model/tables/index.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { unprepared } from '../../projects/projects/prepare-databases.ts'
+import { unpreparedColumns } from '../../projects/projects/prepare-databases.ts'
 import { isFinal } from '../../projects/projects/task-end.ts'
 import { reasonOf } from '../../projects/projects/task-reason.ts'
-import { Hopeless, type Job, type Jobs, type Step, type Task } from '../../projects/projects/tasks.ts'
+import { type Job, type Jobs, PermanentError, type Step, type Task } from '../../projects/projects/tasks.ts'
 import { tell } from './branch-events.ts'
 import { DEEDS, type Deed, keepHistory } from './branch-steps.ts'
 import { endOfCommit } from './commit-files.ts'
@@ -58,7 +58,7 @@ const keep: Step = {
   async run(ctx, { task }, fence) {
     const site = await siteOf(ctx, { task, name: 'clone', fence })
     await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
-    return unprepared(ctx)
+    return unpreparedColumns(ctx)
   },
 }
 
@@ -75,7 +75,7 @@ async function attempt(ctx: SystemCtx, task: Task, { site, name, deed }: Attempt
     await deed?.(ctx, site)
   } catch (error) {
     if (error instanceof Superseded) throw error
-    const reason = isRefusal(error) ? new Hopeless(error.message, { cause: error }) : error
+    const reason = isRefusal(error) ? new PermanentError(error.message, { cause: error }) : error
     const final = isFinal(task, reason)
     await log(`failed: ${reasonOf(task, reason)}${final ? '' : '; it will be tried again'}`)
     await ctx.db.execute(setStep(ctx, run.id, name, final ? 'DEAD' : 'RESTARTING'))
@@ -115,7 +115,7 @@ async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
 
 /** A run is canceled with its branch. One that is not has nothing to wait for either, and must not hold up its project. */
 async function giveUp(fence: Fence, reason: string): Promise<never> {
-  throw (await fence()) ? new Hopeless(reason) : new Superseded(reason)
+  throw (await fence()) ? new PermanentError(reason) : new Superseded(reason)
 }
 
 type Told = Pick<Site, 'run' | 'branch' | 'own' | 'fence'>

@@ -11,7 +11,7 @@ export function requireActiveParent(status: ProjectStatus | undefined): void {
 }
 
 /** A run would lose the database that it copies or reads. The project is locked, so that none begins meanwhile. */
-export async function requireUnread({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
+export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
   const ofBranches = tx
     .select({ ref: projects.ref })
     .from(projects)

@@ -138,7 +138,7 @@ async function removeAll(ctx: TaskCtx, mutation: Mutation, parent: Project): Pro
 }
 
 /** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
-export async function removeWith(
+export async function removeProjectBranches(
   ctx: TaskCtx,
   mutation: Mutation,
   project: Project & Pick<ProjectAccess, 'parentRef'>,

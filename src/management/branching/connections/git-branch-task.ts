@@ -6,7 +6,7 @@ import { gitBranches } from '../../../model/tables/index.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { GRACE_MS, isLapsed, keepRenewing, LEASE_MS, withClaim } from '../../kernel/task-leases.ts'
+import { GRACE_MS, isLapsed, LEASE_MS, startRenewing, withClaim } from '../../kernel/task-leases.ts'
 import { type Next, watch } from './watch-pull-request.ts'
 
 export type GitBranch = typeof gitBranches.$inferSelect
@@ -18,7 +18,7 @@ const RETRY_MS_MAX = 300_000
 const PATIENCE_MS_MAX = 3_600_000
 
 /** Looks at a branch of a repository where there is reason to. A second message for it finds it leased or looked at. */
-export const lookAtGitBranch = (ctx: SystemCtx, id: string): Promise<void> =>
+export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
   withClaim(async (claim) => {
     const row = await take(ctx, id, claim)
     if (!row) return
@@ -27,7 +27,7 @@ export const lookAtGitBranch = (ctx: SystemCtx, id: string): Promise<void> =>
         .update(gitBranches)
         .set({ leaseUntil: new Date(ctx.now().getTime() + LEASE_MS) })
         .where(held(row))
-    const stop = keepRenewing(ctx, row, renew)
+    const stop = startRenewing(ctx, row, renew)
     try {
       await release(ctx, row, await watch(ctx, row))
     } catch (error) {

@@ -6,8 +6,15 @@ import { EngineRefusal, type Fence, type PointInTime } from '../../../engine/eng
 import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { backups } from '../../../model/tables/index.ts'
 import { checkHealth } from '../../projects/projects/jobs.ts'
-import { unprepared } from '../../projects/projects/prepare-databases.ts'
-import { type Changes, Hopeless, type Jobs, type Step, type Task, type Work } from '../../projects/projects/tasks.ts'
+import { unpreparedColumns } from '../../projects/projects/prepare-databases.ts'
+import {
+  type Changes,
+  type Jobs,
+  PermanentError,
+  type Step,
+  type Task,
+  type Work,
+} from '../../projects/projects/tasks.ts'
 import { applySettings } from '../database-settings/apply-settings.ts'
 import { removedAt } from './remove-backups.ts'
 
@@ -42,7 +49,7 @@ async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
 const momentOf = ({ id, projectRef: ref, input }: Task) => ({ ref, id, at: new Date((input.targetUnix ?? 0) * 1000) })
 
 const historyOf = ({ engine }: SystemCtx): PointInTime => {
-  if (!engine.pointInTime) throw new Hopeless(`the driver ${engine.name} has no point-in-time recovery`)
+  if (!engine.pointInTime) throw new PermanentError(`the driver ${engine.name} has no point-in-time recovery`)
   return engine.pointInTime
 }
 
@@ -57,7 +64,7 @@ const TRANSIENT = /^(08|40|55|57|53300|53400)/
 function giveUp(error: unknown): never {
   const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
   if (refused || error instanceof BackupGone || error instanceof EngineRefusal)
-    throw new Hopeless(error.message, { cause: error })
+    throw new PermanentError(error.message, { cause: error })
   throw error
 }
 
@@ -85,7 +92,7 @@ export const backupJobs = {
   },
   restore_backup: {
     steps: [
-      step('find_backup', findBackup, unprepared),
+      step('find_backup', findBackup, unpreparedColumns),
       step('replace_database', async (ctx, { project, task }, fence) =>
         ctx.engine.backups.restore({ ...backupOf(task), password: await passwordOf(ctx, project) }, fence),
       ),
@@ -99,7 +106,7 @@ export const backupJobs = {
   },
   restore_moment: {
     steps: [
-      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence), unprepared),
+      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence), unpreparedColumns),
       step('finish_restore', finishRestore),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
       checkHealth,

@@ -7,7 +7,7 @@ import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../.
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireUnread } from '../../branching/branches/parent-project.ts'
+import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { changeStatus, requireStatus } from '../../projects/projects/status.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
@@ -196,7 +196,7 @@ async function startRestore(
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
-    await requireUnread(mutation, ref)
+    await requireNoReadingRun(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await startTask(ctx, mutation, { ref, ...task })
     await expireLogins(mutation.tx, ctx.now(), eq(temporaryLogins.projectRef, ref))

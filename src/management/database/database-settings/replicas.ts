@@ -7,7 +7,7 @@ import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
-import { Hopeless, type Jobs, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
+import { type Jobs, PermanentError, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
 /** Made in the background; it is listed among the project's databases from its beginning on. */
@@ -49,7 +49,7 @@ const step = (
   name,
   async run(ctx, work, fence) {
     await run(ctx, { ...work, replica: work.task.input.replica ?? '' }, fence).catch((error) => {
-      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
     return undefined
   },

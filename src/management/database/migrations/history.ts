@@ -3,7 +3,7 @@ import { type Fence, SqlError, SqlResultTooLarge, Superseded, type Transaction }
 import { type SplitStatement, splitStatements } from '../../../engine/split-statements.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import type { MigrationRow } from '../../../model/tables/index.ts'
-import { Hopeless } from '../../projects/projects/tasks.ts'
+import { PermanentError } from '../../projects/projects/tasks.ts'
 import { versionAfter } from './version.ts'
 
 /** Whose database it is; every row of a project will do. */
@@ -38,7 +38,7 @@ interface Reading {
 
 /**
  * Every migration with its statements, oldest first, a few at a time: a history may be larger than the memory. The table is
- * its owner's, who may put in its place what has no end: past its bounds it ends with `Hopeless`.
+ * its owner's, who may put in its place what has no end: past its bounds it ends with `PermanentError`.
  */
 export async function* listMigrations(
   ctx: SystemCtx,
@@ -61,7 +61,7 @@ export async function* listMigrations(
     const page = JSON.parse(text) as MigrationRow[]
     count += page.length
     bytes += text.length
-    if (count > MIGRATIONS_MAX) throw new Hopeless(`${database.ref} has more than ${MIGRATIONS_MAX} migrations`)
+    if (count > MIGRATIONS_MAX) throw new PermanentError(`${database.ref} has more than ${MIGRATIONS_MAX} migrations`)
     if (bytes > bytesMax) throw tooLarge(database, bytesMax)
     yield* page
     const last = page.at(-1)
@@ -70,8 +70,8 @@ export async function* listMigrations(
   }
 }
 
-export const tooLarge = ({ ref }: Database, bytesMax: number): Hopeless =>
-  new Hopeless(`the migrations of ${ref} are larger than ${bytesMax} bytes`)
+export const tooLarge = ({ ref }: Database, bytesMax: number): PermanentError =>
+  new PermanentError(`the migrations of ${ref} are larger than ${bytesMax} bytes`)
 
 const readPage = (ctx: SystemCtx, database: Database, after: string, limit: number): Promise<string> =>
   historyText(ctx, database, `${MIGRATION} WHERE found.version > $1 ORDER BY found.version LIMIT $2`, [after, limit])

@@ -1,6 +1,6 @@
 import type { Ctx } from '../../../ctx.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { forgetTrust } from '../../projects/projects/forget-trust.ts'
+import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 
 /** Changes of a project's keys come one after another, and none once its removal has begun. This isolate goes by them at once. */
@@ -15,6 +15,6 @@ export async function changeKeys<T>(
       return work(mutation)
     })
   } finally {
-    forgetTrust(ref)
+    clearProjectCaches(ref)
   }
 }

@@ -6,7 +6,7 @@ import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { countChange } from '../../programs/secrets/service.ts'
-import { forgetTrust } from '../../projects/projects/forget-trust.ts'
+import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { SigningKey } from './schema.ts'
 
@@ -57,7 +57,7 @@ export async function changeKeys<T>(
       return result
     })
   } finally {
-    forgetTrust(ref)
+    clearProjectCaches(ref)
   }
 }
 

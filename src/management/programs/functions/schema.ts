@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { FUNCTION_STATUSES } from '../../../model/tables/index.ts'
 import { Name, Text } from '../../../platform/http/common-values.ts'
-import { asBytes, asForm, asJson, asTextOr, held, jsonPart } from '../../kernel/body.ts'
+import { asBytes, asForm, asJson, asTextOr, bufferedBody, jsonPart } from '../../kernel/body.ts'
 import { withinSource } from './source-files.ts'
 
 /** Of source and form together: they are in memory while they are bundled. */
@@ -68,7 +68,10 @@ const DeployForm = z
   })
 const NOT_SENT = 'must be the path of one of the files'
 
-export const DeployBody = held({ 'multipart/form-data': asForm(DeployForm) }, { sizeBytesMax: SOURCE_BYTES_MAX })
+export const DeployBody = bufferedBody(
+  { 'multipart/form-data': asForm(DeployForm) },
+  { sizeBytesMax: SOURCE_BYTES_MAX },
+)
 export type Deploy = z.output<typeof DeployForm>
 
 export const DeployQuery = z.object({
@@ -102,8 +105,8 @@ const written = <S extends z.ZodType>(schema: S) => ({
   ...TEXTS,
   'text/plain': asTextOr(asJson(schema)),
 })
-export const CreateBody = held(written(CreateFunction), { sizeBytesMax })
-export const UpdateBody = held(written(UpdateFunction), { sizeBytesMax, optional: true })
+export const CreateBody = bufferedBody(written(CreateFunction), { sizeBytesMax })
+export const UpdateBody = bufferedBody(written(UpdateFunction), { sizeBytesMax, optional: true })
 export type Write = z.output<typeof UpdateFunction> & { slug?: string }
 
 export const WriteQuery = z.object({

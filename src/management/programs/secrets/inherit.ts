@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { openFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets } from '../../../model/tables/index.ts'
-import { Hopeless } from '../../projects/projects/tasks.ts'
+import { PermanentError } from '../../projects/projects/tasks.ts'
 import { deletedAtByName, forgetDeletions, selectDeletions } from '../functions/deletions.ts'
 import { changeFunctions } from '../functions/function-rows.ts'
 import { countChange, saveSecrets, sealed } from './service.ts'
@@ -40,7 +40,7 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: I
     if (rows.length === 0) return 0
     await countChange(mutation, to.ref)
     const beyond = await saveSecrets(mutation, to.ref, rows)
-    if (beyond) throw new Hopeless(`the secrets of ${to.ref} would be too many (${beyond}): delete some`)
+    if (beyond) throw new PermanentError(`the secrets of ${to.ref} would be too many (${beyond}): delete some`)
     const detail = { names: rows.map(({ name }) => name) }
     await mutation.trace({
       action: 'secret.inherit',

@@ -116,7 +116,7 @@ const TOLD_MAX = 8_000
 /** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
-  if (error instanceof RemovalsPaused) return workerLeases.waitAgain(ctx, task, describeError(error))
+  if (error instanceof RemovalsPaused) return workerLeases.postponeUncounted(ctx, task, describeError(error))
   if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
   const reason = reasonOf(task, error)
   ctx.log.error('worker_task_failed', {

@@ -1,15 +1,15 @@
 import { EngineRefusal } from '../../../engine/engine.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
-import { Hopeless, type Jobs, type Step } from '../projects/tasks.ts'
+import { type Jobs, PermanentError, type Step } from '../projects/tasks.ts'
 
 const resize: Step = {
   name: 'resize',
   async run({ engine }, { project, task }, fence) {
     const { size } = task.input
-    if (!engine.sizes || !size) throw new Hopeless(`the driver ${engine.name} has no sizes`)
+    if (!engine.sizes || !size) throw new PermanentError(`the driver ${engine.name} has no sizes`)
     await engine.sizes.set(project.ref, size, fence).catch((error) => {
       const isRefused = error instanceof EngineRefusal || error instanceof SettingsRefused
-      throw isRefused ? new Hopeless(error.message, { cause: error }) : error
+      throw isRefused ? new PermanentError(error.message, { cause: error }) : error
     })
     return { instanceSize: size }
   },

@@ -6,7 +6,7 @@ import { projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { findIn, type Move } from '../transfers/transfer-findings.ts'
-import { lockMove, moveLocked, settle } from '../transfers/transfer-move.ts'
+import { finishMove, lockMove, moveLocked } from '../transfers/transfer-move.ts'
 import { CLAIM_ROLES, type Claim, findClaim, readClaim } from './claim.ts'
 import type { ProjectClaim } from './schema.ts'
 
@@ -44,11 +44,11 @@ export async function getClaim(ctx: Ctx, target: Target, token: string): Promise
 
 export async function claimProject(ctx: Ctx, target: Target, token: string): Promise<void> {
   const claim = await findClaim(ctx, token)
-  settle(ctx, await mutate(ctx, (mutation) => takeClaimed(ctx, mutation, claim, target)))
+  finishMove(ctx, await mutate(ctx, (mutation) => moveClaimedProject(ctx, mutation, claim, target)))
 }
 
-/** A transfer, which uses the token up: of several who come with it at the same time one has the project. Then `settle`. */
-export async function takeClaimed(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
+/** A transfer, which uses the token up: of several who come with it at the same time one has the project. Then `finishMove`. */
+export async function moveClaimedProject(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
   const move = moveOf(ctx, claim, target)
   const locked = await lockMove(mutation, move)
   // What changes a token holds its project, so now it stays as it is.

@@ -5,17 +5,17 @@ import { deleteProjectRows } from '../../../model/project-rows.ts'
 import { logDrains } from '../../../model/tables/index.ts'
 import { removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
 import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
-import { endRolesIn } from '../../account/members/end-project-roles.ts'
+import { endProjectRoles } from '../../account/members/end-project-roles.ts'
 import { releaseSubdomain } from '../../service-config/domains/quarantine.ts'
 import { specOf } from './database-spec.ts'
-import { Hopeless, type Jobs, type Step } from './tasks.ts'
+import { type Jobs, PermanentError, type Step } from './tasks.ts'
 
 const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
       // Of the password, which stays what it is.
-      throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
+      throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
   },
@@ -83,7 +83,7 @@ export const projectJobs = {
       const { tx, publish } = mutation
       const actor = { userId: task.actorUserId ?? undefined }
       // The organization is held, as its projects were just counted anew.
-      await endRolesIn({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
+      await endProjectRoles({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
       await releaseSubdomain(tx, ref, at)
       await deleteProjectRows(tx, ref)
       // A sweep deletes the drains with their unsent rows, which may be many.

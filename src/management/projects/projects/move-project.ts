@@ -5,10 +5,10 @@ import { type projects as projectRows, projects, projectTasks, REGION_CODES } fr
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { specOf } from './database-spec.ts'
-import { type Changes, Hopeless, type Jobs, type Step, type Work } from './tasks.ts'
+import { type Changes, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
 function movesOf({ engine }: SystemCtx): ProjectMoves {
-  if (!engine.moves) throw new Hopeless(`the driver ${engine.name} has no hosts to move between`)
+  if (!engine.moves) throw new PermanentError(`the driver ${engine.name} has no hosts to move between`)
   return engine.moves
 }
 
@@ -20,7 +20,7 @@ const step = (
   run: (ctx, work, fence) => {
     const { from = '', to = '' } = work.task.input
     return run(ctx, { ...work, from, to }, fence).catch((error) => {
-      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
   },
 })

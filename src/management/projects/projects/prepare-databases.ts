@@ -20,7 +20,10 @@ type Project = typeof projects.$inferSelect
 const IS_RUNNING = sql`${projects.status} in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`
 
 /** For a project that gets another database, or another plan: it is brought to what it must have. */
-export const unprepared = ({ now }: Pick<SystemCtx, 'now'>): Changes => ({ preparation: '', preparationDueAt: now() })
+export const unpreparedColumns = ({ now }: Pick<SystemCtx, 'now'>): Changes => ({
+  preparation: '',
+  preparationDueAt: now(),
+})
 
 /** Brings the databases of running projects to what those of new ones have, those of the oldest preparations first. */
 export async function upgradeProjects(ctx: SystemCtx): Promise<void> {

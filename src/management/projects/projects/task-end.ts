@@ -7,7 +7,7 @@ import { count } from '../../../platform/metrics/counters.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { reasonOf } from './task-reason.ts'
-import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
+import { type Changes, type Job, PermanentError, projectLeases, type Task, type Work } from './tasks.ts'
 
 export const ATTEMPTS_MAX = 6
 
@@ -16,7 +16,7 @@ export const isPostponed = (error: unknown): boolean => error instanceof EngineB
 
 /** Whether the task is not tried again after this error. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
-  !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof Hopeless)
+  !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof PermanentError)
 
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work

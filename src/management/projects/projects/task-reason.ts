@@ -2,11 +2,11 @@ import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../.
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { BuildUnavailable } from '../../../services/runtime/build-client.ts'
-import { Hopeless } from './tasks.ts'
+import { PermanentError } from './tasks.ts'
 
 /** Whose texts are made for members, or come from their own databases. */
 const TELLABLE = [
-  Hopeless,
+  PermanentError,
   SqlError,
   SqlTimeout,
   SqlResultTooLarge,

@@ -3,7 +3,7 @@ import { Superseded } from '../../../engine/engine.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { ATTEMPTS_MAX, fail, finish, isPostponed } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'
-import { Hopeless, type Jobs, projectLeases, type Work } from './tasks.ts'
+import { type Jobs, PermanentError, projectLeases, type Work } from './tasks.ts'
 
 /** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
 export const runProjectTask = (ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> =>
@@ -16,7 +16,7 @@ async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   const { task, project } = work
   const job = jobs[task.kind]
   if (job.failed && task.attempts > ATTEMPTS_MAX)
-    return fail(ctx, job, work, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
+    return fail(ctx, job, work, new PermanentError('its consumers died', { cause: task.lastError ?? undefined }))
   const fence = () => projectLeases.isHeld(ctx, task)
   try {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
@@ -27,7 +27,7 @@ async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
     }
   } catch (error) {
     if (error instanceof Superseded) return
-    if (isPostponed(error)) return projectLeases.waitAgain(ctx, task, describeError(error))
+    if (isPostponed(error)) return projectLeases.postponeUncounted(ctx, task, describeError(error))
     return fail(ctx, job, work, error)
   }
   await finish(ctx, job, work, { state: 'done', changes: job.done })

@@ -45,8 +45,8 @@ export interface Job {
 export type Jobs = Record<TaskKind, Job>
 
 /** The work can never succeed as it was asked for: it fails without another attempt. */
-export class Hopeless extends Error {
-  override name = 'Hopeless'
+export class PermanentError extends Error {
+  override name = 'PermanentError'
 }
 
 export const projectLeases = createLeases({ table: projectTasks, type: 'project-task' })

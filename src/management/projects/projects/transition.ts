@@ -1,8 +1,8 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { ProjectStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireUnread } from '../../branching/branches/parent-project.ts'
-import { removeWith } from '../../branching/branches/remove-branch.ts'
+import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
+import { removeProjectBranches } from '../../branching/branches/remove-branch.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
@@ -23,12 +23,12 @@ export async function beginTransition(
   const { from, during }: Transition = TRANSITIONS[kind]
   const before = await lockStatus(mutation, ref)
   if (!before || !from.includes(before)) throw refuseTransition(before, kind)
-  if (kind === 'pause' || kind === 'restart') await requireUnread(mutation, ref)
+  if (kind === 'pause' || kind === 'restart') await requireNoReadingRun(mutation, ref)
   await changeStatus(mutation, project, { before, status: during })
   if (kind === 'delete') {
     await cancelTasks(ctx, mutation, ofProject(ref, ['backup']))
     await endClaimTokens(mutation, [ref])
-    await removeWith(ctx, mutation, project)
+    await removeProjectBranches(ctx, mutation, project)
     await endAssociations(mutation, ofProjects([ref]), ctx.now())
   }
   await startTask(ctx, mutation, { ref, kind })

@@ -5,7 +5,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
 import { type Findings, findIn, type Move, NOT_ALLOWED } from './transfer-findings.ts'
-import { lockMove, moveLocked, settle } from './transfer-move.ts'
+import { finishMove, lockMove, moveLocked } from './transfer-move.ts'
 
 type Input = z.output<typeof Transfer>
 
@@ -44,5 +44,5 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
     const field = 'body.data.attributes.target_organization_slug'
     return moveLocked(ctx, mutation, locked, { action: 'project.transfer', field })
   })
-  settle(ctx, moved)
+  finishMove(ctx, moved)
 }

@@ -3,13 +3,13 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { organizations, projects, snippets, webhookEndpoints } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { endRolesIn } from '../../account/members/end-project-roles.ts'
+import { endProjectRoles } from '../../account/members/end-project-roles.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../../database/database-access/withdraw-access.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
-import { forgetTrust } from '../projects/forget-trust.ts'
-import { unprepared } from '../projects/prepare-databases.ts'
+import { clearProjectCaches } from '../projects/clear-project-caches.ts'
+import { unpreparedColumns } from '../projects/prepare-databases.ts'
 import { type Findings, findIn, type Move, NOT_ALLOWED } from './transfer-findings.ts'
 
 /** What is left to do once a move has committed. */
@@ -72,11 +72,11 @@ export async function moveLocked(
   const subject = { action, projectRef: project.ref }
   const detail = { source: source.slug, target: target.slug }
   await trace({ ...subject, organizationId: source.id, detail })
-  await endRolesIn(mutation, source, refs)
+  await endProjectRoles(mutation, source, refs)
   const { id: organizationId } = target
   await tx
     .update(projects)
-    .set({ organizationId, ...unprepared(ctx) })
+    .set({ organizationId, ...unpreparedColumns(ctx) })
     .where(inArray(projects.ref, refs))
     .catch((error) => rejectTakenName(error, move, field))
   await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
@@ -98,8 +98,8 @@ export async function moveLocked(
 }
 
 /** After the commit. */
-export function settle(ctx: SystemCtx, { refs, logins }: Moved): void {
-  for (const ref of refs) forgetTrust(ref)
+export function finishMove(ctx: SystemCtx, { refs, logins }: Moved): void {
+  for (const ref of refs) clearProjectCaches(ref)
   endLoginsSoon(ctx, logins)
 }
 

@@ -4,8 +4,8 @@ import { EngineRefusal } from '../../../engine/engine.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
 import { backups, projectTasks, type TaskInput } from '../../../model/tables/index.ts'
 import { checkHealth } from '../projects/jobs.ts'
-import { unprepared } from '../projects/prepare-databases.ts'
-import { Hopeless, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+import { unpreparedColumns } from '../projects/prepare-databases.ts'
+import { type Jobs, PermanentError, type Step, type Task } from '../projects/tasks.ts'
 
 async function note({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
   Object.assign(task.input, more)
@@ -17,12 +17,12 @@ const upgradeDatabase: Step = {
   async run(ctx, { project: { ref }, task }, fence) {
     const { engine } = ctx
     const { version } = task.input
-    if (!engine.upgrades || !version) throw new Hopeless(`the driver ${engine.name} upgrades no Postgres`)
+    if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} upgrades no Postgres`)
     await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
       if (error instanceof UpgradeFailed) await note(ctx, task, { failedPhase: error.phase })
-      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
-    return { postgresVersion: await engine.version(ref), ...unprepared(ctx) }
+    return { postgresVersion: await engine.version(ref), ...unpreparedColumns(ctx) }
   },
 }
 

@@ -6,7 +6,7 @@ import { EngineUnavailable } from '../../../engine/engine.ts'
 import type { UpgradeCheck } from '../../../engine/upgrades.ts'
 import { projectTasks } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireUnread } from '../../branching/branches/parent-project.ts'
+import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../projects/convert.ts'
 import { ACTIVE } from '../projects/region-values.ts'
@@ -83,7 +83,7 @@ export async function startUpgrade(
   if (obstacle) throw refused(obstacle.reason)
   return mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
-    await requireUnread(mutation, ref)
+    await requireNoReadingRun(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'UPGRADING' })
     const id = await startTask(ctx, mutation, { ref, kind: 'upgrade', input: { version: majorOf(version) } })
     const detail = { from: postgresVersion, to: version }

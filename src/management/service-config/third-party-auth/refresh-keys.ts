@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { projects, thirdPartyAuths } from '../../../model/tables/index.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { forgetTrust } from '../../projects/projects/forget-trust.ts'
+import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import type { KeySet } from './jwks.ts'
 import { nextRefresh, nextTry } from './refresh-schedule.ts'
 import { type Resolved, resolveKeys, type Source } from './resolve-keys.ts'
@@ -123,7 +123,7 @@ async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolve
     const about = { ...project, projectRef: ref, detail: { integration: id, keys } }
     await trace({ ...about, action: 'third_party_auth.refresh' })
   })
-  forgetTrust(ref)
+  clearProjectCaches(ref)
 }
 
 async function postpone({ db, now, log }: SystemCtx, leased: Leased, error: unknown): Promise<void> {

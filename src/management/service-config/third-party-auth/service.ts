@@ -9,7 +9,7 @@ import { isStorable } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { attributeToField } from '../../../platform/http/unusable-value.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { forgetTrust } from '../../projects/projects/forget-trust.ts'
+import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { KEY_SET_CHARACTERS_MAX, readJwks } from './jwks.ts'
 import { nextRefresh } from './refresh-schedule.ts'
@@ -59,7 +59,7 @@ export async function createIntegration(ctx: Ctx, project: ProjectAccess, input:
     await trace({ ...subject(project), action: 'third_party_auth.create', detail })
     return inserted
   })
-  forgetTrust(ref)
+  clearProjectCaches(ref)
   return toIntegration(row)
 }
 
@@ -71,7 +71,7 @@ export async function deleteIntegration(ctx: Ctx, project: ProjectAccess, id: st
     await trace({ ...subject(project), action: 'third_party_auth.delete', detail: { integration: id } })
     return deleted
   })
-  forgetTrust(ref)
+  clearProjectCaches(ref)
   return toIntegration(row)
 }
 

@@ -7,7 +7,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { withdrawApprovals } from '../oauth/withdraw-approvals.ts'
 
 /** A role in the whole organization, or in one project. */
-export interface Held {
+export interface HeldRole {
   role: Role
   projectRef: string | null
 }
@@ -28,26 +28,26 @@ type Payload = Payloads['v1.organization.member.added']
 const rowsOf = ({ organization, user }: Member) =>
   and(eq(memberRoles.organizationId, organization.id), eq(memberRoles.userId, user.id))
 
-export const readHeld = ({ tx }: Pick<MemberChange, 'tx'>, member: Member): Promise<Held[]> =>
+export const readRoles = ({ tx }: Pick<MemberChange, 'tx'>, member: Member): Promise<HeldRole[]> =>
   tx.select({ role: memberRoles.role, projectRef: memberRoles.projectRef }).from(memberRoles).where(rowsOf(member))
 
 /** What is in `these` and not in `those`. */
-const without = (these: readonly Held[], those: readonly Held[]) =>
+const without = (these: readonly HeldRole[], those: readonly HeldRole[]) =>
   these.filter((one) => !those.some(({ role, projectRef }) => role === one.role && projectRef === one.projectRef))
 
 /** The roles that a change takes or gives; none where it changes nothing. */
-export const rolesChanged = (before: readonly Held[], after: readonly Held[]): Set<Role> =>
+export const rolesChanged = (before: readonly HeldRole[], after: readonly HeldRole[]): Set<Role> =>
   new Set([...without(before, after), ...without(after, before)].map(({ role }) => role))
 
 /**
  * From `before`, which is what the member holds, to `after`, with the events that tell of it. Whoever calls holds the
  * organization's lock and leaves a trace. Who holds nothing any more has left.
  */
-export async function changeHeld(
+export async function changeRoles(
   change: MemberChange,
   member: Member,
-  before: readonly Held[],
-  after: readonly Held[],
+  before: readonly HeldRole[],
+  after: readonly HeldRole[],
 ): Promise<void> {
   const { tx } = change
   const gone = without(before, after)
@@ -66,7 +66,7 @@ export async function changeHeld(
 }
 
 /** What tells of the change from `before` to `after`. */
-export function eventsOf(member: Member, before: readonly Held[], after: readonly Held[]): NewEvent[] {
+export function eventsOf(member: Member, before: readonly HeldRole[], after: readonly HeldRole[]): NewEvent[] {
   const subject = { organization: member.organization, projectRef: null }
   if (before.length === 0 || after.length === 0) {
     const verb = before.length === 0 ? 'added' : 'removed'
@@ -85,7 +85,7 @@ interface Assignment {
   refs: readonly string[] | null
 }
 
-function assignments(held: readonly Held[]): Assignment[] {
+function assignments(held: readonly HeldRole[]): Assignment[] {
   return ROLES.filter((name) => held.some(({ role }) => role === name)).map((role) => {
     const places = held.filter((one) => one.role === role).map(({ projectRef }) => projectRef)
     const refs = places.flatMap((ref) => ref ?? [])
@@ -116,7 +116,7 @@ function changes(before: readonly Assignment[], after: readonly Assignment[]): C
 }
 
 /** An event has room for one role: the one in the whole organization, else the strongest and the projects that have it. */
-function inOneRole(member: Member, held: readonly Held[]): Payload {
+function inOneRole(member: Member, held: readonly HeldRole[]): Payload {
   const everywhere = held.find(({ projectRef }) => projectRef === null)
   const role = everywhere?.role ?? strongestRole(held.map((one) => one.role))
   const assignment = assignments(held).find((one) => one.role === role)
