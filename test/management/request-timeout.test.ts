@@ -41,7 +41,7 @@ describe('a body that does not come', () => {
   }
 
   const json = { 'content-type': 'application/json' }
-  const late = 'Request timeout: the body did not come within 1 s'
+  const late = 'Request timeout: the body was not received within 1 s'
 
   it.each([
     ['of a declared length', { ...json, 'content-length': '100' }, '{"name":'],

@@ -6,7 +6,7 @@ import { rateLimit } from '../kernel/mount.ts'
 import { openapi } from '../kernel/openapi.ts'
 import type { Route } from '../kernel/route.ts'
 
-/** The published OpenAPI documents, the page that shows them, and the documentation. */
+/** Serves the OpenAPI documents, the API reference and the documentation. */
 export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): void {
   const limit = rateLimit({})
   const documents = new Map<string, string>()
@@ -25,15 +25,17 @@ export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): voi
 
   app.get('/api/v1-json', limit, serve('v1'))
   app.get('/api/v2-json', limit, serve('v2'))
-  // The reference was at /docs.
-  app.get('/docs', limit, secure, async (c) =>
-    c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : file(c, 'index.html'),
+  // Old links with a version lead to the API reference, which was at /docs.
+  app.get('/docs', limit, addSecurityHeaders, async (c) =>
+    c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : serveFile(c, 'index.html'),
   )
-  app.get('/docs/:name', limit, secure, (c) => file(c, withExtension(c.req.param('name'))))
-  app.get('/docs/decisions/:name', limit, secure, (c) => file(c, withExtension(c.req.param('name')), 'decisions/'))
+  app.get('/docs/:name', limit, addSecurityHeaders, (c) => serveFile(c, withExtension(c.req.param('name'))))
+  app.get('/docs/decisions/:name', limit, addSecurityHeaders, (c) =>
+    serveFile(c, withExtension(c.req.param('name')), 'decisions/'),
+  )
 }
 
-/** The page handles tokens: it runs its own scripts alone, talks to its own origin alone, and stands in no frame. */
+/** The page handles tokens, so it only runs its own scripts, only connects to its own origin and cannot be framed. */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -45,7 +47,7 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ')
 
-const secure: MiddlewareHandler<AppEnv> = async (c, next) => {
+const addSecurityHeaders: MiddlewareHandler<AppEnv> = async (c, next) => {
   c.header('content-security-policy', CONTENT_SECURITY_POLICY)
   c.header('x-content-type-options', 'nosniff')
   c.header('x-frame-options', 'DENY')
@@ -53,18 +55,18 @@ const secure: MiddlewareHandler<AppEnv> = async (c, next) => {
   await next()
 }
 
-const PASSED_ON = ['content-type', 'etag', 'cache-control']
+const FORWARDED_HEADERS = ['content-type', 'etag', 'cache-control']
 
-/** Pages have no extension in their address. */
+/** Adds the extension that the URLs of pages omit. */
 const withExtension = (name: string): string => (name.includes('.') ? name : `${name}.html`)
 
-/** The reply is made anew, for one that comes from a binding drops the headers that were set before it. */
-async function file(c: Context<AppEnv>, name: string, folder = ''): Promise<Response> {
+/** Serves a file of the page as a new reply: the reply of a binding would drop the headers set before it. */
+async function serveFile(c: Context<AppEnv>, name: string, folder = ''): Promise<Response> {
   const known = c.req.header('if-none-match')
   const asset = await c.env.ASSETS.fetch(new URL(`/${folder}${encodeURIComponent(name)}`, c.req.url), {
     headers: known ? { 'if-none-match': known } : {},
   })
-  for (const header of PASSED_ON) {
+  for (const header of FORWARDED_HEADERS) {
     const value = asset.headers.get(header)
     if (value) c.header(header, value)
   }

@@ -5,17 +5,15 @@ import type { Health } from './health.ts'
 
 const gauge = (name: string, help: string, samples: Sample[]): Family => ({ name, type: 'gauge', help, samples })
 
-const yes = (is: boolean): number => Number(is)
-
 export const healthFamilies = ({ checks }: Health): Family[] => [
   gauge(
     'check_ok',
-    'Whether the database and the bucket answer, and messages pass through the queue.',
-    Object.entries(checks).map(([check, { ok }]) => ({ labels: { check }, value: yes(ok) })),
+    'Whether the database and the bucket respond and the queue delivers messages.',
+    Object.entries(checks).map(([check, { ok }]) => ({ labels: { check }, value: Number(ok) })),
   ),
 ]
 
-/** Of what the control database says. */
+/** Metrics read from the control database. */
 export const databaseFamilies = (gauges: Gauges): Family[] => [
   gauge('organizations', 'Organizations.', [{ value: gauges.organizations }]),
   gauge('users', 'Users.', [{ value: gauges.users }]),
@@ -29,12 +27,12 @@ export const databaseFamilies = (gauges: Gauges): Family[] => [
   ),
   gauge(
     'tasks',
-    'Background work that is not over, by kind and state.',
+    'Background work that has not ended, by kind and state.',
     gauges.tasks.map(({ queue, kind, state, count }) => ({ labels: { queue, kind, state }, value: count })),
   ),
   gauge(
     'task_oldest_due_seconds',
-    'For how long the oldest work of a kind has been due without being begun.',
+    'Seconds for which the oldest pending work of a kind has been due.',
     gauges.tasks.flatMap(({ queue, kind, oldestDueSeconds }) =>
       oldestDueSeconds === null ? [] : [{ labels: { queue, kind }, value: Math.max(0, oldestDueSeconds) }],
     ),
@@ -49,35 +47,33 @@ export const databaseFamilies = (gauges: Gauges): Family[] => [
     'Sessions of the control database by state.',
     gauges.connections.map(({ state, count }) => ({ labels: { state }, value: count })),
   ),
-  gauge('database_connections_max', 'Most sessions that the control database takes.', [
+  gauge('database_connections_max', 'Maximum number of sessions of the control database.', [
     { value: gauges.connectionsMax },
   ]),
-  gauge('storage_bytes', 'Bytes of objects, as the last search of each project has counted them.', [
-    { value: gauges.storageBytes },
-  ]),
+  gauge('storage_bytes', 'Bytes of objects as of the last count of each project.', [{ value: gauges.storageBytes }]),
   gauge('database_size_bytes', 'Size of the control database.', [{ value: gauges.databaseBytes }]),
 ]
 
-/** What the database hosts say; a host that does not answer has nothing but `host_up`. */
+/** Metrics of the database hosts; a host that does not respond has only `host_up`. */
 export function machineFamilies(machines: readonly Machine[]): Family[] {
-  const of = (name: string, help: string, read: (capacity: NonNullable<Machine['capacity']>) => number) =>
+  const ofHosts = (name: string, help: string, read: (capacity: NonNullable<Machine['capacity']>) => number) =>
     gauge(
       name,
       help,
       machines.flatMap(({ name: host, capacity }) => (capacity ? [{ labels: { host }, value: read(capacity) }] : [])),
     )
-  const up = machines.map(({ name: host, capacity }) => ({ labels: { host }, value: yes(capacity !== undefined) }))
+  const up = machines.map(({ name: host, capacity }) => ({ labels: { host }, value: Number(capacity !== undefined) }))
   return [
-    gauge('host_up', 'Whether the database host answers.', up),
-    of('host_instances', 'Instances on the database host.', ({ instances }) => instances),
-    of('host_memory_bytes', 'Memory of the database host.', ({ memoryBytes }) => memoryBytes),
-    of('host_memory_free_bytes', 'Memory of the database host that is free.', ({ memoryFreeBytes }) => memoryFreeBytes),
-    of('host_disk_bytes', 'Disk of the database host.', ({ diskBytes }) => diskBytes),
-    of('host_disk_free_bytes', 'Disk of the database host that is free.', ({ diskFreeBytes }) => diskFreeBytes),
+    gauge('host_up', 'Whether the database host responds.', up),
+    ofHosts('host_instances', 'Instances on the database host.', ({ instances }) => instances),
+    ofHosts('host_memory_bytes', 'Memory of the database host.', ({ memoryBytes }) => memoryBytes),
+    ofHosts('host_memory_free_bytes', 'Free memory of the database host.', ({ memoryFreeBytes }) => memoryFreeBytes),
+    ofHosts('host_disk_bytes', 'Disk space of the database host.', ({ diskBytes }) => diskBytes),
+    ofHosts('host_disk_free_bytes', 'Free disk space of the database host.', ({ diskFreeBytes }) => diskFreeBytes),
   ]
 }
 
-/** Of `npm start`. */
+/** Memory of the processes of `npm start`. */
 export const processFamilies = (memory: Readonly<Record<string, number>>): Family[] => [
   gauge(
     'process_resident_memory_bytes',

@@ -16,18 +16,18 @@ interface Counted {
   count: number
 }
 
-/** What the control database says of the installation now. */
+/** Current state of the installation in the control database. */
 export interface Gauges {
   organizations: number
   users: number
   projects: (Counted & { status: string; isBranch: boolean })[]
-  /** Of work that is not over; `oldestDueSeconds` of what nobody has begun though it is due. */
+  /** Work that has not ended; `oldestDueSeconds` is the age of the oldest pending work that is due. */
   tasks: (Counted & { queue: string; kind: string; state: string; oldestDueSeconds: number | null })[]
   endpoints: { enabled: number; disabled: number }
   connections: (Counted & { state: string })[]
   connectionsMax: number
   databaseBytes: number
-  /** Of projects whose bucket has been searched once. */
+  /** Sum over the projects whose objects have been counted. */
   storageBytes: number
 }
 
@@ -36,7 +36,7 @@ interface Source {
   databaseNow: SQL
 }
 
-/** One statement. Work that is over is not looked at: of that there may be millions of rows. */
+/** Reads all gauges in one statement. It skips finished work, which may have millions of rows. */
 export async function readGauges({ db, databaseNow: now }: Source): Promise<Gauges> {
   const overdue = (dueAt: unknown) =>
     sql`extract(epoch from ${now} - min(${dueAt}) filter (where ${dueAt} <= ${now}))::float8`
@@ -83,6 +83,6 @@ export async function readGauges({ db, databaseNow: now }: Source): Promise<Gaug
       'storageBytes', (select coalesce(sum("storageBytes"), 0) from project)
     ) as gauges`,
   )
-  if (!row) throw new Error('the database answered without a row')
+  if (!row) throw new Error('the gauges query returned no row')
   return row.gauges
 }

@@ -5,10 +5,10 @@ import type { SystemCtx } from '../../ctx.ts'
 import { heartbeats } from '../../model/tables/index.ts'
 import { openBlobs } from '../../platform/blobs/client.ts'
 import type { AppEnv } from '../kernel/app-env.ts'
-import { attempt, CHECK_MS_MAX, cached } from './health-checks.ts'
+import { CHECK_MS_MAX, cacheCheck, runCheck } from './health-checks.ts'
 
-const KEPT_MS = 2_000
-/** The cron sends a heartbeat through the queue each minute: two may be late. */
+const CACHE_MS = 2_000
+/** The cron sends a heartbeat through the queue each minute; two may be late. */
 export const HEARTBEAT_SECONDS_MAX = 180
 
 export interface Health {
@@ -22,13 +22,13 @@ export interface Health {
 
 export type HealthReporter = (ctx: SystemCtx) => Promise<Health>
 
-export const createHealthReporter = (): HealthReporter => cached(checkHealth, KEPT_MS)
+export const createHealthReporter = (): HealthReporter => cacheCheck(checkHealth, CACHE_MS)
 
 const UNCACHED = { 'cache-control': 'no-store' }
 
-/** For load balancers and supervisors: no token, no quota, and no query for the caller's token. */
+/** Mounts the health endpoints for load balancers and supervisors: no token, no quota and no query for the caller. */
 export function mountHealth(app: Hono<AppEnv>, report: HealthReporter): void {
-  // A process that answers is not made better by a restart, whatever else is away.
+  // Liveness ignores the dependencies: restarting a process that responds does not repair them.
   app.get('/health/live', (c) => c.json({ status: 'ok' }, 200, UNCACHED))
   for (const path of ['/health', '/health/ready']) {
     app.get(path, async (c) => {
@@ -40,8 +40,8 @@ export function mountHealth(app: Hono<AppEnv>, report: HealthReporter): void {
 
 async function checkHealth(ctx: SystemCtx): Promise<Health> {
   const [database, bucket, queue] = await Promise.all([
-    timed(ctx, 'database', () => ctx.db.execute(sql`select 1`)),
-    timed(ctx, 'bucket', () => headBucket(ctx)),
+    measureCheck(ctx, 'database', () => ctx.db.execute(sql`select 1`)),
+    measureCheck(ctx, 'bucket', () => headBucket(ctx)),
     checkQueue(ctx),
   ])
   const ok = database.ok && bucket.ok && queue.ok
@@ -53,16 +53,16 @@ const headBucket = ({ config, bindings }: SystemCtx) =>
     abortSignal: AbortSignal.timeout(CHECK_MS_MAX),
   })
 
-async function timed(ctx: SystemCtx, name: string, work: () => Promise<unknown>) {
+async function measureCheck(ctx: SystemCtx, name: string, work: () => Promise<unknown>) {
   const startedAt = performance.now()
-  const { ok } = await attempt(ctx, name, work)
+  const { ok } = await runCheck(ctx, name, work)
   return { ok, ms: Math.round(performance.now() - startedAt) }
 }
 
-/** A heartbeat that arrived proves the way from cron through queue to consumer. */
+/** A recent heartbeat proves that cron, queue and consumer work. */
 async function checkQueue(ctx: SystemCtx) {
   const find = () => ctx.db.select().from(heartbeats).where(eq(heartbeats.name, 'queue'))
-  const { value: [heartbeat] = [] } = await attempt(ctx, 'queue', find)
+  const { value: [heartbeat] = [] } = await runCheck(ctx, 'queue', find)
   if (!heartbeat) return { ok: false, age_seconds: null }
   const ageSeconds = Math.max(0, Math.round((ctx.now().getTime() - heartbeat.at.getTime()) / 1000))
   return { ok: ageSeconds < HEARTBEAT_SECONDS_MAX, age_seconds: ageSeconds }

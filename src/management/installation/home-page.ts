@@ -17,7 +17,7 @@ const PAGES = {
   health: '/health',
 }
 
-/** Says what answers here: a page for browsers, JSON for others. */
+/** Describes the installation: a page for browsers, JSON for other clients. */
 export function mountHome(app: Hono<AppEnv>, health: HealthReporter): void {
   app.get('/', async (c) => {
     const { status } = await health(c.var.ctx)

@@ -10,13 +10,13 @@ import type { AppEnv } from '../kernel/app-env.ts'
 import { databaseFamilies, healthFamilies, machineFamilies, processFamilies } from './gauge-families.ts'
 import { readGauges } from './gauges.ts'
 import type { HealthReporter } from './health.ts'
-import { attempt, cached } from './health-checks.ts'
+import { cacheCheck, runCheck } from './health-checks.ts'
 
-const KEPT_MS = 5_000
+const CACHE_MS = 5_000
 
-/** The state of the installation for a monitor. Without METRICS_TOKEN the address leads nowhere. */
+/** Mounts the metrics of the installation. Without METRICS_TOKEN the endpoint does not exist. */
 export function mountMetrics(app: Hono<AppEnv>, health: HealthReporter): void {
-  const read = cached((ctx) => readFamilies(ctx, health), KEPT_MS)
+  const read = cacheCheck((ctx) => readFamilies(ctx, health), CACHE_MS)
   app.get('/metrics', async (c, next) => {
     const { ctx } = c.var
     const { METRICS_TOKEN: token } = ctx.config
@@ -25,8 +25,8 @@ export function mountMetrics(app: Hono<AppEnv>, health: HealthReporter): void {
       c.header('www-authenticate', 'Bearer realm="metrics"')
       throw new ApiError('unauthorized', { detail: 'send METRICS_TOKEN as "Authorization: Bearer …"' })
     }
-    // Counters alone are read each time: the time between two scrapes is what their rates are made of.
-    const counters = await attempt(ctx, 'metrics_counters', () => flushCounts(ctx.bindings))
+    // Counters are never cached: monitors compute rates from the time between two scrapes.
+    const counters = await runCheck(ctx, 'metrics_counters', () => flushCounts(ctx.bindings))
     const families = [...(await read(ctx)), ...(counters.value ? counterFamilies(counters.value) : [])]
     return c.body(openMetricsText(families), 200, { 'content-type': CONTENT_TYPE, 'cache-control': 'no-store' })
   })
@@ -39,10 +39,10 @@ const BUILD: Family = {
   samples: [{ labels: { version: manifest.version }, value: 1 }],
 }
 
-/** What cannot be read is left out, and a line of the log says why. */
+/** Reads all metrics. Those that cannot be read are left out, and the error is logged. */
 async function readFamilies(ctx: SystemCtx, health: HealthReporter): Promise<Family[]> {
   const part = async <T>(name: string, work: () => Promise<T | undefined>, toFamilies: (value: T) => Family[]) => {
-    const { value } = await attempt(ctx, `metrics_${name}`, work)
+    const { value } = await runCheck(ctx, `metrics_${name}`, work)
     return value === undefined ? [] : toFamilies(value)
   }
   const parts = await Promise.all([
@@ -54,7 +54,7 @@ async function readFamilies(ctx: SystemCtx, health: HealthReporter): Promise<Fam
   return [BUILD, ...parts.flat()]
 }
 
-/** Undefined where the processes are not known, as on Cloudflare. */
+/** Reads the memory of the processes; undefined if they are unknown, as on Cloudflare. */
 async function readMemory({ bindings: { MACHINE } }: SystemCtx): Promise<Record<string, number> | undefined> {
   const response = await MACHINE?.fetch('http://machine/memory')
   return response?.json()

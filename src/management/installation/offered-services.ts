@@ -8,7 +8,7 @@ export const OFFERED = [
   'Postgres for each project',
 ]
 
-/** Services of the hosted product that have addresses of their own there. */
+/** Services of the hosted product that this installation does not have. */
 const MISSING: Record<string, string> = {
   auth: 'Auth (/auth/v1)',
   rest: 'Data API (/rest/v1)',
@@ -17,11 +17,11 @@ const MISSING: Record<string, string> = {
 }
 export const NOT_OFFERED = [...Object.values(MISSING), 'Dashboard']
 
-const OF_SERVICE = /^\/(\w+)\/v1(?:\/|$)/
+const SERVICE_PATH = /^\/(\w+)\/v1(?:\/|$)/
 
-/** Says why there is nothing at an address of a project's services, or of one whose project is not named. */
+/** Explains a 404: the service is not offered, or the path does not name the project. */
 export function serviceHint(path: string, project: ProjectAddress | undefined, baseUrl: string): string | undefined {
-  const [, name = ''] = OF_SERVICE.exec(project?.path ?? path) ?? []
+  const [, name = ''] = SERVICE_PATH.exec(project?.path ?? path) ?? []
   const missing = MISSING[name]
   if (missing) return `${missing} is not offered by this installation; offered are ${OFFERED.join(', ')}`
   const isOffered = ['storage', 'functions', 'workers'].includes(name)

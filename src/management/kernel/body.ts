@@ -5,21 +5,21 @@ import { MemoryExhausted, reserveMemory } from '../../platform/blobs/memory-budg
 import { ApiError, type ErrorCode } from '../../platform/http/error.ts'
 import type { AppEnv } from './app-env.ts'
 
-/** How bytes of one content type are read before `schema` checks what they say. */
+/** Parser and schema for one content type. */
 interface Form<T = unknown> {
   schema: z.ZodType<T>
   read(bytes: Bytes, contentType: string): Promise<unknown>
-  /** The form that the bytes are in, where clients send more than one under the same content type. */
+  /** Picks the form from the bytes, for content types under which clients send more than one form. */
   actual?(bytes: Bytes): Form<T>
 }
 type Bytes = Uint8Array<ArrayBuffer>
 
-/** A body that is no JSON, or JSON among others: in memory, and counted there, until the request has been answered. */
+/** A body in other content types than JSON alone. It is buffered, and counts against the memory budget, until the request is answered. */
 export interface BufferedBody<T = unknown> {
   /** By content type. */
   forms: Record<string, Form<T>>
   sizeBytesMax: number
-  /** It may be left out. */
+  /** The request may omit the body. */
   optional: boolean
 }
 
@@ -37,7 +37,7 @@ export const bufferedBody = <const F extends Record<string, Form>>(
 export const isBufferedBody = (body: unknown): body is BufferedBody =>
   typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
 
-/** Throws where it is no UTF-8: else other letters would be stored than were sent. A mark of its byte order is left out. */
+/** Decodes UTF-8 without its byte order mark. Throws if the bytes are not valid UTF-8: replacement characters must not be stored. */
 export const decode = (bytes: ArrayBuffer | Bytes): string =>
   new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
 
@@ -52,13 +52,13 @@ export const asJson = <T>(schema: z.ZodType<T>): Form<T> => ({
   },
 })
 
-/** The bytes themselves. */
+/** Takes the bytes as they are. */
 export const asBytes: Form<Bytes> = {
   schema: z.custom<Bytes>((value) => value instanceof Uint8Array).meta({ type: 'string', format: 'binary' }),
   read: async (bytes) => bytes,
 }
 
-/** Text, or a JSON object whose client calls it text: no program is one. */
+/** Takes text, or a JSON object that the client sends with a text content type: source code is never a JSON object. */
 export const asTextOr = <T>(json: Form<T>): Form<T | Bytes> => ({
   ...asBytes,
   actual: (bytes) => (isJsonObject(bytes) ? json : asBytes),
@@ -73,11 +73,11 @@ function isJsonObject(bytes: Bytes): boolean {
   }
 }
 
-/** Parts by their names: what the schema has as an array are files, all else is text, however it was sent. */
+/** Multipart form. Fields that the schema declares as arrays are files; every other field is text, even if it was sent as a file. */
 export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
   schema: schema as unknown as z.ZodType<z.output<S>>,
   async read(bytes, contentType) {
-    const parts = await formOf(bytes, contentType)
+    const parts = await parseMultipart(bytes, contentType)
     const entries = Object.entries(schema.shape).map(async ([name, field]) => {
       if (field instanceof z.ZodArray) return [name, parts.getAll(name)]
       const [part] = parts.getAll(name)
@@ -87,7 +87,7 @@ export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => (
   },
 })
 
-/** Names and values as HTML forms send them: of a name that comes more than once all values, which no text field takes. */
+/** URL-encoded form. A repeated name becomes an array, which the schema of a text field refuses. */
 export const asFields = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
   schema: schema as unknown as z.ZodType<z.output<S>>,
   async read(bytes) {
@@ -105,14 +105,14 @@ function decodeStrictly(bytes: Bytes): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch (cause) {
-    throw new ApiError('bad_request.malformed_body', { detail: 'it is no text in UTF-8', cause })
+    throw new ApiError('bad_request.malformed_body', { detail: 'it is not valid UTF-8', cause })
   }
 }
 
-/** A part of a form that holds JSON. */
-export const jsonPart = <S extends z.ZodType>(schema: S) => z.preprocess(parsed, schema)
+/** A form field that contains JSON. */
+export const jsonPart = <S extends z.ZodType>(schema: S) => z.preprocess(parseJson, schema)
 
-function parsed(text: unknown): unknown {
+function parseJson(text: unknown): unknown {
   try {
     return JSON.parse(String(text))
   } catch {
@@ -120,30 +120,30 @@ function parsed(text: unknown): unknown {
   }
 }
 
-async function formOf(bytes: Bytes, contentType: string): Promise<FormData> {
+async function parseMultipart(bytes: Bytes, contentType: string): Promise<FormData> {
   try {
     return await new Response(bytes, { headers: { 'content-type': contentType } }).formData()
   } catch (cause) {
-    throw new ApiError('bad_request.malformed_body', { detail: 'it is no complete multipart form', cause })
+    throw new ApiError('bad_request.malformed_body', { detail: 'it is not a complete multipart form', cause })
   }
 }
 
-/** What was received, a copy of it that is read, and what comes of it. */
+/** Copies of a body in memory: the received bytes, the decoded copy and the parsed value. */
 const COPIES = 3
-/** As little as JSON bodies have, whose memory is not counted either. */
+/** Bodies up to the limit of JSON bodies are not counted against the memory budget, as JSON bodies are not. */
 const UNCOUNTED_BYTES_MAX = 1024 * 1024
 const isCounted = ({ sizeBytesMax }: BufferedBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
 
-/** The handler gets what the body says, once its schema has checked it. */
+/** Buffers the body, parses it by its content type and passes the validated value to the handler. */
 export function readBufferedBody(body: BufferedBody, check: (schema: z.ZodType, value: unknown) => unknown) {
   return async function readBufferedBody(c, next) {
     if (body.optional && isAbsent(c)) return next()
     const type = c.req.header('content-type')
-    const named = formFor(body, type)
-    const release = await hold(c, body)
+    const declaredForm = formFor(body, type)
+    const release = await reserveBodyMemory(c, body)
     try {
-      const bytes = await bytesOf(c, body.sizeBytesMax)
-      const form = named.actual?.(bytes) ?? named
+      const bytes = await readBytes(c, body.sizeBytesMax)
+      const form = declaredForm.actual?.(bytes) ?? declaredForm
       const value = await form.read(bytes, type ?? '')
       c.set('body', check(form.schema, value))
       await next()
@@ -159,11 +159,11 @@ function formFor({ forms }: BufferedBody, type: string | undefined): Form {
   const [essence = ''] = (type ?? '').split(';')
   const form = forms[essence.trim().toLowerCase()]
   if (form) return form
-  const came = type ? `it came as ${type}` : 'it has no content-type'
-  throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${came}` })
+  const given = type ? `its content-type is ${type}` : 'it has no content-type'
+  throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${given}` })
 }
 
-async function hold(c: Context<AppEnv>, body: BufferedBody): Promise<() => void> {
+async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promise<() => void> {
   const { sizeBytesMax } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
@@ -175,14 +175,14 @@ async function hold(c: Context<AppEnv>, body: BufferedBody): Promise<() => void>
   return memory.release
 }
 
-async function bytesOf({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: number): Promise<Bytes> {
+async function readBytes({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: number): Promise<Bytes> {
   if (!req.raw.body) return new Uint8Array()
   const { BODY_TIMEOUT_SECONDS: seconds } = ctx.config
   const bytesMax = Number(req.header('content-length') ?? sizeBytesMax)
   const parts = readParts(req.raw.body, { bytesMax, chunkMsMax: seconds * 1000 })
   const bytes = await parts.next(sizeBytesMax + 1).catch((cause) => {
     if (cause instanceof BodyStalled) throw bodyTimeout(seconds, { cause })
-    throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
+    throw new ApiError('bad_request.malformed_body', { detail: 'it ended before it was complete', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
   parts.discard()
@@ -201,4 +201,4 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
 ]
 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
-  new ApiError('request_timeout', { detail: `the body did not come within ${seconds} s`, ...options })
+  new ApiError('request_timeout', { detail: `the body was not received within ${seconds} s`, ...options })

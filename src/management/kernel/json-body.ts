@@ -13,14 +13,14 @@ interface Options {
   sizeBytesMax?: number | undefined
 }
 
-/** Reads JSON, which `validate` then finds in the request; with `isOptional`, a body without bytes counts as left out. */
+/** Receives a JSON body and validates it. With `isOptional`, an empty body counts as omitted. */
 export function readJson(validate: Middleware, { isOptional, sizeBytesMax = MIB }: Options): Middleware[] {
   const receive = receiveBody(sizeBytesMax)
   if (!isOptional) return [requireJson, receive, requireUtf8, validate]
   return [receive, ...[requireJson, requireUtf8, validate].map(unlessEmpty)]
 }
 
-/** All of it, in the time that its size is given. One that breaks off is for its reader to refuse. */
+/** Receives the whole body within a time that grows with its size. A body that breaks off is refused when it is parsed. */
 function receiveBody(sizeBytesMax: number): Middleware {
   const limit = bodyLimit({
     maxSize: sizeBytesMax,
@@ -34,12 +34,12 @@ function receiveBody(sizeBytesMax: number): Middleware {
       await c.req.arrayBuffer().catch(() => {})
     }
     const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
-    await inTime(received(), c.var.ctx.config.BODY_TIMEOUT_SECONDS * Math.max(1, Math.ceil(declared / MIB)))
+    await withTimeout(received(), c.var.ctx.config.BODY_TIMEOUT_SECONDS * Math.max(1, Math.ceil(declared / MIB)))
     await next()
   }
 }
 
-async function inTime(work: Promise<void>, seconds: number): Promise<void> {
+async function withTimeout(work: Promise<void>, seconds: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(bodyTimeout(seconds)), seconds * 1000)
@@ -65,13 +65,13 @@ const requireJson: Middleware = async (c, next) => {
   const type = c.req.header('content-type')
   if (!type || !/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
     throw new ApiError('unsupported_media_type', {
-      detail: `send application/json; ${type ? `it came as ${type}` : 'it has no content-type'}`,
+      detail: `send application/json; ${type ? `its content-type is ${type}` : 'it has no content-type'}`,
     })
   }
   await next()
 }
 
-/** The validator reads the same bytes, and would put other letters in the place of what is no UTF-8. */
+/** Refuses invalid UTF-8, which the validator would silently turn into replacement characters. */
 const requireUtf8: Middleware = async (c, next) => {
   try {
     decode(await c.req.arrayBuffer())

@@ -1,6 +1,6 @@
 import type { Route } from './route.ts'
 
-/** The methods that a path takes; none where it is no path of the table. */
+/** Creates a lookup of the methods that a path accepts; empty for an unknown path. */
 export function createMethodTable(routes: readonly Route[]): (path: string) => string[] {
   const table = routes.map(({ method, path }) => ({
     method,

@@ -42,10 +42,10 @@ import {
   total,
 } from './route.ts'
 
-/** RFC 9745: since when. The specification gives no dates; this is the day of the first release that had these routes. */
+/** RFC 9745: date of deprecation. The specification gives none; this is the first release that had these routes. */
 const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
 
-/** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap refusals come first. */
+/** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap checks come first. */
 export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const chain: MiddlewareHandler<AppEnv>[] = [
@@ -60,13 +60,13 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
       ...readBody(route),
     ]
     const handle = (c: Context<AppEnv>) => respond(route, c)
-    if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(onlyHead))
+    if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(forHeadOnly))
     else app.on(route.method, [honoPath(route.path)], ...chain, handle)
   }
 }
 
-/** Hono matches HEAD by the handlers of GET. */
-const onlyHead =
+/** Limits a handler to HEAD: Hono routes HEAD requests to GET handlers. */
+const forHeadOnly =
   (handle: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
   (c, next) =>
     c.req.method === 'HEAD' ? handle(c, next) : next()
@@ -79,28 +79,28 @@ const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandl
 
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
-/** Every reply carries the headers. */
+/** Takes the request from the caller's quota. Every reply carries the rate-limit headers. */
 export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
     if (id) c.var.facts.route = id
-    // Without a caller a stricter rule would let strangers use up an address for those who share it.
+    // Anonymous requests use the standard rule: a stricter one would let one client exhaust the quota of a shared address.
     const quota = quotaOf(c)
     if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
-    const decision = await spend(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
-    sendLimit(c, decision)
-    refuseBeyond(decision)
+    const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
+    sendLimitHeaders(c, decision)
+    requireAllowed(decision)
     await next()
   }
 }
 
-/** What meets no route has no quota of its own. */
+/** Limits a request that matches no route; these requests share the quota without a scope. */
 export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
-  const decision = await spend(c, quotaOf(c, callerOf(c.var.ctx.actor) && 'none'), 'standard')
-  sendLimit(c, decision)
-  refuseBeyond(decision)
+  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && 'none'), 'standard')
+  sendLimitHeaders(c, decision)
+  requireAllowed(decision)
 }
 
-/** Whose requests are counted together, and for what. */
+/** The quota of a request: who calls, and for which project or organization. */
 const quotaOf = (
   c: Context<AppEnv>,
   scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
@@ -110,13 +110,13 @@ const quotaOf = (
   now: c.var.ctx.now().getTime(),
 })
 
-const spend = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
+const takeFromQuota = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
 
-function sendLimit(c: Context<AppEnv>, decision: Decision): void {
+function sendLimitHeaders(c: Context<AppEnv>, decision: Decision): void {
   for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
 }
 
-function refuseBeyond({ allowed, limit, windowMs, resetMs }: Decision): void {
+function requireAllowed({ allowed, limit, windowMs, resetMs }: Decision): void {
   if (allowed) return
   const seconds = Math.ceil(resetMs / 1000)
   const window = windowMs === 60_000 ? 'minute' : `${windowMs / 1000} s`
@@ -125,30 +125,30 @@ function refuseBeyond({ allowed, limit, windowMs, resetMs }: Decision): void {
   })
 }
 
-/** A refusal tells of this counter, not of the one that the path has. */
+/** Counts a guess. If it is refused, the headers describe this counter and not the counter of the path. */
 async function countGuess(c: Context<AppEnv>, scope: 'none' | 'guesses' = 'none'): Promise<void> {
-  const decision = await spend(c, quotaOf(c, scope), 'standard')
-  if (!decision.allowed) sendLimit(c, decision)
-  refuseBeyond(decision)
+  const decision = await takeFromQuota(c, quotaOf(c, scope), 'standard')
+  if (!decision.allowed) sendLimitHeaders(c, decision)
+  requireAllowed(decision)
 }
 
-/** What does not exist has no quota of its own: guesses at refs and slugs count together. */
+/** Counts a 404 as a guess: all unknown refs and slugs share one quota. */
 async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
   if (error instanceof ApiError && error.status === 404) await countGuess(c)
   throw error
 }
 
-/** Refused before the ref or slug was looked up, which may be any. */
+/** Counts a refusal as a guess if it happens before the ref or slug was looked up, as that may be any value. */
 const countRefused =
   (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
     let passed = false
-    const onward = async () => {
+    const nextOnce = async () => {
       passed = true
       await next()
     }
     try {
-      return await check(c, onward)
+      return await check(c, nextOnce)
     } catch (error) {
       if (!passed && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none') await countGuess(c)
       throw error
@@ -176,8 +176,8 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
 
 type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
 
-/** What the path's {ref}, {slug} or {branch_id_or_ref} stands for, as the caller may see it; undefined for a route without either. */
-function finderOf({ params }: Route): Find | undefined {
+/** Finds the resource of the path's {ref}, {slug} or {branch_id_or_ref} with the caller's access; undefined for a route without one. */
+function createFinder({ params }: Route): Find | undefined {
   const { ref, slug, branch_id_or_ref: branch } = params.shape
   if (branch) {
     return async (c) => ({ branch: await findBranch(c.var.ctx as Ctx, c.req.param('branch_id_or_ref') as string) })
@@ -189,9 +189,9 @@ function finderOf({ params }: Route): Find | undefined {
   return undefined
 }
 
-/** The handler gets the project or organization, already checked against the caller's role. */
+/** Resolves the resource of the path, checks the caller's role in it and passes it to the handler. */
 function resolve(route: Route): MiddlewareHandler<AppEnv> {
-  const find = finderOf(route)
+  const find = createFinder(route)
   const permission = route.permission ?? scopeOf(route)
   return async function resolve(c, next) {
     if (!find) return next()
@@ -207,14 +207,16 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
   }
 }
 
-/** A misspelt parameter would otherwise be passed over, and the request would do something else than was meant. */
+/** Refuses unknown query parameters: ignoring a misspelt one would make the request do something else. */
 function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
   const known = new Set(Object.keys(query?.shape ?? {}))
   return async function refuseUnknownQuery(c, next) {
     const unknown = Object.keys(c.req.queries()).filter((name) => !known.has(name))
     if (unknown.length === 0) return next()
     const message =
-      known.size > 0 ? `is unknown: must be one of ${[...known].join(', ')}` : 'is unknown: there are none'
+      known.size > 0
+        ? `is unknown: must be one of ${[...known].join(', ')}`
+        : 'is unknown: this endpoint has no query parameters'
     throw new ApiError('bad_request.validation_failed', {
       issues: unknown.map((name) => ({ field: `query.${name}`, code: 'unknown', message })),
     })
@@ -223,7 +225,8 @@ function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
 
 function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
-  if (isBufferedBody(body)) return [readBufferedBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
+  if (isBufferedBody(body))
+    return [readBufferedBody(body, (schema, value) => requireValid('body', schema.safeParse(value)))]
   return readJson(validate('json', body), { isOptional: isOptional(body), sizeBytesMax: route.bodySizeBytesMax })
 }
 
@@ -236,25 +239,25 @@ function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHand
     const [first] = result.error.issues
     const invalidParam = target === 'param' && INVALID_PARAM[String(first?.path[0])]
     if (invalidParam) throw new ApiError(invalidParam)
-    checked(PLACE[target], result)
+    requireValid(PLACE[target], result)
   }) as MiddlewareHandler<AppEnv>
 }
 
-interface Refused {
+interface Issue {
   path: readonly PropertyKey[]
   code?: string | undefined
   message: string
-  /** By each of the forms that it might have had. */
-  errors?: readonly (readonly Refused[])[]
+  /** The issues of each alternative of a union. */
+  errors?: readonly (readonly Issue[])[]
 }
 
-interface Refusal {
-  issues: readonly Refused[]
+interface ValidationError {
+  issues: readonly Issue[]
 }
 
-/** What fits none of several forms is told by those that it comes closest to. */
-function narrowed(issue: Refused): Refused {
-  const firsts = issue.errors?.flatMap(([first]) => (first ? [narrowed(first)] : [])) ?? []
+/** For a value that matches no alternative of a union, reports the alternatives whose issue lies deepest. */
+function narrowIssue(issue: Issue): Issue {
+  const firsts = issue.errors?.flatMap(([first]) => (first ? [narrowIssue(first)] : [])) ?? []
   const depth = Math.max(0, ...firsts.map(({ path }) => path.length))
   const closest = firsts.filter(({ path }) => path.length === depth)
   const [first] = closest
@@ -263,10 +266,13 @@ function narrowed(issue: Refused): Refused {
   return { path: [...issue.path, ...first.path], code: first.code, message: Array.from(messages).join(', or: ') }
 }
 
-function checked(place: string, result: { success: true; data: unknown } | { success: false; error: Refusal }) {
+function requireValid(
+  place: string,
+  result: { success: true; data: unknown } | { success: false; error: ValidationError },
+) {
   if (result.success) return result.data
   throw new ApiError('bad_request.validation_failed', {
-    issues: result.error.issues.map(narrowed).map(({ path, code, message }) => ({
+    issues: result.error.issues.map(narrowIssue).map(({ path, code, message }) => ({
       field: [place, ...path].join('.'),
       code: code ?? 'invalid',
       message,
@@ -301,9 +307,9 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
     return c.body(body, status, { ...(body !== '' && { 'content-type': route.returns.answers }), ...headers })
   }
   if (route.returns === total) c.header('X-Total-Count', String(result))
-  // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
+  // Clients expect Content-Length: 0 on an empty reply; workerd sends it for zero bytes, but not for a missing body.
   if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)
-  // Parsing the reply strips columns that the schema does not name: a new column can never leak.
+  // Parsing the reply strips columns that the schema does not name, so a new column cannot leak.
   return c.json(route.returns.parse(result) as object, status, JSON_TYPE)
 }
 

@@ -12,13 +12,13 @@ import { ApiError } from '../../platform/http/error.ts'
 import type { Message } from '../../platform/queue/message.ts'
 import { send } from '../../platform/queue/send.ts'
 
-/** What a mutation leaves behind beside its rows: who did what to which organization or project. */
+/** An audit log entry: the action, and the organization or project it changed. */
 interface Trace {
   /** `<noun>.<verb>`, such as `project.pause`. */
   action: string
   organizationId?: string
   projectRef?: string
-  /** Names of what changed, never secret values. */
+  /** Names of the changed fields, never secret values. */
   detail?: Record<string, unknown>
 }
 
@@ -29,25 +29,22 @@ interface Author {
 
 export interface Mutation {
   tx: Writer
-  /** `author` where it is not the caller. */
+  /** Writes the audit log entry. `author` defaults to the caller. */
   trace(trace: Trace, author?: Author): Promise<void>
-  /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
+  /** Publishes events to the subscribed webhook endpoints. `actor` defaults to the caller; a `userId` of undefined means nobody. */
   publish(events: NewEvent | readonly NewEvent[], actor?: { userId: string | undefined }): Promise<void>
-  /**
-   * Once the transaction has committed, the endpoint's sender goes to work on what a user asked for; a sweeper comes to what it was
-   * not told.
-   */
+  /** Wakes the endpoint's sender after the commit, for deliveries that a user requested. The sweeper sends what a lost call missed. */
   wake(endpointId: string): void
-  /** Sent once the transaction has committed; a message that is lost is sent again by the sweeper. */
+  /** Sends a message after the commit. The sweeper sends lost messages again. */
   enqueue(message: Message): void
 }
 
-/** A transaction that Postgres ended for the sake of another one did nothing, and is simply done again. */
+/** Attempts at a transaction that Postgres aborts because of a conflict with another one. */
 const TRIES = 3
 
 /**
- * The one way for the API to change the control database: rows, audit entry, events and their deliveries commit together,
- * messages follow the commit.
+ * Changes the control database; the API has no other way to do so. Rows, audit entry, events and deliveries commit together, and
+ * messages are sent after the commit.
  */
 export async function mutate<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
@@ -62,36 +59,35 @@ export async function mutate<T>(ctx: SystemCtx, work: (mutation: Mutation) => Pr
 async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   const { config } = ctx
   const messages: Message[] = []
-  const woken: string[] = []
-  const asked: string[] = []
+  const endpointIds: string[] = []
+  const requestedIds: string[] = []
   let published: NewEvent[] = []
   const result = await inTransaction(controlDatabase(config), (tx) => {
-    // A transaction that was lost is begun anew.
+    // `inTransaction` may run the work again.
     published = []
     return work({
       tx,
-      trace: (trace, author = authorOf(ctx)) => record(ctx, tx, trace, author),
+      trace: (trace, author = authorOf(ctx)) => writeAuditEntry(ctx, tx, trace, author),
       publish: async (events, actor = { userId: authorOf(ctx).actorUserId }) => {
-        woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
+        endpointIds.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
         published.push(...[events].flat())
       },
-      wake: (endpointId) => asked.push(endpointId),
+      wake: (endpointId) => requestedIds.push(endpointId),
       enqueue: (message) => messages.push(message),
     })
   })
   logLifecycle(ctx.log, published)
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
-  if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))
-  if (asked.length > 0) ctx.waitUntil(wakeSenders(ctx, asked, { asked: true }))
+  if (endpointIds.length > 0) ctx.waitUntil(wakeSenders(ctx, endpointIds))
+  if (requestedIds.length > 0) ctx.waitUntil(wakeSenders(ctx, requestedIds, { asked: true }))
   return result
 }
 
 /**
- * A project may have been transferred since the caller's role in it was looked at: then he has none any more, and nothing of the
- * mutation holds. Else it stays where it is until this has committed: of all locks, that of a transfer alone waits for this one, and
- * this one for that.
+ * Writes the audit entry. Fails if the project was transferred since the caller's role was checked: the caller has no role in it any
+ * more. The key-share lock keeps the project in its organization until the commit; it conflicts only with the lock of a transfer.
  */
-async function record(ctx: SystemCtx, tx: Writer, trace: Trace, author: Author): Promise<void> {
+async function writeAuditEntry(ctx: SystemCtx, tx: Writer, trace: Trace, author: Author): Promise<void> {
   const { action, organizationId = null, projectRef = null, detail = {} } = trace
   const { actorUserId = null, actorAppId = null } = author
   const recorded = await rowsOf(

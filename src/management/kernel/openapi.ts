@@ -3,7 +3,7 @@ import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from 
 import { isBufferedBody } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
-/** Without parameters such as the charset, which clients compare media types without. */
+/** Drops parameters such as the charset: clients compare media types without them. */
 const mediaType = (contentType: string): string => contentType.replace(/;.*/, '')
 
 type Io = 'input' | 'output'
@@ -15,11 +15,11 @@ interface Publication {
   baseUrl: string
 }
 
-/** The published document of one version, built from the same table that the router mounts. */
+/** Builds the OpenAPI document of one version from the route table that the router mounts. */
 export function openapi(routes: readonly Route[], version: ApiVersion, { release, baseUrl }: Publication) {
   const published = routes.filter(({ path }) => path.startsWith(`/${version}/`))
   const schemas = new Map<string, unknown>(Object.entries(ERROR_SCHEMAS[version]))
-  /** Error replies, each of which many operations share. */
+  /** Error replies by name; many operations share one. */
   const responses = new Map<string, Json>()
   const paths: Record<string, Json> = {}
   for (const route of published) {
@@ -43,7 +43,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     return {
       operationId: route.id,
       summary: route.stability ? `[${route.stability}] ${route.summary}` : route.summary,
-      description: [route.description, needs(route)].filter(Boolean).join('\n\n'),
+      description: [route.description, accessText(route)].filter(Boolean).join('\n\n'),
       ...(route.deprecated && { deprecated: true }),
       tags: [tagOf(route)],
       security: securityOf(route),
@@ -130,9 +130,9 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     return { 'application/json': { schema: schemaOf(schema, io) } }
   }
 
-  /** zod leaves named schemas under $defs; each belongs into the document once. */
+  /** Converts a schema and moves its named schemas, which zod puts under $defs, to the components. */
   function schemaOf(schema: z.ZodType, io: Io): unknown {
-    // Requests may refuse a field outright with z.undefined(), which JSON Schema cannot say; replies must be said in full.
+    // JSON Schema cannot express z.undefined(), by which a request refuses a field; a reply must be expressible in full.
     const unrepresentable = io === 'input' ? 'any' : 'throw'
     const generated = z.toJSONSchema(schema, { io, unrepresentable, override: (context) => tidy(context, io) })
     const text = JSON.stringify(generated).replaceAll('#/$defs/', '#/components/schemas/')
@@ -148,12 +148,12 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
   }
 }
 
-/** The name of what z.json() describes: the one schema that is recursive and has no name of its own. */
+/** Name of the schema of z.json(), the only recursive schema without a name. */
 const JSON_VALUE = 'JsonValue'
 
 const REFUSED = { $comment: 'refused' }
 
-/** A field that every request must leave out is no part of the contract. */
+/** Leaves fields that every request must omit out of the document. */
 const leaveOutRefused = (_name: string, value: { not?: { $comment?: unknown } } | null) =>
   value?.not?.$comment === REFUSED.$comment ? undefined : value
 
@@ -162,8 +162,9 @@ type Override = Parameters<NonNullable<NonNullable<Parameters<typeof z.toJSONSch
 function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
   if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = REFUSED
   const flagged = patternsOf(zodSchema).find(({ flags }) => flags.includes('i'))
-  if (flagged) throw new Error(`a document has no flags: ${flagged} must say both cases itself`)
-  // The format says it; the pattern is 300 characters long.
+  if (flagged)
+    throw new Error(`JSON Schema patterns have no flags: ${flagged} must match both cases without the flag i`)
+  // The format is enough: the pattern has 300 characters.
   if (jsonSchema.format === 'date-time') delete jsonSchema.pattern
   if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum
   if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum
@@ -185,18 +186,18 @@ function securityOf(route: Route): Json[] {
   return [{ bearer: isScope(route) ? [route.scope] : [] }]
 }
 
-/** What the caller needs, in words: tools show the scopes of a bearer scheme rarely or not at all. */
-function needs(route: Route): string {
+/** Describes the access that a caller needs, as tools rarely show the scopes of a bearer scheme. */
+function accessText(route: Route): string {
   const { scope, permission = scope, params, limit = 'standard' } = route
   const resource =
     params.shape.ref || params.shape.branch_id_or_ref ? 'project' : params.shape.slug ? 'organization' : undefined
-  const token = isScope(route) ? `Needs a token with the scope \`${scope}\`` : 'Needs a valid token of any scope'
+  const token = isScope(route) ? `Requires a token with the scope \`${scope}\`` : 'Requires a valid token of any scope'
   const role = resource && permission !== 'any caller' ? `a role in the ${resource} that allows \`${permission}\`` : ''
-  const access = scope === 'public' ? 'Needs no token' : [token, role].filter(Boolean).join(' and ')
-  return `${access}.${limit === 'standard' ? '' : ` Counted against the limit \`${limit}\` too.`}`
+  const access = scope === 'public' ? 'Requires no token' : [token, role].filter(Boolean).join(' and ')
+  return `${access}.${limit === 'standard' ? '' : ` Also counts against the limit \`${limit}\`.`}`
 }
 
-/** The status and the codes without their category, such as `404-project-signing_key`. */
+/** Name of an error reply: its status and its codes without their category, such as `404-project-signing_key`. */
 function responseName({ path }: Route, status: number, codes: readonly ErrorCode[]): string {
   const names = codes.map((code) => code.replace(/^[a-z_]+\./, ''))
   return [isOAuthPath(path) ? 'oauth' : [], status, names].flat(2).join('-')
@@ -225,7 +226,7 @@ const HEADERS = {
   'X-RateLimit-Limit': { description: 'Requests allowed in the window', schema: { type: 'integer' } },
   'X-RateLimit-Remaining': { description: 'Requests left in the window', schema: { type: 'integer' } },
   'X-RateLimit-Reset': { description: 'Milliseconds until the window ends', schema: { type: 'integer' } },
-  'X-Request-Id': { description: 'Names the request in the log', schema: { type: 'string', format: 'uuid' } },
+  'X-Request-Id': { description: 'Identifies the request in the log', schema: { type: 'string', format: 'uuid' } },
   'Retry-After': { description: 'Seconds until the window ends', schema: { type: 'integer' } },
 }
 
@@ -233,7 +234,7 @@ const IDEMPOTENCY_KEY = {
   name: 'Idempotency-Key',
   in: 'header',
   required: false,
-  description: 'A request that is repeated with the same key is done once',
+  description: 'A request that is repeated with the same key takes effect once',
   schema: { type: 'string', minLength: 1, maxLength: 255 },
 }
 
@@ -256,24 +257,24 @@ const Link = {
   properties: { href: string, rel: string, title: string, type: string, describedby: string, meta: map({}) },
 }
 
-/** What `renderError` writes. */
+/** Schemas of the error bodies that `renderError` writes. */
 const ERROR_SCHEMAS: Record<ApiVersion, Json> = {
   v1: {
     Error: { type: 'object', required: ['message'], properties: { message: string } },
     OAuthError: {
       type: 'object',
-      description: 'RFC 6749, 5.2, beside the message of all errors',
+      description: 'An error of RFC 6749, section 5.2, with the message that every error has',
       required: ['error', 'message'],
       properties: { error: string, error_description: string, message: string },
     },
     SqlError: {
       type: 'object',
-      description: 'The message alone, or what Postgres said beside it',
+      description: 'The message, with the fields of the Postgres error if there is one',
       required: ['message'],
       properties: {
         message: string,
         code: { type: 'string', description: 'SQLSTATE' },
-        position: { type: 'integer', description: 'Where in the query, counted in characters from 1' },
+        position: { type: 'integer', description: 'Position in the query in characters, starting at 1' },
         hint: string,
         detail: string,
         severity: string,
@@ -292,7 +293,7 @@ const ERROR_SCHEMAS: Record<ApiVersion, Json> = {
       type: 'object',
       required: ['code', 'message'],
       properties: {
-        id: { type: 'string', description: 'The request id' },
+        id: { type: 'string', description: 'The id of the request' },
         code: string,
         message: string,
         description: string,

@@ -7,22 +7,22 @@ import type { Limit } from '../../platform/rate-limit/quota.ts'
 import type { Resources } from './app-env.ts'
 import { type BufferedBody, bufferedBodyErrors, isBufferedBody } from './body.ts'
 
-/** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
+/** `any caller`: a valid token without a scope, as the specification lists none. `public`: no token. */
 export type Access = Scope | 'any caller' | 'public'
 type Out<T> = T extends z.ZodType ? z.output<T> : undefined
 type BodyOut<T> = T extends BufferedBody<infer Value> ? Value : Out<T>
 type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
-/** {ref}, {slug} and {branch_id_or_ref} mean the same everywhere, so a route never declares them. */
+/** Path parameters that a route declares; {ref}, {slug} and {branch_id_or_ref} mean the same everywhere. */
 type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
 type Shape<Path extends string> = { [Name in Declared<Path>]: z.ZodType<string, string> }
 
 /** Markers for replies that no schema parses. */
 export const empty = Symbol('a reply without a body')
-/** A reply without a body whose header tells how many there are: the handler returns the number. */
+/** A reply without a body. The handler returns the number for its X-Total-Count header. */
 export const total = Symbol('a reply with X-Total-Count')
 export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
 export type TextReply = ReturnType<typeof text>
-/** A reply whose bytes go through; the handler says how they are delimited or typed in full. */
+/** A streamed reply; the handler returns the full content type. */
 export const stream = (contentType: string, schema: z.ZodType) => ({ streams: contentType, schema })
 export type StreamReply = ReturnType<typeof stream>
 export interface Streamed {
@@ -30,7 +30,7 @@ export interface Streamed {
   body: ReadableStream<Uint8Array>
 }
 
-/** A page or a redirection: for each status that the handler may answer with, what it means. */
+/** A page or a redirect. `replies` describes each status that the handler may return. */
 export const answer = (contentType: string, replies: Readonly<Record<number, string>>) => ({
   answers: contentType,
   replies,
@@ -42,31 +42,31 @@ export interface Answer {
   body?: string
 }
 
-/** One row of the API: all that the router, the document and the tests know about an endpoint. */
+/** One row of the route table, from which the router, the OpenAPI document and the tests are derived. */
 interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** operationId in the published document. Renaming one breaks every generated client. */
   id: string
   summary: string
   description?: string
-  /** Clients that are written now are to use another one. */
+  /** New clients should use another endpoint. */
   deprecated?: true
-  /** How settled the specification calls it; published in front of the summary. */
+  /** Stability in the specification, published in front of the summary. */
   stability?: 'Alpha' | 'Beta' | 'Experimental'
   scope: S
-  /** What the caller's role must allow, where the scope does not say it. */
+  /** Permission that the caller's role must have; defaults to the scope. */
   permission?: Scope
   limit?: Limit
   params: Shape<Path>
   query?: Q
   body?: B
   bodySizeBytesMax?: number
-  /** A secret in its path can be guessed: whatever its handler does not find counts with guesses at refs and slugs. */
+  /** Counts a 404 of the handler as a guess, as the path contains a secret. */
   countsMisses?: true
-  /** Takes an Idempotency-Key header, which the handler gets. */
+  /** Passes the Idempotency-Key header to the handler. */
   idempotent?: true
   returns: R
   status?: 200 | 201 | 202 | 204
-  /** Sent with every reply of the route, also with an error. */
+  /** Headers of every reply of the route, errors included. */
   headers?: Readonly<Record<string, string>>
   errors?: readonly ErrorCode[]
 }
@@ -81,21 +81,21 @@ interface Request<Path extends string, S extends Access, Q, B> {
   query: Out<Q>
   body: BodyOut<B>
   idempotencyKey?: string
-  /** As they were sent. */
+  /** The request headers. */
   headers: Headers
 }
 
 type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
-type Other<R> = R extends typeof total ? number : void
-type Worded<R> = R extends TextReply
+type BodylessReply<R> = R extends typeof total ? number : void
+type SpecialReply<R> = R extends TextReply
   ? string | ReadableStream<Uint8Array>
   : R extends StreamReply
     ? Streamed
     : R extends AnswerReply
       ? Answer
-      : Other<R>
-type Reply<R> = R extends z.ZodType ? z.input<R> : Worded<R>
+      : BodylessReply<R>
+type Reply<R> = R extends z.ZodType ? z.input<R> : SpecialReply<R>
 type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 type ObjectSchema = z.ZodObject | undefined
 type Schema = z.ZodType | undefined
@@ -106,14 +106,18 @@ export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Ret
   method: Method
   path: string
   params: z.ZodObject
-  /** The part of the API that the route belongs to, by which the document groups. */
+  /** Tag that groups the route in the document. */
   area?: string
   handle(request: unknown): Promise<unknown>
 }
 
-const named: Record<string, z.ZodType<string, string>> = { ref: Ref, slug: Slug, branch_id_or_ref: BranchIdOrRef }
+const COMMON_PARAMS: Record<string, z.ZodType<string, string>> = {
+  ref: Ref,
+  slug: Slug,
+  branch_id_or_ref: BranchIdOrRef,
+}
 
-const on =
+const defineRoute =
   (method: Method) =>
   <
     const Path extends string,
@@ -131,27 +135,29 @@ const on =
     return { ...spec, method, path, params: paramsOf(names, spec), handle } as unknown as Route
   }
 
-const declared = (spec: object, name: string) => ('params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined)
+const declaredParam = (spec: object, name: string) =>
+  'params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined
 
-/** Of the paths that declare none of their own: hundreds share a few. */
-const shared = new Map<string, z.ZodObject>()
+/** Parameter schemas of paths that declare none of their own; hundreds of routes share a few. */
+const sharedParams = new Map<string, z.ZodObject>()
 
 function paramsOf(names: readonly string[], spec: object): z.ZodObject {
-  const made = () => z.object(Object.fromEntries(names.map((name) => [name, named[name] ?? declared(spec, name)])))
-  if (!names.every((name) => name in named)) return made()
-  const known = shared.get(names.join()) ?? made()
-  shared.set(names.join(), known)
+  const create = () =>
+    z.object(Object.fromEntries(names.map((name) => [name, COMMON_PARAMS[name] ?? declaredParam(spec, name)])))
+  if (!names.every((name) => name in COMMON_PARAMS)) return create()
+  const known = sharedParams.get(names.join()) ?? create()
+  sharedParams.set(names.join(), known)
   return known
 }
 
-export const get = on('GET')
-export const head = on('HEAD')
-export const post = on('POST')
-export const put = on('PUT')
-export const patch = on('PATCH')
-export const del = on('DELETE')
+export const get = defineRoute('GET')
+export const head = defineRoute('HEAD')
+export const post = defineRoute('POST')
+export const put = defineRoute('PUT')
+export const patch = defineRoute('PATCH')
+export const del = defineRoute('DELETE')
 
-/** A JSON body that a request may leave out. */
+/** Whether a request may omit its JSON body. */
 export const isOptional = (body: z.ZodType): body is z.ZodOptional => body instanceof z.ZodOptional
 
 export const isText = (returns: Returns): returns is TextReply =>
@@ -171,19 +177,19 @@ const SLUG_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_slug', 'not_foun
 const BRANCH_ERRORS: readonly ErrorCode[] = ['bad_request.validation_failed', 'not_found.branch']
 const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payload_too_large', 'unsupported_media_type']
 
-/** The scope that a token must carry: where the specification lists none, that of the permission which the row names. */
+/** Scope that the token must have: the scope of the row, or else its permission. */
 export const scopeOf = ({ scope, permission }: Pick<Route, 'scope' | 'permission'>): Scope | undefined =>
   SCOPES.find((known) => known === scope) ?? permission
 
-/** Nothing of it is done to a project that is on its way out. Some routes only read, though by POST. */
+/** Whether the route changes its project, which is refused once the project is being removed. Some POST routes only read. */
 export const changesProject = ({ method, path, ...route }: Route): boolean =>
   path.includes('{ref}') &&
   (['PUT', 'PATCH', 'DELETE'].includes(method) || (method === 'POST' && scopeOf(route)?.endsWith(':write') === true))
 
-/** OAuth parameters that a server does not know are ignored (RFC 6749, 3.1). */
+/** Whether unknown query parameters are refused. OAuth servers must ignore them (RFC 6749, 3.1). */
 export const refusesUnknownQuery = ({ path }: Pick<Route, 'path'>): boolean => !isOAuthPath(path)
 
-/** Every error that a route may answer with: what its row implies, and what the row adds. */
+/** Every error that a route may return: those its row implies and those the row lists. */
 export function errorsOf(route: Route): readonly ErrorCode[] {
   const { scope, permission, params, query, body, errors = [] } = route
   const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape

@@ -7,17 +7,17 @@ import type { Message } from '../../platform/queue/message.ts'
 import { send, sendLater } from '../../platform/queue/send.ts'
 import type { Mutation } from './mutate.ts'
 
-/** Tables of tasks that a queue hands out. Each is done by who holds its lease. */
+/** Tables of tasks that a queue distributes. The holder of a task's lease runs it. */
 type Table = typeof projectTasks | typeof workerTasks
 
-/** A task as its holder has read it. */
-interface Held {
+/** A task as read by the holder of its lease. */
+interface LeasedTask {
   id: string
   claim: string | null
   attempts: number
 }
 
-interface Terms {
+interface Options {
   table: Table
   type: Extract<Message, { id: string }>['type']
 }
@@ -27,15 +27,15 @@ const RENEWAL_MS = 7_500
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
 const WAIT_MS = 3_000
-const SWEPT_MAX = 100
-/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
+const SENT_MAX = 100
+/** The sweeper leaves messages this much time to arrive, as it would otherwise send duplicates. */
 export const GRACE_MS = 5_000
 const BURIED_DELAY_MS = 60_000
 
-/** The claims under which this isolate works now. */
+/** Claims of the tasks that this isolate is running. */
 const working = new Set<string>()
 
-/** Runs work under a claim of its own. */
+/** Runs work under a new claim. */
 export async function withClaim<Value>(work: (claim: string) => Promise<Value>): Promise<Value> {
   const claim = crypto.randomUUID()
   working.add(claim)
@@ -46,7 +46,7 @@ export async function withClaim<Value>(work: (claim: string) => Promise<Value>):
   }
 }
 
-/** A lease that has expired, or whose holder is dead: where one Worker does all work, claims of others are those of the dead. */
+/** Matches leases that have expired or whose holder is dead. With a single Worker, every claim that it does not hold is dead. */
 export function isLapsed(
   { config }: SystemCtx,
   { leaseUntil, claim }: Record<'leaseUntil' | 'claim', PgColumn>,
@@ -56,7 +56,7 @@ export function isLapsed(
   return config.SOLE_WORKER ? or(expired, notInArray(claim, [...working])) : expired
 }
 
-/** Renews a lease until it is stopped: work may take longer than one. */
+/** Renews a lease until the returned function is called, as work may take longer than one lease. */
 export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
   const timer = setInterval(
     () => renew().catch((error) => log.error('lease_not_renewed', { task: task.id, error: describeError(error) })),
@@ -65,15 +65,16 @@ export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: (
   return () => clearInterval(timer)
 }
 
-/** Who may do a task, for how long, and when it is tried again: the same for all tasks, by the rows of their table. */
-export function createLeases({ table, type }: Terms) {
-  const until = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
+/** Leases and retries for the tasks of one table. */
+export function createLeases({ table, type }: Options) {
+  const leaseEnd = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
 
-  const held = ({ id, claim }: Held) => and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
+  const held = ({ id, claim }: LeasedTask) =>
+    and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
 
   const isAbandoned = (ctx: SystemCtx, at: Date) => and(eq(table.state, 'running'), isLapsed(ctx, table, at))
 
-  /** Selects the row for who holds it now; undefined for a task that somebody else does, or has done. */
+  /** Leases the task and returns the condition that selects its row; undefined if another consumer runs it or has finished it. */
   async function take(ctx: SystemCtx, id: string, claim: string): Promise<SQL | undefined> {
     const at = ctx.now()
     const [claimed] = await ctx.db
@@ -81,8 +82,8 @@ export function createLeases({ table, type }: Terms) {
       .set({
         state: 'running',
         claim,
-        leaseUntil: until(ctx),
-        // Counted before the work, so that work that kills its consumer each time also comes to an end.
+        leaseUntil: leaseEnd(ctx),
+        // The attempt is counted before the work, so that a task that kills its consumer also reaches the limit.
         attempts: sql`${table.attempts} + 1`,
       })
       .where(and(eq(table.id, id), or(and(eq(table.state, 'pending'), lte(table.dueAt, at)), isAbandoned(ctx, at))))
@@ -91,11 +92,11 @@ export function createLeases({ table, type }: Terms) {
   }
 
   return {
-    until,
-    /** Which row is the task's for as long as nobody else has taken its place. */
+    until: leaseEnd,
+    /** Selects the task's row for as long as this holder has the lease. */
     held,
 
-    /** Does the work under a lease that is renewed meanwhile. A second message for the same task does nothing. */
+    /** Runs work under a lease and renews it meanwhile. A second message for the same task does nothing. */
     run: (ctx: SystemCtx, id: string, work: (row: SQL) => Promise<void>): Promise<void> =>
       withClaim(async (claim) => {
         const row = await take(ctx, id, claim)
@@ -103,19 +104,19 @@ export function createLeases({ table, type }: Terms) {
         const renew = async () =>
           ctx.db
             .update(table)
-            .set({ leaseUntil: until(ctx) })
+            .set({ leaseUntil: leaseEnd(ctx) })
             .where(row)
         const stop = startRenewing(ctx, { id }, renew)
         await work(row).finally(stop)
       }),
 
-    /** False when the lease went to somebody else or the task was ended: then nothing may be done any more. */
-    async isHeld({ db }: SystemCtx, task: Held): Promise<boolean> {
+    /** False if another consumer has the lease or the task has ended: the caller must stop. */
+    async isHeld({ db }: SystemCtx, task: LeasedTask): Promise<boolean> {
       return (await db.select({ id: table.id }).from(table).where(held(task))).length > 0
     },
 
-    /** Gives the task back after a failed attempt, to be tried again later. False where it is not held any more. */
-    async postpone(ctx: SystemCtx, task: Held, lastError: string): Promise<boolean> {
+    /** Releases the task after a failed attempt and schedules a retry. False if the lease is lost. */
+    async postpone(ctx: SystemCtx, task: LeasedTask, lastError: string): Promise<boolean> {
       const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
       const dueAt = new Date(ctx.now().getTime() + delayMs)
       const freed = await ctx.db
@@ -128,8 +129,8 @@ export function createLeases({ table, type }: Terms) {
       return true
     },
 
-    /** Gives the task back until what it waits for is over, as if there had been no attempt. */
-    async postponeUncounted(ctx: SystemCtx, task: Held, lastError: string): Promise<void> {
+    /** Releases the task to wait for other work, without counting the attempt. */
+    async postponeUncounted(ctx: SystemCtx, task: LeasedTask, lastError: string): Promise<void> {
       const dueAt = new Date(ctx.now().getTime() + WAIT_MS)
       const freed = await ctx.db
         .update(table)
@@ -139,11 +140,11 @@ export function createLeases({ table, type }: Terms) {
       if (freed.length > 0) await sendLater(ctx, { type, id: task.id }, WAIT_MS)
     },
 
-    /** False where it is not held any more: then nothing may commit with it. */
+    /** Ends the task in the transaction. False if the lease is lost: the transaction must then change nothing else. */
     async end(
       { now }: SystemCtx,
       { tx }: Mutation,
-      task: Held,
+      task: LeasedTask,
       outcome: { state: 'done' | 'failed'; lastError?: string | null },
     ): Promise<boolean> {
       const ended = await tx
@@ -154,7 +155,7 @@ export function createLeases({ table, type }: Terms) {
       return ended.length > 0
     },
 
-    /** Tasks whose message got lost or whose consumer died. */
+    /** Sends messages for tasks whose message was lost or whose consumer died. */
     async sendDue(ctx: SystemCtx): Promise<void> {
       const at = ctx.now()
       const isOverdue = and(eq(table.state, 'pending'), lte(table.dueAt, new Date(at.getTime() - GRACE_MS)))
@@ -163,7 +164,7 @@ export function createLeases({ table, type }: Terms) {
         .from(table)
         .where(or(isOverdue, isAbandoned(ctx, at)))
         .orderBy(table.dueAt)
-        .limit(SWEPT_MAX)
+        .limit(SENT_MAX)
       if (due.length === 0) return
       await send(
         ctx,
@@ -172,7 +173,7 @@ export function createLeases({ table, type }: Terms) {
       ctx.log.info('tasks_sent_again', { type, count: due.length })
     },
 
-    /** After its message failed for good, a task waits a while and is then taken up by the sweeper. */
+    /** Delays a task whose message is dead-lettered; the sweeper then sends it again. */
     async bury({ db, now }: SystemCtx, id: string): Promise<void> {
       await db
         .update(table)

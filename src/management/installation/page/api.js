@@ -12,7 +12,7 @@ else explain(await reply.json())
 
 function show(spec) {
   window.SwaggerUIBundle({
-    // Requests go to where the page came from, whichever name of this server that is.
+    // Send requests to the origin of the page, whatever its host name is.
     spec: { ...spec, servers: [{ url: location.origin }] },
     dom_id: '#reference',
     deepLinking: true,
@@ -26,6 +26,6 @@ function explain({ message }) {
   const text = document.createElement('p')
   text.className = 'failure'
   text.setAttribute('role', 'alert')
-  text.textContent = `The document did not come (${reply.status}): ${message}`
+  text.textContent = `The document could not be loaded (${reply.status}): ${message}`
   document.querySelector('#reference').replaceChildren(text)
 }

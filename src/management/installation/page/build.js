@@ -1,4 +1,4 @@
-// Plain JavaScript, so that whatever Node runs wrangler can run it too.
+// Plain JavaScript, so that any Node version that runs wrangler can run it.
 import { copyFile, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { basename, dirname, join } from 'node:path'
@@ -15,7 +15,7 @@ const files = [
   ...['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'].map((name) => join(swagger, name)),
 ]
 
-// Moved into place whole: another build or a server may be reading the folder.
+// Move each file into place in one step: another build or a server may be reading the folder.
 const target = join(root, 'dist', 'page')
 await mkdir(target, { recursive: true })
 const scratch = await mkdtemp(join(root, 'dist', 'page-'))
