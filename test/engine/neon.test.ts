@@ -61,7 +61,7 @@ test('projects and branches live at Neon from their creation to their end', asyn
   expect((await owner.get(`/v1/projects/${ref}/upgrade/eligibility`)).body).toMatchObject({ eligible: false })
   expect(await owner.post(`/v1/projects/${ref}/upgrade`, { target_version: '18' })).toMatchObject({
     status: 400,
-    body: { message: expect.stringContaining('the driver neon upgrades no Postgres') },
+    body: { message: expect.stringContaining('the driver neon cannot upgrade Postgres') },
   })
 
   const migration = { query: 'create table people as select 1 as n', name: 'people' }

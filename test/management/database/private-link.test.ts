@@ -240,7 +240,7 @@ describe('the shares of a project end', () => {
     const preview = await place.owner.post(`/v2/projects/${place.ref}/transfers/previews`, body)
     expect(preview.body.data.attributes.warnings).toContainEqual({
       key: 'private_links_end',
-      message: 'It will be shared with 1 AWS account no more',
+      message: 'The project will no longer be shared with 1 AWS account',
     })
     expect((await place.owner.post(`/v2/projects/${place.ref}/transfers`, body)).status).toBe(200)
     await place.until()

@@ -112,7 +112,9 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
     const branch = await insertProject(source, { parentRef: ref })
     expect(await source.owner.post(claimTokenPath(branch))).toMatchObject({
       status: 422,
-      body: { message: `The branch does not allow this: a branch goes with its project: make a claim token of ${ref}` },
+      body: {
+        message: `The branch does not allow this: a branch moves with its project: create a claim token for ${ref}`,
+      },
     })
   })
 })
@@ -336,19 +338,19 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     const taken = await insertProject(target, { name: 'Same' })
     await expectRefused(await claim(target, token), `${target.slug} has a project of this name`)
     await control.update(projects).set({ name: 'Other' }).where(eq(projects.ref, taken))
-    const same = `The project belongs to ${source.slug} already`
+    const same = `The project already belongs to ${source.slug}`
     await expectRefused(await claim(source, token, target.owner), same)
     const { preview } = (await target.owner.get(claimPath(source, token))).body
     expect([preview.valid, preview.errors]).toEqual([false, [{ key: 'same_organization', message: same }]])
     await insertProject(source, { parentRef: ref })
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, target.id))
-    const branches = `It has 1 branch, and the plan free of ${target.slug} does not cover any`
+    const branches = `The project has 1 branch, and the plan free of ${target.slug} does not include branching`
     await expectRefused(await claim(target, token), branches)
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, target.id))
     await control.update(projects).set({ status: 'PAUSING' }).where(eq(projects.ref, ref))
     await expectRefused(
       await claim(target, token),
-      'Work on the project or one of its branches is under way: wait until it has ended',
+      'An operation on the project or one of its branches is running: wait until it has ended',
     )
     await control.update(projects).set({ status: 'INACTIVE' }).where(eq(projects.ref, ref))
     expect((await claim(target, token)).status).toBe(204)

@@ -250,8 +250,8 @@ describe('/v1/projects/{ref}/billing/addons', () => {
     const apply = (addon_variant: string, addon_type: string) => caller().patch(addons, { addon_variant, addon_type })
     expect(await apply('ci_small', 'compute_instance')).toMatchObject({ status: 200, body: '' })
     for (const [variant, type, said] of [
-      ['pitr_7', 'pitr', 'how much history there is, is set where the driver host keeps it'],
-      ['cd_default', 'custom_domain', 'a custom hostname needs no add-on'],
+      ['pitr_7', 'pitr', 'the driver host sets how far back a project can be restored'],
+      ['cd_default', 'custom_domain', 'custom hostnames need no add-on'],
       ['ipv4_default', 'ipv4', 'no IPv4'],
     ] as const) {
       const reply = await apply(variant, type)

@@ -334,8 +334,8 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
       'log_drains_move',
       'organization_webhooks_change',
     ])
-    expect(info[0].message).toBe(`1 member of ${target.slug} will reach it`)
-    expect(info[1].message).toBe('1 branch will go with it')
+    expect(info[0].message).toBe(`1 member of ${target.slug} will gain access to the project`)
+    expect(info[1].message).toBe('1 branch will move with the project')
     expect(await organizationOf(ref)).toBe(source.id)
     expect((await transfer(owner, ref, target.slug)).status).toBe(200)
     expect([await countOf(source), await countOf(target)]).toEqual([0, 2])

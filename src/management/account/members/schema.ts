@@ -18,7 +18,7 @@ export const MemberListQuery = z
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
-    message: 'cannot go with page[after]',
+    message: 'cannot be combined with page[after]',
   })
 
 const MemberRole = z

@@ -4,7 +4,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
 import { BytesGone, copyFunctions } from '../../programs/functions/copy-functions.ts'
 import { inheritSecrets } from '../../programs/secrets/inherit.ts'
-import { said } from '../../projects/projects/task-reason.ts'
+import { errorText } from '../../projects/projects/task-reason.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import type { Site } from './jobs.ts'
 
@@ -34,6 +34,6 @@ type Way = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>
 async function copy(ctx: SystemCtx, { fence, log }: Site, way: Way): Promise<void> {
   await copyFunctions(ctx, { ...way, fence, log }).catch((error) => {
     const wontHeal = error instanceof BytesGone || (error instanceof ApiError && error.status < 500)
-    throw wontHeal ? new PermanentError(said(error), { cause: error }) : error
+    throw wontHeal ? new PermanentError(errorText(error), { cause: error }) : error
   })
 }

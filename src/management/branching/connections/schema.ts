@@ -10,7 +10,7 @@ export const ConnectionListQuery = z
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
-    message: 'cannot go with page[after]',
+    message: 'cannot be combined with page[after]',
   })
 
 const Connection = z

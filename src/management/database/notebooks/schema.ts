@@ -120,5 +120,5 @@ export const NotebookListQuery = z
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
-    message: 'cannot go with page[after]',
+    message: 'cannot be combined with page[after]',
   })

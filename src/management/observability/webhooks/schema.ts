@@ -148,7 +148,7 @@ export const DeliveryListQuery = z
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
-    message: 'cannot go with page[after]',
+    message: 'cannot be combined with page[after]',
   })
 
 /** Strict, as what is misplaced would else ask for an event that nobody asked for. */

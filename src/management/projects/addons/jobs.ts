@@ -19,7 +19,7 @@ export const addonJobs = {
   resize: {
     steps: [resize],
     done: { status: 'ACTIVE_HEALTHY' },
-    // It runs on at the size that it has.
+    // The project keeps running at its current size.
     failed: () => ({ status: 'ACTIVE_HEALTHY' }),
   },
 } satisfies Partial<Jobs>

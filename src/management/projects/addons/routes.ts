@@ -2,7 +2,7 @@ import { del, empty, get, patch } from '../../kernel/route.ts'
 import { Addons, AddonVariant, ApplyAddon } from './schema.ts'
 import { applyAddon, listAddons, removeAddon } from './service.ts'
 
-const NOT_HERE = 'What this installation cannot do is refused with the reason.'
+const REFUSALS = 'An add-on that this installation does not offer is refused with the reason.'
 
 export const addonRoutes = [
   get(
@@ -10,7 +10,8 @@ export const addonRoutes = [
     {
       id: 'v1-list-project-addons',
       summary: 'List the add-ons of a project',
-      description: 'Its size, where it is more than the smallest, and the sizes that it can be given.',
+      description:
+        'Lists the compute size, if it is larger than the smallest, and the sizes that the project can change to.',
       scope: 'any caller',
       permission: 'projects:read',
       returns: Addons,
@@ -22,8 +23,8 @@ export const addonRoutes = [
     '/v1/projects/{ref}/billing/addons',
     {
       id: 'v1-apply-project-addon',
-      summary: 'Give a project an add-on',
-      description: NOT_HERE,
+      summary: 'Apply an add-on to a project',
+      description: REFUSALS,
       scope: 'any caller',
       permission: 'projects:write',
       body: ApplyAddon,
@@ -37,8 +38,8 @@ export const addonRoutes = [
     '/v1/projects/{ref}/billing/addons/{addon_variant}',
     {
       id: 'v1-remove-project-addon',
-      summary: 'Take an add-on from a project',
-      description: NOT_HERE,
+      summary: 'Remove an add-on from a project',
+      description: REFUSALS,
       scope: 'any caller',
       permission: 'projects:write',
       params: { addon_variant: AddonVariant },

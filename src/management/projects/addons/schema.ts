@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { INSTANCE_SIZES } from '../../../model/tables/index.ts'
 import { Text } from '../../../platform/http/common-values.ts'
 
-/** The two smallest sizes are no add-on. */
+/** Compute sizes that are add-ons; `nano` is the default size. */
 export const COMPUTE_SIZES = INSTANCE_SIZES.filter((size) => size !== 'nano')
 
 const ADDON_TYPES = [
@@ -18,7 +18,7 @@ const ADDON_TYPES = [
 const AddonType = z.enum(ADDON_TYPES).meta({ id: 'AddonType' })
 export type AddonType = z.output<typeof AddonType>
 
-/** Which add-on each variant is of. */
+/** The add-on type of each variant. */
 export const TYPE_OF_VARIANT = new Map<string, AddonType>([
   ...COMPUTE_SIZES.map((size) => [`ci_${size}`, 'compute_instance'] as const),
   ['cd_default', 'custom_domain'],
@@ -50,7 +50,7 @@ export const ApplyAddon = z
   .object({ addon_variant: z.enum(Array.from(TYPE_OF_VARIANT.keys())), addon_type: AddonType })
   .refine(({ addon_variant, addon_type }) => TYPE_OF_VARIANT.get(addon_variant) === addon_type, {
     path: ['addon_variant'],
-    error: 'must be a variant of the add-on',
+    error: 'must be a variant of addon_type',
   })
   .meta({ id: 'ApplyAddon' })
 

@@ -25,11 +25,11 @@ const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), pr
 const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
   TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
 
-/** The sizes that the driver can give a project. */
+/** Compute sizes that the driver offers. */
 export const offeredVariants = ({ sizes }: Ctx['engine']) =>
   COMPUTE_SIZES.filter((size) => sizes?.offered.has(size)).map(toVariant)
 
-/** Beside the sizes that the driver offers there is none to be had. */
+/** Lists the add-ons. Compute sizes are the only ones available. */
 export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typeof Addons> => {
   const variants = offeredVariants(engine)
   return {
@@ -38,7 +38,7 @@ export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typ
   }
 }
 
-/** The size that a project has may be asked for again. */
+/** Applies an add-on. Applying the current size again does nothing. */
 export async function applyAddon(
   ctx: Ctx,
   project: ProjectAccess,
@@ -47,13 +47,15 @@ export async function applyAddon(
   if (variant === variantOf(project.instanceSize)) return
   const size = COMPUTE_SIZES.find((each) => variantOf(each) === variant)
   if (size) return startResize(ctx, project, size)
-  if (type === 'pitr') throw refuse(cannotKeep(ctx.engine))
+  if (type === 'pitr') throw refuse(pitrRefusal(ctx.engine))
   throw refuse(
-    type === 'ipv4' ? 'this installation has no IPv4 addresses for projects' : 'a custom hostname needs no add-on here',
+    type === 'ipv4'
+      ? 'this installation has no IPv4 addresses for projects'
+      : 'custom hostnames need no add-on on this installation',
   )
 }
 
-/** Without a size that is an add-on, a project has the smallest. */
+/** Removes an add-on; a project without a compute size add-on has the smallest size. */
 export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: string): Promise<void> {
   const selected = selectedOf(project).some((addon) => addon.variant.id === variant)
   if (!selected) throw new ApiError('not_found.addon', { detail: variant })
@@ -62,7 +64,7 @@ export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: str
 
 async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<TaskInput['size']>): Promise<void> {
   const { engine } = ctx
-  if (!engine.sizes) throw refuse(cannotResize(engine, project))
+  if (!engine.sizes) throw refuse(resizeRefusal(engine, project))
   if (!engine.sizes.offered.has(size)) throw refuse(`the driver ${engine.name} has no size ${size}`)
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
@@ -74,12 +76,12 @@ async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<T
   })
 }
 
-const cannotKeep = ({ name, pointInTime }: Ctx['engine']) =>
+const pitrRefusal = ({ name, pointInTime }: Ctx['engine']) =>
   pointInTime
-    ? `how much history there is, is set where the driver ${name} keeps it`
+    ? `the driver ${name} sets how far back a project can be restored`
     : `the driver ${name} has no point-in-time recovery`
 
-const cannotResize = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
-  `the driver ${name} cannot change the size of a project, which is ${instanceSize}`
+const resizeRefusal = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
+  `the driver ${name} cannot change the size of a project; this project is ${instanceSize}`
 
 const refuse = (detail: string) => new ApiError('bad_request.addon', { detail })

@@ -19,18 +19,18 @@ export async function getClaimToken(ctx: Ctx, { ref }: ProjectAccess): Promise<z
   return toClaimToken(claim.token)
 }
 
-/** In place of the one that the project had. Told this once. */
+/** Creates a claim token in place of the previous one. The token is only in this reply. */
 export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof NewClaimToken>> {
   const { ref, organizationId, parentRef } = project
   await requireOrganizationWrite(ctx, project)
   if (parentRef !== null) {
-    const detail = `a branch goes with its project: make a claim token of ${parentRef}`
+    const detail = `a branch moves with its project: create a claim token for ${parentRef}`
     throw new ApiError('unprocessable.branch', { detail })
   }
   const { userId, tokenId } = ctx.actor
   const token = `sbc_${randomHex(32)}`
   const createdAt = ctx.now()
-  const kept = {
+  const stored = {
     hash: await hashToken(token),
     alias: `${token.slice(0, 8)}...${token.slice(-4)}`,
     createdBy: userId,
@@ -40,19 +40,19 @@ export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promis
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, ref)
     const { tx, trace } = mutation
-    const [madeWith] = await tx
+    const [usedToken] = await tx
       .select({ grantId: accessTokens.oauthGrantId })
       .from(accessTokens)
       .where(eq(accessTokens.id, tokenId))
-    const oauthGrantId = madeWith?.grantId ?? null
-    const row = { ...kept, oauthGrantId, accessTokenId: oauthGrantId ? null : tokenId }
+    const oauthGrantId = usedToken?.grantId ?? null
+    const row = { ...stored, oauthGrantId, accessTokenId: oauthGrantId ? null : tokenId }
     await tx
       .insert(projectClaimTokens)
       .values({ ...row, projectRef: ref })
       .onConflictDoUpdate({ target: projectClaimTokens.projectRef, set: row })
-    await trace({ action: 'claim_token.create', organizationId, projectRef: ref, detail: { alias: kept.alias } })
+    await trace({ action: 'claim_token.create', organizationId, projectRef: ref, detail: { alias: stored.alias } })
   })
-  return { ...toClaimToken(kept), token }
+  return { ...toClaimToken(stored), token }
 }
 
 export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promise<void> {
@@ -65,7 +65,7 @@ export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promis
   })
 }
 
-/** Beside what the row asks for: the project leaves the organization, so a role or a token for the project alone is not enough. */
+/** Requires organizations:write in addition to the row's permission: the project leaves the organization, so access to the project alone is not enough. */
 async function requireOrganizationWrite(ctx: Ctx, { organizationSlug }: ProjectAccess): Promise<void> {
   if (!ctx.actor.scopes.includes('organizations:write')) {
     const detail = 'the access token lacks the scope organizations:write'

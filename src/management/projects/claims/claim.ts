@@ -14,16 +14,16 @@ import {
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 
-/** Who may write the organization gives its projects away, and takes others in. */
+/** Roles whose holders may give projects of the organization away and claim others for it. */
 export const CLAIM_ROLES = rolesAllowing('organizations:write')
 
-/** A claim token that would be taken now, and what it is for. */
+/** A valid claim token with its project and organization. */
 export type Claim = NonNullable<Awaited<ReturnType<typeof readClaim>>>
 
-/** Of the project, if it has one. */
+/** Selects the claim token of a project. */
 export const claimOf = (ref: string): SQL => eq(projectClaimTokens.projectRef, ref)
 
-/** Undefined where it has expired, or ended with the role, the token or the approval by which it was made. */
+/** Reads a claim token; undefined if it has expired, or if the role, the access token or the approval it was created with has ended. */
 export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now: Date) {
   const [claim] = await reader
     .select({
@@ -58,7 +58,7 @@ export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now:
   return claim
 }
 
-/** 404 alike for all that is no token, or none any more. */
+/** Finds the claim of a token. Unknown, used and expired tokens get the same 404. */
 export async function findClaim(ctx: SystemCtx, token: string): Promise<Claim> {
   const claim = await readClaim(ctx.db, eq(projectClaimTokens.hash, await hashToken(token)), ctx.now())
   if (!claim) throw new ApiError('not_found.project_claim')

@@ -2,7 +2,7 @@ import { inArray } from 'drizzle-orm'
 import { projectClaimTokens } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 
-/** Whether there were any. Whoever calls holds the projects. */
+/** Deletes the claim tokens of projects that the caller has locked. Returns whether there were any. */
 export async function endClaimTokens({ tx }: Pick<Mutation, 'tx'>, refs: readonly string[]): Promise<boolean> {
   const ended = await tx
     .delete(projectClaimTokens)

@@ -11,7 +11,7 @@ export const claimRoutes = [
     '/v1/projects/{ref}/claim-token',
     {
       id: 'v1-get-project-claim-token',
-      summary: 'Get what is known of the claim token of a project, but not the token',
+      summary: 'Get the metadata of the claim token of a project',
       scope: 'any caller',
       permission: 'projects:read',
       returns: ClaimToken,
@@ -24,9 +24,9 @@ export const claimRoutes = [
     '/v1/projects/{ref}/claim-token',
     {
       id: 'v1-create-project-claim-token',
-      summary: 'Create a claim token, by which somebody else takes the project into an organization of his',
+      summary: 'Create a claim token for a project',
       description:
-        'In place of the one before. For a day and once. For owners and administrators of the organization; the access token needs organizations:write too.',
+        'With the token, another user can move the project to one of their organizations. It replaces the previous token, is valid for a day and can be used once. Only owners and administrators of the organization may create one; the access token also needs the scope organizations:write.',
       scope: 'any caller',
       permission: 'projects:write',
       returns: NewClaimToken,
@@ -40,8 +40,9 @@ export const claimRoutes = [
     '/v1/projects/{ref}/claim-token',
     {
       id: 'v1-delete-project-claim-token',
-      summary: 'Delete the claim token of a project, if it has one',
-      description: 'For owners and administrators of the organization; the access token needs organizations:write too.',
+      summary: 'Delete the claim token of a project',
+      description:
+        'Only owners and administrators of the organization may delete it; the access token also needs the scope organizations:write.',
       scope: 'any caller',
       permission: 'projects:write',
       returns: empty,
@@ -54,7 +55,9 @@ export const claimRoutes = [
     '/v1/organizations/{slug}/project-claim/{token}',
     {
       id: 'v1-get-organization-project-claim',
-      summary: 'Tell what a claim token is for, whether the organization can claim that, and what it would change',
+      summary: 'Preview the claim of a project',
+      description:
+        'Names the project of the claim token, and says whether the organization can claim it and what that would change.',
       scope: 'any caller',
       permission: 'organizations:write',
       params,
@@ -71,7 +74,7 @@ export const claimRoutes = [
     {
       id: 'v1-claim-project-for-organization',
       summary: 'Claim a project for an organization',
-      description: 'A transfer of the project with its branches, which uses the token up.',
+      description: 'Transfers the project and its branches to the organization. The claim token cannot be used again.',
       scope: 'any caller',
       permission: 'organizations:write',
       params,

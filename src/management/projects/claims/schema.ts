@@ -3,7 +3,7 @@ import { PLANS } from '../../../config.ts'
 
 const CHARACTERS_MAX = 1_000
 
-/** Whatever its form, one that is none is answered as one that is over. */
+/** Any form is accepted: a malformed token gets the same 404 as an expired one. */
 export const Token = z.string().max(CHARACTERS_MAX).meta({ description: 'A claim token' })
 
 const made = {
@@ -13,11 +13,11 @@ const made = {
 }
 
 export const ClaimToken = z
-  .object({ token_alias: z.string().meta({ description: 'How the token begins and ends' }), ...made })
+  .object({ token_alias: z.string().meta({ description: 'The beginning and the end of the token' }), ...made })
   .meta({ id: 'ProjectClaimTokenResponse' })
 
 export const NewClaimToken = z
-  .object({ token: z.string().meta({ description: 'Shown this once' }), ...ClaimToken.shape })
+  .object({ token: z.string().meta({ description: 'Only in this reply' }), ...ClaimToken.shape })
   .meta({ id: 'CreateProjectClaimTokenResponse' })
 
 const Findings = z.array(z.object({ key: z.string(), message: z.string() }))
@@ -28,7 +28,7 @@ export const ProjectClaim = z
     preview: z.object({
       valid: z.boolean(),
       warnings: Findings,
-      errors: Findings.meta({ description: 'What stands in the way; none where the project can be claimed' }),
+      errors: Findings.meta({ description: 'Reasons why the project cannot be claimed' }),
       info: Findings,
       members_exceeding_free_project_limit: z.array(z.object({ name: z.string(), limit: z.number() })),
       source_subscription_plan: z.enum(PLANS),

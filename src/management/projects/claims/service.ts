@@ -5,7 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { findIn, type Move } from '../transfers/transfer-findings.ts'
+import { findTransferFindings, type Move } from '../transfers/transfer-findings.ts'
 import { finishMove, lockMove, moveLocked } from '../transfers/transfer-move.ts'
 import { CLAIM_ROLES, type Claim, findClaim, readClaim } from './claim.ts'
 import type { ProjectClaim } from './schema.ts'
@@ -23,7 +23,7 @@ const moveOf = (ctx: Ctx, { project, source, token }: Claim, target: Target): Mo
 
 export async function getClaim(ctx: Ctx, target: Target, token: string): Promise<z.input<typeof ProjectClaim>> {
   const claim = await findClaim(ctx, token)
-  const findings = await findIn(ctx.db, moveOf(ctx, claim, target))
+  const findings = await findTransferFindings(ctx.db, moveOf(ctx, claim, target))
   const { project, source } = claim
   const { createdAt, createdBy, expiresAt } = claim.token
   return {
@@ -31,7 +31,7 @@ export async function getClaim(ctx: Ctx, target: Target, token: string): Promise
     preview: {
       valid: findings.errors.length === 0,
       ...findings,
-      // No plan here bounds how many projects a member has.
+      // No plan of this installation limits the projects of a member.
       members_exceeding_free_project_limit: [],
       source_subscription_plan: source.plan,
       target_subscription_plan: target.plan,
@@ -47,11 +47,11 @@ export async function claimProject(ctx: Ctx, target: Target, token: string): Pro
   finishMove(ctx, await mutate(ctx, (mutation) => moveClaimedProject(ctx, mutation, claim, target)))
 }
 
-/** A transfer, which uses the token up: of several who come with it at the same time one has the project. Then `finishMove`. */
+/** Transfers the claimed project and uses the token up, so only one of several concurrent claims succeeds. Call `finishMove` after the commit. */
 export async function moveClaimedProject(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
   const move = moveOf(ctx, claim, target)
   const locked = await lockMove(mutation, move)
-  // What changes a token holds its project, so now it stays as it is.
+  // Changes of a token lock its project, so the token stays valid until the commit.
   const open = locked && (await readClaim(mutation.tx, eq(projectClaimTokens.hash, claim.token.hash), ctx.now()))
   if (!open) throw new ApiError('not_found.project_claim')
   return moveLocked(ctx, mutation, locked, { action: 'project.claim', field: 'path.slug' })

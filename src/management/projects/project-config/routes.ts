@@ -8,8 +8,9 @@ export const projectConfigRoutes = [
     {
       id: 'v2-get-project-config',
       stability: 'Alpha',
-      summary: 'Get all that a project is set to, as a branch of it begins',
-      description: 'What was never set is there with its default. Secrets of Auth are told as digests.',
+      summary: 'Get the configuration of a project',
+      description:
+        'A new branch starts with this configuration. Fields that were never set have their defaults; Auth secrets are digests.',
       scope: 'any caller',
       permission: 'auth:read',
       returns: ProjectConfig,

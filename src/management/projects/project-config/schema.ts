@@ -13,7 +13,7 @@ const Database = z.object({
   }),
   postgres_settings: z
     .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
-    .meta({ description: 'The values that hold now, defaults included; `_` for the dot in a name' }),
+    .meta({ description: 'The effective values, with defaults; a dot in a name is written as `_`' }),
 })
 
 const Pooler = z.object({
@@ -69,7 +69,7 @@ const Storage = z.object({
 
 const Auth = z
   .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
-  .meta({ description: 'The fields of `/v1/projects/{ref}/config/auth`; empty, or false, for what is set to nothing' })
+  .meta({ description: 'The fields of `/v1/projects/{ref}/config/auth`; an unset field is an empty string or false' })
 
 export const ProjectConfig = z
   .object({

@@ -15,7 +15,7 @@ import type { ProjectConfig, Realtime } from './schema.ts'
 
 type Attributes = z.input<typeof ProjectConfig>['data']['attributes']
 
-/** PostgREST's own. */
+/** Defaults of PostgREST. */
 const DATA_API_DEFAULTS = { db_pool_acquisition_timeout: 10, db_pool_max_lifetime: 1_800, db_pool_max_idletime: 30 }
 
 const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
@@ -35,13 +35,13 @@ const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
 
 const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'realtime'] as const
 
-/** One statement for all that is kept in rows; the project's own row has the storage's settings. */
+/** Reads the settings rows in one statement; the storage settings are in the row of the project. */
 export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
   const rows = await ctx.db
     .select({ area: projectSettings.area, value: projectSettings.value })
     .from(projectSettings)
     .where(settingsOf(project.ref, ...AREAS))
-  const kept: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
+  const stored: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
   return {
     data: {
       type: 'project_config',
@@ -49,16 +49,16 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
       attributes: {
         database: {
           major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
-          ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
-          network_restrictions: toRestrictions(ctx, settingsIn('network', kept.network)),
+          ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', stored.ssl).database,
+          network_restrictions: toRestrictions(ctx, settingsIn('network', stored.network)),
           postgres_settings: toPostgresSettings(
-            await effectiveConfig(ctx, project, settingsIn('postgres', kept.postgres)),
+            await effectiveConfig(ctx, project, settingsIn('postgres', stored.postgres)),
           ),
         },
-        pooler: toPooler(settingsIn('pooler', kept.pooler)),
-        auth: toAuth(settingsIn('auth', kept.auth)),
-        api: toDataApi(settingsIn('postgrest', kept.postgrest)),
-        realtime: { ...REALTIME_DEFAULTS, ...settingsIn('realtime', kept.realtime) },
+        pooler: toPooler(settingsIn('pooler', stored.pooler)),
+        auth: toAuth(settingsIn('auth', stored.auth)),
+        api: toDataApi(settingsIn('postgrest', stored.postgrest)),
+        realtime: { ...REALTIME_DEFAULTS, ...settingsIn('realtime', stored.realtime) },
         storage: toStorage(getStorageConfig(project)),
       },
     },
@@ -74,11 +74,11 @@ const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['da
 const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
   Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
 
-/** What is set to nothing is not null here but what is empty of its kind: of all without a default, text or a flag. */
-function toAuth(kept: Settings<'auth'>): Attributes['auth'] {
+/** Unset fields are an empty string or false instead of null; only text and flags have no default. */
+function toAuth(stored: Settings<'auth'>): Attributes['auth'] {
   const isFlag = (name: string) => FIELDS[name as FieldName].told.type === 'boolean'
   return Object.fromEntries(
-    Object.entries(toAuthConfig(kept)).map(([name, value]) => [name, value ?? (isFlag(name) ? false : '')]),
+    Object.entries(toAuthConfig(stored)).map(([name, value]) => [name, value ?? (isFlag(name) ? false : '')]),
   )
 }
 

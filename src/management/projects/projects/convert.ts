@@ -7,19 +7,19 @@ import { KNOWN_MAJORS } from './region-values.ts'
 import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage, RestoreVersions } from './schema.ts'
 
 type Row = typeof projects.$inferSelect
-/** Of a list: with what is set of its disk. */
-interface Listed {
+/** A project of a list with its disk settings. */
+interface ListedProject {
   project: Row
   disk: { value: object; updatedAt: Date } | null
 }
-type Named = Pick<Row, 'ref' | 'name' | 'region' | 'createdAt' | 'status' | 'postgresVersion' | 'engineState'> & {
+type ProjectRow = Pick<Row, 'ref' | 'name' | 'region' | 'createdAt' | 'status' | 'postgresVersion' | 'engineState'> & {
   organizationSlug: string
 }
 
-/** Clients know these providers alone; what really carries a project is the engine's business. */
+/** Clients only accept known cloud providers; this one stands for every driver. */
 export const CLOUD_PROVIDER = 'AWS' as const
 
-export const toCreatedProject = (row: Named): z.input<typeof CreatedProject> => ({
+export const toCreatedProject = (row: ProjectRow): z.input<typeof CreatedProject> => ({
   id: row.ref,
   ref: row.ref,
   organization_id: row.organizationSlug,
@@ -30,7 +30,7 @@ export const toCreatedProject = (row: Named): z.input<typeof CreatedProject> => 
   status: row.status,
 })
 
-export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Project> => ({
+export const toProject = (row: ProjectRow, engine: ProjectEngine): z.input<typeof Project> => ({
   ...toCreatedProject(row),
   database: {
     host: engine.connection(row).host,
@@ -42,18 +42,24 @@ export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Pro
 
 export const toProjectHandle = ({ id, ref, name }: Row): z.input<typeof ProjectHandle> => ({ id, ref, name })
 
-export const toPageItem = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectPage>['projects'][number] => {
+export const toPageItem = (
+  listed: ListedProject,
+  engine: ProjectEngine,
+): z.input<typeof ProjectPage>['projects'][number] => {
   const { ref, parentRef } = listed.project
   return { ref, is_branch: parentRef !== null, ...toListed(listed, engine) }
 }
 
-export const toProjectV2 = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectListV2>['data'][number] => ({
+export const toProjectV2 = (
+  listed: ListedProject,
+  engine: ProjectEngine,
+): z.input<typeof ProjectListV2>['data'][number] => ({
   type: 'project',
   id: listed.project.ref,
   attributes: toListed(listed, engine),
 })
 
-const toListed = (listed: Listed, engine: ProjectEngine) => ({
+const toListed = (listed: ListedProject, engine: ProjectEngine) => ({
   name: listed.project.name,
   status: listed.project.status,
   cloud_provider: CLOUD_PROVIDER,
@@ -62,8 +68,8 @@ const toListed = (listed: Listed, engine: ProjectEngine) => ({
   databases: databasesOf(listed, engine),
 })
 
-/** A replica works as its project does, once it is there. */
-const databasesOf = (listed: Listed, { replicas }: ProjectEngine) => [
+/** A replica has the status of its project once it is ready. */
+const databasesOf = (listed: ListedProject, { replicas }: ProjectEngine) => [
   toDatabase(listed),
   ...(replicas?.list(listed.project) ?? []).map(({ identifier, isReady }) => ({
     ...toDatabase(listed),
@@ -73,7 +79,7 @@ const databasesOf = (listed: Listed, { replicas }: ProjectEngine) => [
   })),
 ]
 
-function toDatabase({ project, disk }: Listed) {
+function toDatabase({ project, disk }: ListedProject) {
   const { type, throughput_mibps, size_gb } = diskOf(settingsIn('disk', disk?.value))
   return {
     infra_compute_size: project.instanceSize,
@@ -89,7 +95,7 @@ function toDatabase({ project, disk }: Listed) {
   }
 }
 
-/** A database has fewer statuses than a project; a paused one is none of them. */
+/** Statuses that a database can have; the others of a project, such as paused, become UNKNOWN. */
 const DATABASE_STATUSES: readonly ProjectStatus[] = [
   'ACTIVE_HEALTHY',
   'ACTIVE_UNHEALTHY',
@@ -103,7 +109,7 @@ const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(st
 
 export const majorOf = (version: string): string => version.split('.')[0] ?? ''
 
-/** Of a version that clients do not know, and refuse, the one before it that they do. */
+/** The newest major version that clients know and that is not newer than this version; they refuse unknown ones. */
 export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
   KNOWN_MAJORS.findLast((known) => Number(known) <= Number(majorOf(version))) ?? KNOWN_MAJORS[0]
 

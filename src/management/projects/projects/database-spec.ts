@@ -7,7 +7,7 @@ import { majorOf } from './convert.ts'
 
 type Project = typeof projects.$inferSelect
 
-/** What the project's database is to be. */
+/** Describes the database that the engine creates for the project. */
 export async function specOf(ctx: SystemCtx, project: Project): Promise<ProjectSpec> {
   const { ref, region, instanceSize: size, postgresVersion } = project
   const [password, runnerPassword, sleepAfterSeconds] = await Promise.all([
@@ -19,7 +19,7 @@ export async function specOf(ctx: SystemCtx, project: Project): Promise<ProjectS
   return { ref, password, runnerPassword, region, size, sleepAfterSeconds, ...(version && { version }) }
 }
 
-/** After so long without a session, the database stops until the next; null for never. The plan decides. */
+/** Seconds without a session after which the database sleeps; null for never. They depend on the plan. */
 export async function sleepAfterSecondsOf(
   { db, config: { SLEEP_AFTER_MINUTES, PAID_SLEEP_AFTER_MINUTES } }: SystemCtx,
   { organizationId }: Pick<Project, 'organizationId'>,

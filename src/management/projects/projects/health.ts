@@ -9,59 +9,59 @@ import { ACTIVE } from './region-values.ts'
 import { HEALTH_TIMEOUT_MS, type Health, type HealthQuery } from './schema.ts'
 
 type Reply = z.input<typeof Health>[number]
-type Look = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Promise<EngineHealth>
+type HealthCheck = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Promise<EngineHealth>
 
-const database: Look = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
+const database: HealthCheck = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
 
-/** The storage server runs wherever this does; a project's own part of it is its tables. */
-const storage: Look = async (ctx, project, timeoutMs) => {
+/** The storage server runs with the API, so its health in a project is that of its tables. */
+const storage: HealthCheck = async (ctx, project, timeoutMs) => {
   const health = await database(ctx, project, timeoutMs)
-  // To look would wake it.
+  // A query would wake the database.
   if (!health.healthy || health.isAsleep) return health
-  return healthWithTimeout(timeoutMs, storageTables(ctx, project))
+  return healthWithTimeout(timeoutMs, checkStorageTables(ctx, project))
 }
 
-/** The services of this installation. Others are left out of a reply that has some of these: clients wait for what is unhealthy. */
-const LOOKS: Partial<Record<Reply['name'], Look>> = { db: database, db_postgres_user: database, storage }
+/** Health checks of the services of this installation. Other services are left out, as clients wait for unhealthy ones. */
+const HEALTH_CHECKS: Partial<Record<Reply['name'], HealthCheck>> = { db: database, db_postgres_user: database, storage }
 
 export async function getServicesHealth(
   ctx: Ctx,
   project: ProjectAccess,
   { services, timeout_ms }: z.output<typeof HealthQuery>,
 ): Promise<Reply[]> {
-  if (!services.some((name) => LOOKS[name])) {
-    const message = `this installation has no ${services.join(', ')}: must include ${Object.keys(LOOKS).join(', ')}`
+  if (!services.some((name) => HEALTH_CHECKS[name])) {
+    const message = `this installation does not run ${services.join(', ')}: must include one of ${Object.keys(HEALTH_CHECKS).join(', ')}`
     throw new ApiError('bad_request.validation_failed', {
       issues: [{ field: 'query.services', code: 'refused', message }],
     })
   }
   const timeoutMs = timeout_ms || HEALTH_TIMEOUT_MS
-  const states = new Map<Look, ReturnType<typeof stateOf>>()
-  const asked = [...new Set(services)].flatMap((name) => {
-    const look = LOOKS[name]
-    if (!look) return []
-    const state = states.get(look) ?? stateOf(project, () => look(ctx, project, timeoutMs))
-    states.set(look, state)
-    return state.then((told) => ({ name, ...told }))
+  const states = new Map<HealthCheck, ReturnType<typeof stateOf>>()
+  const replies = [...new Set(services)].flatMap((name) => {
+    const check = HEALTH_CHECKS[name]
+    if (!check) return []
+    const state = states.get(check) ?? stateOf(project, () => check(ctx, project, timeoutMs))
+    states.set(check, state)
+    return state.then((health) => ({ name, ...health }))
   })
-  return Promise.all(asked)
+  return Promise.all(replies)
 }
 
-async function stateOf({ status }: ProjectAccess, look: () => Promise<EngineHealth>) {
+async function stateOf({ status }: ProjectAccess, check: () => Promise<EngineHealth>) {
   if (status === 'COMING_UP' || status === 'RESTORING' || status === 'RESTARTING') {
     return { healthy: false, status: 'COMING_UP' as const }
   }
   if (!ACTIVE.includes(status)) {
     return { healthy: false, status: 'UNHEALTHY' as const, error: `the project is ${status}` }
   }
-  const { healthy, error } = await look()
+  const { healthy, error } = await check()
   if (healthy) return { healthy, status: 'ACTIVE_HEALTHY' as const }
   return { healthy, status: 'UNHEALTHY' as const, ...(error && { error }) }
 }
 
 const TABLES = ['storage.buckets', 'storage.objects']
 
-async function storageTables(ctx: Ctx, project: ProjectAccess): Promise<EngineHealth> {
+async function checkStorageTables(ctx: Ctx, project: ProjectAccess): Promise<EngineHealth> {
   const runnerPassword = await runnerPasswordOf(ctx, project)
   const statements = TABLES.map((table) => ({ text: `select from ${table} limit 1`, params: [] }))
   try {

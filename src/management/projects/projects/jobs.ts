@@ -14,7 +14,7 @@ const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
-      // Of the password, which stays what it is.
+      // The engine refuses the password, which a retry does not change.
       throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
@@ -82,11 +82,11 @@ export const projectJobs = {
     async ended(mutation, { task, at, project: { ref }, organization: { id, slug } }) {
       const { tx, publish } = mutation
       const actor = { userId: task.actorUserId ?? undefined }
-      // The organization is held, as its projects were just counted anew.
+      // The organization is locked, as its project count has just changed.
       await endProjectRoles({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
       await releaseSubdomain(tx, ref, at)
       await deleteProjectRows(tx, ref)
-      // A sweep deletes the drains with their unsent rows, which may be many.
+      // A sweep deletes the drains and their unsent rows, which may be many.
       await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
     },
   },

@@ -9,7 +9,7 @@ import { toPageItem, toProjectV2 } from './convert.ts'
 import type { ProjectListQueryV2, ProjectPageQuery } from './schema.ts'
 
 const ORDER = {
-  // Of branches, several may have one name.
+  // Branches of different projects may have the same name.
   name_asc: [asc(projects.name), asc(projects.ref)],
   name_desc: [desc(projects.name), desc(projects.ref)],
   created_asc: [asc(projects.createdAt), asc(projects.ref)],
@@ -29,12 +29,12 @@ export async function listOrganizationProjects(
 ) {
   const { offset, limit, search, sort, statuses } = query
   const where = and(
-    within(organization),
+    isVisibleIn(organization),
     search ? nameContains(search) : undefined,
     statuses ? inArray(projects.status, statuses) : undefined,
   )
-  // Unfiltered, the kept count saves counting; filtered, the same round trip counts.
-  const counted = search || statuses || organization.onlyProjects
+  // Without a filter the stored count is used; with one, the same round trip counts.
+  const mustCount = search || statuses || organization.onlyProjects
   const page = db
     .select(LISTED)
     .from(projects)
@@ -43,7 +43,7 @@ export async function listOrganizationProjects(
     .orderBy(...ORDER[sort])
     .limit(limit)
     .offset(offset)
-  const [rows, count] = counted
+  const [rows, count] = mustCount
     ? await db
         .batch([page, db.select({ count: sql<number>`count(*)::int` }).from(projects).where(where)])
         .then(([rows, [total]]) => [rows, total?.count ?? 0] as const)
@@ -58,7 +58,7 @@ export async function listOrganizationProjectsV2(
 ) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before, sort, search } = query
   const ascending = sort === 'inserted_at'
-  // Walking back reads the other way round and turns the page over.
+  // A backward page is read in reverse order and then reversed.
   const backwards = before !== undefined && after === undefined
   const rising = ascending !== backwards
   const position = decodeCursor(backwards ? 'page[before]' : 'page[after]', backwards ? before : after)
@@ -66,7 +66,9 @@ export async function listOrganizationProjectsV2(
     .select(LISTED)
     .from(projects)
     .leftJoin(projectSettings, isDisk)
-    .where(and(within(organization), search ? nameContains(search) : undefined, position && beyond(position, rising)))
+    .where(
+      and(isVisibleIn(organization), search ? nameContains(search) : undefined, position && isAfter(position, rising)),
+    )
     .orderBy(
       rising ? asc(projects.createdAt) : desc(projects.createdAt),
       rising ? asc(projects.ref) : desc(projects.ref),
@@ -90,7 +92,7 @@ export async function listOrganizationProjectsV2(
   }
 }
 
-const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
+const isVisibleIn = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
   and(
     eq(projects.organizationId, id),
     isNull(projects.removedAt),
@@ -99,6 +101,6 @@ const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
 
 const nameContains = (search: string) => ilike(projects.name, containsPattern(search))
 
-/** Compared as a row, so that the index (organization, created_at, ref) is entered at the very place. */
-const beyond = ({ at, id }: Position, rising: boolean) =>
+/** Compares the columns as a row, so that the index (organization, created_at, ref) is used. */
+const isAfter = ({ at, id }: Position, rising: boolean) =>
   sql`(${projects.createdAt}, ${projects.ref}) ${sql.raw(rising ? '>' : '<')} (${at.toISOString()}::timestamptz, ${id})`

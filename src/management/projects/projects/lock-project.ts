@@ -6,11 +6,11 @@ import type { Mutation } from '../../kernel/mutate.ts'
 
 interface LockedProject {
   organizationId: string
-  /** Null of what is no branch. */
+  /** Null unless the project is a branch. */
   parentRef: string | null
 }
 
-/** Changes of what belongs to a project come one after another, and none once its removal has begun. */
+/** Locks a project, so that changes to it run one after another. Fails once its removal has begun. */
 export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<LockedProject> {
   const [project] = await tx
     .select({ organizationId: projects.organizationId, parentRef: projects.parentRef, status: projects.status })

@@ -25,7 +25,7 @@ const step = (
   },
 })
 
-/** The project is the new host's from the moment that this step is recorded. Its region is that of its host. */
+/** Copies the project to the new host, to which it belongs once this step is recorded. It takes the region of its host. */
 const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to }, fence) => {
   const { isSourceLost = false } = task.input
   const request = { spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost }
@@ -35,7 +35,7 @@ const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to },
 
 const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fence) => {
   await open(ctx, { ref, host: to }, fence)
-  // Programs hold the old address of the database in their environment until they start anew.
+  // Programs keep the old database address in their environment until they restart.
   const secretsGeneration = sql`${projects.secretsGeneration} + 1`
   await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
   return undefined
@@ -48,7 +48,7 @@ async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }
   await moves.open(ref, host, fence)
 }
 
-/** What is left on a host that does not answer serves nobody, and is removed by `settleMoves`. */
+/** Removes the instance from the old host. If that host does not respond, `settleMoves` removes the instance later. */
 const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from }, fence) => {
   if (task.input.isSourceLost) return undefined
   await movesOf(ctx)
@@ -60,19 +60,19 @@ const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from 
   return undefined
 })
 
-/** The project keeps its status: it is served all the time, but for the switch. */
+/** Moves a project to another host. It keeps its status, as it is available except during the switch. */
 export const moveJobs = {
   move: { steps: [copyToHost, openOnHost, leaveHost], done: {}, failed: () => ({}) },
 } satisfies Partial<Jobs>
 
-/** Opens or removes the instances that moves have left closed which were cut off and given up. */
+/** Opens or removes the instances that an interrupted move left closed. */
 export async function settleMoves(ctx: SystemCtx): Promise<void> {
   const { moves } = ctx.engine
-  const found = (await moves?.listSealed()) ?? []
-  for (const { ref, host, hasArrived } of found) {
-    const project = await unmoved(ctx, ref)
+  const sealed = (await moves?.listSealed()) ?? []
+  for (const { ref, host, hasArrived } of sealed) {
+    const project = await findUnmoved(ctx, ref)
     if (!moves || !project) continue
-    const fence = async () => isAt(await unmoved(ctx, ref), host) === isAt(project, host)
+    const fence = async () => isAt(await findUnmoved(ctx, ref), host) === isAt(project, host)
     const settle = async () => {
       if (!isAt(project, host)) await moves.removeFrom(ref, host, fence)
       else if (hasArrived) await open(ctx, { ref, host }, fence)
@@ -87,8 +87,8 @@ export async function settleMoves(ctx: SystemCtx): Promise<void> {
 
 type Project = typeof projectRows.$inferSelect
 
-/** Undefined for a project that is not this installation's, or that is being moved. */
-async function unmoved({ db }: SystemCtx, ref: string): Promise<Project | undefined> {
+/** Finds a project that is not being moved; undefined if it is, or if it is unknown. */
+async function findUnmoved({ db }: SystemCtx, ref: string): Promise<Project | undefined> {
   const open = db
     .select({ one: sql`1` })
     .from(projectTasks)

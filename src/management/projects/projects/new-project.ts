@@ -9,7 +9,7 @@ import { sealSecrets } from './project-secrets.ts'
 /** The ref, sealed secrets and API keys of a project that is about to be inserted. */
 export type NewProject = Awaited<ReturnType<typeof prepareProject>>
 
-/** Makes the secrets and keys of a new project before the transaction, as that takes time. */
+/** Creates the secrets and keys of a new project, before the transaction because that takes time. */
 export async function prepareProject(ctx: SystemCtx, password: string) {
   const ref = randomLetters()
   const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, password), newDefaultKeys(ctx, ref)])
@@ -21,7 +21,7 @@ type Chosen = Pick<
   'organizationId' | 'parentRef' | 'name' | 'region' | 'instanceSize' | 'postgresVersion'
 >
 
-/** Inserts a project that is coming up, with its API keys. */
+/** Inserts a project in status COMING_UP, with its API keys. */
 export async function insertProject(
   { now }: SystemCtx,
   { tx }: Pick<Mutation, 'tx'>,

@@ -8,24 +8,24 @@ import { sleepAfterSecondsOf } from './database-spec.ts'
 import type { Changes } from './tasks.ts'
 
 const PROJECTS_A_TICK = 20
-/** What is wrong may be wrong with the whole cluster. */
+/** Failures after which a tick stops, as the whole cluster may have a problem. */
 const FAILURES_A_TICK = 3
-/** Then the next tick goes on. */
+/** Time after which a tick stops; the next one continues. */
 const TICK_MS = 50_000
-const AGAIN_MS = 60 * 60_000
+const RETRY_MS = 60 * 60_000
 
 type Project = typeof projects.$inferSelect
 
-/** As the index says it. */
+/** The condition of the partial index. */
 const IS_RUNNING = sql`${projects.status} in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`
 
-/** For a project that gets another database, or another plan: it is brought to what it must have. */
+/** Columns that mark a project for preparation, as it gets another database or plan. */
 export const unpreparedColumns = ({ now }: Pick<SystemCtx, 'now'>): Changes => ({
   preparation: '',
   preparationDueAt: now(),
 })
 
-/** Brings the databases of running projects to what those of new ones have, those of the oldest preparations first. */
+/** Upgrades the databases of running projects to the current preparation, oldest preparation first. */
 export async function upgradeProjects(ctx: SystemCtx): Promise<void> {
   const until = ctx.now().getTime() + TICK_MS
   let failures = 0
@@ -40,10 +40,10 @@ export async function upgradeProjects(ctx: SystemCtx): Promise<void> {
   }
 }
 
-/** Of two who find the same one, the later one finds that it is due no more. */
+/** Takes a due project. If two consumers find the same one, only the first takes it. */
 async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefined> {
   const isDue = lte(projects.preparationDueAt, now())
-  // Each is one look into the index, where what is not equal would be a walk through it.
+  // `<` and `>` are one index lookup each; `<>` would scan the index.
   const next = (isOther: SQL) =>
     db
       .select({ ref: projects.ref })
@@ -52,16 +52,16 @@ async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefi
       .orderBy(projects.preparation, projects.preparationDueAt)
       .limit(1)
   const { preparation } = engine
-  const others = unionAll(next(lt(projects.preparation, preparation)), next(gt(projects.preparation, preparation)))
+  const due = unionAll(next(lt(projects.preparation, preparation)), next(gt(projects.preparation, preparation)))
   const [taken] = await db
     .update(projects)
-    .set({ preparationDueAt: new Date(now().getTime() + AGAIN_MS) })
-    .where(and(inArray(projects.ref, others.limit(1)), isDue))
+    .set({ preparationDueAt: new Date(now().getTime() + RETRY_MS) })
+    .where(and(inArray(projects.ref, due.limit(1)), isDue))
     .returning()
   return taken
 }
 
-/** Recorded only where nobody has asked for another look meanwhile, as who replaces the database does. */
+/** Upgrades a project. The preparation is only recorded if none was requested meanwhile, as a replaced database does. */
 async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
   const { ref, preparationDueAt } = project
   const { preparation } = ctx.engine

@@ -7,7 +7,7 @@ import { inTransaction } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
 import { mutate } from '../../kernel/mutate.ts'
 
-/** The secrets of a new project: the owner's password as he chose it, the others made here. */
+/** Seals the secrets of a new project: the given owner password, and generated ones for the rest. */
 export async function sealSecrets(ctx: SystemCtx, ref: string, password: string) {
   return {
     sealedPassword: await sealSecret(ctx, ref, 'password', password),
@@ -17,8 +17,8 @@ export async function sealSecrets(ctx: SystemCtx, ref: string, password: string)
 }
 
 /**
- * Written down before it is set: what sets the owner's password again, such as the end of a temporary login, then sets the
- * new one. One change of a project's at a time, so that the last one written is the last one set.
+ * Stores the password before setting it in the database: other code that sets it again, such as the end of a temporary login, then
+ * sets the new one. Changes of one project run one at a time, so the last password stored is the last one set.
  */
 export async function changePassword(
   ctx: Ctx,
@@ -29,7 +29,7 @@ export async function changePassword(
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
   await inTransaction(controlDatabase(ctx.config), async (tx) => {
-    // Not the row itself, which what is written must not wait for.
+    // An advisory lock, as `writePassword` would wait for a lock of the row.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)
     try {
@@ -41,7 +41,7 @@ export async function changePassword(
   })
 }
 
-/** Returns what was written there before. */
+/** Stores the sealed password and returns the previous one. */
 const writePassword = (
   ctx: Ctx,
   { ref, organizationId }: ProjectAccess,

@@ -5,14 +5,14 @@ import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 
-/** So long after its end, nobody works on a project any more. */
+/** Time after which no consumer works on a removed project any more. */
 const GRACE_MS = 10 * 60_000
 const REMOVED_MAX = 20
-const TOLD_MAX = 20
+const LOGGED_MAX = 20
 
 /**
- * Once an hour: removes what projects left in the cluster that are removed, and ends work that is still planned on them. A
- * database of no known project is told of and stays, as it may be somebody else's.
+ * Once an hour, removes leftover databases of removed projects and cancels their pending tasks. A database of an unknown project is
+ * logged and stays, as it may belong to another installation.
  */
 export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'reconcile'))) return
@@ -21,16 +21,16 @@ export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
     .select({ ref: projects.ref, removedAt: projects.removedAt })
     .from(projects)
     .where(inArray(projects.ref, found))
-  const removed = known.filter(({ removedAt }) => removedAt && removedAt <= before(ctx)).map(({ ref }) => ref)
+  const removed = known.filter(({ removedAt }) => removedAt && removedAt <= removedBefore(ctx)).map(({ ref }) => ref)
   for (const ref of removed.slice(0, REMOVED_MAX)) await removeAgain(ctx, ref)
-  await cancelLeftTasks(ctx)
+  await cancelLeftoverTasks(ctx)
   const refs = new Set(known.map(({ ref }) => ref))
   const unknown = found.filter((ref) => !refs.has(ref))
   if (unknown.length > 0)
-    ctx.log.error('databases_unknown', { count: unknown.length, refs: unknown.slice(0, TOLD_MAX).join(' ') })
+    ctx.log.error('databases_unknown', { count: unknown.length, refs: unknown.slice(0, LOGGED_MAX).join(' ') })
 }
 
-const before = ({ now }: SystemCtx) => new Date(now().getTime() - GRACE_MS)
+const removedBefore = ({ now }: SystemCtx) => new Date(now().getTime() - GRACE_MS)
 
 async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise<void> {
   const isStillRemoved = async () => {
@@ -46,8 +46,8 @@ async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise
   }
 }
 
-async function cancelLeftTasks(ctx: SystemCtx): Promise<void> {
-  const gone = sql`(select ref from ${projects} where removed_at <= ${before(ctx)})`
+async function cancelLeftoverTasks(ctx: SystemCtx): Promise<void> {
+  const gone = sql`(select ref from ${projects} where removed_at <= ${removedBefore(ctx)})`
   const canceled = await ctx.db
     .update(projectTasks)
     .set({ state: 'canceled', claim: null, leaseUntil: null, finishedAt: ctx.now() })

@@ -32,7 +32,7 @@ export const REGIONS: Record<RegionCode, Region> = {
 
 export const DEFAULT_REGION: RegionCode = 'us-east-1'
 
-/** Where a project of a smart group goes. */
+/** Preferred region of each smart group. */
 export const GROUP_REGION: Record<SmartGroup, RegionCode> = {
   americas: 'us-east-1',
   emea: 'eu-central-1',
@@ -56,7 +56,7 @@ export interface Transition {
   during: ProjectStatus
 }
 
-/** From which status each change of a project may start, and the status while it runs. */
+/** For each transition of a project, the statuses it may start from and the status while it runs. */
 export const TRANSITIONS = {
   pause: { from: ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'PAUSE_FAILED'], during: 'PAUSING' },
   restore: { from: ['INACTIVE', 'RESTORE_FAILED'], during: 'RESTORING' },
@@ -71,5 +71,5 @@ export type TransitionKind = keyof typeof TRANSITIONS
 /** Statuses in which the database takes connections. */
 export const ACTIVE: readonly ProjectStatus[] = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY']
 
-/** The versions of Postgres that clients know, oldest first. */
+/** Major versions of Postgres that clients know, oldest first. */
 export const KNOWN_MAJORS = ['13', '14', '15', '17'] as const

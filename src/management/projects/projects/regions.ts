@@ -7,7 +7,7 @@ import { offeredRegions, placesOf } from './creation-options.ts'
 import { CONTINENT_GROUP, GROUP_NAMES, REGIONS, type SmartGroup } from './region-values.ts'
 import type { RegionsQuery } from './schema.ts'
 
-/** Those that take new projects, of the size that is asked for; a continent narrows what is recommended. */
+/** Lists the regions that accept new projects of the requested size. A continent narrows the recommendation. */
 export async function getAvailableRegions(ctx: Ctx, query: z.output<typeof RegionsQuery>) {
   await findOrganization(ctx, query.organization_slug)
   const { desired_instance_size: size } = query
@@ -19,12 +19,12 @@ export async function getAvailableRegions(ctx: Ctx, query: z.output<typeof Regio
     provider: CLOUD_PROVIDER,
   }))
   const groups = (Object.keys(GROUP_NAMES) as SmartGroup[]).filter((name) => all.some(({ code }) => isIn(name, code)))
-  const wished = query.continent ? CONTINENT_GROUP[query.continent] : 'americas'
-  const group = groups.includes(wished) ? wished : (groups[0] ?? wished)
-  const near = all.filter(({ code }) => REGIONS[code].continent === query.continent)
+  const preferred = query.continent ? CONTINENT_GROUP[query.continent] : 'americas'
+  const group = groups.includes(preferred) ? preferred : (groups[0] ?? preferred)
+  const onContinent = all.filter(({ code }) => REGIONS[code].continent === query.continent)
   const inGroup = all.filter(({ code }) => isIn(group, code))
   return {
-    recommendations: { smartGroup: toGroup(group), specific: near.length > 0 ? near : inGroup },
+    recommendations: { smartGroup: toGroup(group), specific: onContinent.length > 0 ? onContinent : inGroup },
     all: { smartGroup: groups.map(toGroup), specific: all },
   }
 }

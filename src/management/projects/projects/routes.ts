@@ -22,8 +22,8 @@ import {
 } from './schema.ts'
 import { cancelRestore, createProject, listProjects, removeProject, startTransition, updateProject } from './service.ts'
 
-/** Nobody can tell what new projects can be. */
-const NO_PLACE = 'service_unavailable.project_database'
+/** The driver cannot list the options for new projects. */
+const OPTIONS_UNAVAILABLE = 'service_unavailable.project_database'
 
 export const projectRoutes = [
   get(
@@ -43,13 +43,13 @@ export const projectRoutes = [
       id: 'v1-create-a-project',
       summary: 'Create a project',
       description:
-        'Answers at once with COMING_UP; the project is ready when its status is ACTIVE_HEALTHY. ' +
-        'A region, size or version that this installation does not offer is refused by name.',
+        'Returns at once with the status COMING_UP; the project is ready when its status is ACTIVE_HEALTHY. ' +
+        'A region, size or version that this installation does not offer is refused with those available.',
       scope: 'projects:write',
       body: CreateProject,
       returns: CreatedProject,
       status: 201,
-      errors: ['not_found.organization', 'forbidden.permission_denied', 'conflict.project_name', NO_PLACE],
+      errors: ['not_found.organization', 'forbidden.permission_denied', 'conflict.project_name', OPTIONS_UNAVAILABLE],
     },
     ({ ctx, body }) => createProject(ctx, body),
   ),
@@ -63,7 +63,7 @@ export const projectRoutes = [
       scope: 'organizations:read',
       query: RegionsQuery,
       returns: Regions,
-      errors: ['not_found.organization', NO_PLACE],
+      errors: ['not_found.organization', OPTIONS_UNAVAILABLE],
     },
     ({ ctx, query }) => getAvailableRegions(ctx, query),
   ),
@@ -108,7 +108,8 @@ export const projectRoutes = [
     '/v1/projects/{ref}/pause',
     {
       id: 'v1-pause-a-project',
-      summary: 'Pause a project: its database stays and takes no connections',
+      summary: 'Pause a project',
+      description: 'Its database stays, and accepts no connections.',
       scope: 'projects:write',
       returns: empty,
       errors: ['conflict.project_status'],
@@ -120,7 +121,7 @@ export const projectRoutes = [
     '/v1/projects/{ref}/restore',
     {
       id: 'v1-list-available-restore-versions',
-      summary: 'List the versions that a paused project can come back with',
+      summary: 'List the Postgres versions that a paused project can be restored with',
       scope: 'projects:read',
       returns: RestoreVersions,
     },
@@ -143,7 +144,8 @@ export const projectRoutes = [
     '/v1/projects/{ref}/restore/cancel',
     {
       id: 'v1-cancel-a-project-restoration',
-      summary: 'Cancel a running restore: the project stays paused',
+      summary: 'Cancel the restore of a project',
+      description: 'The project stays paused.',
       scope: 'projects:write',
       returns: empty,
       errors: ['conflict.project_status'],
@@ -155,7 +157,8 @@ export const projectRoutes = [
     '/v1/projects/{ref}/restart',
     {
       id: 'v1-restart-a-project',
-      summary: 'Restart a project: every session of its database ends',
+      summary: 'Restart a project',
+      description: 'Every session of its database ends.',
       scope: 'projects:write',
       returns: empty,
       errors: ['conflict.project_status'],

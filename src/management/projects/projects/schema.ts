@@ -33,7 +33,7 @@ export const Project = z
   })
   .meta({ id: 'Project' })
 
-/** DELETE and PATCH answer with the integer id. */
+/** Reply of DELETE and PATCH, with the integer id. */
 export const ProjectHandle = z.object({ id: z.int(), ref: Ref, name: z.string() }).meta({ id: 'ProjectHandle' })
 
 /** A major version of Postgres, or a variant of one, such as `17-oriole`. */
@@ -135,7 +135,7 @@ export const ProjectListQueryV2 = z
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
-    message: 'cannot go with page[after]',
+    message: 'cannot be combined with page[after]',
   })
 
 export const ProjectListV2 = z
@@ -198,7 +198,7 @@ export const RestoreVersions = z
 const SERVICES = ['auth', 'db', 'db_postgres_user', 'pooler', 'realtime', 'rest', 'storage', 'pg_bouncer'] as const
 const Service = z.enum(SERVICES)
 
-/** `?services=db,rest` and `?services=db&services=rest` are both in use. */
+/** Accepts `?services=db,rest` and `?services=db&services=rest`: clients send both. */
 const Services = z
   .union([z.string(), z.array(z.string())])
   .transform((value) => [value].flat().flatMap((text) => text.split(',').map((name) => name.trim())))
@@ -208,7 +208,7 @@ export const HEALTH_TIMEOUT_MS = 5_000
 
 export const HealthQuery = z.object({
   services: Services.meta({ description: 'Service names, separated by commas or repeated' }),
-  timeout_ms: wholeNumber(0, 10_000).default(HEALTH_TIMEOUT_MS).meta({ description: '0 takes the default' }),
+  timeout_ms: wholeNumber(0, 10_000).default(HEALTH_TIMEOUT_MS).meta({ description: '0 means the default' }),
 })
 
 export const Health = z

@@ -37,10 +37,10 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   requirePermission(organization.role, 'projects:write')
   if (input.plan && input.plan !== organization.plan) throw refuseOption('plan', input.plan, [organization.plan])
   const { region, version } = chooseOptions(await placesOf(ctx), input)
-  const fresh = await prepareProject(ctx, input.db_pass)
-  const { ref } = fresh
+  const prepared = await prepareProject(ctx, input.db_pass)
+  const { ref } = prepared
   const row = await mutate(ctx, async (mutation) => {
-    const project = await insertProject(ctx, mutation, fresh, {
+    const project = await insertProject(ctx, mutation, prepared, {
       organizationId: organization.id,
       name: input.name,
       region,
@@ -77,12 +77,12 @@ export async function removeProject(ctx: Ctx, project: ProjectAccess) {
   return toProjectHandle(project)
 }
 
-/** Gives up a restore that still runs: what it has opened by then is closed again, and the project stays paused. */
+/** Cancels a running restore and pauses the project again. */
 export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
   await mutate(ctx, async (mutation) => {
     if ((await cancelTasks(ctx, mutation, ofProject(project.ref, ['restore']))) === 0) {
       throw new ApiError('conflict.project_status', {
-        detail: `its status is ${await lockStatus(mutation, project.ref)}, and it is not coming back from a pause`,
+        detail: `its status is ${await lockStatus(mutation, project.ref)}, and no restore is running`,
       })
     }
     await changeStatus(mutation, project, { before: 'RESTORING', status: 'PAUSING' })

@@ -5,7 +5,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { ACTIVE } from './region-values.ts'
 
-/** As it is now: the status that a request began with may have changed since. It stays so until the transaction ends. */
+/** Locks and reads the current status, which may have changed since the request was authorized. */
 export async function lockStatus({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<ProjectStatus | undefined> {
   const [row] = await tx
     .select({ status: projects.status })
@@ -15,7 +15,7 @@ export async function lockStatus({ tx }: Pick<Mutation, 'tx'>, ref: string): Pro
   return row?.status
 }
 
-/** Locks the status, which must be one of `allowed`, and returns it. */
+/** Locks and returns the status, which must be one of `allowed`. */
 export async function requireStatus(mutation: Mutation, ref: string, allowed = ACTIVE): Promise<ProjectStatus> {
   const status = await lockStatus(mutation, ref)
   if (status && allowed.includes(status)) return status
@@ -24,7 +24,7 @@ export async function requireStatus(mutation: Mutation, ref: string, allowed = A
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
 
-/** Sets the status of a project that is locked, and tells of it. */
+/** Sets the status of a locked project and publishes the event. */
 export async function changeStatus(
   { tx, publish }: Mutation,
   { ref, organizationId: id, organizationSlug: slug }: Project,

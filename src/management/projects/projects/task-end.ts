@@ -11,10 +11,10 @@ import { type Changes, type Job, PermanentError, projectLeases, type Task, type 
 
 export const ATTEMPTS_MAX = 6
 
-/** Whether the task only has to wait: nothing was tried, so the attempt does not count. */
+/** Whether the task only has to wait for other work, so that the attempt does not count. */
 export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsPaused
 
-/** Whether the task is not tried again after this error. */
+/** Whether the task is not retried after this error. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
   !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof PermanentError)
 
@@ -46,12 +46,13 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
 interface Outcome {
   state: 'done' | 'failed'
   changes: Changes
-  /** Of a failure, for members and for the operator. */
+  /** Why the task failed, for members of the organization. */
   reason?: string
+  /** Why the task failed, for the operator. */
   lastError?: string
 }
 
-/** The task's end and the project's new status commit together, and only for who still holds the lease. */
+/** Commits the end of the task and the project's new status together, if the lease is still held. */
 export async function finish(
   ctx: SystemCtx,
   job: Job,
@@ -76,7 +77,7 @@ export async function finish(
         .set({ statusReason: null, ...changes, ...(status === 'REMOVED' && { removedAt: ctx.now() }) })
         .where(eq(projects.ref, task.projectRef))
     await job.ended?.(mutation, { ...work, state, at: ctx.now(), organization: before, ...(reason && { reason }) })
-    await tellEnd(mutation, job, task, state, { before, status, reason })
+    await publishEndEvents(mutation, job, task, state, { before, status, reason })
     await trace({
       action: `project.${task.kind}.${state}`,
       organizationId: before.id,
@@ -94,8 +95,8 @@ interface Transition {
   reason: string | undefined
 }
 
-/** The events of a task's end, in the name of who started it. */
-async function tellEnd(
+/** Publishes the events of the end of a task, with the user who started it as the actor. */
+async function publishEndEvents(
   { publish }: Mutation,
   { event }: Job,
   task: Task,

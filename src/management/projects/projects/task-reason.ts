@@ -4,8 +4,8 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { BuildUnavailable } from '../../../services/runtime/build-client.ts'
 import { PermanentError } from './tasks.ts'
 
-/** Whose texts are made for members, or come from their own databases. */
-const TELLABLE = [
+/** Errors whose messages are written for members, or come from their own databases. */
+const PUBLIC_ERRORS = [
   PermanentError,
   SqlError,
   SqlTimeout,
@@ -17,17 +17,17 @@ const TELLABLE = [
   ApiError,
 ]
 
-/** Why work failed, for members: of all else, which may name what is nobody's but the operator's, where he finds it. */
+/** Why a task failed, for members. Other errors may contain details for the operator alone, who finds them in the log by the task id. */
 export const reasonOf = (task: { id: string }, error: unknown): string =>
-  error instanceof Error && TELLABLE.some((kind) => error instanceof kind)
-    ? said(error)
+  error instanceof Error && PUBLIC_ERRORS.some((kind) => error instanceof kind)
+    ? errorText(error)
     : `internal error (task ${task.id})`
 
-/** Every look at a project reads it, and what a database says may be long. */
-const SAID_LENGTH_MAX = 2_000
+/** The reason is read with its project, and messages of a database may be long. */
+const TEXT_LENGTH_MAX = 2_000
 
-export const said = (error: Error): string =>
+export const errorText = (error: Error): string =>
   (error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message).slice(
     0,
-    SAID_LENGTH_MAX,
+    TEXT_LENGTH_MAX,
   )

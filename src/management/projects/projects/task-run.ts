@@ -5,14 +5,14 @@ import { ATTEMPTS_MAX, fail, finish, isPostponed } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'
 import { type Jobs, PermanentError, projectLeases, type Work } from './tasks.ts'
 
-/** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
+/** Runs the remaining steps of a task. A second message for the same task finds it leased or finished and does nothing. */
 export const runProjectTask = (ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> =>
   projectLeases.run(ctx, id, async (held) => {
     const work = await findWork(ctx, held)
-    if (work) await runHeld(ctx, jobs, work)
+    if (work) await runSteps(ctx, jobs, work)
   })
 
-async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
+async function runSteps(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   const { task, project } = work
   const job = jobs[task.kind]
   if (job.failed && task.attempts > ATTEMPTS_MAX)
@@ -22,7 +22,7 @@ async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
       const changes = await run(ctx, { project, task }, fence)
       if (!(await recordStep(ctx, task, name, changes))) return
-      // What the work comes to, should a later step fail, goes by what has been done.
+      // If a later step fails, the outcome depends on the steps done.
       task.stepsDone.push(name)
     }
   } catch (error) {

@@ -12,7 +12,7 @@ export async function findWork({ db }: SystemCtx, held: SQL): Promise<Work | und
   return work
 }
 
-/** The project's columns and the record of the step in one statement, and only for who still holds the lease. */
+/** Records a step and changes the project's columns in one statement, if the lease is still held. */
 export async function recordStep(ctx: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
   const record = ctx.db
     .update(projectTasks)

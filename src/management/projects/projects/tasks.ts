@@ -20,7 +20,7 @@ export interface Work {
 
 export interface Step {
   name: string
-  /** Must bear being run again from its start; what it returns becomes the project's columns with its record. */
+  /** Runs the step; it must be idempotent. The returned columns of the project are stored with the record of the step. */
   run(ctx: SystemCtx, work: Work, fence: Fence): Promise<Changes | undefined>
 }
 
@@ -33,18 +33,18 @@ interface End extends Work {
 
 export interface Job {
   steps: readonly Step[]
-  /** The project's columns once it is done; without a status among them it keeps its own. */
+  /** Columns of the project after success; without a status the project keeps its own. */
   done: Changes
-  /** What is told when it is done, beside the new status. */
+  /** Event to publish after success, in addition to the new status. */
   event?: 'v1.project.paused' | 'v1.project.restored' | 'v1.project.restarted' | 'v1.project.removed'
-  /** The project's columns after the last attempt; absent where the job is tried until it succeeds. */
+  /** Columns of the project after the last attempt; absent if the job is retried until it succeeds. */
   failed?(task: Task): Changes
-  /** Commits with the end of the task; `reason` says why it failed. */
+  /** Called in the transaction that ends the task; `reason` says why it failed. */
   ended?(mutation: Mutation, end: End): Promise<void>
 }
 export type Jobs = Record<TaskKind, Job>
 
-/** The work can never succeed as it was asked for: it fails without another attempt. */
+/** A task that can never succeed: it fails without another attempt. */
 export class PermanentError extends Error {
   override name = 'PermanentError'
 }
@@ -56,7 +56,7 @@ const ONE_OPEN = 'project_tasks_one_open'
 /** What changes of tasks need of a context. */
 export type TaskCtx = Pick<SystemCtx, 'now' | 'actor'>
 
-/** Hands work on a project to the queue; refused while other work on it is open. */
+/** Starts a task of a project. Fails while another task of the project is open. */
 export async function startTask(
   ctx: TaskCtx,
   { tx, enqueue }: Pick<Mutation, 'tx' | 'enqueue'>,
@@ -83,7 +83,7 @@ export async function startTask(
 export const ofProject = (ref: string, kinds: readonly TaskKind[]) =>
   and(eq(projectTasks.projectRef, ref), inArray(projectTasks.kind, kinds))
 
-/** Ends work that is open: who is at it can no longer record anything. Returns how many tasks there were. */
+/** Cancels open tasks, so that their consumers can no longer record anything. Returns the number of tasks. */
 export async function cancelTasks(
   { now }: TaskCtx,
   { tx }: Pick<Mutation, 'tx'>,

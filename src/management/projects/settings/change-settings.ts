@@ -1,14 +1,14 @@
 import type { SystemCtx } from '../../../ctx.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../projects/lock-project.ts'
-import { ownFields } from './own-fields.ts'
-import { type Kept, readSettings, saveSettings } from './read-settings.ts'
+import { readOwnFields } from './own-fields.ts'
+import { readSettings, type StoredSettings, saveSettings } from './read-settings.ts'
 import { type Area, changedFields, isInherited, type Settings } from './setting-areas.ts'
 
 interface Change<A extends Area> {
   ref: string
   area: A
-  /** What becomes of the value; what it does to the cluster is done when it returns. Undefined leaves all as it is. */
+  /** Returns the new value, after applying it to the cluster. Undefined changes nothing. */
   work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
 }
 
@@ -17,19 +17,19 @@ export async function changeSettings<A extends Area>(ctx: SystemCtx, change: Cha
 }
 
 /**
- * One change of a project's settings after the other; what the cluster refuses is not stored. What is changed on a branch is
- * the branch's own from then on. Returns what is stored, and since when.
+ * Changes settings of a project, one change at a time; a value that the cluster refuses is not stored. Fields changed on a branch no
+ * longer follow its parent. Returns the stored value and its time.
  */
 export async function changeStored<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
-  return mutate(ctx, async ({ tx, trace }): Promise<Pick<Kept<A>, 'value' | 'updatedAt'>> => {
+  return mutate(ctx, async ({ tx, trace }): Promise<Pick<StoredSettings<A>, 'value' | 'updatedAt'>> => {
     const { organizationId, parentRef } = await lockProject({ tx }, ref)
-    const kept = await readSettings(tx, ref, area)
-    const value = await work(kept.value)
-    if (value === undefined) return kept
-    const fields = changedFields(area, kept.value, value)
+    const stored = await readSettings(tx, ref, area)
+    const value = await work(stored.value)
+    if (value === undefined) return stored
+    const fields = changedFields(area, stored.value, value)
     const own =
       parentRef !== null && isInherited(area)
-        ? Array.from(new Set([...(await ownFields(ctx, tx, { ref, parentRef, area, kept })), ...fields]))
+        ? Array.from(new Set([...(await readOwnFields(ctx, tx, { ref, parentRef, area, stored })), ...fields]))
         : undefined
     const updatedAt = ctx.now()
     await saveSettings(tx, { ref, area, value, own, updatedAt })

@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { inheritAuthConfig } from '../../service-config/auth-config/inherit-auth-config.ts'
 import { lockProject } from '../projects/lock-project.ts'
-import { boundTo, supposedlyOwn } from './own-fields.ts'
+import { inferOwnFields, resealSettings } from './own-fields.ts'
 import { readAllSettings, saveSettings } from './read-settings.ts'
 import {
   changedFields,
@@ -14,20 +14,19 @@ import {
 } from './setting-areas.ts'
 
 /**
- * A branch takes over, field by field, what its parent is set to now and what that is set to no more, but for what is the
- * branch's own; `applySettings` tells its database. Returns the fields that stay as they were, as the parent's would contradict
- * the branch's own.
+ * Copies the parent's settings to a branch field by field, removals included, except for the fields that are the branch's own. Call
+ * `applySettings` to apply them to the database. Returns the fields left unchanged because the parent's value contradicts the branch's own.
  */
 export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: string; to: string }): Promise<string[]> {
   return mutate(ctx, async ({ tx, trace }) => {
     const { organizationId } = await lockProject({ tx }, to)
-    const kept = await readAllSettings(tx, [from, to])
+    const storedOf = await readAllSettings(tx, [from, to])
     const allLeftOut: string[] = []
     for (const area of INHERITED) {
-      const mine = kept(to, area)
-      const theirs = await boundTo(ctx, { from, to, area, value: kept(from, area).value })
-      const own = mine.own ?? supposedlyOwn(area, mine.value, theirs)
-      const { value, leftOut } = heirOf(area, mine.value, theirs, own)
+      const mine = storedOf(to, area)
+      const theirs = await resealSettings(ctx, { from, to, area, value: storedOf(from, area).value })
+      const own = mine.own ?? inferOwnFields(area, mine.value, theirs)
+      const { value, leftOut } = mergeSettings(area, mine.value, theirs, own)
       allLeftOut.push(...leftOut)
       const fields = changedFields(area, mine.value, value)
       if (fields.length > 0 || !mine.own) await saveSettings(tx, { ref: to, area, value, own, updatedAt: ctx.now() })
@@ -40,7 +39,7 @@ export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: stri
 
 type Inherited = Settings<InheritedArea>
 
-function heirOf(area: InheritedArea, mine: Inherited, theirs: Inherited, own: readonly string[]) {
+function mergeSettings(area: InheritedArea, mine: Inherited, theirs: Inherited, own: readonly string[]) {
   if (area === 'auth') return inheritAuthConfig(mine as Settings<'auth'>, theirs as Settings<'auth'>, own)
   return { value: settingsIn(area, mergeFields(mine, theirs, own)), leftOut: [] }
 }

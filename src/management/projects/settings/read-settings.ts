@@ -6,23 +6,23 @@ import { type Area, type Settings, settingsIn } from './setting-areas.ts'
 
 export type Reader = Pick<Writer, 'select'>
 
-/** Of one project and its areas. */
+/** Selects the settings of a project by area. */
 export const settingsOf = (ref: string, ...areas: SettingArea[]) =>
   and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, areas))
 
-export interface Kept<A extends Area> {
+export interface StoredSettings<A extends Area> {
   value: Settings<A>
-  /** The fields of a branch that do not follow its parent's; undefined where no note was taken of them. */
+  /** The fields of a branch that do not follow its parent; undefined if they were not recorded. */
   own: readonly string[] | undefined
-  /** Undefined where nothing was ever set, and for storage. */
+  /** Undefined if nothing was ever set, and for storage. */
   updatedAt: Date | undefined
 }
 
-export async function readSettings<A extends Area>(db: Reader, ref: string, area: A): Promise<Kept<A>> {
+export async function readSettings<A extends Area>(db: Reader, ref: string, area: A): Promise<StoredSettings<A>> {
   return settingsFrom(area, area === 'storage' ? await selectStorage(db, ref) : await selectSettings(db, ref, area))
 }
 
-/** The statement of a read, for who reads other rows in the same round trip; `settingsFrom` takes what comes of it. */
+/** Builds the query of a read, for callers that batch it with others; pass the rows to `settingsFrom`. */
 export const selectSettings = (db: Reader, ref: string, area: SettingArea) =>
   db
     .select({ value: projectSettings.value, updatedAt: projectSettings.updatedAt })
@@ -32,7 +32,7 @@ export const selectSettings = (db: Reader, ref: string, area: SettingArea) =>
 const selectStorage = (db: Reader, ref: string) =>
   db.select({ value: projects.storageConfig }).from(projects).where(eq(projects.ref, ref))
 
-/** All areas of several projects. */
+/** Reads all areas of several projects. */
 export async function readAllSettings(db: Reader, refs: readonly string[]) {
   const rows = await db
     .select()
@@ -42,7 +42,7 @@ export async function readAllSettings(db: Reader, refs: readonly string[]) {
     .select({ projectRef: projects.ref, value: projects.storageConfig })
     .from(projects)
     .where(inArray(projects.ref, [...refs]))
-  return <A extends Area>(ref: string, area: A): Kept<A> => {
+  return <A extends Area>(ref: string, area: A): StoredSettings<A> => {
     const found = area === 'storage' ? storage : rows.filter((row) => row.area === area)
     return settingsFrom(
       area,
@@ -56,45 +56,43 @@ interface Row {
   updatedAt?: Date
 }
 
-/** Stored beside the fields of an area. */
-const Note = z.object({ own: z.array(z.string()).optional() })
-const noteIn = (value: object): readonly string[] | undefined =>
-  Object.keys(value).length === 0 ? [] : Note.parse(value).own
+/** Metadata stored with the fields of an area. */
+const Metadata = z.object({ own: z.array(z.string()).optional() })
+const readOwn = (value: object): readonly string[] | undefined =>
+  Object.keys(value).length === 0 ? [] : Metadata.parse(value).own
 
-export const settingsFrom = <A extends Area>(area: A, [row]: readonly Row[]): Kept<A> => ({
+export const settingsFrom = <A extends Area>(area: A, [row]: readonly Row[]): StoredSettings<A> => ({
   value: settingsIn(area, row?.value),
-  own: noteIn(row?.value ?? {}),
+  own: readOwn(row?.value ?? {}),
   updatedAt: row?.updatedAt,
 })
 
-interface NewSettings<A extends Area> extends Partial<Pick<Kept<A>, 'own'>> {
+interface NewSettings<A extends Area> extends Partial<Pick<StoredSettings<A>, 'own'>> {
   ref: string
   area: A
   value: NonNullable<Settings<A>>
   updatedAt: Date
 }
 
-/** In the place of what is there; without a word to the audit log. */
+/** Stores the settings of an area, without an audit entry. */
 export async function saveSettings<A extends Area>(
   tx: Writer,
   { ref, area, value: settings, own, updatedAt }: NewSettings<A>,
 ): Promise<void> {
-  const note = { ...(own && { own: [...own] }) }
+  const metadata = { ...(own && { own: [...own] }) }
   if (area === 'storage') {
-    const storageConfig = { ...settingsIn('storage', settings), ...note }
+    const storageConfig = { ...settingsIn('storage', settings), ...metadata }
     await tx.update(projects).set({ storageConfig }).where(eq(projects.ref, ref))
     return
   }
-  const row = { value: joined(settings, note), updatedAt }
+  const row = { value: { ...settings, ...metadata } as Record<string, unknown>, updatedAt }
   await tx
     .insert(projectSettings)
     .values({ projectRef: ref, area, ...row })
     .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
 }
 
-const joined = (settings: object, note: object): Record<string, unknown> => ({ ...settings, ...note })
-
-/** What holds without any holds again. Returns whether there was something. */
+/** Removes the settings of an area, so that the defaults apply. Returns whether there were any. */
 export async function removeSettings(tx: Writer, ref: string, area: SettingArea): Promise<boolean> {
   const removed = await tx
     .delete(projectSettings)

@@ -6,23 +6,23 @@ import { Kept, toAuthConfig } from '../../service-config/auth-config/stored-conf
 import { POSTGREST_DEFAULTS, PostgrestConfig } from '../../service-config/postgrest/schema.ts'
 import { RealtimeSettings } from '../../service-config/realtime/schema.ts'
 
-/** What a project's row of each area holds, and what holds where there is no row. */
+/** The schema of each settings area, with the defaults that apply without a row. */
 const AREAS = {
   postgres: PostgresConfig.default({}),
   pooler: PoolerSettings.default({ default_pool_size: null, pool_mode: 'session' }),
   readonly: z
     .object({
       enabled: z.boolean(),
-      /** What for: its size, as long as it is too large, or the operator's word, until he takes it back. */
+      /** Why: `size` while the database is too large, `operator` until the operator ends it. */
       by: z.enum(['size', 'operator']),
       /** ISO 8601. */
       overrideUntil: z.string().optional(),
-      /** The database was told, so that it must be told when the mode ends. */
+      /** Whether the mode is set in the database, and must be unset there when it ends. */
       applied: z.boolean(),
     })
     .default({ enabled: false, by: 'size', applied: false }),
   ssl: z.object({ database: z.boolean() }).default({ database: false }),
-  /** With spaces between; all of a kind are let in where it says so of the whole net. What was set before is told beside. */
+  /** Allowed networks, separated by spaces, and the previous ones. The defaults allow every address. */
   network: z
     .object({ v4: z.string(), v6: z.string(), old_v4: z.string().optional(), old_v6: z.string().optional() })
     .default({ v4: '0.0.0.0/0', v6: '::/0' }),
@@ -31,8 +31,7 @@ const AREAS = {
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
   realtime: RealtimeSettings.extend({ presence_enabled: z.boolean().default(false) }).prefault({}),
   /**
-   * When the next backup is due in ISO 8601, whose text is in the order of time; null where daily backups have been turned off.
-   * Without a row the plan decides.
+   * Time of the next backup in ISO 8601, which sorts by time; null if daily backups are turned off. Without a row the plan decides.
    */
   backup_schedule: z
     .union([
@@ -44,12 +43,12 @@ const AREAS = {
   jit: z.object({ state: z.enum(['enabled', 'disabled']) }).default({ state: 'disabled' }),
   legacy_api_keys: z.object({ enabled: z.boolean() }).default({ enabled: true }),
   pgsodium: z.object({ sealed_root_key: z.string() }).optional(),
-  /** In the project's own row, which whoever serves its storage reads anyway. */
+  /** Stored in the row of the project, which the storage server reads anyway. */
   storage: z.object({ fileSizeLimit: z.int().default(STORAGE_DEFAULTS.fileSizeLimit) }).prefault({}),
 } satisfies Record<SettingArea | 'storage', z.ZodType>
 
 export type Area = keyof typeof AREAS
-/** What a branch takes over from its parent. Read-only mode says how a database is and not how it was set up. */
+/** Areas that a branch inherits from its parent. Read-only mode is a state of a database and not a setting. */
 export const INHERITED = [
   'postgres',
   'pooler',
@@ -66,16 +65,16 @@ export const isInherited = (area: Area): boolean => INHERITED.some((inherited) =
 
 export type Settings<A extends Area> = z.output<(typeof AREAS)[A]>
 
-/** A stored value, or what holds without any. */
+/** Parses a stored value; without one, returns the defaults. */
 export const settingsIn = <A extends Area>(area: A, value: unknown): Settings<A> =>
-  // The schema of the area is what the type is made of.
+  // The type is derived from the schema of the area.
   AREAS[area].parse(value ?? undefined) as Settings<A>
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** The value by its fields, as their names are told. */
+/** Returns the fields of a value under their public names. */
 const fieldsOf = <A extends Area>(area: A, value: Settings<A>): Fields =>
-  // The one area whose fields are kept in another form.
+  // Auth is the only area whose fields are stored in another form.
   area === 'auth' ? toAuthConfig(value as Settings<'auth'>) : { ...value }
 
 export function changedFields<A extends Area>(area: A, before: Settings<A>, after: Settings<A>): string[] {
@@ -83,7 +82,7 @@ export function changedFields<A extends Area>(area: A, before: Settings<A>, afte
   return Array.from(new Set([...Object.keys(old), ...Object.keys(now)])).filter((name) => old[name] !== now[name])
 }
 
-/** All of `theirs`, but for the fields that are the heir's own: these are as in `mine`, also where they are not there. */
+/** Returns `theirs`, with the fields in `own` taken from `mine` or left out if `mine` lacks them. */
 export function mergeFields<T extends object>(mine: T, theirs: T, own: readonly string[]): Record<string, T[keyof T]> {
   const others = Object.entries(theirs).filter(([name]) => !own.includes(name))
   return Object.fromEntries([...others, ...Object.entries(mine).filter(([name]) => own.includes(name))])

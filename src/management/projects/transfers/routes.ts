@@ -7,7 +7,8 @@ export const transferRoutes = [
     '/v2/projects/{ref}/transfers/previews',
     {
       id: 'v2-preview-a-project-transfer',
-      summary: 'Tell whether a project can be transferred, and what that would change',
+      summary: 'Preview the transfer of a project',
+      description: 'Says whether the project can be transferred, and what that would change.',
       scope: 'any caller',
       permission: 'projects:write',
       body: Transfer,
@@ -21,8 +22,9 @@ export const transferRoutes = [
     '/v2/projects/{ref}/transfers',
     {
       id: 'v2-transfer-a-project',
-      summary: 'Transfer a project with its branches to another organization',
-      description: 'For who owns both organizations. It is there in the moment of the answer.',
+      summary: 'Transfer a project to another organization',
+      description:
+        'The caller must own both organizations. The branches move with the project, and the transfer is complete when this request returns.',
       scope: 'any caller',
       permission: 'projects:write',
       body: Transfer,

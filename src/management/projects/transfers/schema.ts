@@ -19,7 +19,7 @@ export const TransferPreview = z
       attributes: z.object({
         valid: z.boolean(),
         warnings: Findings,
-        errors: Findings.meta({ description: 'What stands in the way; none where the transfer is valid' }),
+        errors: Findings.meta({ description: 'Reasons why the project cannot be transferred' }),
         info: Findings,
       }),
     }),

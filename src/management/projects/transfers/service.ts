@@ -4,12 +4,12 @@ import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
-import { type Findings, findIn, type Move, NOT_ALLOWED } from './transfer-findings.ts'
+import { type Findings, findTransferFindings, type Move, OWNER_ERRORS } from './transfer-findings.ts'
 import { finishMove, lockMove, moveLocked } from './transfer-move.ts'
 
 type Input = z.output<typeof Transfer>
 
-/** 404 for a target that the caller cannot see, as for what does not exist. */
+/** Resolves both organizations. A target that the caller cannot see gets the same 404 as one that does not exist. */
 async function moveOf(ctx: Ctx, project: ProjectAccess, { data }: Input): Promise<Move> {
   const [source, target] = await Promise.all([
     findOrganization(ctx, project.organizationSlug),
@@ -24,23 +24,25 @@ export async function previewTransfer(
   project: ProjectAccess,
   input: Input,
 ): Promise<z.input<typeof TransferPreview>> {
-  const findings = withoutForeign(await findIn(ctx.db, await moveOf(ctx, project, input)))
+  const findings = hideForeign(await findTransferFindings(ctx.db, await moveOf(ctx, project, input)))
   const valid = findings.errors.length === 0
   return { data: { type: 'project_transfer_result', attributes: { valid, ...findings } } }
 }
 
-/** Who could not do it hears no more of the other organization than that. */
-function withoutForeign(findings: Findings): Findings {
-  const notAllowed = findings.errors.filter(({ key }) => NOT_ALLOWED.includes(key))
+/** Reduces the findings for a caller who may not transfer the project: they must not learn more about the other organization. */
+function hideForeign(findings: Findings): Findings {
+  const notAllowed = findings.errors.filter(({ key }) => OWNER_ERRORS.includes(key))
   return notAllowed.length > 0 ? { errors: notAllowed, warnings: [], info: [] } : findings
 }
 
-/** One transaction. */
 export async function transferProject(ctx: Ctx, project: ProjectAccess, input: Input): Promise<void> {
   const move = await moveOf(ctx, project, input)
   const moved = await mutate(ctx, async (mutation) => {
     const locked = await lockMove(mutation, move)
-    if (!locked) throw new ApiError('conflict.project_status', { detail: `it has left ${project.organizationSlug}` })
+    if (!locked)
+      throw new ApiError('conflict.project_status', {
+        detail: `it does not belong to ${project.organizationSlug} any more`,
+      })
     const field = 'body.data.attributes.target_organization_slug'
     return moveLocked(ctx, mutation, locked, { action: 'project.transfer', field })
   })

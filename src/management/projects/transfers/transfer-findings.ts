@@ -27,15 +27,16 @@ export interface Move {
   project: Pick<ProjectAccess, 'ref' | 'parentRef'>
   source: Organization
   target: Organization
-  /** The users who give it away and take it in, */
+  /** User who gives the project away. */
   giverId: string
+  /** User who takes the project over. */
   takerId: string
-  /** and the roles of which each needs one in the whole organization that he does it for. */
+  /** Each of the two needs one of these roles in their organization as a whole. */
   roles: readonly Role[]
 }
 
-/** The project and its branches, which go with it. */
-const moved = ({ project: { ref } }: Move): SQL =>
+/** Selects the refs of the project and its branches, which move with it. */
+const movedRefs = ({ project: { ref } }: Move): SQL =>
   sql`(select ref from ${projects} where ref = ${ref}
     union all select ref from ${projects} where parent_ref = ${ref} and removed_at is null)`
 
@@ -44,10 +45,10 @@ interface Facts {
   mayTake: boolean
   nameTaken: boolean
   busy: boolean
-  /** The repository that it follows. */
+  /** The GitHub repository connected to the project. */
   repository: string | null
   branches: number
-  /** Of the one that has most. */
+  /** Functions of the project or branch that has most. */
   functions: number
   endpoints: number
   drains: number
@@ -58,10 +59,10 @@ interface Facts {
   gaining: number
 }
 
-/** Where nothing is on its way to another status. */
+/** Statuses without a running transition. */
 const STEADY = TRANSITIONS.delete.from
 
-/** Counted in one statement, and in the transfer's own transaction once more, where it decides. */
+/** Reads the facts in one statement: for the preview, and again in the transaction of the transfer, where they decide. */
 async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<Facts> {
   const { project, source, target, giverId, takerId, roles } = move
   const { ref } = project
@@ -74,7 +75,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
       where o.organization_id = ${other.id} and o.user_id = m.user_id and o.project_ref is null))`
   const [facts] = await rowsOf<Facts>(
     reader,
-    sql`with moved as ${moved(move)}
+    sql`with moved as ${movedRefs(move)}
       select ${may(giverId, source)} as "mayGive", ${may(takerId, target)} as "mayTake",
         exists (select from ${projects} p, ${projects} other
           where p.ref = ${ref} and other.organization_id = ${target.id} and other.name = p.name and other.ref <> p.ref
@@ -99,7 +100,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
         ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
         ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
   )
-  if (!facts) throw new Error(`nothing is known of ${ref}`)
+  if (!facts) throw new Error(`the facts of ${ref} cannot be read`)
   return facts
 }
 
@@ -114,89 +115,105 @@ export interface Findings {
   info: Finding[]
 }
 
-/** What stands in the way, what somebody may not like, and what else changes. */
-export async function findIn(reader: Pick<Writer, 'execute'>, move: Move): Promise<Findings> {
+/** Lists the obstacles of a transfer, its unwanted consequences and its other changes. */
+export async function findTransferFindings(reader: Pick<Writer, 'execute'>, move: Move): Promise<Findings> {
   const facts = await readFacts(reader, move)
   return { errors: errors(move, facts), warnings: warnings(move, facts), info: info(move, facts) }
 }
 
-const listed = (findings: readonly (readonly [boolean, string, string])[]): Finding[] =>
+const applicable = (findings: readonly (readonly [boolean, string, string])[]): Finding[] =>
   findings.flatMap(([holds, key, message]) => (holds ? [{ key, message }] : []))
 
-const of = (count: number, one: string, many = `${one}s`) => `${count} ${count === 1 ? one : many}`
+const countOf = (count: number, one: string, many = `${one}s`) => `${count} ${count === 1 ? one : many}`
 
-export const NOT_ALLOWED = ['source_owner_required', 'target_owner_required']
+export const OWNER_ERRORS = ['source_owner_required', 'target_owner_required']
 
 function errors({ project, source, target, roles }: Move, facts: Facts): Finding[] {
   const max = FUNCTIONS_MAX[target.plan]
   const { parentRef } = project
-  const who = roles.join(' or ')
+  const roleNames = roles.join(' or ')
   const onPlan = `the plan ${target.plan} of ${target.slug}`
-  return listed([
-    [!facts.mayGive, 'source_owner_required', `Only an ${who} of ${source.slug} can give the project away`],
-    [!facts.mayTake, 'target_owner_required', `Only an ${who} of ${target.slug} can take the project in`],
-    [source.id === target.id, 'same_organization', `The project belongs to ${target.slug} already`],
-    [parentRef !== null, 'project_is_branch', `A branch goes with its project: transfer ${parentRef}`],
+  return applicable([
+    [!facts.mayGive, 'source_owner_required', `Only an ${roleNames} of ${source.slug} can give the project away`],
+    [!facts.mayTake, 'target_owner_required', `Only an ${roleNames} of ${target.slug} can take the project over`],
+    [source.id === target.id, 'same_organization', `The project already belongs to ${target.slug}`],
+    [parentRef !== null, 'project_is_branch', `A branch moves with its project: transfer ${parentRef}`],
     [source.id !== target.id && facts.nameTaken, 'project_name_taken', `${target.slug} has a project of this name`],
-    [facts.busy, 'project_busy', 'Work on the project or one of its branches is under way: wait until it has ended'],
+    [
+      facts.busy,
+      'project_busy',
+      'An operation on the project or one of its branches is running: wait until it has ended',
+    ],
     [
       facts.repository !== null,
       'github_connection_active',
-      `It follows ${facts.repository} at GitHub, whose owners would go on changing it: have the connection removed first`,
+      `The project is connected to the GitHub repository ${facts.repository}, whose owners could still change it: remove the connection first`,
     ],
     [
       target.plan === 'free' && facts.branches > 0,
       'branches_not_covered',
-      `It has ${of(facts.branches, 'branch', 'branches')}, and ${onPlan} does not cover any`,
+      `The project has ${countOf(facts.branches, 'branch', 'branches')}, and ${onPlan} does not include branching`,
     ],
     [
       !planIncludes(target.plan, 'log_drains') && facts.drains > 0,
       'log_drains_not_covered',
-      `It has ${of(facts.drains, 'log drain')}, and ${onPlan} does not cover any`,
+      `The project has ${countOf(facts.drains, 'log drain')}, and ${onPlan} does not include log drains`,
     ],
     [
       max !== undefined && facts.functions > max,
       'functions_not_covered',
-      `It has ${of(facts.functions, 'function')}, and ${onPlan} has room for ${max}`,
+      `The project has ${countOf(facts.functions, 'function')}, and ${onPlan} allows at most ${max}`,
     ],
   ])
 }
 
 const warnings = ({ source, target }: Move, facts: Facts): Finding[] =>
-  listed([
+  applicable([
     [
       facts.losing > 0,
       'members_lose_access',
-      `${of(facts.losing, 'member')} of ${source.slug} will not reach it any more; their temporary logins to its databases end`,
+      `${countOf(facts.losing, 'member')} of ${source.slug} will lose access to the project; their temporary logins to its databases end`,
     ],
     [
       facts.privateLinks > 0,
       'private_links_end',
-      `It will be shared with ${of(facts.privateLinks, 'AWS account')} no more`,
+      `The project will no longer be shared with ${countOf(facts.privateLinks, 'AWS account')}`,
     ],
     [
       source.plan !== target.plan,
       'plan_changes',
-      `The plan ${target.plan} will hold for it, and no more the plan ${source.plan}`,
+      `The plan of the project will change from ${source.plan} to ${target.plan}`,
     ],
     [
       true,
       'credentials_stay',
-      'API keys, signing keys, passwords of databases and secrets stay as they are: who knows them goes on using them until they are changed',
+      'API keys, signing keys, database passwords and secrets do not change: anyone who knows them can use them until they are changed',
     ],
   ])
 
 const info = ({ source, target }: Move, facts: Facts): Finding[] =>
-  listed([
-    [facts.gaining > 0, 'members_gain_access', `${of(facts.gaining, 'member')} of ${target.slug} will reach it`],
-    [facts.branches > 0, 'branches_move', `${of(facts.branches, 'branch', 'branches')} will go with it`],
-    [facts.snippets > 0, 'snippets_move', `${of(facts.snippets, 'SQL snippet')} will go with it`],
-    [facts.notebooks > 0, 'notebooks_move', `${of(facts.notebooks, 'notebook')} will go with it`],
-    [facts.endpoints > 0, 'webhook_endpoints_move', `${of(facts.endpoints, 'webhook endpoint')} will go with it`],
-    [facts.drains > 0, 'log_drains_move', `${of(facts.drains, 'log drain')} will go with it`],
+  applicable([
+    [
+      facts.gaining > 0,
+      'members_gain_access',
+      `${countOf(facts.gaining, 'member')} of ${target.slug} will gain access to the project`,
+    ],
+    [
+      facts.branches > 0,
+      'branches_move',
+      `${countOf(facts.branches, 'branch', 'branches')} will move with the project`,
+    ],
+    [facts.snippets > 0, 'snippets_move', `${countOf(facts.snippets, 'SQL snippet')} will move with the project`],
+    [facts.notebooks > 0, 'notebooks_move', `${countOf(facts.notebooks, 'notebook')} will move with the project`],
+    [
+      facts.endpoints > 0,
+      'webhook_endpoints_move',
+      `${countOf(facts.endpoints, 'webhook endpoint')} will move with the project`,
+    ],
+    [facts.drains > 0, 'log_drains_move', `${countOf(facts.drains, 'log drain')} will move with the project`],
     [
       true,
       'organization_webhooks_change',
-      `Webhook endpoints of ${target.slug} will hear of it, and those of ${source.slug} no more`,
+      `Webhook endpoints of ${target.slug} will receive the events of the project instead of those of ${source.slug}`,
     ],
   ])

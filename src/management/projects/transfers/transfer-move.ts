@@ -10,15 +10,15 @@ import type { Mutation } from '../../kernel/mutate.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
 import { clearProjectCaches } from '../projects/clear-project-caches.ts'
 import { unpreparedColumns } from '../projects/prepare-databases.ts'
-import { type Findings, findIn, type Move, NOT_ALLOWED } from './transfer-findings.ts'
+import { type Findings, findTransferFindings, type Move, OWNER_ERRORS } from './transfer-findings.ts'
 
-/** What is left to do once a move has committed. */
+/** Input of `finishMove`, the work after the commit. */
 interface Moved {
   refs: readonly string[]
   logins: Parameters<typeof endLoginsSoon>[1]
 }
 
-/** A move by what holds under its locks. */
+/** A move with the facts read under its locks. */
 interface Locked {
   move: Move
   /** The project and its branches. */
@@ -26,22 +26,22 @@ interface Locked {
 }
 
 /**
- * Nothing is added to the project or its branches meanwhile, nobody joins or leaves either organization, and no plan changes.
- * Undefined where the source has the project no more.
+ * Locks the project, its branches and both organizations: nothing is added to them, nobody joins or leaves, and no plan changes until
+ * the commit. Undefined if the project has left the source.
  */
-export async function lockMove({ tx }: Mutation, asked: Move): Promise<Locked | undefined> {
-  const { project, source, target } = asked
-  // The project before its branches and before its organization, as whoever makes branches of it or ends its work holds them.
-  const held = (which: SQL | undefined) =>
+export async function lockMove({ tx }: Mutation, requested: Move): Promise<Locked | undefined> {
+  const { project, source, target } = requested
+  // Lock order: project, branches, organization, as in the code that creates branches or ends tasks.
+  const lockProjects = (which: SQL | undefined) =>
     tx
       .select({ ref: projects.ref })
       .from(projects)
       .where(and(which, eq(projects.organizationId, source.id), isNull(projects.removedAt)))
       .orderBy(projects.ref)
       .for('update')
-  const own = await held(eq(projects.ref, project.ref))
+  const own = await lockProjects(eq(projects.ref, project.ref))
   if (own.length === 0) return undefined
-  const branches = await held(eq(projects.parentRef, project.ref))
+  const branches = await lockProjects(eq(projects.parentRef, project.ref))
   const found = await tx
     .select({ id: organizations.id, plan: organizations.plan })
     .from(organizations)
@@ -49,22 +49,22 @@ export async function lockMove({ tx }: Mutation, asked: Move): Promise<Locked | 
     .orderBy(organizations.id)
     .for('no key update')
   const plan = found.find(({ id }) => id === target.id)?.plan ?? target.plan
-  return { refs: [...own, ...branches].map(({ ref }) => ref), move: { ...asked, target: { ...target, plan } } }
+  return { refs: [...own, ...branches].map(({ ref }) => ref), move: { ...requested, target: { ...target, plan } } }
 }
 
-interface How {
-  /** For the audit log. */
+interface MoveOptions {
+  /** Action in the audit log. */
   action: 'project.transfer' | 'project.claim'
-  /** Where the request names the target. */
+  /** Field of the request that names the target. */
   field: string
 }
 
-/** Tells both organizations: before the transaction commits all is the source's, and after it the target's. */
+/** Moves the locked project to the target, and publishes the event to both organizations. */
 export async function moveLocked(
   ctx: SystemCtx,
   mutation: Mutation,
   { move, refs }: Locked,
-  { action, field }: How,
+  { action, field }: MoveOptions,
 ): Promise<Moved> {
   const { tx, trace, publish } = mutation
   const { project, source, target } = move
@@ -84,7 +84,7 @@ export async function moveLocked(
   await endClaimTokens(mutation, refs)
   await endAssociations(mutation, ofProjects(refs), ctx.now())
   const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
-  // The project's own endpoints are the target's by now, so that each endpoint is told once.
+  // The project's own endpoints belong to the target by now, so each endpoint gets the event once.
   for (const organization of [source, target]) {
     await publish({
       type: 'v1.project.transferred',
@@ -97,15 +97,15 @@ export async function moveLocked(
   return { refs, logins }
 }
 
-/** After the commit. */
+/** Completes a move after its commit: clears caches and ends temporary logins. */
 export function finishMove(ctx: SystemCtx, { refs, logins }: Moved): void {
   for (const ref of refs) clearProjectCaches(ref)
   endLoginsSoon(ctx, logins)
 }
 
 async function requireEligible({ tx }: Mutation, move: Move, field: string): Promise<void> {
-  const { errors } = await findIn(tx, move)
-  const foreign = errors.find(({ key }) => NOT_ALLOWED.includes(key))
+  const { errors } = await findTransferFindings(tx, move)
+  const foreign = errors.find(({ key }) => OWNER_ERRORS.includes(key))
   if (foreign) throw new ApiError('forbidden.permission_denied', { detail: foreign.message })
   if (errors.length > 0) throw refusal(errors, field)
 }
@@ -117,7 +117,7 @@ const refusal = (errors: Findings['errors'], field: string, cause?: unknown): Ap
     cause,
   })
 
-/** Another project was given the name after it was looked for: that locks no organization. */
+/** Another project may take the name after the check, as that does not lock the organization. */
 function rejectTakenName(error: unknown, { target }: Move, field: string): never {
   if (uniqueViolation(error) !== 'projects_name_once') throw error
   const taken = { key: 'project_name_taken', message: `${target.slug} has a project of this name` }

@@ -7,7 +7,7 @@ import { checkHealth } from '../projects/jobs.ts'
 import { unpreparedColumns } from '../projects/prepare-databases.ts'
 import { type Jobs, PermanentError, type Step, type Task } from '../projects/tasks.ts'
 
-async function note({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
+async function updateInput({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
   Object.assign(task.input, more)
   await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
 }
@@ -17,16 +17,16 @@ const upgradeDatabase: Step = {
   async run(ctx, { project: { ref }, task }, fence) {
     const { engine } = ctx
     const { version } = task.input
-    if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} upgrades no Postgres`)
+    if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} cannot upgrade Postgres`)
     await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
-      if (error instanceof UpgradeFailed) await note(ctx, task, { failedPhase: error.phase })
+      if (error instanceof UpgradeFailed) await updateInput(ctx, task, { failedPhase: error.phase })
       throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await engine.version(ref), ...unpreparedColumns(ctx) }
   },
 }
 
-/** WAL of the new version completes no backup of the old one. Projects without any go on without. */
+/** Takes a new backup, as backups of the old version cannot be restored with WAL of the new one. Projects without backups get none. */
 const takeBackup: Step = {
   name: 'take_backup',
   async run(ctx, { project, task }, fence) {
@@ -37,7 +37,7 @@ const takeBackup: Step = {
     if (task.input.backupId === undefined) {
       const row = { kind: 'scheduled', projectRef: ref, status: 'PENDING', insertedAt: ctx.now() } as const
       const [made] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
-      await note(ctx, task, { backupId: made?.id ?? 0 })
+      await updateInput(ctx, task, { backupId: made?.id ?? 0 })
     }
     const { backupId: id = 0 } = task.input
     await ctx.engine.backups.make({ ref, id }, fence)
@@ -50,7 +50,7 @@ export const upgradeJobs = {
   upgrade: {
     steps: [upgradeDatabase, checkHealth, takeBackup],
     done: { status: 'ACTIVE_HEALTHY' },
-    // It runs on, in the version that it has.
+    // The project keeps running in its current version.
     failed: () => ({ status: 'ACTIVE_HEALTHY' }),
     async ended({ tx }, { task, state, reason, at }) {
       const { backupId } = task.input

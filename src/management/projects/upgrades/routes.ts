@@ -8,8 +8,8 @@ export const upgradeRoutes = [
     {
       id: 'v1-get-postgres-upgrade-eligibility',
       stability: 'Beta',
-      summary: 'Tell whether the Postgres of a project can be upgraded',
-      description: 'Wakes a database that sleeps. `objects_to_be_dropped` says in words what else stands in the way.',
+      summary: 'Check whether the Postgres version of a project can be upgraded',
+      description: 'Wakes a sleeping database. `objects_to_be_dropped` describes the other obstacles in words.',
       scope: 'projects:read',
       returns: UpgradeEligibility,
       errors: ['service_unavailable.project_database'],
@@ -21,10 +21,10 @@ export const upgradeRoutes = [
     '/v1/projects/{ref}/upgrade',
     {
       id: 'v1-upgrade-postgres-version',
-      summary: "Upgrade a project's Postgres",
+      summary: 'Upgrade the Postgres version of a project',
       description:
-        'In the background, without connections meanwhile. A failure leaves the project in the version that it has. ' +
-        'Refused by the driver `neon`, and while something stands in the way.',
+        'Runs in the background; the database accepts no connections meanwhile. After a failure the project keeps its version. ' +
+        'The driver `neon` does not support upgrades.',
       scope: 'projects:write',
       body: UpgradePostgres,
       returns: UpgradeStarted,
@@ -38,7 +38,7 @@ export const upgradeRoutes = [
     '/v1/projects/{ref}/upgrade/status',
     {
       id: 'v1-get-postgres-upgrade-status',
-      summary: "Get how far the upgrade of a project's Postgres is",
+      summary: 'Get the progress of a Postgres upgrade',
       scope: 'projects:read',
       query: UpgradeStatusQuery,
       returns: UpgradeStatus,

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { Text } from '../../../platform/http/common-values.ts'
 
-/** As clients know them, in the order of the work. */
+/** Error codes that clients know, in the order of the phases. */
 export const UPGRADE_ERRORS = {
   launch: '1_upgraded_instance_launch_failed',
   copy: '5_data_upgrade_completion_failed',
@@ -42,7 +42,9 @@ export const UpgradeEligibility = z
 
 export const UpgradePostgres = z
   .object({
-    target_version: Text.min(1).max(64).meta({ description: 'One that the eligibility lists, such as 18 or 18.4' }),
+    target_version: Text.min(1)
+      .max(64)
+      .meta({ description: 'A version that the eligibility lists, such as 18 or 18.4' }),
     release_channel: z.enum(RELEASE_CHANNELS).optional(),
   })
   .meta({ id: 'UpgradePostgres' })
@@ -60,7 +62,7 @@ export const UpgradeStatus = z
         target_version: z.string(),
         error: z.enum(Object.values(UPGRADE_ERRORS)).optional(),
         progress: z.enum(Object.values(PROGRESS)).optional(),
-        status: z.number().meta({ description: '0 while it is under way, 1 when it is done, 2 when it has failed' }),
+        status: z.number().meta({ description: '0 while the upgrade runs, 1 when it is done, 2 when it has failed' }),
       })
       .nullable(),
   })

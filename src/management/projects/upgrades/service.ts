@@ -20,18 +20,18 @@ import {
   type UpgradeStatus,
 } from './schema.ts'
 
-/** Measured with tables of small rows; servers are started and stopped besides. */
+/** Measured with tables of small rows; starting and stopping the servers comes on top. */
 const BYTES_PER_SECOND = 10 * 2 ** 20
-const SECONDS_AT_LEAST = 10
+const SECONDS_MIN = 10
 const NONE: UpgradeCheck = { targets: [], sizeBytes: 0, obstacles: [] }
-/** The others that the contract names never stand in the way here. */
+/** Obstacle types of the contract that can occur on this installation. */
 const KNOWN_OBSTACLES = ['active_replication_slot', 'unsupported_extension']
 
 export async function getEligibility(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof UpgradeEligibility>> {
   const { postgresVersion, status } = project
   const { targets, sizeBytes, obstacles } = ACTIVE.includes(status) ? await checkUpgrade(ctx, project) : NONE
   const known = obstacles.filter(({ type }) => KNOWN_OBSTACLES.includes(type))
-  const hours = (sizeBytes / BYTES_PER_SECOND + SECONDS_AT_LEAST) / 3600
+  const hours = (sizeBytes / BYTES_PER_SECOND + SECONDS_MIN) / 3600
   return {
     eligible: targets.length > 0 && obstacles.length === 0,
     current_app_version: postgresVersion,
@@ -68,7 +68,7 @@ export async function startUpgrade(
 ): Promise<{ tracking_id: string }> {
   const { ref, organizationId, postgresVersion, status } = project
   if (!ctx.engine.upgrades)
-    throw refused(`the driver ${ctx.engine.name} upgrades no Postgres: create a project of a newer version`)
+    throw refused(`the driver ${ctx.engine.name} cannot upgrade Postgres: create a project with a newer version`)
   if (!ACTIVE.includes(status))
     throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
   const { targets, obstacles } = await checkUpgrade(ctx, project)
@@ -76,7 +76,9 @@ export async function startUpgrade(
   if (!version)
     throw invalid(
       'target_version',
-      targets.length > 0 ? `must be one of ${targets.join(', ')}` : `Postgres ${postgresVersion} is the newest here`,
+      targets.length > 0
+        ? `must be one of ${targets.join(', ')}`
+        : `Postgres ${postgresVersion} is the newest version of this installation`,
     )
   if (channel !== 'ga') throw invalid('release_channel', 'must be ga')
   const [obstacle] = obstacles
@@ -96,7 +98,7 @@ const refused = (detail: string) => new ApiError('bad_request.driver', { detail 
 const invalid = (field: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'custom', message }] })
 
-/** Of the upgrade that is asked for, or of the last one. */
+/** Returns the progress of the given upgrade, or of the last one. */
 export async function getUpgradeStatus(
   ctx: Ctx,
   { ref }: ProjectAccess,
@@ -128,7 +130,7 @@ async function progressOf({ engine }: Ctx, { state, stepsDone, input, projectRef
   if (state === 'failed' || state === 'canceled')
     return { status: 2, error: UPGRADE_ERRORS[isUpgraded ? 'backup' : (input.failedPhase ?? 'complete')] }
   if (isUpgraded) return { status: 0, progress: PROGRESS.upgraded }
-  // A host that does not answer is at work, or its task is done again.
+  // A host that does not respond is upgrading, or the task will be retried.
   const phase =
     state === 'running' ? ((await engine.upgrades?.phase(projectRef).catch(() => undefined)) ?? 'launch') : 'requested'
   return { status: 0, progress: PROGRESS[phase] }
