@@ -1,7 +1,7 @@
 import { asc, eq } from 'drizzle-orm'
 import { hashToken } from '../../src/access/token.ts'
 import { newClientSecret } from '../../src/management/account/oauth/apps.ts'
-import { redirectUriFault } from '../../src/management/account/oauth/redirect-uri.ts'
+import { redirectUriError } from '../../src/management/account/oauth/redirect-uri.ts'
 import { BASIC_GRANT_TYPES, CLIENT_NAME_LENGTH_MAX } from '../../src/management/account/oauth/schema.ts'
 import { type GrantType, oauthApps } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
@@ -105,7 +105,7 @@ async function holdApp(tx: Transaction, id: string) {
 function readUris(text: string): string[] {
   return text.split(',').map((sent) => {
     const uri = sent.trim()
-    const fault = redirectUriFault(uri)
+    const fault = redirectUriError(uri)
     if (fault) throw new StartError(`--redirect-uris: "${uri}" ${fault}`)
     return uri
   })

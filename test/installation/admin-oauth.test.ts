@@ -71,13 +71,13 @@ describe('oauth-apps', () => {
   })
 
   it.each([
-    ['', 'is no absolute URI'],
-    ['/callback', 'is no absolute URI'],
+    ['', 'must be an absolute URI'],
+    ['/callback', 'must be an absolute URI'],
     ['http://app.example/cb', 'must be https'],
-    ['https://app.example/cb#x', 'has a fragment'],
-    ['https://user@app.example/cb', 'holds a user'],
+    ['https://app.example/cb#x', 'must not have a fragment'],
+    ['https://user@app.example/cb', 'must not contain a user'],
     ['javascript:alert(1)', 'must be https'],
-    [`https://app.example/${'x'.repeat(1000)}`, 'has more than 1000 characters'],
+    [`https://app.example/${'x'.repeat(1000)}`, 'must have at most 1000 characters'],
   ])('refuses the redirect URI "%s"', async (uri, reason) => {
     const args = ['Tool', '--redirect-uris', uri, '--scopes', 'projects:read']
     await expect(admin('oauth-apps', 'create', organization.slug, ...args)).rejects.toThrow(reason)

@@ -49,10 +49,10 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
         issues: [
           {
             code: 'already_member',
-            message: `${primaryEmail} is a member already`,
+            message: `${primaryEmail} is already a member`,
             meta: { email: primaryEmail },
           },
-          { code: 'already_invited', message: `${first} is invited already`, meta: { email: first } },
+          { code: 'already_invited', message: `${first} is already invited`, meta: { email: first } },
         ],
       },
     })
@@ -117,7 +117,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
     const many = [invitation(newEmail()), invitation(newEmail())]
     expect(await invite(owner, slug, ...many)).toMatchObject({
       status: 422,
-      body: { error: { code: 'unprocessable.too_many_invitations', description: '999 are open, of 1000' } },
+      body: { error: { code: 'unprocessable.too_many_invitations', description: '999 of at most 1000 are open' } },
     })
     expect((await invite(owner, slug, invitation(newEmail()))).status).toBe(201)
   })

@@ -383,7 +383,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     const reply = await assign(place.owner, place.slug, person.id, 'developer', refs)
     expect(reply.status).toBe(400)
     expect(fieldsOf(reply)).toEqual([1, 2, 3].map((n) => `body.data.attributes.projects.${n}.ref`))
-    expect(reply.body.error.description).toContain(`a role in ${mine} holds in it too`)
+    expect(reply.body.error.description).toContain(`assign a role in ${mine}, which also applies to its branches`)
     expect(await rolesOf(place.owner, place.slug, person)).toMatchObject([{ name: 'Read-only' }])
   })
 

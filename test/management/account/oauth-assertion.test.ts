@@ -155,8 +155,8 @@ describe('an assertion of the issuer that an organization trusts', () => {
     const replies = await Promise.all(Array.from({ length: 5 }, () => present(app, assertion)))
     expect(replies.filter(({ status }) => status === 200)).toHaveLength(1)
     for (const reply of replies.filter(({ status }) => status !== 200))
-      expectRefused(reply, 'invalid_grant', 'used before')
-    expectRefused(await present(app, assertion), 'invalid_grant', 'used before')
+      expectRefused(reply, 'invalid_grant', 'already used')
+    expectRefused(await present(app, assertion), 'invalid_grant', 'already used')
   })
 
   it('that is refused can be presented again', async () => {
@@ -188,8 +188,8 @@ describe('an assertion is refused', () => {
   })
 
   it.each<[string, string, (claims: JWTPayload) => Promise<string> | string]>([
-    ['that is no JWT', 'no JWT', () => 'nonsense'],
-    ['without a JSON header', 'no JWT', () => 'bm8.e30.x'],
+    ['that is no JWT', 'not a JWT', () => 'nonsense'],
+    ['without a JSON header', 'not a JWT', () => 'bm8.e30.x'],
     ['of another type', 'typ', (claims) => sign(claims, { header: { typ: 'JWT' } })],
     ['with a critical header', 'crit', (claims) => sign(claims, { header: { crit: ['b64'], b64: true } })],
     ['that has expired', 'expired', (claims) => sign({ ...claims, iat: seconds(-6 * MINUTE_MS), exp: seconds(-1000) })],

@@ -111,7 +111,7 @@ describe('a project that is claimed on the page', () => {
     expect(asked.body).toContain(`<option value="${user.slug}">`)
     expect(asked.body).not.toContain(mere.slug)
     const refused = await answer(app, user.owner.token, { path, form: { organization: mere.slug } })
-    expect(said(refused)).toEqual([422, `You are owner or administrator of no organization ${mere.slug}.`])
+    expect(said(refused)).toEqual([422, `You are not owner or administrator of the organization ${mere.slug}.`])
     expect([await grantsOf(app), await organizationOf(ref)]).toEqual([0, builder.id])
     const chosen = await answer(app, user.owner.token, { path, form: { organization: other.slug } })
     expect(sentTo(chosen).code).toMatch(/^[0-9a-f]{40}$/)
@@ -140,10 +140,10 @@ describe('a project that is claimed on the page', () => {
     const lone = await tokenOf(await newUser())
     const answered = async (token: string | undefined) => said(await answer(app, token, { path }))
     for (const token of [undefined, 'nonsense', access_token])
-      expect(await answered(token)).toEqual([422, 'This is no valid personal access token.'])
-    const lacks = 'Your token itself lacks what is asked for: organizations:write.'
+      expect(await answered(token)).toEqual([422, 'This is not a valid personal access token.'])
+    const lacks = 'Your token lacks scopes that the application requests: organizations:write.'
     expect(await answered(narrow.token)).toEqual([422, lacks])
-    expect(await answered(lone.token)).toEqual([422, 'You are owner or administrator of no organization.'])
+    expect(await answered(lone.token)).toEqual([422, 'You are not owner or administrator of any organization.'])
     expect(await organizationOf(ref)).toBe(builder.id)
   })
 

@@ -51,7 +51,7 @@ describe('response_type=id_token token', () => {
 
   it('takes its two names in any order, and openid beside scopes or alone', async () => {
     const page = await stranger().get(authorizePath(app, { ...QUERY, scope: 'openid' }))
-    expect(page.body).toContain('who you are')
+    expect(page.body).toContain('your identity')
     const scoped = inFragment(await approve({ response_type: 'token id_token', scope: 'openid projects:read' }))
     expect(scoped).toMatchObject({ scope: 'projects:read', id_token: expect.any(String) })
     const { access_token, scope } = inFragment(await approve({ scope: 'openid' }))

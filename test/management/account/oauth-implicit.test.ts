@@ -106,7 +106,11 @@ describe('response_type=token', () => {
 
   it('lets the user say no', async () => {
     const denied = await answer(app, undefined, { query: QUERY, form: { decision: 'deny' } })
-    expect(inFragment(denied)).toEqual({ error: 'access_denied', error_description: 'the user said no', state: 's' })
+    expect(inFragment(denied)).toEqual({
+      error: 'access_denied',
+      error_description: 'the user denied the request',
+      state: 's',
+    })
   })
 
   const { challenge } = newProof()

@@ -49,7 +49,11 @@ describe('the page', () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const reply = await answer(app, undefined, { query: { state: 's' }, form: { decision: 'deny' } })
-    expect(sentTo(reply)).toMatchObject({ error: 'access_denied', state: 's', error_description: 'the user said no' })
+    expect(sentTo(reply)).toMatchObject({
+      error: 'access_denied',
+      state: 's',
+      error_description: 'the user denied the request',
+    })
     expect(await control.$count(oauthGrants, eq(oauthGrants.appId, app.id))).toBe(0)
   })
 
@@ -63,11 +67,14 @@ describe('the page', () => {
       const { status, body } = await answer(app, token, { query })
       return [status, /role="alert">([^<]*)</.exec(body)?.[1]]
     }
-    const noToken = [422, 'This is no valid personal access token.']
+    const noToken = [422, 'This is not a valid personal access token.']
     for (const token of [undefined, '', 'nonsense', `sbp_${'0'.repeat(40)}`, access_token])
       expect(await said(token)).toEqual(noToken)
-    expect(await said(lone.token)).toEqual([422, 'You are in no organization.'])
-    expect(await said(lone.token, { organization_slug: slug })).toEqual([422, `You are in no organization ${slug}.`])
+    expect(await said(lone.token)).toEqual([422, 'You are not in any organization.'])
+    expect(await said(lone.token, { organization_slug: slug })).toEqual([
+      422,
+      `You are not in the organization ${slug}.`,
+    ])
     expect((await answer(app, ` ${owner.token}\n`)).status).toBe(303)
   })
 
@@ -123,7 +130,7 @@ describe('response_mode=form_post', () => {
     expect((await byCode(app, code ?? '')).status).toBe(200)
     expect(posted(await answer(app, undefined, { query, form: { decision: 'deny' } }))).toEqual({
       ...place,
-      ...{ error: 'access_denied', error_description: 'the user said no' },
+      ...{ error: 'access_denied', error_description: 'the user denied the request' },
     })
     const wrong = await stranger().get(authorizePath(app, { ...query, scope: 'nonsense' }))
     expect(posted(wrong)).toMatchObject({ ...place, error: 'invalid_scope' })

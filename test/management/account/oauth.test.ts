@@ -71,7 +71,7 @@ describe('an application', () => {
 
     const page = await stranger().get(authorizePath(app, query))
     expect([page.status, page.headers.get('content-type')]).toEqual([200, 'text/html; charset=UTF-8'])
-    expect(page.body).toContain('Let &lt;b&gt;Tool&lt;/b&gt; &amp; more in?')
+    expect(page.body).toContain('Authorize &lt;b&gt;Tool&lt;/b&gt; &amp; more?')
     expect(page.body).toContain(`<strong>${slug}</strong>`)
     for (const scope of SCOPES) expect(page.body).toContain(`<code>${scope}</code>`)
     expect(page.body).not.toMatch(/<b>|undefined|null|>\s*false/)

@@ -7,8 +7,9 @@ export const entitlementRoutes = [
     '/v1/organizations/{slug}/entitlements',
     {
       id: 'v1-get-organization-entitlements',
-      summary: 'List what an organization may use here, and how much of it',
-      description: 'What the installation does not have at all, no organization may use.',
+      summary: 'List the entitlements of an organization',
+      description:
+        'Lists the features that the organization may use, with their limits. Features that this installation lacks are disabled for every organization.',
       scope: 'organizations:read',
       returns: Entitlements,
     },

@@ -17,9 +17,9 @@ type Engine = Ctx['engine']
 type Entitlement = z.input<typeof Entitlements>['entitlements'][number]
 
 const UNLIMITED = Number.POSITIVE_INFINITY
-/** How much there is of what is counted, and in what; without an end where nothing bounds it. */
+/** A limit with its unit; UNLIMITED if there is none. */
 type Amount = readonly [value: number, unit: string]
-/** Whether it is there, how much of it, or which. */
+/** Access to a feature: yes or no, a limit, or a set of options. */
 type Access = boolean | Amount | { set: readonly string[] }
 
 const REALTIME = [
@@ -32,11 +32,11 @@ const REALTIME = [
   ['max_payload_size_in_kb', 'KB'],
 ] as const
 
-/** In the order of the published list. Settings that are kept for a service that does not run here give no access. */
+/** Features in the order of the published list. Settings stored for a service that does not run here give no access. */
 const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access)> = {
   'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
   'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
-  // Clients take it for the type, IOPS and throughput too, which are the host's.
+  // Clients would also offer type, IOPS and throughput, which only the host can set.
   'instances.disk_modifications': false,
   'instances.high_availability': false,
   'instances.orioledb': false,

@@ -7,8 +7,8 @@ export const maintenanceRoutes = [
     '/v2/organizations/{slug}/maintenance/windows',
     {
       id: 'v2-list-organization-maintenance-windows',
-      summary: 'List when the operator works on the installation',
-      description: 'One window for all of it, each week, or none.',
+      summary: 'List the maintenance windows of the installation',
+      description: 'Returns one weekly window for the whole installation, or none.',
       scope: 'organizations:read',
       returns: MaintenanceWindowList,
     },

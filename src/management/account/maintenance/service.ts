@@ -10,7 +10,7 @@ const DAY_MS = 24 * 60 * MINUTE_MS
 const WEEK_MS = 7 * DAY_MS
 const NEXT_COUNT = 4
 
-/** Of the installation, and so the same for every organization. */
+/** Lists the maintenance window of the installation, which is the same for every organization. */
 export function listMaintenanceWindows({
   config: { MAINTENANCE_WINDOW: window },
   now,
@@ -30,7 +30,7 @@ export function listMaintenanceWindows({
   }
 }
 
-/** Days in UTC are all of one length. */
+/** Start of the latest window. Every UTC day has the same length, so no calendar is needed. */
 function latestStart({ day, start_utc }: Window, at: number): number {
   const [hours = 0, minutes = 0] = start_utc.split(':').map(Number)
   const today = Math.floor(at / DAY_MS) * DAY_MS

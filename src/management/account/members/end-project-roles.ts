@@ -6,8 +6,8 @@ import { endInvitationsInto } from './invitations.ts'
 import { eventsOf } from './member-roles.ts'
 
 /**
- * Ends the roles in projects that the organization does not have any more, and the invitations to them. Who has no other role
- * leaves it. Whoever calls holds the organization's lock: the round trips do not grow with the members.
+ * Ends the roles and invitations for projects that have left the organization. Members without another role leave it. The caller
+ * holds the lock of the organization. The number of round trips does not depend on the number of members.
  */
 export async function endProjectRoles(
   mutation: Mutation,
@@ -22,8 +22,8 @@ export async function endProjectRoles(
     .where(and(isMember, inArray(memberRoles.projectRef, [...refs])))
     .returning(columns)
   if (ended.length > 0) {
-    const gone = Map.groupBy(ended, ({ userId }) => userId)
-    const ids = [...gone.keys()]
+    const endedByUser = Map.groupBy(ended, ({ userId }) => userId)
+    const ids = [...endedByUser.keys()]
     const anyOfThem = sql`any(${sql.param(ids)}::uuid[])`
     const people = await tx
       .select({ id: users.id, primaryEmail: users.primaryEmail })
@@ -34,12 +34,12 @@ export async function endProjectRoles(
       .select(columns)
       .from(memberRoles)
       .where(and(isMember, sql`${memberRoles.userId} = ${anyOfThem}`))
-    const left = Map.groupBy(roles, ({ userId }) => userId)
-    await withdrawApprovals(tx, { organizationId: organization.id, userIds: ids.filter((id) => !left.has(id)) })
+    const remaining = Map.groupBy(roles, ({ userId }) => userId)
+    await withdrawApprovals(tx, { organizationId: organization.id, userIds: ids.filter((id) => !remaining.has(id)) })
     await publish(
       people.flatMap((user) => {
-        const after = left.get(user.id) ?? []
-        return eventsOf({ organization, user }, [...after, ...(gone.get(user.id) ?? [])], after)
+        const after = remaining.get(user.id) ?? []
+        return eventsOf({ organization, user }, [...after, ...(endedByUser.get(user.id) ?? [])], after)
       }),
     )
   }

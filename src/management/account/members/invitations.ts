@@ -12,40 +12,40 @@ import { toEventRole } from './member-roles.ts'
 import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
 import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
 
-/** Open ones of an organization. */
+/** Maximum number of open invitations of an organization. */
 const OPEN_MAX = 1_000
 
 type Row = Pick<typeof invitations.$inferSelect, 'email' | 'role' | 'projectRefs'>
 
-/** Those who are members or invited already are passed over and told; anything else that is wrong refuses them all. */
+/** Creates invitations. Members and already invited addresses are skipped and reported; any other error refuses the whole request. */
 export async function createInvitations(
   ctx: Ctx,
   organization: OrganizationAccess,
   { data }: z.output<typeof CreateInvitations>,
 ): Promise<z.input<typeof CreatedInvitations>> {
   requirePlan(organization, 'members')
-  const asked = data.map(({ attributes }) => attributes)
-  requireMayChange(organization, new Set<Role>(asked.map(({ role }) => role)))
-  requireOnce(asked.map(({ email }) => email))
+  const requested = data.map(({ attributes }) => attributes)
+  requireMayChange(organization, new Set<Role>(requested.map(({ role }) => role)))
+  requireOnce(requested.map(({ email }) => email))
   return mutate(ctx, async (mutation) => {
     const { tx } = mutation
     await lockMembers(ctx, mutation, organization)
     const found = await findProjects(
       tx,
       organization,
-      asked.flatMap(({ projects = [] }) => projects),
+      requested.flatMap(({ projects = [] }) => projects),
     )
-    const wanted = asked.map(({ email, role, projects }, index): Row => {
+    const wanted = requested.map(({ email, role, projects }, index): Row => {
       const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
       return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
     })
     const known = await findKnown(tx, organization, wanted)
     const invited = wanted.filter(({ email }) => !known.has(email))
     if (invited.length === 0) throw nobodyInvited(wanted, known)
-    await requireRoom(tx, organization, invited.length)
+    await requireBelowLimit(tx, organization, invited.length)
     const common = { organizationId: organization.id, invitedBy: ctx.actor.userId, createdAt: ctx.now() }
     await tx.insert(invitations).values(invited.map((row) => ({ ...common, ...row })))
-    await tell(mutation, organization, 'created', invited)
+    await recordInvitations(mutation, organization, 'created', invited)
     return { data: invited.map(toInvited), ...(known.size > 0 && { error: partialFailure(known) }) }
   })
 }
@@ -54,12 +54,18 @@ function requireOnce(emails: readonly string[]): void {
   const issues = emails.flatMap((email, index) =>
     emails.indexOf(email) === index
       ? []
-      : [{ field: `body.data.${index}.attributes.email`, code: 'custom', message: 'stands twice in the list' }],
+      : [
+          {
+            field: `body.data.${index}.attributes.email`,
+            code: 'custom',
+            message: 'occurs more than once in the list',
+          },
+        ],
   )
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
 }
 
-const KNOWN = { already_member: 'is a member already', already_invited: 'is invited already' } as const
+const KNOWN = { already_member: 'is already a member', already_invited: 'is already invited' } as const
 type Known = Map<string, keyof typeof KNOWN>
 
 async function findKnown(tx: Writer, { id }: OrganizationAccess, wanted: readonly Row[]): Promise<Known> {
@@ -89,13 +95,13 @@ const partialFailure = (known: Known) => ({
   issues: Array.from(known, ([email, code]) => ({ code, message: `${email} ${KNOWN[code]}`, meta: { email } })),
 })
 
-async function requireRoom(tx: Writer, { id }: OrganizationAccess, added: number): Promise<void> {
+async function requireBelowLimit(tx: Writer, { id }: OrganizationAccess, added: number): Promise<void> {
   const open = await tx.$count(invitations, eq(invitations.organizationId, id))
   if (open + added <= OPEN_MAX) return
-  throw new ApiError('unprocessable.too_many_invitations', { detail: `${open} are open, of ${OPEN_MAX}` })
+  throw new ApiError('unprocessable.too_many_invitations', { detail: `${open} of at most ${OPEN_MAX} are open` })
 }
 
-/** Those that are not open, any more or at all, are left out of the answer. */
+/** Cancels invitations and returns those that were open. */
 export async function deleteInvitations(
   ctx: Ctx,
   organization: OrganizationAccess,
@@ -110,12 +116,12 @@ export async function deleteInvitations(
       .where(and(eq(invitations.organizationId, organization.id), inArray(invitations.email, emails)))
       .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
     requireMayChange(organization, new Set(canceled.map(({ role }) => role)))
-    if (canceled.length > 0) await tell(mutation, organization, 'canceled', canceled)
+    if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
     return { data: canceled.map(toInvited) }
   })
 }
 
-/** Into projects that the organization does not have any more. One that is into others too stays for these. */
+/** Cancels invitations to projects that have left the organization. An invitation to further projects stays for those. */
 export async function endInvitationsInto(
   mutation: Mutation,
   organization: Pick<OrganizationAccess, 'id' | 'slug'>,
@@ -132,10 +138,10 @@ export async function endInvitationsInto(
     .update(invitations)
     .set({ projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${gone}))` })
     .where(and(isOpen, sql`${invitations.projectRefs} && ${gone}`))
-  if (canceled.length > 0) await tell(mutation, organization, 'canceled', canceled)
+  if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
 }
 
-async function tell(
+async function recordInvitations(
   { publish, trace }: Mutation,
   { id, slug }: Pick<OrganizationAccess, 'id' | 'slug'>,
   verb: 'created' | 'canceled',

@@ -8,7 +8,7 @@ import { rowsOf } from '../../../platform/db/client.ts'
 import { pageLinks } from '../../../platform/http/pagination.ts'
 import type { MemberList, MemberListQuery } from './schema.ts'
 
-type Shown = z.input<typeof MemberList>['data'][number]
+type ListedMember = z.input<typeof MemberList>['data'][number]
 
 interface Place {
   role: Role
@@ -39,7 +39,7 @@ export async function listMembers(
     db,
     sql`with page as (
         select distinct m.user_id as id from ${memberRoles} m
-        where m.organization_id = ${organization.id} ${beyond} ${among(filters)}
+        where m.organization_id = ${organization.id} ${beyond} ${matching(filters)}
         order by m.user_id ${order} limit ${size + 1}
       )
       select u.id, u.username, u.primary_email, u.mfa_enabled, u.avatar_url, ${placesIn(organization)} as places
@@ -63,15 +63,15 @@ export async function listMembers(
 
 type Filters = Pick<z.output<typeof MemberListQuery>, 'filter[username]' | 'filter[primary_email]'>
 
-/** The users first, by their own indexes: an organization may have many members. */
-function among({ 'filter[username]': username, 'filter[primary_email]': email }: Filters): SQL {
+/** Filters by subquery, so that the indexes of users are used: an organization may have many members. */
+function matching({ 'filter[username]': username, 'filter[primary_email]': email }: Filters): SQL {
   const byName = username ? sql`and m.user_id in (select id from ${users} where username = ${username})` : sql``
   const byEmail =
     email === undefined ? sql`` : sql`and m.user_id in (select id from ${users} where lower(primary_email) = ${email})`
   return sql`${byName} ${byEmail}`
 }
 
-/** Of the user `u`. Of projects that are removed, or that the caller may not see, nothing is told. */
+/** Selects the roles of the user `u`, without removed projects and projects that the caller may not see. */
 function placesIn({ id, onlyProjects }: OrganizationAccess): SQL {
   const visible = onlyProjects
     ? sql`and (p.ref = any(${sql.param(onlyProjects)}::text[]) or p.parent_ref = any(${sql.param(onlyProjects)}::text[]))`
@@ -84,29 +84,29 @@ function placesIn({ id, onlyProjects }: OrganizationAccess): SQL {
     where m.organization_id = ${id} and m.user_id = u.id and (m.project_ref is null or p.ref is not null))`
 }
 
-const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, places }: Row): Shown => ({
+const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, places }: Row): ListedMember => ({
   type: 'organization_member',
   id,
   attributes: {
     username,
     primary_email,
     mfa_enabled,
-    // Users of the management API come with tokens alone.
+    // Users of the management API only sign in with tokens.
     is_sso_user: false,
     avatar_url,
     roles: ROLES.flatMap((role) => toRoles(role, places ?? [])),
   },
 })
 
-/** Who holds a role both everywhere and in a project shows it in both scopes. */
-function toRoles(name: Role, places: readonly Place[]): Shown['attributes']['roles'] {
+/** Converts a role; it is listed in both scopes if the member has it in the organization and in a project. */
+function toRoles(name: Role, places: readonly Place[]): ListedMember['attributes']['roles'] {
   const held = places.filter(({ role }) => role === name)
   const named = held.flatMap(({ project }) => project ?? [])
   const everywhere = held.some(({ project }) => project === null)
   return [...(everywhere ? [toMemberRole(name, null)] : []), ...(named.length > 0 ? [toMemberRole(name, named)] : [])]
 }
 
-/** Null stands for the whole organization. */
+/** Converts a role; `named` is null for the whole organization. */
 export const toMemberRole = (role: Role, named: readonly { ref: string; name: string }[] | null) => ({
   name: ROLE_NAMES[role],
   scope: named ? ('project' as const) : ('organization' as const),

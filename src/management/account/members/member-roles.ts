@@ -12,7 +12,7 @@ export interface HeldRole {
   projectRef: string | null
 }
 
-/** Whose roles change, and who is told: the API and the command line write alike. */
+/** Transaction and event publisher of a role change, for the API and the command line. */
 export interface MemberChange {
   tx: Pick<Writer, 'select' | 'insert' | 'delete'>
   publish(events: readonly NewEvent[]): Promise<void>
@@ -31,17 +31,17 @@ const rowsOf = ({ organization, user }: Member) =>
 export const readRoles = ({ tx }: Pick<MemberChange, 'tx'>, member: Member): Promise<HeldRole[]> =>
   tx.select({ role: memberRoles.role, projectRef: memberRoles.projectRef }).from(memberRoles).where(rowsOf(member))
 
-/** What is in `these` and not in `those`. */
+/** Returns the roles in `these` that are not in `those`. */
 const without = (these: readonly HeldRole[], those: readonly HeldRole[]) =>
   these.filter((one) => !those.some(({ role, projectRef }) => role === one.role && projectRef === one.projectRef))
 
-/** The roles that a change takes or gives; none where it changes nothing. */
+/** Returns the roles that a change gives or takes away. */
 export const rolesChanged = (before: readonly HeldRole[], after: readonly HeldRole[]): Set<Role> =>
   new Set([...without(before, after), ...without(after, before)].map(({ role }) => role))
 
 /**
- * From `before`, which is what the member holds, to `after`, with the events that tell of it. Whoever calls holds the
- * organization's lock and leaves a trace. Who holds nothing any more has left.
+ * Changes a member's roles from `before`, the current ones, to `after`, and publishes the events. A member without roles leaves. The
+ * caller holds the lock of the organization and writes the audit entry.
  */
 export async function changeRoles(
   change: MemberChange,
@@ -50,27 +50,27 @@ export async function changeRoles(
   after: readonly HeldRole[],
 ): Promise<void> {
   const { tx } = change
-  const gone = without(before, after)
-  const come = without(after, before)
-  if (gone.length > 0) {
-    const refs = gone.flatMap(({ projectRef }) => projectRef ?? [])
-    const isEverywhere = gone.some(({ projectRef }) => projectRef === null)
+  const removed = without(before, after)
+  const added = without(after, before)
+  if (removed.length > 0) {
+    const refs = removed.flatMap(({ projectRef }) => projectRef ?? [])
+    const isEverywhere = removed.some(({ projectRef }) => projectRef === null)
     const which = or(isEverywhere ? isNull(memberRoles.projectRef) : undefined, inArray(memberRoles.projectRef, refs))
     await tx.delete(memberRoles).where(and(rowsOf(member), which))
   }
   const { organization, user } = member
-  const rows = come.map((held) => ({ ...held, organizationId: organization.id, userId: user.id }))
+  const rows = added.map((held) => ({ ...held, organizationId: organization.id, userId: user.id }))
   if (rows.length > 0) await tx.insert(memberRoles).values(rows)
   if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userIds: [user.id] })
   await change.publish(eventsOf(member, before, after))
 }
 
-/** What tells of the change from `before` to `after`. */
+/** Returns the events of a change from `before` to `after`. */
 export function eventsOf(member: Member, before: readonly HeldRole[], after: readonly HeldRole[]): NewEvent[] {
   const subject = { organization: member.organization, projectRef: null }
   if (before.length === 0 || after.length === 0) {
     const verb = before.length === 0 ? 'added' : 'removed'
-    return [{ ...subject, type: `v1.organization.member.${verb}`, fields: inOneRole(member, [...before, ...after]) }]
+    return [{ ...subject, type: `v1.organization.member.${verb}`, fields: withOneRole(member, [...before, ...after]) }]
   }
   return changes(assignments(before), assignments(after)).map(({ verb, ...assignment }) => ({
     ...subject,
@@ -79,7 +79,7 @@ export function eventsOf(member: Member, before: readonly HeldRole[], after: rea
   }))
 }
 
-/** A role with all places that it is held in: null for the whole organization, which includes every project. */
+/** A role with the projects it applies to; null for the whole organization, which includes every project. */
 interface Assignment {
   role: Role
   refs: readonly string[] | null
@@ -97,26 +97,26 @@ interface Change extends Assignment {
   verb: 'assigned' | 'updated' | 'removed'
 }
 
-const samePlaces = (one: Assignment, other: Assignment) => String(one.refs) === String(other.refs)
+const hasSameRefs = (one: Assignment, other: Assignment) => String(one.refs) === String(other.refs)
 
-/** Another role in the very same places is an update, not an end and a beginning. */
+/** Lists the changed assignments. Another role for the same projects is an update, not a removal and an assignment. */
 function changes(before: readonly Assignment[], after: readonly Assignment[]): Change[] {
   const ended = before.filter(({ role }) => !after.some((one) => one.role === role))
   const begun = after.filter(({ role }) => !before.some((one) => one.role === role))
-  const moved = after.filter((one) => before.some((other) => other.role === one.role && !samePlaces(one, other)))
-  const replaced = ended.filter((one) => begun.some((other) => samePlaces(one, other)))
+  const moved = after.filter((one) => before.some((other) => other.role === one.role && !hasSameRefs(one, other)))
+  const replaced = ended.filter((one) => begun.some((other) => hasSameRefs(one, other)))
   return [
     ...ended.filter((one) => !replaced.includes(one)).map((one) => ({ ...one, verb: 'removed' as const })),
     ...moved.map((one) => ({ ...one, verb: 'updated' as const })),
     ...begun.map((one) => ({
       ...one,
-      verb: replaced.some((other) => samePlaces(one, other)) ? ('updated' as const) : ('assigned' as const),
+      verb: replaced.some((other) => hasSameRefs(one, other)) ? ('updated' as const) : ('assigned' as const),
     })),
   ]
 }
 
-/** An event has room for one role: the one in the whole organization, else the strongest and the projects that have it. */
-function inOneRole(member: Member, held: readonly HeldRole[]): Payload {
+/** An event names one role: the one in the whole organization, else the strongest one with its projects. */
+function withOneRole(member: Member, held: readonly HeldRole[]): Payload {
   const everywhere = held.find(({ projectRef }) => projectRef === null)
   const role = everywhere?.role ?? strongestRole(held.map((one) => one.role))
   const assignment = assignments(held).find((one) => one.role === role)
@@ -128,7 +128,7 @@ const payload = ({ user }: Member, assignment: Assignment): Payload => ({
   member: { user_id: user.id, primary_email: user.primaryEmail, role: toEventRole(assignment) },
 })
 
-/** A role as events name it. */
+/** Converts a role to its form in events. */
 export const toEventRole = ({ role, refs }: Assignment) => ({
   name: ROLE_NAMES[role],
   projects: refs?.toSorted().map((ref) => ({ ref })) ?? null,

@@ -6,8 +6,8 @@ import type { HeldRole, MemberChange } from './member-roles.ts'
 type Reader = Pick<MemberChange['tx'], 'select'>
 
 /**
- * What a member holds who is given a role in these projects, or in the whole organization without them: it takes the place of what it
- * outdoes, and of what would outdo it.
+ * Returns the roles of a member after being assigned a role in the given projects, or in the whole organization without them. The new
+ * role replaces the other roles there and a stronger role in the organization.
  */
 export async function rolesAfterAssignment(
   tx: Reader,
@@ -15,13 +15,13 @@ export async function rolesAfterAssignment(
   { role, refs }: { role: Role; refs: readonly string[] | undefined },
 ): Promise<HeldRole[]> {
   if (!refs) return [{ role, projectRef: null }]
-  const staying = (await withoutBranches(tx, held, refs)).filter(({ role: other, projectRef }) =>
+  const kept = (await withoutBranches(tx, held, refs)).filter(({ role: other, projectRef }) =>
     projectRef === null ? isWeaker(other, role) : other !== role && !refs.includes(projectRef),
   )
-  return [...staying, ...refs.map((projectRef) => ({ role, projectRef }))]
+  return [...kept, ...refs.map((projectRef) => ({ role, projectRef }))]
 }
 
-/** A role in a project holds in its branches, so none in them alone stays beside it. */
+/** Drops the roles in branches of the given projects: a role in a project also applies to its branches. */
 async function withoutBranches(tx: Reader, held: readonly HeldRole[], parents: readonly string[]) {
   const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
   const branches = await tx

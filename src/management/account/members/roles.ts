@@ -15,8 +15,8 @@ import { rolesAfterAssignment } from './role-assignment.ts'
 import type { AssignedRole, AssignRole } from './schema.ts'
 
 /**
- * Changes of an organization's members come one after another, so that its last owner is known. The caller's own role may have
- * been changed by the one before.
+ * Locks the organization, so that changes of members run one after another and the last owner is known. Fails if the previous change
+ * altered the caller's own role.
  */
 export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }: OrganizationAccess): Promise<void> {
   await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
@@ -27,12 +27,12 @@ export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }
       and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, actor.userId), isNull(memberRoles.projectRef)),
     )
   if (own?.role === role) return
-  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} was taken from you meanwhile` })
+  throw new ApiError('forbidden.permission_denied', { detail: `your role ${role} has just been changed: try again` })
 }
 
 /**
- * Afterwards the member has this role, and no other, in these projects, or in the whole organization without them. A role
- * in the whole organization that would outdo the assignment ends with it; a weaker one stays.
+ * Assigns a role in the given projects, or in the whole organization without them, in place of the member's other roles there. A
+ * stronger role in the whole organization ends; a weaker one stays.
  */
 export async function assignRole(
   ctx: Ctx,
@@ -41,12 +41,13 @@ export async function assignRole(
   { data }: z.output<typeof AssignRole>,
 ): Promise<z.input<typeof AssignedRole>> {
   requirePlan(organization, 'members')
-  const { role, projects: asked } = data.attributes
+  const { role, projects: requested } = data.attributes
   const { named, logins } = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
     const named =
-      asked && requireProjects(await findProjects(mutation.tx, organization, asked), asked, 'body.data.attributes')
+      requested &&
+      requireProjects(await findProjects(mutation.tx, organization, requested), requested, 'body.data.attributes')
     const refs = named?.map(({ ref }) => ref)
     const after = await rolesAfterAssignment(mutation.tx, held, { role, refs })
     const changed = rolesChanged(held, after)
@@ -65,7 +66,7 @@ export async function assignRole(
 const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
   withdrawFromMember(tx, ctx.now(), { organizationId: organization.id, userId: user.id })
 
-/** Whatever hangs on the membership ends with it, open logins to databases too. */
+/** Removes a member. Everything that depends on the membership ends, including open logins to databases. */
 export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {
   const logins = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
@@ -90,15 +91,16 @@ async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, 
   return { member, held }
 }
 
-/** An administrator has no say in who owns the organization or a project, else he could make himself an owner. */
+/** Only owners may give or take the role owner: an administrator could otherwise become one. */
 export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>, changed: ReadonlySet<Role>): void {
   if (own === 'owner' || !changed.has('owner')) return
   throw new ApiError('forbidden.permission_denied', {
-    detail: `the role ${own} does not allow to give or take the role owner`,
+    detail: `the role ${own} may not give or take the role owner`,
   })
 }
 
-const owns = (held: readonly HeldRole[]) => held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
+const isOwner = (held: readonly HeldRole[]) =>
+  held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
 
 async function requireOwnerLeft(
   tx: Writer,
@@ -106,7 +108,7 @@ async function requireOwnerLeft(
   before: readonly HeldRole[],
   after: readonly HeldRole[],
 ): Promise<void> {
-  if (!owns(before) || owns(after)) return
+  if (!isOwner(before) || isOwner(after)) return
   const [other] = await tx
     .select({ userId: memberRoles.userId })
     .from(memberRoles)
@@ -128,37 +130,37 @@ interface NamedProject {
 }
 type FoundProjects = ReadonlyMap<string, NamedProject & { parentRef: string | null }>
 
-/** Of these refs the organization's, by their names. */
+/** Finds the projects of the organization among these refs, ordered by name. */
 export async function findProjects(
   tx: Pick<Writer, 'select'>,
   { id }: Pick<OrganizationAccess, 'id'>,
   refs: readonly { ref: string }[],
 ): Promise<FoundProjects> {
   if (refs.length === 0) return new Map()
-  const asked = Array.from(new Set(refs.map(({ ref }) => ref)))
+  const requested = Array.from(new Set(refs.map(({ ref }) => ref)))
   const found = await tx
     .select({ ref: projects.ref, name: projects.name, parentRef: projects.parentRef })
     .from(projects)
-    .where(and(inArray(projects.ref, asked), eq(projects.organizationId, id), isNull(projects.removedAt)))
+    .where(and(inArray(projects.ref, requested), eq(projects.organizationId, id), isNull(projects.removedAt)))
     .orderBy(projects.name, projects.ref)
   return new Map(found.map((row) => [row.ref, row]))
 }
 
-/** Those that are asked for, each once; `field` is where they stand in the body. */
+/** Returns the requested projects, each once; `field` is their path in the body. */
 export function requireProjects(
   found: FoundProjects,
-  asked: readonly { ref: string }[],
+  requested: readonly { ref: string }[],
   field: string,
 ): NamedProject[] {
-  const issues = asked.flatMap(({ ref }, index) => {
+  const issues = requested.flatMap(({ ref }, index) => {
     const row = found.get(ref)
     if (row && row.parentRef === null) return []
     const message = row
-      ? `is a branch: a role in ${row.parentRef} holds in it too`
-      : 'is no project of the organization'
+      ? `is a branch: assign a role in ${row.parentRef}, which also applies to its branches`
+      : 'is not a project of the organization'
     return [{ field: `${field}.projects.${index}.ref`, code: 'custom', message }]
   })
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
-  const refs = new Set(asked.map(({ ref }) => ref))
+  const refs = new Set(requested.map(({ ref }) => ref))
   return Array.from(found.values()).flatMap(({ ref, name }) => (refs.has(ref) ? [{ ref, name }] : []))
 }

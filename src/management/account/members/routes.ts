@@ -34,7 +34,7 @@ export const memberRoutes = [
     '/v2/organizations/{slug}/roles',
     {
       id: 'v2-list-organization-roles',
-      summary: 'List the roles that members can have',
+      summary: 'List the roles of an organization',
       scope: 'organizations:read',
       returns: RoleList,
     },
@@ -45,8 +45,9 @@ export const memberRoutes = [
     '/v2/organizations/{slug}/members/{user_id}/roles',
     {
       id: 'v2-assign-organization-member-role',
-      summary: 'Give a member a role, in the organization or in projects',
-      description: 'It takes the place of his other roles there; the last owner stays. Plan Enterprise.',
+      summary: 'Assign a role to a member',
+      description:
+        'Assigns the role in the given projects, or in the whole organization, in place of the other roles there. The last owner cannot lose the role. Requires the plan Enterprise.',
       scope: 'any caller',
       permission: 'organizations:write',
       params: { user_id },
@@ -62,7 +63,8 @@ export const memberRoutes = [
     {
       id: 'v2-create-organization-invitations',
       summary: 'Invite people to an organization',
-      description: 'The operator accepts invitations: see Access in the documentation. Plan Enterprise.',
+      description:
+        'No e-mail is sent: the operator accepts invitations, as the page Access of the documentation describes. Requires the plan Enterprise.',
       scope: 'organizations:write',
       body: CreateInvitations,
       returns: CreatedInvitations,
@@ -77,7 +79,7 @@ export const memberRoutes = [
     {
       id: 'v2-delete-organization-invitations',
       summary: 'Cancel invitations',
-      description: 'Answers with those that were open. Plan Enterprise.',
+      description: 'Returns the invitations that were open. Requires the plan Enterprise.',
       scope: 'organizations:write',
       body: DeleteInvitations,
       returns: DeletedInvitations,
@@ -91,7 +93,7 @@ export const memberRoutes = [
     {
       id: 'v2-remove-organization-members',
       summary: 'Remove a member from an organization',
-      description: 'The last owner stays.',
+      description: 'The last owner cannot be removed.',
       scope: 'any caller',
       permission: 'organizations:write',
       params: { user_id },

@@ -5,7 +5,7 @@ import { Ref, Text, wholeNumber } from '../../../platform/http/common-values.ts'
 const PROJECTS_MAX = 250
 const EMAIL_LENGTH_MAX = 320
 
-/** One address however it is written. */
+/** E-mail address in lower case, so that each address has one spelling. */
 const Email = z.email().max(EMAIL_LENGTH_MAX).toLowerCase()
 
 export const MemberListQuery = z
@@ -58,14 +58,14 @@ export const RoleList = z
     data: z.array(
       z.object({
         type: z.literal('organization_role'),
-        id: z.enum(ROLES).meta({ description: 'What requests name the role by' }),
+        id: z.enum(ROLES).meta({ description: 'The name of the role in requests' }),
         attributes: z.object({ name: z.string() }),
       }),
     ),
   })
   .meta({ id: 'OrganizationRoleList' })
 
-/** Within an organization without `projects`, else in these alone and in their branches. */
+/** A role in the whole organization, or in `projects` and their branches. */
 const assignment = {
   role: z.enum(ROLES),
   projects: z
@@ -96,7 +96,7 @@ export const CreateInvitations = z
             email: Email,
             ...assignment,
             require_sso: z
-              .literal(false, 'members of this installation have no single sign-on to be asked for')
+              .literal(false, 'members of this installation have no single sign-on: must be false')
               .optional(),
           }),
         }),
@@ -116,7 +116,7 @@ export const CreatedInvitations = z
         issues: z.array(z.object({ code: z.string(), message: z.string(), meta: z.object({ email: z.string() }) })),
       })
       .optional()
-      .meta({ description: 'Where some of them could not be created: which, and why' }),
+      .meta({ description: 'Present if some invitations were not created, with the reason for each' }),
   })
   .meta({ id: 'CreatedOrganizationInvitations' })
 

@@ -10,16 +10,16 @@ import type { Problem } from './consent-page.ts'
 import type { Consent } from './schema.ts'
 
 const CHOICES_MAX = 100
-/** What claiming a project needs, of the token and of the role. */
+/** Scope that the token and the role need to claim a project. */
 const CLAIM_SCOPE: Scope = 'organizations:write'
 
-/** Who approves, and in which organization of his. */
+/** The approving user and the organization they chose. */
 export interface Approval {
   actor: Caller
   organization: Choices[number]
 }
 
-export const NO_TOKEN: Problem = { text: 'This is no valid personal access token.' }
+export const NO_TOKEN: Problem = { text: 'This is not a valid personal access token.' }
 
 export async function readApproval(
   ctx: SystemCtx,
@@ -27,23 +27,27 @@ export async function readApproval(
   body: Consent,
 ): Promise<Approval | Problem> {
   const actor = await authenticate(ctx, `Bearer ${body.token?.trim()}`, () => true)
-  // What one application may do must not let in another one.
+  // A token of one application must not approve another one.
   if (actor?.kind !== 'user') return NO_TOKEN
   if (actor.isDisabled) return { text: 'Your account is disabled.' }
   const needed = new Set([...request.scopes, ...(request.claim ? [CLAIM_SCOPE] : [])])
-  const lacking = [...needed].filter((scope) => !actor.scopes.includes(scope))
-  if (lacking.length > 0) return { text: `Your token itself lacks what is asked for: ${lacking.join(', ')}.` }
+  const missing = [...needed].filter((scope) => !actor.scopes.includes(scope))
+  if (missing.length > 0)
+    return { text: `Your token lacks scopes that the application requests: ${missing.join(', ')}.` }
   const slug = request.organizationSlug ?? body.organization
   const found = await choicesOf(ctx, request, actor, slug)
   const [organization, second] = found
-  if (!organization) return noneOf(request, slug)
+  if (!organization) return noOrganization(request, slug)
   if (second) return { text: 'Choose an organization, and enter your token again.', organizations: found }
   return { actor, organization }
 }
 
-function noneOf({ claim }: AuthorizationRequest, slug: string | undefined): Problem {
+function noOrganization({ claim }: AuthorizationRequest, slug: string | undefined): Problem {
   const role = claim ? 'owner or administrator of' : 'in'
-  return { text: slug === undefined ? `You are ${role} no organization.` : `You are ${role} no organization ${slug}.` }
+  return {
+    text:
+      slug === undefined ? `You are not ${role} any organization.` : `You are not ${role} the organization ${slug}.`,
+  }
 }
 
 type Choices = Awaited<ReturnType<typeof choicesOf>>

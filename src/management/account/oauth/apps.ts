@@ -39,7 +39,7 @@ const toApp = (row: Row): z.input<typeof OAuthApp> => ({
   response_types: row.grantTypes.includes('implicit') ? [...RESPONSE_TYPES] : ['code'],
 })
 
-/** A secret never expires: it is replaced. */
+/** Adds the client secret, which never expires but can be rotated. */
 const withSecret = (row: Row, secret: string | undefined) => ({
   ...toApp(row),
   ...(secret !== undefined && { client_secret: secret, client_secret_expires_at: 0 }),
@@ -70,7 +70,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   const secret = method === 'none' ? undefined : newClientSecret()
   const secretHash = secret === undefined ? null : await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
-    // Two at once would both find room.
+    // The lock keeps concurrent requests below the limit.
     await tx
       .select({ id: organizations.id })
       .from(organizations)
@@ -90,7 +90,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   return withSecret(row, secret)
 }
 
-/** RFC 7591 with an access token as its initial access token: whoever registers must be able to administer the publisher. */
+/** RFC 7591: the access token is the initial access token, and its user must administer the publisher. */
 export async function registerApp(ctx: Ctx, { organization_slug: slug, ...input }: z.output<typeof RegisterApp>) {
   if (slug === undefined) return createApp(ctx, await onlyOrganization(ctx), input)
   const organization = await findOrganization(ctx, slug)
@@ -105,11 +105,12 @@ async function onlyOrganization({ db, actor }: Ctx): Promise<Organization> {
     .where(organizationsAllowing(actor, 'organizations:write'))
     .orderBy(asc(organizations.slug))
     .limit(2)
-  if (!only || second) throw invalid('body.organization_slug', 'is missing: say which organization publishes it')
+  if (!only || second)
+    throw invalid('body.organization_slug', 'is missing: must be the organization that publishes the application')
   return only
 }
 
-/** What is left out stays as it is; who has tokens keeps them, with the scopes that were approved. */
+/** Updates the given fields. Existing tokens keep the approved scopes. */
 export async function updateApp(
   ctx: Ctx,
   { id: organizationId }: Organization,
@@ -133,7 +134,7 @@ export async function updateApp(
   return toApp(row)
 }
 
-/** The old secret ends at once; who has tokens keeps them. */
+/** Replaces the client secret. The old one ends at once; existing tokens stay valid. */
 export async function rotateAppSecret(ctx: Ctx, { id: organizationId }: Organization, id: string) {
   const secret = newClientSecret()
   const secretHash = await hashToken(secret)
@@ -148,7 +149,7 @@ export async function rotateAppSecret(ctx: Ctx, { id: organizationId }: Organiza
   return withSecret(row, secret)
 }
 
-/** With all that users approved for it, and its tokens. */
+/** Deletes an application with its approvals and tokens. */
 export async function deleteApp(ctx: Ctx, { id: organizationId }: Organization, id: string): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
     const [app] = await tx.delete(oauthApps).where(ofOrganization(organizationId, id)).returning()
@@ -161,20 +162,20 @@ function readScopes(text: string): Scope[] {
   const names = new Set(text.split(' ').filter(Boolean))
   const scopes = SCOPES.filter((scope) => names.has(scope))
   if (scopes.length === 0 || scopes.length < names.size) {
-    throw invalid('body.scope', `must be names with spaces between, of ${SCOPES.join(', ')}`)
+    throw invalid('body.scope', `must be a space-separated list of ${SCOPES.join(', ')}`)
   }
   return scopes
 }
 
-/** Asked for by either name (RFC 7591, 2.1), in the order of the document. */
+/** Reads the grant types, which `response_types` imply too (RFC 7591, 2.1). */
 function readGrantTypes({ grant_types = [], response_types = [] }: Partial<z.output<typeof CreateApp>>): GrantType[] {
-  const asked = new Set<GrantType>([...BASIC_GRANT_TYPES, ...grant_types])
-  if (response_types.some((type) => type !== 'code')) asked.add('implicit')
-  return GRANT_TYPES.filter((type) => asked.has(type))
+  const requested = new Set<GrantType>([...BASIC_GRANT_TYPES, ...grant_types])
+  if (response_types.some((type) => type !== 'code')) requested.add('implicit')
+  return GRANT_TYPES.filter((type) => requested.has(type))
 }
 
-/** Without a secret, whoever got hold of an assertion could present it. */
+/** Refuses assertions for public applications: without a secret, anyone who obtains an assertion could use it. */
 function refuseAssertions(grantTypes: readonly GrantType[]): void {
   if (grantTypes.includes(JWT_BEARER))
-    throw invalid('body.grant_types', `${JWT_BEARER} needs an application with a secret`)
+    throw invalid('body.grant_types', `must not contain ${JWT_BEARER}: a public application has no secret`)
 }

@@ -14,7 +14,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, readAssertion, refused } from './assertion.ts'
-import { continueGrant, holdGrant } from './grants.ts'
+import { continueGrant, lockGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
 import { currentKeys } from './issuer-keys.ts'
 import type { App } from './oauth-client.ts'
@@ -22,8 +22,8 @@ import type { ExchangeToken } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
 /**
- * An access token for what the issuer of an organization asserts (RFC 7523, 2.1). The issuer says who is there; what the application
- * may do was approved by the user, so an issuer cannot act for somebody who never let the application in.
+ * Exchanges an assertion for an access token (RFC 7523, 2.1). The issuer only identifies the user; the user has approved the scopes,
+ * so an issuer cannot act for users who never approved the application.
  */
 export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: text, scope }: ExchangeToken) {
   if (text === undefined) throw invalid('body.assertion', 'is missing')
@@ -38,25 +38,25 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   const now = ctx.now()
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
-    const held = await holdGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
-    if (!held?.holds) throw refused('the authorization has ended, or access is disabled')
-    const { organizationId, userId, scopes: approved } = held.grant
+    const locked = await lockGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
+    if (!locked?.isValid) throw refused('the authorization has ended, or access is disabled')
+    const { organizationId, userId, scopes: approved } = locked.grant
     const asserted = claims.scope?.split(' ')
     const scopes = chooseScopes(scope, asserted ? approved.filter((name) => asserted.includes(name)) : approved)
     if (!scopes || scopes.length === 0) throw new ApiError('oauth.invalid_scope')
     const [first] = await tx.insert(usedAssertions).values({ id, expiresAt }).onConflictDoNothing().returning()
-    if (!first) throw refused('the assertion was used before')
+    if (!first) throw refused('the assertion was already used')
     const actor = { actorUserId: userId, actorAppId: app.id }
     const detail = { app: app.id, scopes, issuer: claims.iss }
     await trace({ action: 'oauth_app.assert', organizationId, detail }, actor)
-    return continueGrant(mutation, { app, held, scopes, now })
+    return continueGrant(mutation, { app, locked, scopes, now })
   })
 }
 
 const APPROVALS_MAX = 50
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
-/** What the user approved for the application in the one organization that trusts who signed the assertion. */
+/** Finds the user's approval of the application in the only organization that trusts the signer. */
 async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
   const approvals = await listApprovals(ctx, app, assertion)
   const trusted: typeof approvals = []
@@ -64,14 +64,15 @@ async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
     if (await assertion.isSignedBy(await currentKeys(ctx, approval.issuer, assertion.kid))) trusted.push(approval)
   }
   const [only, second] = trusted
-  // All the same for whatever is missing: whoever cannot sign learns nothing of users.
+  // The same error for every missing part: a caller who cannot sign must learn nothing about users.
   if (!only)
-    throw refused('no organization in which this user approved the application trusts who signed the assertion')
-  if (second) throw refused('several organizations trust who signed the assertion: aud_tenant must be the slug of one')
+    throw refused('no organization in which this user approved the application trusts the signer of the assertion')
+  if (second)
+    throw refused('several organizations trust the signer of the assertion: aud_tenant must be the slug of one of them')
   return only
 }
 
-/** The newest of each user and organization, whose token for the approval works. */
+/** Lists the newest approval of each user and organization whose approving token is still valid. */
 const listApprovals = ({ db, now }: SystemCtx, app: App, { claims: { iss, aud_tenant: slug }, user }: Assertion) =>
   db
     .selectDistinctOn([oauthGrants.organizationId, oauthGrants.userId], {
@@ -89,7 +90,7 @@ const listApprovals = ({ db, now }: SystemCtx, app: App, { claims: { iss, aud_te
         eq(assertionIssuers.issuer, iss),
         slug === undefined ? undefined : eq(organizations.slug, slug),
         eq(oauthGrants.appId, app.id),
-        // One that only ever led to a token in a browser ends with that.
+        // A grant of the implicit flow has no refresh token and ends with its access token.
         isNotNull(oauthGrants.refreshHash),
         gt(oauthGrants.expiresAt, now()),
         UUID.test(user) ? eq(users.id, user) : sql`lower(${users.primaryEmail}) = lower(${user})`,

@@ -4,26 +4,26 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { isAlgorithm, isSignedByOne, type Jwk, type VerificationKey } from '../../../platform/jwt/jwk.ts'
 import { type Jws, readJws } from '../../../platform/jwt/jws.ts'
 import type { App } from './oauth-client.ts'
-import { isOurs } from './resource.ts'
+import { isOwnResource } from './resource.ts'
 
-/** An assertion is used at once, and its id is kept until it expires. */
+/** Assertions are used at once; the id of a used one is stored until it expires. */
 const LIFETIME_SECONDS_MAX = 600
-/** Clocks of issuers may be fast. */
+/** Tolerated clock difference of an issuer. */
 const SKEW_SECONDS = 60
-/** Of the keys of one issuer. */
+/** Maximum number of keys of an issuer to try. */
 const KEYS_TRIED_MAX = 10
 
 const Text = z.string().min(1).max(1_024)
-/** A list of one is the same as a text (RFC 7519, 4.1.3); of several, another server could present the assertion here. */
-const One = z.union([Text, z.tuple([Text]).transform(([only]) => only)])
-const Several = z.union([Text.transform((only) => [only]), z.array(Text)])
+/** A string or a list of one (RFC 7519, 4.1.3). With several audiences, another server could replay the assertion here. */
+const SingleText = z.union([Text, z.tuple([Text]).transform(([only]) => only)])
+const TextList = z.union([Text.transform((only) => [only]), z.array(Text)])
 const Seconds = z.number().int()
 
 /** Identity Assertion JWT Authorization Grant (draft-ietf-oauth-identity-assertion-authz-grant), 3.1. */
 const Claims = z.object({
   iss: Text,
   sub: Text,
-  aud: One,
+  aud: SingleText,
   client_id: Text,
   jti: Text,
   exp: Seconds,
@@ -32,13 +32,13 @@ const Claims = z.object({
   email: Text.optional(),
   email_verified: z.boolean().optional(),
   aud_tenant: Text.optional(),
-  resource: Several.optional(),
+  resource: TextList.optional(),
   scope: z.string().optional(),
 })
 
 export interface Assertion {
   claims: z.output<typeof Claims>
-  /** The user: an e-mail address or the id here. */
+  /** The user: an e-mail address or a user id of this installation. */
   user: string
   expiresAt: Date
   kid: unknown
@@ -47,16 +47,16 @@ export interface Assertion {
 
 export const refused = (detail: string) => new ApiError('oauth.invalid_grant', { detail })
 
-/** All that needs no key: whoever signed it, an assertion that breaks these rules is refused. */
+/** Checks everything that needs no key; `isSignedBy` checks the signature. */
 export function readAssertion(ctx: SystemCtx, app: App, text: string): Assertion {
   const jws = readJws(text)
-  if (!jws?.header) throw refused('the assertion is no JWT')
+  if (!jws?.header) throw refused('the assertion is not a JWT')
   const { typ, kid } = jws.header
   if (typ !== 'oauth-id-jag+jwt') throw refused('the header typ of the assertion must be oauth-id-jag+jwt')
   if ('crit' in jws.header) throw refused('the header crit of the assertion is not allowed')
   const { data: claims, error } = Claims.safeParse(jws.claims)
   const [issue] = error?.issues ?? []
-  if (!claims) throw refused(`the claim ${issue?.path.join('.') || 'set'} of the assertion is missing or wrong`)
+  if (!claims) throw refused(`the claim ${issue?.path.join('.') || 'set'} of the assertion is missing or invalid`)
   requireAudience(ctx, app, claims)
   requireTimes(ctx, claims)
   if (claims.email !== undefined && claims.email_verified === false)
@@ -66,7 +66,7 @@ export function readAssertion(ctx: SystemCtx, app: App, text: string): Assertion
     user: claims.email ?? claims.sub,
     expiresAt: new Date(claims.exp * 1000),
     kid,
-    isSignedBy: (keys) => isSignedByOne(fitting(keys, jws), jws.signature, jws.signed),
+    isSignedBy: (keys) => isSignedByOne(matchingKeys(keys, jws), jws.signature, jws.signed),
   }
 }
 
@@ -76,7 +76,7 @@ function requireAudience(ctx: SystemCtx, app: App, { aud, client_id, resource }:
     throw refused(`the claim aud of the assertion must be ${issuer}`)
   if (client_id.toLowerCase() !== app.id)
     throw refused('the claim client_id of the assertion names another application')
-  if (resource?.some((uri) => !isOurs(ctx, uri))) throw new ApiError('oauth.invalid_target')
+  if (resource?.some((uri) => !isOwnResource(ctx, uri))) throw new ApiError('oauth.invalid_target')
 }
 
 function requireTimes(ctx: SystemCtx, { exp, iat, nbf = iat }: Assertion['claims']): void {
@@ -87,8 +87,8 @@ function requireTimes(ctx: SystemCtx, { exp, iat, nbf = iat }: Assertion['claims
     throw refused(`the claim exp of the assertion must lie at most ${LIFETIME_SECONDS_MAX} s after iat`)
 }
 
-/** The key says by which algorithm, never the assertion. */
-const fitting = (keys: readonly Jwk[], { header }: Jws): VerificationKey[] =>
+/** Selects keys for the assertion. The key determines the algorithm, never the assertion. */
+const matchingKeys = (keys: readonly Jwk[], { header }: Jws): VerificationKey[] =>
   keys
     .flatMap((jwk) => (isAlgorithm(jwk.alg) ? [{ algorithm: jwk.alg, kid: jwk.kid, jwk }] : []))
     .filter(({ algorithm, kid }) => algorithm === header?.alg && (header?.kid === undefined || header.kid === kid))

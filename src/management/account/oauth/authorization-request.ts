@@ -6,22 +6,22 @@ import { formPostPage } from './consent-page.ts'
 import { invalid } from './invalid-parameter.ts'
 import { type App, findApp } from './oauth-client.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
-import { isRegistered, takesForms, withParameters } from './redirect-uri.ts'
-import { isOurs } from './resource.ts'
+import { acceptsForms, isRegistered, withParameters } from './redirect-uri.ts'
+import { isOwnResource } from './resource.ts'
 import { type AuthorizeQuery, RESPONSE_MODES, RESPONSE_TYPES, type ResponseMode, type ResponseType } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
-/** What an application asks a user to approve. */
+/** The request that an application asks a user to approve. */
 export interface AuthorizationRequest {
   app: App
   redirectUri: string
   responseType: ResponseType
-  /** Present where an ID token is asked for. */
+  /** Present if an ID token is requested. */
   nonce?: string
   scopes: Scope[]
   challenge: Challenge | undefined
   organizationSlug: string | undefined
-  /** The project that the user is to claim with it. */
+  /** The project that the user claims with the approval. */
   claim?: Claim
 }
 
@@ -34,7 +34,7 @@ type Code =
   | 'unauthorized_client'
   | 'unsupported_response_type'
 
-/** Why the application is sent away without a code. */
+/** Error that the application receives instead of a code or token. */
 export class Refusal {
   readonly code: Code
   readonly description: string
@@ -44,24 +44,24 @@ export class Refusal {
   }
 }
 
-/** Nobody is sent to an address that is not the application's own: only behind that does the application hear what is wrong. */
+/** Reads the request. Errors before the redirect URI is verified are shown to the user; the application receives the others. */
 export async function readRequest(
   ctx: SystemCtx,
   query: AuthorizeQuery,
   claimToken?: string,
 ): Promise<AuthorizationRequest | Refusal> {
   const app = await findApp(ctx, query.client_id)
-  if (!app) throw invalid('query.client_id', 'is no application of this server')
+  if (!app) throw invalid('query.client_id', 'is not an application of this server')
   if (!isRegistered(query.redirect_uri, app.redirectUris))
-    throw invalid('query.redirect_uri', 'is not among those that the application was registered with')
+    throw invalid('query.redirect_uri', 'is not a registered redirect URI of the application')
   const request = check(ctx, query, app)
   if (request instanceof Refusal || claimToken === undefined) return request
   return { ...request, claim: await findClaim(ctx, claimToken) }
 }
 
-/** Its names may come in any order (OAuth 2.0 Multiple Response Type Encoding Practices, 3). */
-function readResponseType(asked: string): ResponseType | undefined {
-  const sorted = asked.split(' ').sort().join(' ')
+/** Reads the response type, whose names may be in any order (OAuth 2.0 Multiple Response Type Encoding Practices, 3). */
+function readResponseType(requested: string): ResponseType | undefined {
+  const sorted = requested.split(' ').sort().join(' ')
   return RESPONSE_TYPES.find((known) => known === sorted)
 }
 
@@ -72,25 +72,28 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
     return new Refusal('unsupported_response_type', `response_type must be one of ${RESPONSE_TYPES.join(', ')}`)
   if (responseType !== 'code' && !app.grantTypes.includes('implicit'))
     return new Refusal('unauthorized_client', 'the application is not registered for the grant type implicit')
-  const fault = responseModeFault(query)
-  if (fault) return new Refusal('invalid_request', fault)
+  const error = responseModeFault(query)
+  if (error) return new Refusal('invalid_request', error)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
   const wantsIdToken = responseType === 'id_token token'
   if (wantsIdToken && query.nonce === undefined)
-    return new Refusal('invalid_request', 'nonce is missing: an ID token repeats it')
-  // A client would take the token for one that only the holder of the verifier can use.
+    return new Refusal('invalid_request', 'nonce is missing: it is required for an ID token')
+  // The client would believe that only the holder of the verifier can use the token.
   if (challenge && responseType !== 'code')
-    return new Refusal('invalid_request', 'code_challenge is for response_type code: there is no code to protect')
+    return new Refusal('invalid_request', 'code_challenge is only valid with response_type code')
   if (!challenge && responseType === 'code' && app.secretHash === null)
-    return new Refusal('invalid_request', 'code_challenge is missing: the application has no secret')
+    return new Refusal(
+      'invalid_request',
+      'code_challenge is missing: it is required for an application without a secret',
+    )
   const scopes = chooseScopes(query.scope, app.scopes, { takesOpenId: wantsIdToken })
-  if (!scopes) return new Refusal('invalid_scope', `the application may ask for ${app.scopes.join(' ')}`)
-  if (!isOurs(ctx, query.resource))
-    return new Refusal('invalid_target', `resource must be below ${ctx.config.BASE_URL}`)
+  if (!scopes) return new Refusal('invalid_scope', `scope must be one or more of ${app.scopes.join(' ')}`)
+  if (!isOwnResource(ctx, query.resource))
+    return new Refusal('invalid_target', `resource must be a URL of ${ctx.config.BASE_URL}`)
   const organizationSlug = query.organization_slug
   if (organizationSlug !== undefined && !/^[\w-]{1,100}$/.test(organizationSlug))
-    return new Refusal('invalid_request', 'organization_slug is no slug')
+    return new Refusal('invalid_request', 'organization_slug is not a valid slug')
   return {
     app,
     redirectUri: query.redirect_uri,
@@ -102,7 +105,7 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
   }
 }
 
-/** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */
+/** Sends the user back to the application. Status 303 keeps browsers from posting the form, with the user's token, to it. */
 export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<string, string>): Promise<Answer> {
   const answer: Record<string, string> =
     outcome instanceof Refusal ? { error_description: outcome.description, error: outcome.code } : outcome
@@ -113,7 +116,7 @@ export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<
   return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
 }
 
-/** Of a mode that is refused, the default of the response type (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
+/** The response mode; for an invalid one, the default of the response type (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
 function responseModeOf(query: AuthorizeQuery): ResponseMode {
   const mode = RESPONSE_MODES.find((known) => known === query.response_mode)
   if (mode !== undefined && !responseModeFault(query)) return mode
@@ -124,7 +127,8 @@ function responseModeFault({ response_mode: mode, response_type: type, redirect_
   if (mode === undefined) return undefined
   if (!RESPONSE_MODES.some((known) => known === mode)) return `response_mode must be ${RESPONSE_MODES.join(' or ')}`
   if (mode === 'query' && type?.includes('token'))
-    return 'response_mode query would show the token in addresses and logs'
-  if (mode === 'form_post' && !takesForms(uri)) return 'response_mode form_post needs a redirect_uri of http or https'
+    return 'response_mode query would expose the token in URLs and logs: must be fragment or form_post'
+  if (mode === 'form_post' && !acceptsForms(uri))
+    return 'response_mode form_post requires an http or https redirect_uri'
   return undefined
 }

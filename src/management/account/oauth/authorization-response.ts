@@ -9,9 +9,9 @@ import type { App } from './oauth-client.ts'
 import type { Challenge } from './pkce.ts'
 import type { SigningKey } from './signing-key.ts'
 
-/** A code is exchanged at once, by a program (RFC 6749, 4.1.2: at most ten minutes). */
+/** Lifetime of a code, which a program exchanges at once (RFC 6749, 4.1.2: at most ten minutes). */
 const CODE_MS = 5 * 60_000
-/** A token that came through the browser has been in its history, and in whatever runs in the page. */
+/** Lifetime of a token sent through the browser: it may be in the history, and scripts of the page can read it. */
 const BROWSER_TOKEN_MS = 15 * 60_000
 
 type NewGrant = Pick<
@@ -34,13 +34,13 @@ export async function respondWithCode({ tx }: Mutation, grant: NewGrant, challen
 interface Tokens {
   app: App
   grant: NewGrant
-  /** When the personal access token ends by which the user approved it; null for never. */
+  /** Expiry of the user's approving access token; null for never. */
   approverEndsAt: Date | null
-  /** Absent where none is asked for. */
+  /** Undefined if no ID token is requested. */
   idToken: { nonce: string; key: SigningKey } | undefined
 }
 
-/** RFC 6749, 4.2.2. Its grant ends with the token, as nothing can continue it. */
+/** Responds with an access token (RFC 6749, 4.2.2). The grant ends with the token, as it cannot be refreshed. */
 export async function respondWithToken(
   ctx: Ctx,
   mutation: Mutation,

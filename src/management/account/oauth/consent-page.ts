@@ -4,7 +4,7 @@ import type { Claim } from '../../projects/claims/claim.ts'
 import type { AuthorizationRequest } from './authorization-request.ts'
 import { formTarget } from './redirect-uri.ts'
 
-/** What keeps the user from going on, and among which organizations he has to choose. */
+/** A problem shown to the user, with the organizations to choose from if a choice is missing. */
 export interface Problem {
   text: string
   organizations?: readonly { slug: string; name: string }[]
@@ -14,10 +14,10 @@ const STYLE = `body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:3r
 label{display:block;margin:1rem 0}input,select{display:block;width:100%;box-sizing:border-box;font:inherit;padding:.4rem}
 button{font:inherit;padding:.4rem 1.2rem;margin-right:.5rem}[role=alert]{border-left:4px solid #b00;padding:.5rem 1rem}`
 
-/** The form goes to the page's own address, so what is approved is what it asks for. */
+/** Renders the consent page. Its form posts to the page's own URL, so the user approves exactly what it shows. */
 export async function consentPage(request: AuthorizationRequest, problem?: Problem): Promise<Answer> {
   const { app, redirectUri, nonce, scopes, organizationSlug, claim } = request
-  const title = claim ? `Claim ${claim.project.name}?` : `Let ${app.name} in?`
+  const title = claim ? `Claim ${claim.project.name}?` : `Authorize ${app.name}?`
   const place =
     organizationSlug === undefined
       ? 'one of your organizations'
@@ -35,9 +35,9 @@ export async function consentPage(request: AuthorizationRequest, problem?: Probl
 <body>
 <h1>${title}</h1>
 ${claim && claimText(claim, place)}
-<p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you ${claim ? 'there' : html`in ${place}`}.
-It will never be able to do more than you. It asks for:</p>
-<ul>${nonce !== undefined && html`<li>who you are: a signed statement with the id of your account</li>`}${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
+<p><strong>${app.name}</strong>, published by ${app.publisher}, requests access on your behalf ${claim ? 'there' : html`in ${place}`}.
+It can never do more than you can. It requests:</p>
+<ul>${nonce !== undefined && html`<li>your identity: a signed token with the id of your account</li>`}${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
 <p>You will be sent to <code>${target}</code>.</p>
 ${problem && html`<p role="alert">${problem.text}</p>`}
 <form method="post">
@@ -46,7 +46,7 @@ ${organizationSlug === undefined && organizationField(problem)}
 <button name="decision" value="approve">${claim ? 'Claim and approve' : 'Approve'}</button>
 <button name="decision" value="deny">Deny</button>
 </form>
-<p>The token is used once, to see who you are: ${app.name} does not get it.</p>
+<p>The token is only used to identify you: ${app.name} does not receive it.</p>
 </body>
 </html>
 `
@@ -54,7 +54,7 @@ ${organizationSlug === undefined && organizationField(problem)}
   return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
 }
 
-/** OAuth 2.0 Form Post Response Mode: the browser sends the answer to the application, so that it stands in no address. */
+/** Renders the page of OAuth 2.0 Form Post Response Mode, by which the response does not appear in a URL. */
 export async function formPostPage(uri: string, parameters: URLSearchParams): Promise<Answer> {
   const nonce = crypto.randomUUID()
   const fields = Array.from(parameters, ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
@@ -78,14 +78,14 @@ ${fields}
 }
 
 const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>
-(<code>${project.ref}</code>) of ${source.name} (${source.slug}) goes to ${place}, with its branches and all that is in
-them, and ${source.name} will not reach it any more. Its API keys, passwords and secrets stay as they are: who knows them goes on using them until
-you change them.</p>`
+(<code>${project.ref}</code>) of ${source.name} (${source.slug}) moves to ${place}, with its branches and all their data,
+and ${source.name} loses access to it. Its API keys, passwords and secrets do not change: anyone who knows them can use them until you change
+them.</p>`
 
 function organizationField(problem: Problem | undefined) {
   const options = problem?.organizations?.map(
     ({ slug, name }) => html`<option value="${slug}">${name} (${slug})</option>`,
   )
   return html`<label>Organization
-${options ? html`<select name="organization">${options}</select>` : html`<input name="organization" placeholder="its slug; empty if you have one alone">`}</label>`
+${options ? html`<select name="organization">${options}</select>` : html`<input name="organization" placeholder="its slug; empty if you have only one">`}</label>`
 }

@@ -11,9 +11,9 @@ import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './aut
 import { respondWithCode, respondWithToken } from './authorization-response.ts'
 import { consentPage } from './consent-page.ts'
 import type { AuthorizeQuery, Consent } from './schema.ts'
-import { signingKeyOf } from './signing-key.ts'
+import { getSigningKey } from './signing-key.ts'
 
-/** Asks the user. */
+/** Shows the consent page. */
 export async function showConsent(ctx: SystemCtx, query: AuthorizeQuery, claimToken?: string): Promise<Answer> {
   const request = await readRequest(ctx, query, claimToken)
   return request instanceof Refusal ? sendBack(query, request) : consentPage(request)
@@ -26,13 +26,13 @@ interface Decision {
   claimToken?: string
 }
 
-/** The user's answer. Who he is only the token in the form says, so nobody else's page can answer for him. */
+/** Handles the user's decision. Only the token in the form identifies the user, so no other page can decide for them. */
 export async function decide(ctx: SystemCtx, { query, body, headers, claimToken }: Decision): Promise<Answer> {
   const request = await readRequest(ctx, query, claimToken)
   if (request instanceof Refusal) return sendBack(query, request)
   if (!isFromOwnPage(ctx, headers))
     throw new ApiError('forbidden.permission_denied', { detail: 'the form was sent by a page of another site' })
-  if (body.decision === 'deny') return sendBack(query, new Refusal('access_denied', 'the user said no'))
+  if (body.decision === 'deny') return sendBack(query, new Refusal('access_denied', 'the user denied the request'))
   const approval = await readApproval(ctx, request, body)
   if ('text' in approval) return consentPage(request, approval)
   const { actor } = approval
@@ -47,7 +47,7 @@ export async function decide(ctx: SystemCtx, { query, body, headers, claimToken 
   return response ? sendBack(query, response) : consentPage(request, NO_TOKEN)
 }
 
-/** Programs say nothing of where a form came from, and browsers everything. */
+/** Whether the form comes from this server's page. Programs send neither header; browsers send at least one. */
 function isFromOwnPage({ config }: SystemCtx, headers: Headers): boolean {
   const site = headers.get('sec-fetch-site')
   if (site !== null) return site === 'same-origin'
@@ -56,7 +56,7 @@ function isFromOwnPage({ config }: SystemCtx, headers: Headers): boolean {
   return origin === null || (URL.canParse(origin) && own.includes(new URL(origin).host))
 }
 
-/** What the application is sent; undefined where the token or the application ended in this very moment. With it comes what is claimed. */
+/** Stores the approval, claims the project and returns the response parameters; undefined if the token or the application has just ended. */
 async function approve(
   ctx: Ctx,
   request: AuthorizationRequest,
@@ -64,16 +64,16 @@ async function approve(
 ): Promise<Record<string, string> | undefined> {
   const { app, redirectUri, responseType, nonce, scopes, challenge, claim } = request
   const { actor, organization } = approval
-  const idToken = nonce === undefined ? undefined : { nonce, key: await signingKeyOf(ctx) }
+  const idToken = nonce === undefined ? undefined : { nonce, key: await getSigningKey(ctx) }
   const approved = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
-    const [held] = await tx
+    const [approver] = await tx
       .select({ revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt })
       .from(accessTokens)
       .innerJoin(oauthApps, eq(oauthApps.id, app.id))
       .where(eq(accessTokens.id, actor.tokenId))
       .for('share')
-    if (!held || held.revokedAt) return undefined
+    if (!approver || approver.revokedAt) return undefined
     const moved = claim && (await moveClaimedProject(ctx, mutation, claim, organization))
     const grant = {
       appId: app.id,
@@ -87,7 +87,7 @@ async function approve(
     const response =
       responseType === 'code'
         ? await respondWithCode(mutation, grant, challenge)
-        : await respondWithToken(ctx, mutation, { app, grant, approverEndsAt: held.endsAt, idToken })
+        : await respondWithToken(ctx, mutation, { app, grant, approverEndsAt: approver.endsAt, idToken })
     const detail = { app: app.id, scopes, ...(responseType !== 'code' && { responseType }) }
     await trace({ action: 'oauth_app.approve', organizationId: organization.id, detail })
     return { response, moved }

@@ -8,25 +8,25 @@ import type { App } from './oauth-client.ts'
 export type Grant = typeof oauthGrants.$inferSelect
 
 const ACCESS_MS = 60 * 60_000
-/** Without a refresh for so long an authorization ends by itself. */
+/** An authorization ends after this time without a refresh. */
 const REFRESH_MS = 60 * 86_400_000
 
-/** `sbr_`, the half that all refresh tokens of an authorization have, the half of this one. */
+/** `sbr_`, the half shared by all refresh tokens of an authorization, and the half of this token. */
 const REFRESH_TOKEN = /^(sbr_[0-9a-f]{40})[0-9a-f]{40}$/
 
-/** What its family is looked up by; undefined for what is no refresh token. */
+/** The part of a refresh token that identifies its family; undefined for a malformed token. */
 export const familyOf = (refreshToken: string): string | undefined => REFRESH_TOKEN.exec(refreshToken)?.[1]
 
-interface Held {
+interface LockedGrant {
   grant: Grant
-  /** When the token ends by which the user approved it; null for never. */
+  /** Expiry of the user's approving access token; null for never. */
   approverEndsAt: Date | null
-  /** That token works, and the user is still in the organization; neither of the two is disabled. */
-  holds: boolean
+  /** Whether that token is valid and the user is still a member, with neither user nor organization disabled. */
+  isValid: boolean
 }
 
-/** Of this application, and nobody else's until the transaction ends. */
-export async function holdGrant({ tx }: Mutation, app: App, which: SQL, now: Date): Promise<Held | undefined> {
+/** Locks a grant of the application until the transaction ends. */
+export async function lockGrant({ tx }: Mutation, app: App, which: SQL, now: Date): Promise<LockedGrant | undefined> {
   const isMember = sql<boolean>`exists (select from ${memberRoles}
     join ${users} u on u.id = ${memberRoles.userId} and u.disabled_at is null
     join ${organizations} o on o.id = ${memberRoles.organizationId} and o.disabled_at is null
@@ -42,7 +42,7 @@ export async function holdGrant({ tx }: Mutation, app: App, which: SQL, now: Dat
   return {
     grant,
     approverEndsAt: endsAt,
-    holds: row.isMember && revokedAt === null && (endsAt === null || endsAt > now),
+    isValid: row.isMember && revokedAt === null && (endsAt === null || endsAt > now),
   }
 }
 
@@ -54,7 +54,7 @@ interface NewAccessToken {
   expiresAt: Date
 }
 
-/** An access token that ends with its grant. */
+/** Issues an access token that ends with its grant. */
 export async function issueAccessToken(
   { tx }: Pick<Mutation, 'tx'>,
   { app, grant, scopes, now, expiresAt }: NewAccessToken,
@@ -81,29 +81,29 @@ export async function issueAccessToken(
 
 interface Issue {
   app: App
-  held: Held
+  locked: LockedGrant
   scopes: readonly Scope[]
   now: Date
 }
 
-/** An access token, and a refresh token in place of the code or of the one before, whose family it is of. Neither outlives what the user approved it by. */
+/** Issues an access token and a refresh token, which replaces the code or the previous token of its family. Neither outlives the approving token. */
 export async function issueTokens(mutation: Mutation, issue: Issue, family = `sbr_${randomHex()}`) {
   const refreshToken = family + randomHex()
   const issued = await continueGrant(mutation, issue, {
-    codeUsedAt: issue.held.grant.codeUsedAt ?? issue.now,
+    codeUsedAt: issue.locked.grant.codeUsedAt ?? issue.now,
     refreshFamilyHash: await hashToken(family),
     refreshHash: await hashToken(refreshToken),
   })
   return { ...issued, refresh_token: refreshToken }
 }
 
-/** An access token alone. The authorization is in use, so it lasts. */
+/** Issues an access token and extends the grant, as it is in use. */
 export async function continueGrant(
   { tx }: Mutation,
-  { app, held, scopes, now }: Issue,
+  { app, locked, scopes, now }: Issue,
   changes: Partial<typeof oauthGrants.$inferInsert> = {},
 ) {
-  const { grant, approverEndsAt } = held
+  const { grant, approverEndsAt } = locked
   const until = (ms: number) =>
     new Date(Math.min(now.getTime() + ms, approverEndsAt?.getTime() ?? Number.POSITIVE_INFINITY))
   const issued = await issueAccessToken({ tx }, { app, grant, scopes, now, expiresAt: until(ACCESS_MS) })
@@ -114,7 +114,7 @@ export async function continueGrant(
   return { ...issued, project_refs: null }
 }
 
-/** With all its tokens. `reason` is for the audit log. */
+/** Ends grants with all their tokens. `reason` is for the audit log. */
 export async function endGrants({ tx, trace }: Mutation, grant: Grant, which: SQL, reason: string): Promise<void> {
   await tx.delete(oauthGrants).where(which)
   const { appId, userId, organizationId } = grant

@@ -12,7 +12,7 @@ interface IdToken {
   expiresInSeconds: number
 }
 
-/** OpenID Connect Core 1.0, 3.2.2.10: who approved, for this application and this request alone. */
+/** Signs an ID token (OpenID Connect Core 1.0, 3.2.2.10) for this application and this request. */
 export async function signIdToken(ctx: SystemCtx, token: IdToken): Promise<string> {
   const { key, appId, userId, nonce, accessToken, expiresInSeconds } = token
   const iat = Math.floor(ctx.now().getTime() / 1000)
@@ -31,7 +31,7 @@ export async function signIdToken(ctx: SystemCtx, token: IdToken): Promise<strin
   return `${signed}.${base64Url(await crypto.subtle.sign(scheme.signature, privateKey, utf8(signed)))}`
 }
 
-/** The left half of its hash: a token that was put in place of this one is known by it. */
+/** The left half of the hash of the access token, by which the client detects a substituted token. */
 async function accessTokenHash(token: string): Promise<string> {
   const hash = await crypto.subtle.digest('SHA-256', utf8(token))
   return base64Url(hash.slice(0, hash.byteLength / 2))

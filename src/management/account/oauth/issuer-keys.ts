@@ -7,21 +7,21 @@ import { type Resolved, resolveKeys } from '../../service-config/third-party-aut
 export type IssuerRow = typeof assertionIssuers.$inferSelect
 
 const MINUTE_MS = 60_000
-/** Keys are used for this time before they are fetched again. */
+/** Age at which keys are fetched again. */
 const FRESH_MS = 30 * MINUTE_MS
-/** An issuer is asked at most this often, whether it answers or not, also for a key that is not known. */
+/** Minimum time between two fetches, also after a failure and for an unknown key. */
 const RETRY_MS = MINUTE_MS
-/** Keys that can no longer be fetched are trusted for this time: they may have been withdrawn. */
+/** Age up to which keys are trusted if they cannot be fetched: they may have been withdrawn. */
 const TRUSTED_MS = 24 * 60 * MINUTE_MS
 
 interface Source {
   issuer: string
   jwksUrl: string | null
-  /** Given in place of an address. */
+  /** Keys given directly instead of a URL. */
   jwks?: unknown
 }
 
-/** Throws Unusable where the source leads to no keys; for one that is trusted already, to have none is an answer. */
+/** Finds the keys of an issuer. Throws Unusable if there are none, unless `mayBeEmpty`: an already trusted issuer may withdraw all keys. */
 export async function findKeys(
   ctx: SystemCtx,
   { issuer, jwksUrl, jwks }: Source,
@@ -31,7 +31,7 @@ export async function findKeys(
   return resolveKeys(ctx, { oidcIssuerUrl: jwksUrl === null ? issuer : null, jwksUrl }, options)
 }
 
-/** The keys to verify an assertion with, fetched anew where they are old or do not hold the one that it names. */
+/** Returns the keys to verify an assertion with. Fetches them if they are old or lack the key it names. */
 export async function currentKeys(ctx: SystemCtx, row: IssuerRow, kid: unknown): Promise<IssuerRow['jwks']['keys']> {
   const { jwks, fetchedAt, triedAt } = row
   if (fetchedAt === null) return jwks.keys
@@ -40,13 +40,13 @@ export async function currentKeys(ctx: SystemCtx, row: IssuerRow, kid: unknown):
   const isKnown = kid === undefined || jwks.keys.some((key) => key.kid === kid)
   const isFresh = ageMs < FRESH_MS && isKnown
   if (!isFresh && now - (triedAt ?? fetchedAt).getTime() >= RETRY_MS) {
-    const fetched = await fetchAgain(ctx, row)
+    const fetched = await refetchKeys(ctx, row)
     if (fetched) return fetched.keys
   }
   return ageMs < TRUSTED_MS ? jwks.keys : []
 }
 
-async function fetchAgain(ctx: SystemCtx, row: IssuerRow): Promise<IssuerRow['jwks'] | undefined> {
+async function refetchKeys(ctx: SystemCtx, row: IssuerRow): Promise<IssuerRow['jwks'] | undefined> {
   const { organizationId, updatedAt } = row
   const triedAt = ctx.now()
   const source = { issuer: row.issuer, jwksUrl: row.jwksUrl }

@@ -10,14 +10,14 @@ import { requirePlan } from '../organizations/plan-features.ts'
 import { findKeys, type IssuerRow } from './issuer-keys.ts'
 import type { AssertionIssuer, SetAssertionIssuer } from './schema.ts'
 
-/** Whoever names the issuer decides who speaks for the owners, so administrators may not, and neither may applications. */
+/** The issuer decides who can act for the owners, so only owners may change it, and no application. */
 function requireOwner({ actor }: Ctx, { role }: OrganizationAccess): void {
   const detail =
     actor.kind === 'oauthApp'
       ? 'applications may not change the issuer of assertions'
       : role === 'owner'
         ? undefined
-        : `the role ${role} does not allow to change the issuer of assertions`
+        : `the role ${role} may not change the issuer of assertions`
   if (detail) throw new ApiError('forbidden.permission_denied', { detail })
 }
 

@@ -7,10 +7,10 @@ import { rateLimit } from '../../kernel/mount.ts'
 import { RESPONSE_MODES, RESPONSE_TYPES } from './schema.ts'
 import { publicKeysOf, SIGNING_ALGORITHM } from './signing-key.ts'
 
-/** What OAuth clients read before anything else (RFC 8414 and, for the API itself, RFC 9728). Public and the same for everybody. */
+/** Serves the metadata for OAuth clients (RFC 8414) and of the API as a resource (RFC 9728). It is public. */
 export function mountOAuthMetadata(app: Hono<AppEnv>): void {
   app.get('/.well-known/oauth-authorization-server', rateLimit({}), (c) => c.json(authorizationServer(c.var.ctx)))
-  // OpenID Connect Discovery 1.0, 3: the same and what concerns ID tokens. Without `openid`, which codes are not given for, there.
+  // OpenID Connect Discovery 1.0, 3. Only this document has the scope `openid`, as no codes are issued for it.
   app.get('/.well-known/openid-configuration', rateLimit({}), (c) =>
     c.json({ ...authorizationServer(c.var.ctx), scopes_supported: ['openid', ...SCOPES] }),
   )

@@ -8,14 +8,14 @@ import { invalid } from './invalid-parameter.ts'
 
 export type App = typeof oauthApps.$inferSelect & { publisher: string }
 
-export interface Sent {
+export interface SentCredentials {
   client_id?: string | undefined
   client_secret?: string | undefined
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-/** Undefined for an id that no application has. */
+/** Finds an application; undefined for an unknown id. */
 export async function findApp({ db }: SystemCtx, id: string): Promise<App | undefined> {
   if (!UUID.test(id)) return undefined
   const [row] = await db
@@ -26,8 +26,12 @@ export async function findApp({ db }: SystemCtx, id: string): Promise<App | unde
   return row && { ...row.app, publisher: row.publisher }
 }
 
-/** The application that calls, by its secret or, where it has none, by its word (RFC 6749, 2.3.1 and 3.2.1). */
-export async function authenticateClient(ctx: SystemCtx, sent: Sent, authorization: string | null): Promise<App> {
+/** Authenticates the calling application by its secret; a public one only names its id (RFC 6749, 2.3.1 and 3.2.1). */
+export async function authenticateClient(
+  ctx: SystemCtx,
+  sent: SentCredentials,
+  authorization: string | null,
+): Promise<App> {
   const { id, secret } = credentialsOf(sent, authorization)
   const app = await findApp(ctx, id.toLowerCase())
   if (!app || !(await isSecretOf(app, secret))) throw new ApiError('oauth.invalid_client')
@@ -39,21 +43,23 @@ interface Credentials {
   secret: string | undefined
 }
 
-function credentialsOf(sent: Sent, authorization: string | null): Credentials {
+function credentialsOf(sent: SentCredentials, authorization: string | null): Credentials {
   const basic = /^Basic +(\S+)$/i.exec(authorization ?? '')?.[1]
   if (basic === undefined) {
-    if (sent.client_id === undefined) throw invalid('body.client_id', 'is missing, and so is a Basic Authorization')
+    if (sent.client_id === undefined)
+      throw invalid('body.client_id', 'is missing: send it in the body or by HTTP Basic authentication')
     return { id: sent.client_id, secret: sent.client_secret }
   }
-  const named = fromBasic(basic)
-  if (sent.client_secret !== undefined) throw invalid('body.client_secret', 'came in the Authorization header too')
+  const named = decodeBasic(basic)
+  if (sent.client_secret !== undefined)
+    throw invalid('body.client_secret', 'must not be sent with an Authorization header')
   if (sent.client_id !== undefined && sent.client_id !== named.id)
-    throw invalid('body.client_id', 'is not that of the Authorization header')
+    throw invalid('body.client_id', 'does not match the Authorization header')
   return named
 }
 
-/** Both halves are form-encoded before they are joined. */
-function fromBasic(credentials: string): Credentials {
+/** Decodes Basic credentials, whose two parts are form-encoded. */
+function decodeBasic(credentials: string): Credentials {
   try {
     const [, id = '', secret = ''] = /^([^:]*):(.*)$/.exec(atob(credentials)) ?? []
     const decode = (text: string) => decodeURIComponent(text.replaceAll('+', ' '))

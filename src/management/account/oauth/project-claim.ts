@@ -5,14 +5,14 @@ import { createClaimToken } from '../../projects/claims/claim-tokens.ts'
 import { Refusal, readRequest, sendBack } from './authorization-request.ts'
 import type { ClaimQuery } from './schema.ts'
 
-/** Nobody who merely knows a ref may come to a project, so who gives it away begins, and the user goes on with what that led to. */
+/** Begins a claim: the owner of the project requests a claim token, and the user continues with the URL that contains it. */
 export async function beginClaim(ctx: Ctx, { project_ref: ref, ...query }: ClaimQuery): Promise<Answer> {
   const project = await findProject(ctx, ref)
   requirePermission(project.role, 'projects:write')
   const request = await readRequest(ctx, query)
   if (request instanceof Refusal) return sendBack(query, request)
   const { token } = await createClaimToken(ctx, project)
-  const sent = Object.entries(query).filter((field): field is [string, string] => field[1] !== undefined)
-  const location = `${ctx.config.BASE_URL}/v1/oauth/authorize/project-claim/${token}?${new URLSearchParams(sent)}`
+  const parameters = Object.entries(query).filter((field): field is [string, string] => field[1] !== undefined)
+  const location = `${ctx.config.BASE_URL}/v1/oauth/authorize/project-claim/${token}?${new URLSearchParams(parameters)}`
   return { status: 303, headers: { location } }
 }

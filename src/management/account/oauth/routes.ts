@@ -24,7 +24,7 @@ import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
 
-/** The policy of the page itself names where its form may lead. The address is nobody else's business: it holds the state. */
+/** Headers of the pages. The consent page replaces the policy with its own form target. The URL must not leak: it contains the state. */
 const PAGE = {
   ...NO_STORE,
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
@@ -35,9 +35,9 @@ const PAGE = {
 
 const params = { id: z.uuid().toLowerCase() }
 
-const BACK = 'To `redirect_uri` with `code`, or `error` and `error_description`, and `state`'
-const FORM_POST = 'A page that posts the same to `redirect_uri`, with `response_mode=form_post`'
-const ASKING = `The page that asks. ${FORM_POST}, where the request is refused`
+const BACK = 'Redirect to `redirect_uri` with `code`, or `error` and `error_description`, and with `state`'
+const FORM_POST = 'With `response_mode=form_post`, a page that posts the same parameters to `redirect_uri`'
+const CONSENT_PAGE = `The consent page. ${FORM_POST} if the request is refused`
 
 export const oauthRoutes = [
   get(
@@ -45,13 +45,13 @@ export const oauthRoutes = [
     {
       id: 'v1-authorize-user',
       stability: 'Beta',
-      summary: 'Ask a user whether an application may act for him',
+      summary: 'Show the consent page of an application',
       description:
-        'For browsers. An application or a `redirect_uri` that is not known is told the user; all else that is wrong, the application.',
+        'For browsers. An unknown application or `redirect_uri` is an error for the user; every other error is sent to the application.',
       scope: 'public',
       query: AuthorizeQuery,
       headers: PAGE,
-      returns: answer('text/html; charset=UTF-8', { 200: ASKING, 303: BACK }),
+      returns: answer('text/html; charset=UTF-8', { 200: CONSENT_PAGE, 303: BACK }),
     },
     ({ ctx, query }) => showConsent(ctx, query),
   ),
@@ -60,9 +60,9 @@ export const oauthRoutes = [
     '/v1/oauth/authorize',
     {
       id: 'v1-approve-application',
-      summary: 'Answer whether an application may act for the user',
+      summary: 'Approve or deny the access of an application',
       description:
-        "What the page of `GET /v1/oauth/authorize` sends. The user's token must carry all scopes that are asked for, and what is approved ends with it.",
+        "The form of the page of `GET /v1/oauth/authorize`. The user's token must have all requested scopes, and the approval ends with the token.",
       scope: 'public',
       query: AuthorizeQuery,
       body: ConsentBody,
@@ -70,7 +70,7 @@ export const oauthRoutes = [
       returns: answer('text/html; charset=UTF-8', {
         200: FORM_POST,
         303: BACK,
-        422: 'The page again, with what is wrong',
+        422: 'The page with an error message',
       }),
       errors: ['forbidden.permission_denied'],
     },
@@ -81,16 +81,16 @@ export const oauthRoutes = [
     '/v1/oauth/authorize/project-claim',
     {
       id: 'v1-oauth-authorize-project-claim',
-      summary: 'Begin to ask a user to claim a project and to let an application act for him',
+      summary: 'Start a project claim with the consent of a user',
       description:
-        'For the server of who gives the project away: owners and administrators of its organization; the access token needs organizations:write too. Makes a claim token, in place of the one before, and answers where to send the browser of the user.',
+        'For the server of the party that gives the project away, an owner or administrator of its organization; the access token also needs the scope organizations:write. Creates a claim token in place of the previous one, and redirects to the page for the user.',
       scope: 'any caller',
       permission: 'projects:write',
       query: ClaimQuery,
       headers: PAGE,
       returns: answer('text/html; charset=UTF-8', {
         200: FORM_POST,
-        303: 'To the page that asks, or to `redirect_uri` with `error`, `error_description` and `state`',
+        303: 'Redirect to the consent page, or to `redirect_uri` with `error`, `error_description` and `state`',
       }),
       errors: ['not_found.project', 'unprocessable.branch'],
     },
@@ -101,14 +101,14 @@ export const oauthRoutes = [
     '/v1/oauth/authorize/project-claim/{token}',
     {
       id: 'v1-show-project-claim',
-      summary: 'Ask a user to claim a project and to let an application act for him',
+      summary: 'Show the consent page of an application with a project claim',
       description:
-        'As `GET /v1/oauth/authorize`, of which it has the parameters. A claim token that is none, or none any more, is told the user.',
+        'Has the parameters of `GET /v1/oauth/authorize`. Shows an error page if the claim token is invalid, used or expired.',
       scope: 'public',
       params: { token: Token },
       query: AuthorizeQuery,
       headers: PAGE,
-      returns: answer('text/html; charset=UTF-8', { 200: ASKING, 303: BACK }),
+      returns: answer('text/html; charset=UTF-8', { 200: CONSENT_PAGE, 303: BACK }),
       errors: ['not_found.project_claim'],
     },
     ({ ctx, query, params }) => showConsent(ctx, query, params.token),
@@ -118,9 +118,9 @@ export const oauthRoutes = [
     '/v1/oauth/authorize/project-claim/{token}',
     {
       id: 'v1-approve-project-claim',
-      summary: 'Answer whether the user claims the project and an application may act for him there',
+      summary: 'Approve or deny a project claim and the access of an application',
       description:
-        "What that page sends. The user's token must carry all scopes that are asked for and organizations:write. The project and the approval come together, or neither does.",
+        "The form of that page. The user's token must have all requested scopes and organizations:write. The project is claimed and the access approved together, or neither.",
       scope: 'public',
       params: { token: Token },
       query: AuthorizeQuery,
@@ -129,7 +129,7 @@ export const oauthRoutes = [
       returns: answer('text/html; charset=UTF-8', {
         200: FORM_POST,
         303: BACK,
-        422: 'The page again, with what is wrong',
+        422: 'The page with an error message',
       }),
       errors: ['forbidden.permission_denied', 'not_found.project_claim'],
     },
@@ -143,7 +143,7 @@ export const oauthRoutes = [
       stability: 'Beta',
       summary: 'Exchange a code, a refresh token or an assertion for tokens',
       description:
-        'Each code and each refresh token is taken once: one that comes again ends the whole authorization. An assertion is accepted once, for a user who approved the application in an organization that trusts its issuer.',
+        'Each code and each refresh token can be used once; a second use revokes the whole authorization. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
       scope: 'public',
       body: ExchangeTokenBody,
       headers: NO_STORE,
@@ -166,7 +166,7 @@ export const oauthRoutes = [
     {
       id: 'v1-revoke-token',
       stability: 'Beta',
-      summary: 'Revoke what a user approved for an application in an organization, with all its tokens',
+      summary: 'Revoke the approval of an application by a user, with all its tokens',
       scope: 'public',
       body: RevokeToken,
       headers: NO_STORE,
@@ -183,7 +183,7 @@ export const oauthRoutes = [
       id: 'v1-register-oauth-client',
       summary: 'Register an application (RFC 7591)',
       description:
-        'The access token is the initial access token: its user administers the organization that publishes the application.',
+        'The access token is the initial access token of RFC 7591. Its user must administer the organization that publishes the application.',
       scope: 'organizations:write',
       body: RegisterApp,
       headers: NO_STORE,
@@ -198,7 +198,7 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps',
     {
       id: 'v1-list-oauth-apps',
-      summary: 'List the applications that an organization publishes',
+      summary: 'List the OAuth applications of an organization',
       scope: 'organizations:read',
       returns: z.array(OAuthApp),
     },
@@ -209,7 +209,7 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps',
     {
       id: 'v1-create-oauth-app',
-      summary: 'Register an application of an organization',
+      summary: 'Create an OAuth application of an organization',
       scope: 'organizations:write',
       body: CreateApp,
       headers: NO_STORE,
@@ -224,7 +224,7 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps/{id}',
     {
       id: 'v1-get-oauth-app',
-      summary: 'Get an application of an organization',
+      summary: 'Get an OAuth application of an organization',
       scope: 'organizations:read',
       params,
       returns: OAuthApp,
@@ -237,8 +237,8 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps/{id}',
     {
       id: 'v1-update-oauth-app',
-      summary: 'Change an application of an organization',
-      description: 'What users have approved stays as it is.',
+      summary: 'Update an OAuth application of an organization',
+      description: 'Existing approvals do not change.',
       scope: 'organizations:write',
       params,
       body: UpdateApp,
@@ -252,8 +252,8 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps/{id}/rotate-secret',
     {
       id: 'v1-rotate-oauth-app-secret',
-      summary: 'Give an application another secret',
-      description: 'The old one ends at once; tokens stay.',
+      summary: 'Rotate the secret of an OAuth application',
+      description: 'The old secret ends at once; existing tokens stay valid.',
       scope: 'organizations:write',
       params,
       headers: NO_STORE,
@@ -268,7 +268,7 @@ export const oauthRoutes = [
     '/v1/organizations/{slug}/oauth/apps/{id}',
     {
       id: 'v1-delete-oauth-app',
-      summary: 'Delete an application of an organization',
+      summary: 'Delete an OAuth application of an organization',
       description: 'Its tokens end within ten seconds.',
       scope: 'organizations:write',
       params,
@@ -284,7 +284,7 @@ export const oauthRoutes = [
     {
       id: 'v1-get-assertion-issuer',
       stability: 'Beta',
-      summary: 'Get the issuer whose assertions an organization trusts',
+      summary: 'Get the assertion issuer of an organization',
       scope: 'organizations:read',
       returns: AssertionIssuer,
       errors: ['not_found.assertion_issuer'],
@@ -297,9 +297,9 @@ export const oauthRoutes = [
     {
       id: 'v1-set-assertion-issuer',
       stability: 'Beta',
-      summary: 'Trust the assertions of an issuer',
+      summary: 'Set the assertion issuer of an organization',
       description:
-        'For owners with a personal access token; plans Team and Enterprise. In place of the one before. Its keys are fetched from its discovery document, unless one of `jwks_url` and `jwks` says otherwise.',
+        'Replaces the previous issuer. Its keys are fetched from its discovery document, unless `jwks_url` or `jwks` is given. Requires an owner with a personal access token and the plan Team or Enterprise.',
       scope: 'organizations:write',
       body: SetAssertionIssuer,
       returns: AssertionIssuer,
@@ -313,8 +313,9 @@ export const oauthRoutes = [
     {
       id: 'v1-delete-assertion-issuer',
       stability: 'Beta',
-      summary: 'Trust no issuer of assertions any more',
-      description: 'For owners with a personal access token. Access tokens that were issued last up to an hour.',
+      summary: 'Delete the assertion issuer of an organization',
+      description:
+        'Access tokens already issued stay valid for up to an hour. Requires an owner with a personal access token.',
       scope: 'organizations:write',
       returns: empty,
       status: 204,

@@ -2,14 +2,14 @@ import * as z from 'zod'
 import { GRANT_TYPES, JWT_BEARER } from '../../../model/tables/index.ts'
 import { Ref, Slug, Text } from '../../../platform/http/common-values.ts'
 import { asFields, bufferedBody } from '../../kernel/body.ts'
-import { redirectUriFault } from './redirect-uri.ts'
+import { redirectUriError } from './redirect-uri.ts'
 
-/** Longer than what any client sends, and what is sent back must still fit into an address. */
+/** No client sends more, and the values sent back must fit into a URL. */
 const CHARACTERS_MAX = 2_048
 const FORM_BYTES_MAX = 16 * 1024
 const ASSERTION_CHARACTERS_MAX = 8_192
 
-/** One without a value counts as left out (RFC 6749, 3.1). */
+/** An OAuth parameter. One without a value counts as omitted (RFC 6749, 3.1). */
 const parameter = (description?: string, shape: object = {}) =>
   Text.max(CHARACTERS_MAX)
     .transform((text) => text || undefined)
@@ -24,35 +24,35 @@ export const RESPONSE_MODES = ['query', 'fragment', 'form_post'] as const
 export type ResponseMode = (typeof RESPONSE_MODES)[number]
 
 /**
- * What is wrong with the first two is told the user, as nobody may be sent to an address that is not known; what is wrong with
- * the others the application hears, so they are not checked here.
+ * Only the first two are checked here, as their errors are for the user: nobody may be redirected to an unverified URL. Errors in the
+ * others are sent to the application.
  */
 export const AuthorizeQuery = z.object({
   client_id: z.uuid().toLowerCase(),
   redirect_uri: Text.min(1).max(CHARACTERS_MAX),
   response_type: optional('Required; all but `code` need the grant type `implicit`', { enum: RESPONSE_TYPES }),
   scope: optional(
-    'Names with spaces between; all that the application was registered with where it is left out. `openid` for an ID token',
+    'Space-separated names, with `openid` for an ID token. Defaults to all registered scopes of the application',
   ),
   state: optional(),
-  nonce: optional('Required for an ID token, which repeats it'),
-  response_mode: optional('`form_post` needs a `redirect_uri` of http or https', { enum: RESPONSE_MODES }),
-  code_challenge: optional('Required of an application without a secret'),
-  code_challenge_method: optional('`sha256` is `S256`', { enum: ['plain', 'sha256', 'S256'] }),
-  organization_slug: optional('In which organization; else the user chooses'),
-  target_flow: optional('Taken, and without effect'),
-  resource: optional('An address of this API', { format: 'uri' }),
+  nonce: optional('Required for an ID token, which contains it'),
+  response_mode: optional('`form_post` requires an http or https `redirect_uri`', { enum: RESPONSE_MODES }),
+  code_challenge: optional('Required for an application without a secret'),
+  code_challenge_method: optional('`sha256` is an alias of `S256`', { enum: ['plain', 'sha256', 'S256'] }),
+  organization_slug: optional('The organization to approve for; by default the user chooses'),
+  target_flow: optional('Accepted, without effect'),
+  resource: optional('A URL of this API', { format: 'uri' }),
 })
 export type AuthorizeQuery = z.output<typeof AuthorizeQuery>
 
-/** That of the request which the user is to approve, so that nothing of it is refused only once he has come. */
+/** The parameters of the later authorization request, so that errors are found before the user is sent to it. */
 export const ClaimQuery = AuthorizeQuery.extend({ project_ref: Ref })
 export type ClaimQuery = z.output<typeof ClaimQuery>
 
 const Consent = z.object({
   decision: z.enum(['approve', 'deny']),
   token: Text.max(CHARACTERS_MAX).optional().meta({ description: "The user's personal access token" }),
-  organization: optional('Its slug, where the address names none and the user has several'),
+  organization: optional('The slug of the organization, if the URL names none and the user has several'),
 })
 export type Consent = z.output<typeof Consent>
 
@@ -61,14 +61,14 @@ export const ConsentBody = bufferedBody(
   { sizeBytesMax: FORM_BYTES_MAX },
 )
 
-/** What each application may use. */
+/** Grant types that every application may use. */
 export const BASIC_GRANT_TYPES = ['authorization_code', 'refresh_token'] as const
 
 const ExchangeToken = z.object({
-  grant_type: parameter('An assertion is for the plans Team and Enterprise; beta', {
+  grant_type: parameter('Assertions require the plan Team or Enterprise; beta', {
     enum: [...BASIC_GRANT_TYPES, JWT_BEARER],
   }),
-  client_id: optional('Unless it is sent by HTTP Basic authentication', { format: 'uuid' }),
+  client_id: optional('Required unless it is sent by HTTP Basic authentication', { format: 'uuid' }),
   client_secret: optional(),
   code: optional(),
   code_verifier: optional(),
@@ -81,8 +81,8 @@ const ExchangeToken = z.object({
       type: 'string',
       description: 'An identity assertion (ID-JAG) for the user, signed by the issuer of the organization',
     }),
-  resource: optional('An address of this API', { format: 'uri' }),
-  scope: optional('With a refresh token or an assertion: fewer than were approved'),
+  resource: optional('A URL of this API', { format: 'uri' }),
+  scope: optional('With a refresh token or an assertion: a subset of the approved scopes'),
 })
 export type ExchangeToken = z.output<typeof ExchangeToken>
 
@@ -94,18 +94,18 @@ export const ExchangeTokenBody = bufferedBody(
 export const IssuedToken = z
   .object({
     access_token: z.string(),
-    refresh_token: z.string().optional().meta({ description: 'None for an assertion' }),
+    refresh_token: z.string().optional().meta({ description: 'Absent for an assertion' }),
     expires_in: z.int().meta({ description: 'Seconds' }),
     token_type: z.literal('Bearer'),
     scope: z.string(),
-    project_refs: z.array(z.string()).nullable().meta({ description: 'null: all that the user reaches' }),
+    project_refs: z.array(z.string()).nullable().meta({ description: 'Null: all projects that the user can access' }),
   })
   .meta({ id: 'OAuthTokenResponse' })
 
 export const RevokeToken = z
   .object({
     client_id: z.uuid().toLowerCase(),
-    client_secret: Text.max(CHARACTERS_MAX).meta({ description: 'Empty for an application without one' }),
+    client_secret: Text.max(CHARACTERS_MAX).meta({ description: 'Empty for an application without a secret' }),
     refresh_token: Text.max(CHARACTERS_MAX),
   })
   .meta({ id: 'OAuthRevokeTokenBody' })
@@ -114,13 +114,13 @@ const REDIRECT_URIS_MAX = 20
 export const CLIENT_NAME_LENGTH_MAX = 100
 
 const RedirectUri = Text.superRefine((uri, { addIssue }) => {
-  const fault = redirectUriFault(uri)
-  if (fault) addIssue(fault)
+  const error = redirectUriError(uri)
+  if (error) addIssue(error)
 })
 const ClientName = Text.max(CLIENT_NAME_LENGTH_MAX).regex(/\S/, 'must not be blank')
 const RedirectUris = z.array(RedirectUri).min(1).max(REDIRECT_URIS_MAX)
 const RequestedScope = Text.max(CHARACTERS_MAX).meta({
-  description: 'The most that it may ask for: names with spaces between',
+  description: 'The scopes that the application may request, as space-separated names',
 })
 const clientFacts = {
   grant_types: z.array(z.enum(GRANT_TYPES)),
@@ -128,10 +128,10 @@ const clientFacts = {
 }
 const RequestedGrantTypes = clientFacts.grant_types.optional().meta({
   description:
-    '`authorization_code` and `refresh_token` are always among them; `implicit` and assertions must be asked for; a public application gets no assertions',
+    '`authorization_code` and `refresh_token` are always included; `implicit` and assertions must be requested. A public application cannot use assertions',
 })
 
-/** Named as in RFC 7591. */
+/** Fields named as in RFC 7591. */
 const NewApp = {
   client_name: ClientName,
   redirect_uris: RedirectUris,
@@ -139,18 +139,18 @@ const NewApp = {
   token_endpoint_auth_method: z
     .enum(['client_secret_basic', 'client_secret_post', 'none'])
     .default('client_secret_basic')
-    .meta({ description: '`none` for a public application, which must use PKCE; the other two are accepted alike' }),
+    .meta({ description: '`none` for a public application, which must use PKCE; the other two are equivalent' }),
   grant_types: RequestedGrantTypes,
   response_types: clientFacts.response_types
     .optional()
-    .meta({ description: 'Those with `token` ask for `implicit` too' }),
+    .meta({ description: 'Types with `token` also request `implicit`' }),
 }
 export const CreateApp = z.object(NewApp).meta({ id: 'CreateOAuthApp' })
 export const RegisterApp = z
   .object({
     ...NewApp,
     organization_slug: Slug.optional().meta({
-      description: 'The publisher; may be left out where the caller administers one organization alone',
+      description: 'The publisher; optional if the caller administers only one organization',
     }),
   })
   .meta({ id: 'RegisterOAuthApp' })
@@ -167,7 +167,7 @@ export const UpdateApp = z
 export const OAuthApp = z
   .object({
     client_id: z.uuid(),
-    client_id_issued_at: z.int().meta({ description: 'Seconds since 1970' }),
+    client_id_issued_at: z.int().meta({ description: 'Seconds since 1970-01-01T00:00:00Z' }),
     client_name: z.string(),
     redirect_uris: z.array(z.string()),
     scope: z.string(),
@@ -176,28 +176,30 @@ export const OAuthApp = z
   })
   .meta({ id: 'OAuthApp' })
 export const OAuthAppWithSecret = OAuthApp.extend({
-  client_secret: z.string().optional().meta({ description: 'Told this once; a public application has none' }),
-  client_secret_expires_at: z.int().optional().meta({ description: '0: never' }),
+  client_secret: z.string().optional().meta({ description: 'Only in this reply; a public application has none' }),
+  client_secret_expires_at: z.int().optional().meta({ description: '0 means never' }),
 }).meta({ id: 'OAuthAppWithSecret' })
 
 export const SetAssertionIssuer = z
   .object({
-    issuer: Text.min(1).max(1_024).meta({ description: 'What assertions say in `iss`; also where its keys are found' }),
+    issuer: Text.min(1)
+      .max(1_024)
+      .meta({ description: 'The claim `iss` of assertions; its discovery document leads to the keys' }),
     jwks_url: Text.max(CHARACTERS_MAX)
       .optional()
-      .meta({ description: 'Its keys, where no discovery document leads to them' }),
-    jwks: z.unknown().optional().meta({ description: 'Its public keys, which are then never fetched' }),
+      .meta({ description: 'The URL of the keys, if there is no discovery document' }),
+    jwks: z.unknown().optional().meta({ description: 'The public keys; they are then never fetched' }),
   })
   .refine((body) => body.jwks_url === undefined || body.jwks === undefined, {
     path: ['jwks'],
-    message: 'give one of jwks_url and jwks',
+    message: 'cannot be combined with jwks_url',
   })
   .meta({ id: 'SetAssertionIssuer' })
 export const AssertionIssuer = z
   .object({
     issuer: z.string(),
     jwks_url: z.string().optional(),
-    jwks: z.unknown().meta({ description: 'The keys that are trusted' }),
+    jwks: z.unknown().meta({ description: 'The trusted keys' }),
     fetched_at: z.iso.datetime().optional(),
     updated_at: z.iso.datetime(),
   })

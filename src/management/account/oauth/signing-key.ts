@@ -6,7 +6,7 @@ import type { Jwk } from '../../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'
 import { generateKeyPair } from '../../keys/signing-keys/key-pair.ts'
 
-/** The one that each OpenID client must know (OpenID Connect Core 1.0, 15.1). */
+/** The algorithm that every OpenID client must support (OpenID Connect Core 1.0, 15.1). */
 export const SIGNING_ALGORITHM = 'RS256'
 
 export interface SigningKey {
@@ -14,8 +14,8 @@ export interface SigningKey {
   privateJwk: Jwk
 }
 
-/** Made when it is first needed. */
-export async function signingKeyOf(ctx: SystemCtx): Promise<SigningKey> {
+/** Returns the signing key, which is created when it is first needed. */
+export async function getSigningKey(ctx: SystemCtx): Promise<SigningKey> {
   const { db, config } = ctx
   const [known] = await db.select().from(oauthSigningKeys).orderBy(desc(oauthSigningKeys.createdAt)).limit(1)
   if (!known) return createSigningKey(ctx)

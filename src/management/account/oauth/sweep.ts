@@ -6,7 +6,7 @@ import { rowsOf } from '../../../platform/db/client.ts'
 const PORTION = 5_000
 const PORTIONS_MAX = 100
 
-/** Once an hour: authorizations that nobody can continue, and access tokens of applications and assertions that have expired. */
+/** Once an hour, deletes expired authorizations, access tokens of applications and used assertions. */
 export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'oauth'))) return
   const now = ctx.now().toISOString()
@@ -16,9 +16,9 @@ export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
   if (grants + tokens + assertions > 0) ctx.log.info('oauth_purged', { grants, tokens, assertions })
 }
 
-/** The condition stands twice, as a row may be continued between the look and the lock. */
+/** Deletes rows in portions. The condition is checked twice, as a row may be extended between the read and the lock. */
 async function purge({ db }: SystemCtx, table: SQL, isOver: SQL): Promise<number> {
-  let gone = 0
+  let total = 0
   for (let portion = 0; portion < PORTIONS_MAX; portion++) {
     const [deleted] = await rowsOf<{ count: number }>(
       db,
@@ -27,8 +27,8 @@ async function purge({ db }: SystemCtx, table: SQL, isOver: SQL): Promise<number
         select count(*)::int as count from gone`,
     )
     const count = deleted?.count ?? 0
-    gone += count
+    total += count
     if (count < PORTION) break
   }
-  return gone
+  return total
 }

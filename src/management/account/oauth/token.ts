@@ -7,88 +7,93 @@ import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { refused } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
-import { endGrants, familyOf, type Grant, holdGrant, issueTokens } from './grants.ts'
+import { endGrants, familyOf, type Grant, issueTokens, lockGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
-import { type App, authenticateClient, type Sent } from './oauth-client.ts'
-import { proves } from './pkce.ts'
-import { isOurs } from './resource.ts'
+import { type App, authenticateClient, type SentCredentials } from './oauth-client.ts'
+import { matchesChallenge } from './pkce.ts'
+import { isOwnResource } from './resource.ts'
 import type { ExchangeToken } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
-/** Tokens for a code, a refresh token or an assertion. */
+/** Exchanges a code, a refresh token or an assertion for tokens. */
 export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers: Headers) {
   const { grant_type: type, resource } = body
   if (type === undefined) throw invalid('body.grant_type', 'is missing')
   const app = await authenticateClient(ctx, body, headers.get('authorization'))
-  if (!isOurs(ctx, resource)) throw new ApiError('oauth.invalid_target')
+  if (!isOwnResource(ctx, resource)) throw new ApiError('oauth.invalid_target')
   if (type === 'authorization_code') return exchangeCode(ctx, app, body)
   if (type === 'refresh_token') return refresh(ctx, app, body)
   if (type === JWT_BEARER) return exchangeAssertion(ctx, app, body)
   throw new ApiError('oauth.unsupported_grant_type')
 }
 
-/** A code that comes a second time was stolen, now or before: what it led to ends too (RFC 6749, 4.1.2). */
+/** Exchanges a code. A second use means that it was stolen, so the tokens of the first use end too (RFC 6749, 4.1.2). */
 async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: verifier, redirect_uri }: ExchangeToken) {
   if (code === undefined) throw invalid('body.code', 'is missing')
   if (redirect_uri === undefined) throw invalid('body.redirect_uri', 'is missing')
   const codeHash = await hashToken(code)
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
-    const held = await holdGrant(mutation, app, eq(oauthGrants.codeHash, codeHash), now)
-    if (!held) throw refused('this code was not given to this application')
-    const { grant, holds } = held
+    const locked = await lockGrant(mutation, app, eq(oauthGrants.codeHash, codeHash), now)
+    if (!locked) throw refused('the code was not issued to this application')
+    const { grant, isValid } = locked
     if (grant.codeUsedAt) return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'code used twice')
     if (grant.expiresAt <= now) throw refused('the code has expired')
-    if (!holds) throw refused('the authorization has ended, or access is disabled')
-    if (grant.redirectUri !== redirect_uri) throw refused('redirect_uri is not the one that the code was sent to')
-    if (!proves(verifier, challengeOf(grant))) throw refused('code_verifier does not belong to the code_challenge')
+    if (!isValid) throw refused('the authorization has ended, or access is disabled')
+    if (grant.redirectUri !== redirect_uri)
+      throw refused('redirect_uri does not match the one that the code was sent to')
+    if (!matchesChallenge(verifier, challengeOf(grant)))
+      throw refused('code_verifier does not match the code_challenge')
     const { organizationId, userId, scopes } = grant
     const actor = { actorUserId: userId, actorAppId: app.id }
     await mutation.trace({ action: 'oauth_app.exchange', organizationId, detail: { app: app.id, scopes } }, actor)
-    return issueTokens(mutation, { app, held, scopes, now })
+    return issueTokens(mutation, { app, locked, scopes, now })
   })
-  if (!issued) throw refused('the code was used before, so all that it led to is revoked')
+  if (!issued) throw refused('the code was already used: its authorization is revoked')
   return issued
 }
 
 const challengeOf = ({ codeChallenge: value, codeChallengeMethod: method }: Grant) =>
   value === null || method === null ? undefined : { value, method }
 
-/** Each refresh token is taken once. One that was replaced was stolen, now or before (RFC 9700, 4.14.2). */
+/** Exchanges a refresh token. A second use means that it was stolen, so the whole authorization ends (RFC 9700, 4.14.2). */
 async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
   if (token === undefined) throw invalid('body.refresh_token', 'is missing')
   const family = familyOf(token)
-  if (family === undefined) throw refused('this is no refresh token')
+  if (family === undefined) throw refused('this is not a refresh token')
   const [familyHash, hash] = await Promise.all([hashToken(family), hashToken(token)])
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
-    const held = await holdGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
-    if (!held) throw refused('this refresh token was not given to this application, or is revoked')
-    const { grant, holds } = held
+    const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
+    if (!locked) throw refused('the refresh token was not issued to this application, or it is revoked')
+    const { grant, isValid } = locked
     if (!isSameSecret(hash, grant.refreshHash ?? ''))
       return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'refresh token used twice')
     if (grant.expiresAt <= now) throw refused('the refresh token has expired')
-    if (!holds) throw refused('the authorization has ended, or access is disabled')
+    if (!isValid) throw refused('the authorization has ended, or access is disabled')
     const scopes = chooseScopes(scope, grant.scopes)
     if (!scopes) throw new ApiError('oauth.invalid_scope')
-    return issueTokens(mutation, { app, held, scopes, now }, family)
+    return issueTokens(mutation, { app, locked, scopes, now }, family)
   })
-  if (!issued) throw refused('the refresh token was used before, so all of its authorization is revoked')
+  if (!issued) throw refused('the refresh token was already used: its authorization is revoked')
   return issued
 }
 
-/** All that the user approved for the application in this organization, with its tokens. What is no token of it ends nothing (RFC 7009, 2.2). */
-export async function revokeToken(ctx: SystemCtx, body: Required<Sent> & { refresh_token: string }): Promise<void> {
+/** Revokes the user's approvals of the application in the organization, with their tokens. Unknown tokens are ignored (RFC 7009, 2.2). */
+export async function revokeToken(
+  ctx: SystemCtx,
+  body: Required<SentCredentials> & { refresh_token: string },
+): Promise<void> {
   const app = await authenticateClient(ctx, { ...body, client_secret: body.client_secret || undefined }, null)
   const family = familyOf(body.refresh_token)
   if (family === undefined) return
   const familyHash = await hashToken(family)
   await mutate(ctx, async (mutation) => {
-    const held = await holdGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), ctx.now())
-    if (!held) return
-    const { userId, organizationId } = held.grant
+    const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), ctx.now())
+    if (!locked) return
+    const { userId, organizationId } = locked.grant
     const ofUser = [eq(oauthGrants.userId, userId), eq(oauthGrants.organizationId, organizationId)]
     const all = and(eq(oauthGrants.appId, app.id), ...ofUser)
-    if (all) await endGrants(mutation, held.grant, all, 'asked for')
+    if (all) await endGrants(mutation, locked.grant, all, 'asked for')
   })
 }

@@ -2,7 +2,7 @@ import { and, eq, inArray, sql } from 'drizzle-orm'
 import { accessTokens, oauthGrants } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 
-/** What users approved for applications in an organization that they leave: should they come back, they are asked again. */
+/** Deletes the users' approvals in an organization that they leave: if they return, they must approve again. */
 export async function withdrawApprovals(
   tx: Pick<Writer, 'select' | 'delete'>,
   { organizationId, userIds }: { organizationId: string; userIds: readonly string[] },

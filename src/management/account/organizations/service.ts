@@ -19,11 +19,11 @@ export async function listOrganizations({ db, actor }: Ctx) {
   return rows.map(toHandle)
 }
 
-/** Who creates an organization owns it. */
+/** Creates an organization, with the caller as its owner. */
 export async function createOrganization(ctx: Ctx, { name }: z.output<typeof CreateOrganization>) {
   const { config, actor, now } = ctx
   if (actor.organizationId) {
-    throw new ApiError('forbidden.permission_denied', { detail: 'this token is bound to one organization' })
+    throw new ApiError('forbidden.permission_denied', { detail: 'the access token is limited to one organization' })
   }
   const slug = randomLetters()
   await mutate(ctx, async ({ tx, trace }) => {
@@ -47,7 +47,7 @@ export const toOrganization = (row: OrganizationAccess): z.input<typeof Organiza
   allowed_release_channels: row.allowedReleaseChannels,
 })
 
-/** Every member once, with his strongest role of those that the caller may know of. */
+/** Lists every member once, with the strongest role that the caller may see. */
 export async function listMembers({ db }: Ctx, { id, onlyProjects }: OrganizationAccess) {
   const rows = await db
     .select({ user: users, role: memberRoles.role, projectRef: memberRoles.projectRef })
@@ -56,9 +56,9 @@ export async function listMembers({ db }: Ctx, { id, onlyProjects }: Organizatio
     .where(eq(memberRoles.organizationId, id))
     .orderBy(users.username, users.id)
   const byUser = Map.groupBy(rows, ({ user }) => user.id)
-  const isKnown = ({ projectRef }: Membership) =>
+  const isVisible = ({ projectRef }: Membership) =>
     !onlyProjects || projectRef === null || onlyProjects.includes(projectRef)
-  return Array.from(byUser.values(), (roles) => toMember(roles, isKnown))
+  return Array.from(byUser.values(), (roles) => toMember(roles, isVisible))
 }
 
 interface Membership {
@@ -67,9 +67,9 @@ interface Membership {
   projectRef: string | null
 }
 
-function toMember(roles: Membership[], isKnown: (membership: Membership) => boolean) {
+function toMember(roles: Membership[], isVisible: (membership: Membership) => boolean) {
   const [{ user }] = roles as [Membership]
-  const role = strongestRole(roles.filter(isKnown).map(({ role }) => role))
+  const role = strongestRole(roles.filter(isVisible).map(({ role }) => role))
   return {
     user_id: user.id,
     user_name: user.username,
