@@ -77,7 +77,7 @@ describe('two migrations of one version', () => {
     expect(await act(owner, branch, 'push')).toMatchObject({ pull: 'EXITED', migrate: 'DEAD' })
     const { id } = await lastRun(branch)
     const log = await owner.get(`/v1/projects/${ref}/actions/${id}/logs`)
-    expect(log.body).toContain(`${own} has another migration ${version}`)
+    expect(log.body).toContain(`${own} has a different migration ${version}`)
 
     const history = 'supabase_migrations.schema_migrations'
     await rows(owner, own, `update ${history} set version = version::bigint + 1 where version = '${version}'`)

@@ -163,7 +163,7 @@ describe('a parent that a run reads', () => {
       owner.post(`${path}/database/backups/undo`, { name }),
     ])
     await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
-    const message = expect.stringContaining('a run of one of its branches still reads it')
+    const message = expect.stringContaining('a run of one of its branches is still reading it')
     expect(replies).toMatchObject(Array(3).fill({ status: 409, body: { message } }))
     expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
   })

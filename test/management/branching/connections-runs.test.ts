@@ -102,8 +102,8 @@ describe('a push to the default branch', () => {
     }
     await untilTold(repository, await repository.push('main', { ...edited, ...others }), 'success')
     const log = await logOf(ref)
-    expect(log).toContain('20260101000000 was applied with another text, and is passed over')
-    expect(log).toContain('supabase/migrations/notes.sql is passed over')
+    expect(log).toContain('20260101000000 was applied with a different text, and is skipped')
+    expect(log).toContain('supabase/migrations/notes.sql is skipped')
     expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
   })
 
@@ -119,7 +119,7 @@ describe('a push to the default branch', () => {
       { ...NOTES, 'supabase/migrations/20260101000000_y.sql': 'select 1' },
       'have the same version',
     ],
-    ['a NUL', migration('20260101000000', 'select 1;\0'), 'is no text in UTF-8'],
+    ['a NUL', migration('20260101000000', 'select 1;\0'), 'is not valid UTF-8 text'],
     ['one that is too large', migration('20260101000000', 'x'.repeat(8 * 1024 ** 2 + 1)), 'is larger than 8 MiB'],
   ])('refuses %s', async (_what, files, why) => {
     const { ref, repository } = await newFollower(organization)
@@ -171,7 +171,7 @@ describe('a push to the default branch', () => {
     const sha = await repository.push('main', NOTES)
     await untilTold(repository, sha, 'success')
     expect((await repository.statusesOf(sha)).map(({ state }) => state)).toEqual(['success'])
-    expect(await logOf(ref)).toContain('it will be tried again')
+    expect(await logOf(ref)).toContain('it will be retried')
   })
 
   it('is not lost with its message, nor with who was looking', async () => {
@@ -228,6 +228,6 @@ describe('a branch that the API made for a branch of the repository', () => {
     await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
     await untilTold(repository, await repository.push('release', NOTES), 'success')
     expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
-    expect((await repository.tellPush('main')).body).toEqual({ message: 'no project follows this' })
+    expect((await repository.tellPush('main')).body).toEqual({ message: 'no project is connected to this repository' })
   })
 })

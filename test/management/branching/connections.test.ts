@@ -133,7 +133,7 @@ describe('POST /integrations/github/webhook', () => {
     })
     expect(await repository.tellPush('main', { delivery })).toMatchObject({
       status: 202,
-      body: { message: 'seen before' },
+      body: { message: 'already received' },
     })
     expect(await askedOf(ref)).toEqual([{ name: 'main', pullRequest: null, asked: 1 }])
     await repository.tellPush('main')
@@ -162,11 +162,11 @@ describe('POST /integrations/github/webhook', () => {
     ]
     expect(told.map(({ status, body }) => `${status} ${body.message}`)).toEqual([
       '202 pong',
-      '202 passed over: installation',
-      '202 passed over: labeled',
-      '202 passed over: from a fork',
-      '202 no project follows this',
-      '202 passed over: no branch',
+      '202 ignored: installation',
+      '202 ignored: labeled',
+      '202 ignored: from a fork',
+      '202 no project is connected to this repository',
+      '202 ignored: not a branch',
     ])
     expect(await askedOf(ref)).toEqual([])
   })
@@ -178,7 +178,7 @@ describe('POST /integrations/github/webhook', () => {
       installation: { id: repository.installationId + 1 },
     }
     const reply = await deliver('push', { ref: 'refs/heads/main', ...place })
-    expect(reply).toMatchObject({ status: 202, body: { message: 'no project follows this' } })
+    expect(reply).toMatchObject({ status: 202, body: { message: 'no project is connected to this repository' } })
     expect(await askedOf(ref)).toEqual([])
   })
 

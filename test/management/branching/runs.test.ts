@@ -77,7 +77,7 @@ describe('a run of another branch', () => {
       return task
     }, WAIT)
     const text = await failed
-    expect(text).toContain(`clone: failed: internal error (task ${task?.id}); it will be tried again\n`)
+    expect(text).toContain(`clone: failed: internal error (task ${task?.id}); it will be retried\n`)
     expect(text).not.toMatch(/inner workings|Failed query|words of a migration/)
     expect(task?.lastError).not.toContain('words of a migration')
     await vi.waitFor(async () => {
@@ -96,7 +96,7 @@ describe('a run of another branch', () => {
       `do $$ begin if nextval('tries') = 1 then raise exception 'deadlock detected' using errcode = '40P01'; end if; end $$`,
     )
     expect(await act(owner, other, 'merge')).toMatchObject({ migrate: 'EXITED' })
-    expect(await lastLog(own)).toMatch(/migrate: failed: deadlock detected; it will be tried again\n/)
+    expect(await lastLog(own)).toMatch(/migrate: failed: deadlock detected; it will be retried\n/)
     expect(await rows(owner, parent, 'select last_value::int as tries from tries')).toEqual([{ tries: 2 }])
   })
 

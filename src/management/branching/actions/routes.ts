@@ -19,7 +19,8 @@ export const actionRoutes = [
     '/v1/projects/{ref}/actions',
     {
       id: 'v1-list-action-runs',
-      summary: 'List the action runs of a branch, or of all branches of a project, newest first',
+      summary: 'List the action runs of a project',
+      description: 'Lists the runs of a branch, or of all branches of a project, newest first.',
       scope: 'environment:read',
       query: ActionRunsQuery,
       returns: z.array(ActionRun),
@@ -44,7 +45,8 @@ export const actionRoutes = [
     '/v1/projects/{ref}/actions/{run_id}/status',
     {
       id: 'v1-update-action-run-status',
-      summary: 'Tell the status of steps that a runner outside does',
+      summary: 'Update the status of the steps of an action run',
+      description: 'For external runners that execute steps themselves.',
       scope: 'environment:write',
       params: { run_id: RunId },
       body: StepStatuses,

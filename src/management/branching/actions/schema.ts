@@ -30,7 +30,7 @@ export const ActionRunsQuery = z.object({
   offset: wholeNumber(0, Number.MAX_SAFE_INTEGER).default(0),
   limit: wholeNumber(10, Number.MAX_SAFE_INTEGER)
     .default(100)
-    .meta({ description: `At most ${RUNS_MAX} are told at once, also where more are asked for` }),
+    .meta({ description: `At most ${RUNS_MAX} runs are returned, even if more are requested` }),
 })
 
 const statuses = Object.fromEntries(RUN_STEPS.map((name) => [name, StepStatus.optional()])) as Record<
@@ -39,7 +39,7 @@ const statuses = Object.fromEntries(RUN_STEPS.map((name) => [name, StepStatus.op
 >
 export const StepStatuses = z.object(statuses).meta({ id: 'StepStatuses' })
 
-/** Whatever names no run is not found. */
+/** Any text is accepted: an invalid id gets the same 404 as an unknown one. */
 export const RunId = z.string().min(1).max(64)
 
 export const Done = z.object({ message: z.string() }).meta({ id: 'ActionRunUpdated' })

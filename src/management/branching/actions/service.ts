@@ -19,7 +19,7 @@ const toActionRun = (row: Run): z.input<typeof ActionRun> => ({
   updated_at: row.updatedAt.toISOString(),
 })
 
-/** A parent's runs are those of all its branches; each side has an index of its own. */
+/** Selects the runs of a branch, or of all branches of a parent. Both columns are indexed. */
 const ofProject = ({ ref, parentRef }: ProjectAccess) =>
   parentRef === null ? eq(actionRuns.parentRef, ref) : eq(actionRuns.projectRef, ref)
 
@@ -57,7 +57,7 @@ async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise
   return row
 }
 
-/** One line each: time, step, text. */
+/** Returns the log as lines of time, step and text. */
 export async function getActionRunLogs(ctx: Ctx, project: ProjectAccess, id: string): Promise<string> {
   const run = await findRun(ctx, project, id)
   const lines = await ctx.db
@@ -72,7 +72,7 @@ const ENDED: readonly StepRecord['status'][] = ['EXITED', 'DEAD']
 const hasEnded = (steps: readonly StepRecord[]) =>
   steps.some(({ status }) => status === 'DEAD') || steps.every(({ status }) => ENDED.includes(status))
 
-/** What a runner outside says of steps that it does. */
+/** Updates the status of steps that an external runner executes. */
 export async function updateActionRun(
   ctx: Ctx,
   project: ProjectAccess,
@@ -85,13 +85,13 @@ export async function updateActionRun(
     if (!row) throw new ApiError('not_found.action_run')
     if (hasEnded(row.steps)) throw new ApiError('conflict.run_ended')
     const at = ctx.now().toISOString()
-    const known = row.steps.map((step) => {
+    const steps = row.steps.map((step) => {
       const status = statuses[step.name]
       return status ? { ...step, status, updated_at: at } : step
     })
     await tx
       .update(actionRuns)
-      .set({ steps: sql`${JSON.stringify(known)}::jsonb`, updatedAt: ctx.now() })
+      .set({ steps: sql`${JSON.stringify(steps)}::jsonb`, updatedAt: ctx.now() })
       .where(eq(actionRuns.id, runId))
     const { ref: projectRef, organizationId } = project
     await trace({ action: 'action_run.update', organizationId, projectRef, detail: { run: runId, ...statuses } })

@@ -7,21 +7,21 @@ export const subject = ({ organizationId, ref }: Pick<ProjectAccess, 'organizati
   projectRef: ref,
 })
 
-type Told = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.project.branch.removed'
+type BranchEvent = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.project.branch.removed'
 
-interface Telling {
+interface EventOptions {
   actor?: { userId: string | undefined }
   idempotencyKey?: string
   reason?: string | undefined
 }
 
-/** Events of branches are the parent's. */
-export const tell = (
+/** Publishes an event of a branch in its parent project. */
+export const publishBranchEvent = (
   { publish }: Mutation,
   { organizationId: id, organizationSlug: slug }: Pick<ProjectAccess, 'organizationId' | 'organizationSlug'>,
   branch: BranchRow,
-  type: Told,
-  { actor, ...once }: Telling = {},
+  type: BranchEvent,
+  { actor, ...fields }: EventOptions = {},
 ) =>
   publish(
     {
@@ -30,7 +30,7 @@ export const tell = (
       projectRef: branch.parentRef,
       fields: toEventFields(branch),
       branchId: branch.id,
-      ...once,
+      ...fields,
     },
     actor,
   )

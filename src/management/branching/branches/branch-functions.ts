@@ -6,34 +6,34 @@ import { BytesGone, copyFunctions } from '../../programs/functions/copy-function
 import { inheritSecrets } from '../../programs/secrets/inherit.ts'
 import { errorText } from '../../projects/projects/task-reason.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
-import type { Site } from './jobs.ts'
+import type { StepInput } from './jobs.ts'
 
-/** The parent's functions come to the branch, beside what was changed on it since; they find the branch's own secrets. */
-export async function deployToBranch(ctx: SystemCtx, site: Site): Promise<void> {
-  const { own, parent, run, log } = site
+/** Copies the parent's functions to the branch, except those changed on it since. They use the secrets of the branch. */
+export async function deployToBranch(ctx: SystemCtx, input: StepInput): Promise<void> {
+  const { own, parent, run, log } = input
   const exactly = run.kind === 'reset'
-  const given = await secretsGiven(ctx, site)
-  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: given, again: exactly })
+  const givenSecrets = await readGivenSecrets(ctx, input)
+  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: givenSecrets, again: exactly })
   if (secrets > 0) await log(`${secrets} secrets set`)
-  await copy(ctx, site, { from: parent, to: own, exactly })
+  await copy(ctx, input, { from: parent, to: own, exactly })
 }
 
-/** What was changed on the branch comes to the parent; secrets stay where they are. */
-export const deployToParent = (ctx: SystemCtx, site: Site): Promise<void> =>
-  copy(ctx, site, { from: site.own, to: site.parent, exactly: false })
+/** Copies the functions changed on the branch to the parent. Secrets are not copied. */
+export const deployToParent = (ctx: SystemCtx, input: StepInput): Promise<void> =>
+  copy(ctx, input, { from: input.own, to: input.parent, exactly: false })
 
-async function secretsGiven({ config }: SystemCtx, { branch }: Site): Promise<Record<string, string>> {
+async function readGivenSecrets({ config }: SystemCtx, { branch }: StepInput): Promise<Record<string, string>> {
   const { id, sealedSecrets } = branch
   return sealedSecrets === null
     ? {}
     : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, branchAssociatedData(id)))
 }
 
-type Way = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>
+type CopyOptions = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>
 
-async function copy(ctx: SystemCtx, { fence, log }: Site, way: Way): Promise<void> {
-  await copyFunctions(ctx, { ...way, fence, log }).catch((error) => {
-    const wontHeal = error instanceof BytesGone || (error instanceof ApiError && error.status < 500)
-    throw wontHeal ? new PermanentError(errorText(error), { cause: error }) : error
+async function copy(ctx: SystemCtx, { fence, log }: StepInput, options: CopyOptions): Promise<void> {
+  await copyFunctions(ctx, { ...options, fence, log }).catch((error) => {
+    const isPermanent = error instanceof BytesGone || (error instanceof ApiError && error.status < 500)
+    throw isPermanent ? new PermanentError(errorText(error), { cause: error }) : error
   })
 }

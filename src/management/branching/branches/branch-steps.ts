@@ -12,64 +12,67 @@ import { specOf } from '../../projects/projects/database-spec.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
 import { deployToBranch as deploy, deployToParent } from './branch-functions.ts'
-import { migrationsOf, pullCommit, seedOf } from './commit-files.ts'
-import type { Site } from './jobs.ts'
+import { applySeed, pullCommit, readMigrations } from './commit-files.ts'
+import type { StepInput } from './jobs.ts'
 
-export type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
-type Project = Site['own']
+export type StepAction = (ctx: SystemCtx, input: StepInput) => Promise<void>
+type Project = StepInput['own']
 
 const HEALTH_TIMEOUT_MS = 10_000
-/** Of a branch's migrations while its database is made anew: they are in memory together, and in one row. */
-const KEPT_BYTES_MAX = 16 * 1024 * 1024
+/** Maximum size of the history of a branch during a reset: it is in memory at once, and in one row. */
+const HISTORY_BYTES_MAX = 16 * 1024 * 1024
 
-/** The database itself: all of the parent's, or its schema alone, as of one moment. */
-async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site): Promise<void> {
+/** Copies the parent's database, or only its schema, as of one point in time. */
+async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: StepInput): Promise<void> {
   await log(`copying ${branch.withData ? 'schema and data' : 'the schema'} of ${parent.ref} to ${own.ref}`)
   const [fromRunnerPassword, to] = await Promise.all([runnerPasswordOf(ctx, parent), specOf(ctx, own)])
   await ctx.engine.copy({ from: parent.ref, fromRunnerPassword, to, data: branch.withData }, fence)
 }
 
 /**
- * A version that the parent has left behind cannot be had from a copy of it: then the database begins empty, and all the
- * migrations up to that version are run.
+ * Creates the database again. If the parent has newer migrations than the requested version, the database starts empty and all
+ * migrations up to that version are applied, as a copy of the parent would contain the newer ones.
  */
-async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
-  const { own, run, fence, log } = site
-  await requireCopyable(ctx, site)
-  const empty = await isBehindParent(ctx, site)
+async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> {
+  const { own, run, fence, log } = input
+  await requireCopyable(ctx, input)
+  const empty = await isBehindParent(ctx, input)
   await log(`removing the database of ${own.ref}`)
   await ctx.engine.remove(own.ref, fence)
   await forgetBackups(ctx, own.ref)
-  if (!empty) return clone(ctx, site)
-  await log(`beginning with an empty database, as the parent is beyond ${run.migrationVersion}`)
-  await ctx.engine.create({ ...(await specOf(ctx, own)), beside: site.parent.ref }, fence)
+  if (!empty) return clone(ctx, input)
+  await log(`starting with an empty database, as the parent has migrations after ${run.migrationVersion}`)
+  await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
 }
 
-/** Before the database goes away, and once. What else that takes is asked here, too, while nothing is lost yet. */
-export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
-  const { own, run, log } = site
-  if (await hasKept(ctx, site)) return
+/** Saves the history of the branch once, before its database is removed. Also checks the other requirements of the reset, while nothing is lost yet. */
+export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<void> {
+  const { own, run, log } = input
+  if (await hasSavedHistory(ctx, input)) return
   const found = new Map<string, MigrationRow>()
-  const earlier = await keptEarlier(ctx, site.branch.projectRef)
-  for (const migration of [...earlier, ...(await historyOf(ctx, site, earlier))])
+  const earlier = await readSavedHistory(ctx, input.branch.projectRef)
+  for (const migration of [...earlier, ...(await readHistory(ctx, input, earlier))])
     found.set(migration.version, migration)
   const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
-  if (JSON.stringify(kept).length > KEPT_BYTES_MAX) throw tooLarge(own, KEPT_BYTES_MAX)
-  await requireCopyable(ctx, site)
-  await isBehindParent(ctx, site)
+  if (JSON.stringify(kept).length > HISTORY_BYTES_MAX) throw tooLarge(own, HISTORY_BYTES_MAX)
+  await requireCopyable(ctx, input)
+  await isBehindParent(ctx, input)
   await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
-  await log(`keeping ${kept.length} migrations of the branch`)
+  await log(`saving ${kept.length} migrations of the branch`)
 }
 
-async function hasKept({ db }: SystemCtx, { run }: Site): Promise<boolean> {
+async function hasSavedHistory({ db }: SystemCtx, { run }: StepInput): Promise<boolean> {
   const kept = and(eq(actionRuns.id, run.id), isNotNull(actionRuns.kept))
   return (await db.select({ id: actionRuns.id }).from(actionRuns).where(kept)).length > 0
 }
 
-/** What the last reset had kept, if it failed: perhaps not all of it is in the database. */
-export async function keptEarlier({ db }: Pick<SystemCtx, 'db'>, projectRef: string): Promise<readonly MigrationRow[]> {
+/** Reads the history that a failed reset has saved, as the database may not contain all of it. */
+export async function readSavedHistory(
+  { db }: Pick<SystemCtx, 'db'>,
+  projectRef: string,
+): Promise<readonly MigrationRow[]> {
   const [failed] = await db
     .select({ kept: actionRuns.kept })
     .from(actionRuns)
@@ -79,21 +82,27 @@ export async function keptEarlier({ db }: Pick<SystemCtx, 'db'>, projectRef: str
   return failed?.kept ?? []
 }
 
-async function historyOf(ctx: SystemCtx, site: Site, earlier: readonly MigrationRow[]): Promise<MigrationRow[]> {
-  const { own, fence, log } = site
+async function readHistory(
+  ctx: SystemCtx,
+  input: StepInput,
+  earlier: readonly MigrationRow[],
+): Promise<MigrationRow[]> {
+  const { own, fence, log } = input
   const history: MigrationRow[] = []
   try {
-    for await (const migration of listMigrations(ctx, own, { fence, bytesMax: KEPT_BYTES_MAX })) history.push(migration)
+    for await (const migration of listMigrations(ctx, own, { fence, bytesMax: HISTORY_BYTES_MAX }))
+      history.push(migration)
     return history
   } catch (error) {
-    if (!(error instanceof EngineUnavailable) || (earlier.length === 0 && (await wasEverThere(ctx, site)))) throw error
-    await log(`nothing can be read of the database of ${own.ref}: ${error.message}`)
+    if (!(error instanceof EngineUnavailable) || (earlier.length === 0 && (await wasEverHealthy(ctx, input))))
+      throw error
+    await log(`the database of ${own.ref} cannot be read: ${error.message}`)
     return []
   }
 }
 
-/** A database that no run has found healthy has nothing that is not its parent's. */
-async function wasEverThere({ db }: SystemCtx, { branch }: Site): Promise<boolean> {
+/** Whether a run has ever found the database healthy. If none has, it contains nothing of its own. */
+async function wasEverHealthy({ db }: SystemCtx, { branch }: StepInput): Promise<boolean> {
   const healthy = sql`${actionRuns.steps} @> '[{"name": "health", "status": "EXITED"}]'`
   const runs = await db
     .select({ id: actionRuns.id })
@@ -103,35 +112,35 @@ async function wasEverThere({ db }: SystemCtx, { branch }: Site): Promise<boolea
   return runs.length > 0
 }
 
-/** What it is made anew from may have gone since the run was asked for. */
-async function requireCopyable({ engine }: SystemCtx, { parent: { ref } }: Site): Promise<void> {
+/** Checks the parent, which may have become unavailable since the run was requested. */
+async function requireCopyable({ engine }: SystemCtx, { parent: { ref } }: StepInput): Promise<void> {
   const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
-  if (!healthy) throw new EngineUnavailable(`nothing can be copied from the parent ${ref}: ${error}`)
+  if (!healthy) throw new EngineUnavailable(`the parent ${ref} cannot be copied: ${error}`)
 }
 
-async function isBehindParent(ctx: SystemCtx, { run, parent, fence }: Site): Promise<boolean> {
+async function isBehindParent(ctx: SystemCtx, { run, parent, fence }: StepInput): Promise<boolean> {
   const { migrationVersion: version } = run
   if (version === null) return false
   for await (const migration of listMigrations(ctx, parent, { fence })) if (migration.version > version) return true
   return false
 }
 
-async function migrateAgain(ctx: SystemCtx, site: Site): Promise<void> {
-  const [run] = await ctx.db.select({ kept: actionRuns.kept }).from(actionRuns).where(eq(actionRuns.id, site.run.id))
-  await applyTo(ctx, site, site.own, upTo(site.run.migrationVersion, run?.kept ?? []))
+async function remigrate(ctx: SystemCtx, input: StepInput): Promise<void> {
+  const [run] = await ctx.db.select({ kept: actionRuns.kept }).from(actionRuns).where(eq(actionRuns.id, input.run.id))
+  await applyTo(ctx, input, input.own, filterUpTo(input.run.migrationVersion, run?.kept ?? []))
 }
 
-function upTo(version: string | null, migrations: readonly MigrationRow[]): readonly MigrationRow[] {
+function filterUpTo(version: string | null, migrations: readonly MigrationRow[]): readonly MigrationRow[] {
   return version === null ? migrations : migrations.filter((migration) => migration.version <= version)
 }
 
-/** Says what there is to do, and that the version asked for exists. */
+/** Logs the migrations of the source, and checks that the requested version exists. */
 const pullFrom =
-  (sourceOf: (site: Site) => Project): Deed =>
-  async (ctx, site) => {
-    const { run, fence, log } = site
+  (sourceOf: (input: StepInput) => Project): StepAction =>
+  async (ctx, input) => {
+    const { run, fence, log } = input
     const { migrationVersion: version } = run
-    const source = sourceOf(site)
+    const source = sourceOf(input)
     let count = 0
     let found = version === null
     for await (const migration of listMigrations(ctx, source, { fence })) {
@@ -143,33 +152,33 @@ const pullFrom =
   }
 
 const migrateBetween =
-  (sourceOf: (site: Site) => Project, targetOf: (site: Site) => Project): Deed =>
-  async (ctx, site) => {
-    const { run, fence } = site
+  (sourceOf: (input: StepInput) => Project, targetOf: (input: StepInput) => Project): StepAction =>
+  async (ctx, input) => {
+    const { run, fence } = input
     const { migrationVersion: version } = run
-    const wanted = async function* () {
-      for await (const migration of listMigrations(ctx, sourceOf(site), { fence }))
+    const selected = async function* () {
+      for await (const migration of listMigrations(ctx, sourceOf(input), { fence }))
         if (version === null || migration.version <= version) yield migration
     }
-    await applyTo(ctx, site, targetOf(site), wanted())
+    await applyTo(ctx, input, targetOf(input), selected())
   }
 
 type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
-/** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
-async function applyTo(ctx: SystemCtx, site: Site, target: Project, migrations: Migrations): Promise<void> {
-  const { log, fence } = site
+/** Applies migrations, one transaction each. Applied ones are skipped, so an interrupted run continues where it stopped. */
+async function applyTo(ctx: SystemCtx, input: StepInput, target: Project, migrations: Migrations): Promise<void> {
+  const { log, fence } = input
   const present = new Map<string, string>()
   for await (const { version, statements } of listMigrations(ctx, target, { fence }))
     present.set(version, await digestOf(statements))
   let applied = 0
   for await (const migration of migrations) {
-    const same = present.get(migration.version)
-    if (same !== undefined) {
-      await requireSame(site, migration, same, target)
+    const appliedDigest = present.get(migration.version)
+    if (appliedDigest !== undefined) {
+      await requireSame(input, migration, appliedDigest, target)
       continue
     }
-    if (!(await fence())) throw new Superseded(`somebody else has taken over ${target.ref}`)
+    if (!(await fence())) throw new Superseded(`another consumer has taken over the run of ${target.ref}`)
     await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
     await applyMigration(ctx, target, migration)
     applied += 1
@@ -178,22 +187,22 @@ async function applyTo(ctx: SystemCtx, site: Site, target: Project, migrations: 
 }
 
 /**
- * Versions are times in seconds, so two people may take the same one: the second migration would be passed over and be missed.
- * A file of a repository may also have been edited since, or recorded by a tool that leaves comments out.
+ * Refuses a different migration with an applied version: versions are times in seconds, so two people may choose the same one. A file of
+ * a repository is only logged, as it may have been edited, or recorded by a tool that drops comments.
  */
 async function requireSame(
-  { run, log }: Site,
+  { run, log }: StepInput,
   { version, statements }: MigrationRow,
   present: string,
   { ref }: Project,
 ): Promise<void> {
   const digest = await digestOf(statements)
   if (digest === '' || present === '' || digest === present) return
-  if (run.gitConfig) return log(`${version} was applied with another text, and is passed over`)
-  throw new PermanentError(`${ref} has another migration ${version}: give one of the two a version of its own`)
+  if (run.gitConfig) return log(`${version} was applied with a different text, and is skipped`)
+  throw new PermanentError(`${ref} has a different migration ${version}: change the version of one of them`)
 }
 
-/** Of its text, however it was cut into statements; empty where there is none. */
+/** Digest of the text, independent of its division into statements; empty if there is no text. */
 async function digestOf(statements: readonly string[] | null | undefined): Promise<string> {
   const text = (statements ?? [])
     .join(';')
@@ -202,25 +211,25 @@ async function digestOf(statements: readonly string[] | null | undefined): Promi
   return text === '' ? '' : sha256Of(text)
 }
 
-async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): Promise<void> {
+async function health({ engine }: SystemCtx, { own, parent, run, log }: StepInput): Promise<void> {
   for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {
     const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
-    if (!healthy) throw new EngineUnavailable(error ?? `the database of ${ref} does not answer`)
-    await log(`${ref} answers`)
+    if (!healthy) throw new EngineUnavailable(error ?? `the database of ${ref} does not respond`)
+    await log(`${ref} responds`)
   }
 }
 
-async function configure(ctx: SystemCtx, { own, parent, log }: Site): Promise<void> {
+async function configure(ctx: SystemCtx, { own, parent, log }: StepInput): Promise<void> {
   const leftOut = await inheritSettings(ctx, { from: parent.ref, to: own.ref })
   forgetProject(own.ref)
   if (leftOut.length > 0)
-    await log(`left as they were, as the parent's contradict the branch's own: ${leftOut.join(', ')}`)
+    await log(`unchanged, as the parent's values contradict the branch's own: ${leftOut.join(', ')}`)
   await applySettings(ctx, own)
   await log('settings of the parent applied')
 }
 
-/** A branch without data gets the parent's buckets, empty; with data they came with the copy. */
-async function seed(ctx: SystemCtx, { branch, own, parent, log }: Site): Promise<void> {
+/** Creates the parent's buckets, empty, in a branch without data; a branch with data has copies of them. */
+async function seed(ctx: SystemCtx, { branch, own, parent, log }: StepInput): Promise<void> {
   if (branch.withData) return log('the data came with the copy')
   const batch = async (project: Project, text: string, params: readonly unknown[] = []) =>
     ctx.engine.runBatch({
@@ -237,38 +246,39 @@ async function seed(ctx: SystemCtx, { branch, own, parent, log }: Site): Promise
     'insert into storage.buckets select * from json_populate_recordset(null::storage.buckets, $1::json) on conflict do nothing',
     [row?.buckets],
   )
-  await log(`${row?.count} buckets made`)
+  await log(`${row?.count} buckets created`)
 }
 
-const ofOwn = ({ own }: Site) => own
-const ofParent = ({ parent }: Site) => parent
-const pullParent = pullFrom(ofParent)
+const ownOf = ({ own }: StepInput) => own
+const parentOf = ({ parent }: StepInput) => parent
+const pullParent = pullFrom(parentOf)
 
-const migrateToCommit: Deed = async (ctx, site) => applyTo(ctx, site, site.own, await migrationsOf(ctx, site))
+const migrateToCommit: StepAction = async (ctx, input) =>
+  applyTo(ctx, input, input.own, await readMigrations(ctx, input))
 
-const seedFromCommit: Deed = async (ctx, site) => {
-  if (site.run.kind === 'create') await seed(ctx, site)
-  await seedOf(ctx, site)
+const seedFromCommit: StepAction = async (ctx, input) => {
+  if (input.run.kind === 'create') await seed(ctx, input)
+  await applySeed(ctx, input)
 }
 
-/** A branch of a repository's has what the commit says beside what it is copied from. */
-const orOfCommit =
-  (usual: Deed, ofCommit: Deed): Deed =>
-  (ctx, site) =>
-    (site.run.gitConfig ? ofCommit : usual)(ctx, site)
+/** Picks the action for a run of a commit, whose branch also gets the files of the repository. */
+const chooseByRun =
+  (forBranch: StepAction, forCommit: StepAction): StepAction =>
+  (ctx, input) =>
+    (input.run.gitConfig ? forCommit : forBranch)(ctx, input)
 
-export const DEEDS: Record<RunKind, Partial<Record<RunStep, Deed>>> = {
+export const STEP_ACTIONS: Record<RunKind, Partial<Record<RunStep, StepAction>>> = {
   create: {
     clone,
-    pull: orOfCommit(pullParent, pullCommit),
+    pull: chooseByRun(pullParent, pullCommit),
     health,
     configure,
-    migrate: orOfCommit(migrateBetween(ofParent, ofOwn), migrateToCommit),
-    seed: orOfCommit(seed, seedFromCommit),
+    migrate: chooseByRun(migrateBetween(parentOf, ownOf), migrateToCommit),
+    seed: chooseByRun(seed, seedFromCommit),
     deploy,
   },
-  push: { pull: pullParent, health, migrate: migrateBetween(ofParent, ofOwn), deploy },
-  merge: { pull: pullFrom(ofOwn), health, migrate: migrateBetween(ofOwn, ofParent), deploy: deployToParent },
-  reset: { clone: cloneAgain, pull: pullParent, health, configure, migrate: migrateAgain, seed, deploy },
+  push: { pull: pullParent, health, migrate: migrateBetween(parentOf, ownOf), deploy },
+  merge: { pull: pullFrom(ownOf), health, migrate: migrateBetween(ownOf, parentOf), deploy: deployToParent },
+  reset: { clone: recloneDatabase, pull: pullParent, health, configure, migrate: remigrate, seed, deploy },
   commit: { pull: pullCommit, health, migrate: migrateToCommit, seed: seedFromCommit },
 }

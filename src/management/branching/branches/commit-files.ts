@@ -11,12 +11,12 @@ import { sha256Of } from '../../../platform/secrets/digest.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { readFiles } from '../connections/repository-files.ts'
-import type { Site } from './jobs.ts'
+import type { StepInput } from './jobs.ts'
 
-const NAMED_MAX = 10
+const LOGGED_MAX = 10
 
-/** What the commit has is kept with the run: all its steps see the same, and GitHub is asked once. */
-export async function pullCommit(ctx: SystemCtx, { run, log }: Site): Promise<void> {
+/** Stores the files of the commit with the run, so that all steps see the same files and GitHub is read once. */
+export async function pullCommit(ctx: SystemCtx, { run, log }: StepInput): Promise<void> {
   const { gitConfig: git, workdir } = run
   const github = openGithub(ctx)
   if (!git || workdir === null || !github) throw new PermanentError('this installation has no GitHub App')
@@ -24,36 +24,36 @@ export async function pullCommit(ctx: SystemCtx, { run, log }: Site): Promise<vo
   if (!connection) throw new PermanentError('the connection to the repository was removed')
   try {
     const repository = await openRepository(github, connection)
-    const { passedOver, ...files } = await readFiles(repository, git.commit, workdir)
+    const { skipped, ...files } = await readFiles(repository, git.commit, workdir)
     await ctx.db.update(actionRuns).set({ files }).where(eq(actionRuns.id, run.id))
     const { migrations, seed } = files
     await log(
       `${repository.name} has ${migrations.length} migrations at ${git.commit}${seed === null ? '' : ', and a seed'}`,
     )
-    for (const path of passedOver.slice(0, NAMED_MAX))
-      await log(`${path} is passed over: it is not called <version>_<name>.sql`)
+    for (const path of skipped.slice(0, LOGGED_MAX))
+      await log(`${path} is skipped: its name must be <version>_<name>.sql`)
   } catch (error) {
-    const wontHeal = error instanceof UnusableCommit || error instanceof GithubRefused
-    throw wontHeal ? new PermanentError(error.message, { cause: error }) : error
+    const isPermanent = error instanceof UnusableCommit || error instanceof GithubRefused
+    throw isPermanent ? new PermanentError(error.message, { cause: error }) : error
   }
 }
 
-async function filesOf({ db }: SystemCtx, { run }: Site): Promise<CommitFiles> {
+async function readStoredFiles({ db }: SystemCtx, { run }: StepInput): Promise<CommitFiles> {
   const [row] = await db.select({ files: actionRuns.files }).from(actionRuns).where(eq(actionRuns.id, run.id))
-  if (!row?.files) throw new PermanentError('nothing was kept of the commit')
+  if (!row?.files) throw new PermanentError('the files of the commit were not stored')
   return row.files
 }
 
-export const migrationsOf = async (ctx: SystemCtx, site: Site) => (await filesOf(ctx, site)).migrations
+export const readMigrations = async (ctx: SystemCtx, input: StepInput) => (await readStoredFiles(ctx, input)).migrations
 
-/** The command line's table, by which it knows seeds that were run. */
+/** Table in which the CLI records the seeds it has run. */
 const SEEDS = 'supabase_migrations.seed_files'
 
-/** Once for each branch that was made for pull requests: with the first of its commits whose migrations pass. */
-export async function seedOf(ctx: SystemCtx, site: Site): Promise<void> {
-  const { branch, own, run, log } = site
-  if (!branch.forPullRequests) return log('no seed, as it is no branch of pull requests')
-  const { seed } = await filesOf(ctx, site)
+/** Runs the seed once for a branch created for a pull request, with its first commit whose migrations succeed. */
+export async function applySeed(ctx: SystemCtx, input: StepInput): Promise<void> {
+  const { branch, own, run, log } = input
+  if (!branch.forPullRequests) return log('no seed is run: the branch was not created for a pull request')
+  const { seed } = await readStoredFiles(ctx, input)
   if (seed === null) return log('the commit has no seed')
   const path = run.workdir === '.' ? 'seed.sql' : `${run.workdir}/seed.sql`
   const session = {
@@ -72,27 +72,27 @@ export async function seedOf(ctx: SystemCtx, site: Site): Promise<void> {
     if (recorded.length > 0) await tx.run(splitStatements(seed))
     return recorded.length > 0
   })
-  await log(isNew ? `${path} was run` : 'the branch was seeded before')
+  await log(isNew ? `${path} was run` : 'the branch was already seeded')
 }
 
 interface End {
   runId: string
   at: Date
-  /** Why it failed; undefined where it did not. */
+  /** Why the run failed; undefined if it succeeded. */
   failure: string | undefined
 }
 
-/** GitHub is told by who follows its branch, who may also find that it has moved on meanwhile. */
-export async function endOfCommit({ tx, enqueue }: Mutation, { runId, at, failure }: End): Promise<void> {
+/** Deletes the stored files and schedules the task of the Git branch, which reports the status to GitHub and finds newer commits. */
+export async function endCommitRun({ tx, enqueue }: Mutation, { runId, at, failure }: End): Promise<void> {
   await tx.update(actionRuns).set({ files: null }).where(eq(actionRuns.id, runId))
   const report: CommitReport =
     failure === undefined
       ? { state: 'success', description: 'The database is up to date' }
       : { state: 'failure', description: failure }
-  const followed = await tx
+  const scheduled = await tx
     .update(gitBranches)
     .set({ report, dueAt: at, asked: sql`${gitBranches.asked} + 1`, updatedAt: at })
     .where(eq(gitBranches.runId, runId))
     .returning({ id: gitBranches.id })
-  for (const { id } of followed) enqueue({ type: 'git-branch', id })
+  for (const { id } of scheduled) enqueue({ type: 'git-branch', id })
 }

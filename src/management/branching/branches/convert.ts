@@ -4,7 +4,7 @@ import type { Branch, BranchV2 } from './schema.ts'
 
 export type BranchRow = typeof branches.$inferSelect
 
-/** Clients refuse null in what may be left out. */
+/** Converts a branch. Fields without a value are omitted, as clients refuse null. */
 export const toBranch = (row: BranchRow, projectStatus: ProjectStatus): z.input<typeof Branch> => ({
   id: row.id,
   name: row.name,
@@ -43,7 +43,7 @@ export const toBranchV2 = (row: BranchRow): z.input<typeof BranchV2> => ({
   },
 })
 
-/** What events say of a branch. */
+/** Fields of a branch in events. */
 export const toEventFields = ({ projectRef, name, gitBranch, isDefault, status }: BranchRow) => ({
   branch: { ref: projectRef, name, git_branch: gitBranch, is_default: isDefault, status },
 })

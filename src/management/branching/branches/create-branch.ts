@@ -15,7 +15,7 @@ import { refuseOption, requireReleased } from '../../projects/projects/creation-
 import { insertProject, type NewProject, prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
-import { subject, tell } from './branch-events.ts'
+import { publishBranchEvent, subject } from './branch-events.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
 import { startRun } from './runs.ts'
@@ -45,7 +45,7 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
-/** A branch is where its parent is and runs what that runs; its size is its own. `at` is where the request has its fields. */
+/** Checks the options: a branch has the region and version of its parent and its own size. `at` is the path of the fields in the body. */
 function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
   const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
   if (region !== undefined && region !== parent.region) throw refuseOption(`${at}region`, region, [parent.region])
@@ -58,28 +58,28 @@ function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch
 
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {
   if (parent.parentRef !== null) {
-    throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
+    throw new ApiError('unprocessable.branch', { detail: 'a branch cannot have branches: use the ref of its parent' })
   }
   if (input.is_default && input.secrets) {
-    const detail = 'the default branch stands for the project itself, whose secrets it has'
+    const detail = 'the default branch is the project itself and uses its secrets: omit secrets'
     throw new ApiError('unprocessable.branch', { detail })
   }
   requireOptions(ctx, parent, input, at)
   await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
-  const fresh = await prepareProject(ctx, newPassword())
+  const prepared = await prepareProject(ctx, newPassword())
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchAssociatedData(id))
     : null
   return mutate(ctx, async (mutation) => {
-    // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.
+    // Locks the parent, as its deletion and the disabling of branching do, so that they see every branch.
     await requireStatus(mutation, parent.ref)
     await removeSettings(mutation.tx, parent.ref, 'branching')
     if (input.is_default) return insertDefault(ctx, mutation, parent, input)
     return addBranch(ctx, mutation, {
       parent,
-      fresh,
+      prepared,
       branch: {
         id,
         name: input.branch_name,
@@ -108,25 +108,25 @@ type Parent = Pick<
   'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize' | 'postgresVersion'
 >
 
-interface Added {
-  /** Locked. */
+interface NewBranchProject {
+  /** The parent, which must be locked. */
   parent: Parent
-  fresh: NewProject
+  prepared: NewProject
   branch: Omit<NewRow, 'projectRef' | 'parentRef' | 'status' | 'isDefault'>
-  /** The parent's where it is left out. */
+  /** Defaults to the size of the parent. */
   instanceSize?: Parent['instanceSize'] | undefined
-  /** What belongs to its beginning, its run above all. */
+  /** Called after the insert, to start the run and store what belongs to the branch. */
   begin(branch: BranchRow): Promise<void>
 }
 
-/** A branch with a project of its own, which a run fills. */
+/** Adds a branch with its own project, which a run then fills. */
 export async function addBranch(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { parent, fresh, branch: row, instanceSize, begin }: Added,
+  { parent, prepared, branch: row, instanceSize, begin }: NewBranchProject,
 ): Promise<BranchRow> {
   await ensureDefault(ctx, mutation, parent)
-  await insertProject(ctx, mutation, fresh, {
+  await insertProject(ctx, mutation, prepared, {
     parentRef: parent.ref,
     organizationId: parent.organizationId,
     name: row.name,
@@ -134,11 +134,11 @@ export async function addBranch(
     postgresVersion: majorOf(parent.postgresVersion),
     instanceSize: instanceSize ?? parent.instanceSize,
   })
-  const { ref } = fresh
+  const { ref } = prepared
   const place = { projectRef: ref, parentRef: parent.ref, status: 'CREATING_PROJECT' as const }
   const branch = await insert(ctx, mutation, { ...row, ...place })
   await begin(branch)
-  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
   return branch
 }
@@ -152,19 +152,19 @@ async function insert(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<Br
       .insert(branches)
       .values({ ...row, createdAt: at, updatedAt: at })
       .returning()
-      .catch((error) => rejectTaken(error, row.name)),
+      .catch((error) => rejectTakenName(error, row.name)),
   )
   return branch
 }
 
-export function rejectTaken(error: unknown, name: string): never {
+export function rejectTakenName(error: unknown, name: string): never {
   const broken = uniqueViolation(error)
   if (!broken || !NAME_TAKEN.includes(broken)) throw error
-  const detail = broken === 'branches_name_once' ? name : 'the project has a default branch already'
+  const detail = broken === 'branches_name_once' ? name : 'the project already has a default branch'
   throw new ApiError('conflict.branch_name', { detail, cause: error })
 }
 
-/** Stands for the parent: nothing is copied. */
+/** Inserts the default branch, which stands for the parent itself, so nothing is copied. */
 async function insertDefault(
   ctx: Ctx,
   mutation: Mutation,
@@ -183,12 +183,12 @@ async function insertDefault(
     notifyUrl: input.notify_url ?? null,
   })
   if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
-  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
   return branch
 }
 
-/** The first branch of a project makes the project itself the default one. */
+/** Inserts the default branch if it is missing: the project itself becomes it with its first branch. */
 export async function ensureDefault(
   ctx: SystemCtx,
   mutation: Mutation,
@@ -210,5 +210,5 @@ export async function ensureDefault(
     })
     .onConflictDoNothing()
     .returning()
-  if (branch) await tell(mutation, parent, branch, 'v1.project.branch.created')
+  if (branch) await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
 }

@@ -16,16 +16,16 @@ import { unpreparedColumns } from '../../projects/projects/prepare-databases.ts'
 import { isFinal } from '../../projects/projects/task-end.ts'
 import { reasonOf } from '../../projects/projects/task-reason.ts'
 import { type Job, type Jobs, PermanentError, type Step, type Task } from '../../projects/projects/tasks.ts'
-import { tell } from './branch-events.ts'
-import { DEEDS, type Deed, keepHistory } from './branch-steps.ts'
-import { endOfCommit } from './commit-files.ts'
+import { publishBranchEvent } from './branch-events.ts'
+import { STEP_ACTIONS, type StepAction, saveHistory } from './branch-steps.ts'
+import { endCommitRun } from './commit-files.ts'
 import type { BranchRow } from './convert.ts'
-import { endSteps, type Log, logOf, RUN_COLUMNS, type Run, STEPS_OF, setStep } from './runs.ts'
+import { createLog, endSteps, type Log, RUN_COLUMNS, type Run, STEPS_OF, setStep } from './runs.ts'
 
 type Project = typeof projects.$inferSelect & { organizationSlug: string }
 
-/** What a step works with. */
-export interface Site {
+/** Input of a step: the run with its branch, its own project and the parent. */
+export interface StepInput {
   run: Run
   branch: BranchRow
   own: Project
@@ -34,7 +34,7 @@ export interface Site {
   log: Log
 }
 
-/** What the branch is once the step has been done; it is ready with the end of the run, as its project is. */
+/** Status of the branch after a step. The branch becomes ready at the end of the run, as its project does. */
 const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
   health: 'RUNNING_MIGRATIONS',
   migrate: 'MIGRATIONS_PASSED',
@@ -43,57 +43,57 @@ const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
 const stepOf = (kind: RunKind, name: RunStep): Step => ({
   name,
   async run(ctx, { task }, fence) {
-    const site = await siteOf(ctx, { task, name, fence })
-    await attempt(ctx, task, { site, name, deed: DEEDS[kind][name] })
-    await ctx.db.execute(setStep(ctx, site.run.id, name, 'EXITED'))
+    const input = await readStepInput(ctx, { task, name, fence })
+    await runAction(ctx, task, { input, name, action: STEP_ACTIONS[kind][name] })
+    await ctx.db.execute(setStep(ctx, input.run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
-    if (status) await setStatus(ctx, task, site, status)
-    return name === 'clone' ? { postgresVersion: await ctx.engine.version(site.own.ref) } : undefined
+    if (status) await setStatus(ctx, task, input, status)
+    return name === 'clone' ? { postgresVersion: await ctx.engine.version(input.own.ref) } : undefined
   },
 })
 
-/** Recorded by itself, and before the database goes away, as the end of a reset depends on whether its database may be gone; people see it as a part of `clone`. */
-const keep: Step = {
+/** Saves the history before the database is removed. It is a step of its own, as the outcome of a failed reset depends on it; users see it as part of `clone`. */
+const saveHistoryStep: Step = {
   name: 'keep',
   async run(ctx, { task }, fence) {
-    const site = await siteOf(ctx, { task, name: 'clone', fence })
-    await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
+    const input = await readStepInput(ctx, { task, name: 'clone', fence })
+    await runAction(ctx, task, { input, name: 'clone', action: saveHistory })
     return unpreparedColumns(ctx)
   },
 }
 
-interface Attempt {
-  site: Site
+interface NamedAction {
+  input: StepInput
   name: RunStep
-  deed: Deed | undefined
+  action: StepAction | undefined
 }
 
-async function attempt(ctx: SystemCtx, task: Task, { site, name, deed }: Attempt): Promise<void> {
-  const { run, log } = site
+async function runAction(ctx: SystemCtx, task: Task, { input, name, action }: NamedAction): Promise<void> {
+  const { run, log } = input
   await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
   try {
-    await deed?.(ctx, site)
+    await action?.(ctx, input)
   } catch (error) {
     if (error instanceof Superseded) throw error
     const reason = isRefusal(error) ? new PermanentError(error.message, { cause: error }) : error
     const final = isFinal(task, reason)
-    await log(`failed: ${reasonOf(task, reason)}${final ? '' : '; it will be tried again'}`)
+    await log(`failed: ${reasonOf(task, reason)}${final ? '' : '; it will be retried'}`)
     await ctx.db.execute(setStep(ctx, run.id, name, final ? 'DEAD' : 'RESTARTING'))
     throw reason
   }
 }
 
-async function siteOf(ctx: SystemCtx, { task, name, fence }: { task: Task; name: RunStep; fence: Fence }) {
-  return { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
+async function readStepInput(ctx: SystemCtx, { task, name, fence }: { task: Task; name: RunStep; fence: Fence }) {
+  return { ...(await findRun(ctx, task, fence)), fence, log: createLog(ctx, task.input.runId ?? '', name) }
 }
 
-/** What others do at the same time (40001, 40P01, 55P03, 55006), and connections that there are too few of (53300). */
-const PASSING = ['40001', '40P01', '55P03', '55006', '53300']
+/** Transient errors: conflicts with other sessions (40001, 40P01, 55P03, 55006) and too many connections (53300). */
+const TRANSIENT = ['40001', '40P01', '55P03', '55006', '53300']
 
-/** Postgres has refused the statement and would do so again. */
-const isRefusal = (error: unknown): error is SqlError => error instanceof SqlError && !PASSING.includes(error.code)
+/** Whether Postgres refused a statement and would refuse it again. */
+const isRefusal = (error: unknown): error is SqlError => error instanceof SqlError && !TRANSIENT.includes(error.code)
 
-async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
+async function findRun({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
     .select({ run: RUN_COLUMNS, branch: branches })
     .from(actionRuns)
@@ -113,15 +113,20 @@ async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
   return { ...found, own, parent }
 }
 
-/** A run is canceled with its branch. One that is not has nothing to wait for either, and must not hold up its project. */
+/** Ends a run whose branch or project is gone. Such a run is usually canceled; if not, it fails, so that it does not block its project. */
 async function giveUp(fence: Fence, reason: string): Promise<never> {
   throw (await fence()) ? new PermanentError(reason) : new Superseded(reason)
 }
 
-type Told = Pick<Site, 'run' | 'branch' | 'own' | 'fence'>
+type RunBranch = Pick<StepInput, 'run' | 'branch' | 'own' | 'fence'>
 
-/** Each status is told once for a run, however often its step is done; with the request for it already where that set it. */
-async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own, fence }: Told, status: BranchStatus) {
+/** Sets the status of the branch and publishes it once per run, however often the step is repeated. */
+async function setStatus(
+  ctx: SystemCtx,
+  task: Task,
+  { run, branch: { id }, own, fence }: RunBranch,
+  status: BranchStatus,
+) {
   await mutate(ctx, async (mutation) => {
     const [before] = await mutation.tx
       .select({ status: branches.status })
@@ -132,7 +137,10 @@ async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own,
     const branch = await updateStatus(mutation, id, status, ctx.now())
     if (!branch) return giveUp(fence, 'the branch is gone')
     const actor = { userId: task.actorUserId ?? undefined }
-    await tell(mutation, own, branch, 'v1.project.branch.updated', { actor, idempotencyKey: `run/${run.id}/${status}` })
+    await publishBranchEvent(mutation, own, branch, 'v1.project.branch.updated', {
+      actor,
+      idempotencyKey: `run/${run.id}/${status}`,
+    })
   })
 }
 
@@ -145,7 +153,7 @@ async function updateStatus({ tx }: Mutation, id: string, status: BranchStatus, 
   return branch
 }
 
-/** What failed is the deploy, once all before it has been done. */
+/** Status after a failure: FUNCTIONS_FAILED if only the deploy step is missing. */
 const failureOf = (kind: RunKind, { stepsDone }: Task): BranchStatus =>
   STEPS_OF[kind].every((name) => name === 'deploy' || stepsDone.includes(name))
     ? 'FUNCTIONS_FAILED'
@@ -153,12 +161,12 @@ const failureOf = (kind: RunKind, { stepsDone }: Task): BranchStatus =>
 
 const isPastHealth = ({ stepsDone }: Task) => stepsDone.includes('health')
 
-/** Until the history is kept, a reset removes nothing: the database is as it was. */
+/** The previous status, if a reset failed before it removed the database. */
 const statusWithoutReset = ({ stepsDone, input }: Task) => (stepsDone.includes('keep') ? undefined : input.statusBefore)
 
 const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): Job => ({
   steps: [
-    ...(kind === 'reset' ? [keep] : []),
+    ...(kind === 'reset' ? [saveHistoryStep] : []),
     ...RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
   ],
   done,
@@ -170,20 +178,20 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
     const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : failureOf(kind, task)
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
     if (state === 'failed') {
-      const kept = ['EXITED', 'DEAD', ...(branch ? (['CREATED'] as const) : [])] as const
-      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), kept))
+      const unchanged = ['EXITED', 'DEAD', ...(branch ? (['CREATED'] as const) : [])] as const
+      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), unchanged))
     }
     if (run?.gitConfig)
-      await endOfCommit(mutation, { runId, at, failure: state === 'failed' ? (reason ?? '') : undefined })
+      await endCommitRun(mutation, { runId, at, failure: state === 'failed' ? (reason ?? '') : undefined })
     if (!branch) return
     if (state === 'done' && run.kind === 'reset') {
-      // The database has them now. What a reset that failed had kept stays until then.
+      // The database now contains the saved history, including that of failed resets.
       await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.projectRef, branch.projectRef))
     }
     const actor = { userId: task.actorUserId ?? undefined }
     const place = { organizationId: organization.id, organizationSlug: organization.slug }
     const idempotencyKey = `run/${runId}/${status}`
-    await tell(mutation, place, branch, 'v1.project.branch.updated', { actor, idempotencyKey, reason })
+    await publishBranchEvent(mutation, place, branch, 'v1.project.branch.updated', { actor, idempotencyKey, reason })
   },
 })
 

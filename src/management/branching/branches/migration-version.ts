@@ -6,9 +6,9 @@ import { projects, type RunKind } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { findMigration } from '../../database/migrations/history.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
-import { keptEarlier } from './branch-steps.ts'
+import { readSavedHistory } from './branch-steps.ts'
 
-/** Refuses a version that the run could not find. Where its database does not answer now, the run itself decides. */
+/** Refuses a version that the run would not find. If the database does not respond now, the run itself checks it. */
 export async function requireMigration(
   ctx: Ctx,
   { projectRef, parentRef }: BranchAccess,
@@ -26,7 +26,7 @@ export async function requireMigration(
     throw error
   })
   if (found) return
-  const earlier = kind === 'reset' ? await keptEarlier(ctx, projectRef) : []
+  const earlier = kind === 'reset' ? await readSavedHistory(ctx, projectRef) : []
   if (earlier.some((migration) => migration.version === version)) return
   const message = `${ref} has no migration ${version}`
   throw new ApiError('bad_request.validation_failed', {

@@ -12,7 +12,7 @@ import { seal } from '../../../platform/secrets/seal.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import type { BranchRow } from './convert.ts'
 
-const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
+const EVENT_TYPES = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
 
 export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: string): Promise<void> {
   if (url === null) return
@@ -25,15 +25,15 @@ export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: stri
   })
 }
 
-/** A webhook endpoint that hears of this branch alone, signed with a secret that whoever reads the branch knows. */
+/** Sets the webhook endpoint for the events of a branch, which are signed with the JWT secret of the branch. */
 export async function setNotifyUrl(
   ctx: Ctx,
   { tx, wake }: Mutation,
   organizationId: string,
   { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
 ): Promise<void> {
-  if (notifyUrl === null) return endNotifying(ctx, tx, branchId)
-  // What is still to be told goes to the new one.
+  if (notifyUrl === null) return disableEndpoint(ctx, tx, branchId)
+  // Pending events go to the new URL.
   const changed = await tx
     .update(webhookEndpoints)
     .set({ url: notifyUrl, enabled: true, failingSince: null })
@@ -54,7 +54,7 @@ export async function setNotifyUrl(
     branchId,
     url: notifyUrl,
     enabled: true,
-    eventTypes: [...NOTIFIED],
+    eventTypes: [...EVENT_TYPES],
     sealedSecret: await seal(
       ctx.config.ENCRYPTION_KEY,
       await jwtSecretOf({ ...ctx, db: tx }, project),
@@ -65,8 +65,8 @@ export async function setNotifyUrl(
   })
 }
 
-/** Its endpoint stays until the branch is gone, and is there for the next URL. */
-async function endNotifying({ databaseNow }: Ctx, tx: Mutation['tx'], branchId: string): Promise<void> {
+/** Disables the endpoint of a branch. It stays for the next URL until the branch is removed. */
+async function disableEndpoint({ databaseNow }: Ctx, tx: Mutation['tx'], branchId: string): Promise<void> {
   const disabled = await tx
     .update(webhookEndpoints)
     .set({ enabled: false })

@@ -4,13 +4,13 @@ import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 
-/** Its parent is read or written for a branch. */
+/** Requires an active parent, as an operation on a branch reads or writes its database. */
 export function requireActiveParent(status: ProjectStatus | undefined): void {
   if (status && ACTIVE.includes(status)) return
   throw new ApiError('conflict.project_status', { detail: `the parent's status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** A run would lose the database that it copies or reads. The project is locked, so that none begins meanwhile. */
+/** Requires that no run of a branch reads the database of the project. The caller has locked the project, so no run can start. */
 export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
   const ofBranches = tx
     .select({ ref: projects.ref })
@@ -28,5 +28,5 @@ export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: str
     )
     .limit(1)
   if (reading.length === 0) return
-  throw new ApiError('conflict.project_status', { detail: 'a run of one of its branches still reads it' })
+  throw new ApiError('conflict.project_status', { detail: 'a run of one of its branches is still reading it' })
 }

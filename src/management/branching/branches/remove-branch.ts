@@ -9,12 +9,12 @@ import { lockProject } from '../../projects/projects/lock-project.ts'
 import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from '../../projects/projects/tasks.ts'
 import { saveSettings } from '../../projects/settings/read-settings.ts'
-import { subject, tell } from './branch-events.ts'
+import { publishBranchEvent, subject } from './branch-events.ts'
 import type { BranchRow } from './convert.ts'
 import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
 const GRACE_MS = 60 * 60 * 1000
-/** Work on a branch's project that gives way when the branch is deleted, beside its runs. */
+/** Tasks of a branch's project that are canceled when the branch is deleted, in addition to its runs. */
 const PROJECT_WORK = TASK_KINDS.filter((kind) => kind !== 'delete' && !kind.startsWith('branch_'))
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
@@ -43,7 +43,7 @@ async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: Br
     .where(and(eq(branches.id, id), isNull(branches.removedAt)))
     .returning()
   if (!branch) throw new ApiError('not_found.branch')
-  await tell(mutation, project, branch, 'v1.project.branch.updated')
+  await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
   await mutation.trace({ ...subject(project), action: 'branch.delete.schedule', detail: { branch: id } })
 }
 
@@ -51,8 +51,8 @@ type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'
 type Removable = Pick<BranchRow, 'id'> & { project: Project }
 
 /**
- * The branch is gone at once; its database and bytes follow as a task of its project. False where it has gone already, or
- * `condition` does not hold.
+ * Removes a branch; a task of its project then removes its database and objects. False if it is already removed or `condition` does not
+ * hold.
  */
 export async function remove(
   ctx: TaskCtx,
@@ -61,7 +61,7 @@ export async function remove(
   condition?: SQL,
 ): Promise<boolean> {
   const { ref, organizationId } = project
-  // First, as whoever deletes the project by its ref does.
+  // Locks the project first, as its deletion by ref does.
   const before = await lockStatus(mutation, ref)
   if (!before || !(await removeRow(ctx, mutation, project, and(eq(branches.id, id), condition)))) return false
   await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
@@ -72,7 +72,7 @@ export async function remove(
   return true
 }
 
-/** What is of the branch alone, beside its project: its row, its runs, and who is told. */
+/** Removes the row and the runs of a branch, without its project, and publishes the event. */
 async function removeRow(ctx: TaskCtx, mutation: Mutation, project: Project, which: SQL | undefined): Promise<boolean> {
   const [branch] = await mutation.tx
     .update(branches)
@@ -81,11 +81,11 @@ async function removeRow(ctx: TaskCtx, mutation: Mutation, project: Project, whi
     .returning()
   if (!branch) return false
   await cancelRuns(ctx, mutation, branch)
-  await tell(mutation, project, branch, 'v1.project.branch.removed')
+  await publishBranchEvent(mutation, project, branch, 'v1.project.branch.removed')
   return true
 }
 
-/** A merge is work on the parent, which must not wait for it. */
+/** Cancels the runs of a branch, including a merge, whose task belongs to the parent and would block it. */
 async function cancelRuns(ctx: TaskCtx, mutation: Mutation, { projectRef }: BranchRow): Promise<void> {
   const ofBranch = eq(actionRuns.projectRef, projectRef)
   const tasks = mutation.tx.select({ id: actionRuns.taskId }).from(actionRuns).where(ofBranch)
@@ -105,15 +105,16 @@ export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
       .where(and(eq(branches.id, id), isNull(branches.removedAt), sql`${branches.deletionScheduledAt} is not null`))
       .returning()
     if (!branch) throw new ApiError('unprocessable.branch', { detail: 'it is not scheduled for deletion' })
-    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ ...subject(project), action: 'branch.restore', detail: { branch: id } })
   })
   return { message: 'Branch restoration initiated' }
 }
 
-/** All branches go, persistent ones too; the project itself stays as it is. */
+/** Disables branching: all branches are removed, persistent ones included; the project itself does not change. */
 export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promise<void> {
-  if (project.parentRef !== null) throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches' })
+  if (project.parentRef !== null)
+    throw new ApiError('unprocessable.branch', { detail: 'a branch cannot have branches' })
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
     await removeAll(ctx, mutation, project)
@@ -123,10 +124,7 @@ export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promis
   })
 }
 
-/**
- * The branches of a project that is itself on its way out, or has no branches any more. It is locked, so that there will be
- * no others.
- */
+/** Removes all branches of a locked project, which is being deleted or for which branching is disabled. */
 async function removeAll(ctx: TaskCtx, mutation: Mutation, parent: Project): Promise<void> {
   const rows = await mutation.tx
     .select({ id: branches.id, ref: branches.projectRef })
@@ -137,7 +135,7 @@ async function removeAll(ctx: TaskCtx, mutation: Mutation, parent: Project): Pro
   await removeRow(ctx, mutation, parent, and(eq(branches.parentRef, parent.ref), branches.isDefault))
 }
 
-/** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
+/** Removes the branches of a project deleted by its ref: its own branch if it is one, otherwise all its branches. */
 export async function removeProjectBranches(
   ctx: TaskCtx,
   mutation: Mutation,
@@ -150,7 +148,7 @@ export async function removeProjectBranches(
 
 const DUE_MAX = 100
 
-/** Deletes the branches whose grace is over. */
+/** Removes the branches whose grace period has ended. */
 export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
   const due = await ctx.db
     .select({
@@ -165,7 +163,7 @@ export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
     .where(and(isNull(branches.removedAt), lte(branches.deletionScheduledAt, ctx.now())))
     .limit(DUE_MAX)
   for (const { id, ...project } of due) {
-    // Restored by now: it stays.
+    // The branch may have been restored meanwhile.
     const isStillDue = lte(branches.deletionScheduledAt, ctx.now())
     await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isStillDue))
   }

@@ -34,7 +34,7 @@ export const branchRoutes = [
     '/v1/branches/{branch_id_or_ref}',
     {
       id: 'v1-get-a-branch-config',
-      summary: 'Get how to reach the database of a branch',
+      summary: 'Get the database connection of a branch',
       scope: 'environment:read',
       returns: BranchConfig,
     },
@@ -58,7 +58,8 @@ export const branchRoutes = [
     '/v1/branches/{branch_id_or_ref}',
     {
       id: 'v1-delete-a-branch',
-      summary: 'Delete a branch at once, or with force=false in an hour',
+      summary: 'Delete a branch',
+      description: 'Deletes the branch at once, or in an hour with `force=false`.',
       scope: 'environment:write',
       query: DeleteBranchQuery,
       returns: Message,
@@ -71,7 +72,7 @@ export const branchRoutes = [
     '/v1/branches/{branch_id_or_ref}/push',
     {
       id: 'v1-push-a-branch',
-      summary: "Apply the parent's newer migrations to a branch",
+      summary: 'Apply the newer migrations of the parent to a branch',
       scope: 'environment:write',
       body: BranchAction.optional(),
       returns: StartedRun,
@@ -85,7 +86,7 @@ export const branchRoutes = [
     '/v1/branches/{branch_id_or_ref}/merge',
     {
       id: 'v1-merge-a-branch',
-      summary: "Apply a branch's migrations to its parent",
+      summary: 'Apply the migrations of a branch to its parent',
       scope: 'environment:write',
       body: BranchAction.optional(),
       returns: StartedRun,
@@ -99,8 +100,9 @@ export const branchRoutes = [
     '/v1/branches/{branch_id_or_ref}/reset',
     {
       id: 'v1-reset-a-branch',
-      summary: 'Make the database of a branch anew and run its migrations, up to a version',
-      description: 'What was not made by a migration of the branch or its parent is lost.',
+      summary: 'Reset the database of a branch',
+      description:
+        'Creates the database again and applies its migrations, up to a version. Everything not created by a migration of the branch or its parent is lost.',
       scope: 'environment:write',
       body: BranchAction.optional(),
       returns: StartedRun,
@@ -128,7 +130,8 @@ export const branchRoutes = [
     {
       id: 'v1-diff-a-branch',
       stability: 'Beta',
-      summary: 'Get the SQL that turns the schema of the parent into that of the branch',
+      summary: 'Get the schema difference between a branch and its parent',
+      description: 'Returns the SQL that changes the schema of the parent into that of the branch.',
       scope: 'environment:write',
       query: DiffQuery,
       returns: text('text/plain; charset=utf-8', z.string()),
@@ -159,8 +162,9 @@ export const branchRoutes = [
     '/v1/projects/{ref}/branches',
     {
       id: 'v1-create-a-branch',
-      summary: 'Create a branch: a project of its own, copied from this one',
-      description: 'Answers at once with CREATING_PROJECT; the branch is ready when its status is FUNCTIONS_DEPLOYED.',
+      summary: 'Create a branch',
+      description:
+        'A branch is a project of its own, copied from this one. Returns at once with the status CREATING_PROJECT; the branch is ready when its status is FUNCTIONS_DEPLOYED.',
       scope: 'environment:write',
       body: CreateBranch,
       returns: Branch,
@@ -174,7 +178,8 @@ export const branchRoutes = [
     '/v1/projects/{ref}/branches',
     {
       id: 'v1-disable-preview-branching',
-      summary: 'Disable branching: all branches are deleted',
+      summary: 'Disable branching',
+      description: 'Deletes all branches of the project.',
       scope: 'environment:write',
       returns: empty,
       errors: ['conflict.project_status', 'unprocessable.branch'],
@@ -199,7 +204,7 @@ export const branchRoutes = [
     '/v2/projects/{ref}/branches',
     {
       id: 'v2-create-a-branch',
-      summary: 'Create a branch, with its instance and disk size',
+      summary: 'Create a branch with an instance and disk size',
       scope: 'environment:write',
       body: CreateBranchV2,
       returns: BranchV2,

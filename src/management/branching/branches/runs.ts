@@ -16,12 +16,12 @@ import type { Mutation } from '../../kernel/mutate.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 
-/** Without what may be large and has one reader. */
+/** Columns of a run without the large ones, which have a single reader each. */
 const { kept, files, ...columns } = getTableColumns(actionRuns)
 export const RUN_COLUMNS = columns
 export type Run = Omit<typeof actionRuns.$inferSelect, 'kept' | 'files'>
 
-/** What each kind of run walks through. */
+/** Steps of each kind of run. */
 export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
   create: RUN_STEPS,
   push: ['pull', 'health', 'migrate', 'deploy'],
@@ -43,11 +43,11 @@ interface NewRun {
   kind: RunKind
   migrationVersion?: string | undefined
   statusBefore?: ProjectStatus
-  /** Of a commit at GitHub. */
+  /** The commit at GitHub, for a run of a commit. */
   git?: { config: GitConfig; workdir: string } | undefined
 }
 
-/** A run and the task that does it: a merge works on the parent, every other run on the branch. */
+/** Starts a run with its task. A merge changes the parent, every other run the branch. */
 export async function startRun(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
@@ -81,7 +81,7 @@ export async function startRun(
   return id
 }
 
-/** Sets the status of a step that the run has; in one statement, as others may set other steps. */
+/** Sets the status of a step, in one statement because other steps may be set concurrently. */
 export const setStep = ({ now }: SystemCtx, runId: string, name: RunStep, status: StepStatus) => {
   const at = now().toISOString()
   return sql`update ${actionRuns} set updated_at = ${at}, steps = (
@@ -90,26 +90,26 @@ export const setStep = ({ now }: SystemCtx, runId: string, name: RunStep, status
     from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${eq(actionRuns.id, runId)}`
 }
 
-/** A run that failed has steps that were never begun, which stay as they are. */
+/** Matches runs with open steps. A failed run has none: its steps that never started do not change. */
 export const HAS_OPEN_STEPS = sql`not ${actionRuns.steps} @> '[{"status": "DEAD"}]' and exists (
   select from jsonb_array_elements(${actionRuns.steps}) as step where step->>'status' <> 'EXITED')`
 
-/** Nobody is at these runs any more: their steps are dead that are in none of the statuses `kept`. */
-export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined, kept: readonly StepStatus[]) => {
+/** Ends runs that no consumer works on: steps whose status is not in `unchanged` become DEAD. */
+export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined, unchanged: readonly StepStatus[]) => {
   const at = now().toISOString()
   return sql`update ${actionRuns} set updated_at = ${at}, steps = (
-    select jsonb_agg(case when ${JSON.stringify(kept)}::jsonb ? (step->>'status') then step
+    select jsonb_agg(case when ${JSON.stringify(unchanged)}::jsonb ? (step->>'status') then step
       else step || jsonb_build_object('status', 'DEAD', 'updated_at', ${at}::text) end order by place)
     from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${which}`
 }
 
 export type Log = (line: string) => Promise<void>
 
-/** A migration's name may be as long as its owner likes, and a log is read whole. */
+/** Names of migrations have no maximum length, and a log is read in full. */
 const LINE_LENGTH_MAX = 4_000
 
-/** Lines of a run's log, for people. */
-export const logOf =
+/** Creates a writer of log lines for a step of a run. */
+export const createLog =
   ({ db, now }: SystemCtx, runId: string, step: RunStep): Log =>
   async (line) => {
     await db.insert(actionRunLogs).values({ runId, step, line: line.slice(0, LINE_LENGTH_MAX), at: now() })

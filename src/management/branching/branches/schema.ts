@@ -17,13 +17,16 @@ const GitBranch = Text.max(GIT_BRANCH_LENGTH_MAX).meta({ description: 'Empty for
 const NotifyUrl = z
   .url()
   .max(2_048)
-  // A URL may end in a NUL, which its reader leaves out.
+  // URL parsers drop a trailing NUL.
   .refine((text) => Text.safeParse(text).success, 'must not contain NUL characters or lone surrogates')
-  .meta({ description: 'Gets a signed POST at each change of the branch; the secret is the jwt_secret of the branch' })
+  .meta({
+    description:
+      'Receives a signed POST at each change of the branch. The signing secret is the jwt_secret of the branch',
+  })
 
 const RemovableNotifyUrl = z
   .preprocess((url) => (url === '' ? null : url), NotifyUrl.nullable())
-  .meta({ description: 'Null or empty for none' })
+  .meta({ description: 'Null or empty to remove it' })
 
 const times = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
 
@@ -35,7 +38,7 @@ export const Branch = z
     parent_project_ref: Ref,
     is_default: z.boolean(),
     git_branch: z.string().optional(),
-    pr_number: z.int().optional().meta({ description: 'Of the open pull request from `git_branch`' }),
+    pr_number: z.int().optional().meta({ description: 'Number of the open pull request from `git_branch`' }),
     persistent: z.boolean(),
     status: BranchStatus,
     ...times,
@@ -57,8 +60,8 @@ export const BranchConfig = z
     db_host: z.string(),
     db_port: z.int().positive(),
     db_user: z.string(),
-    db_pass: z.string().optional().meta({ description: 'For roles that may read secrets' }),
-    jwt_secret: z.string().optional().meta({ description: 'For roles that may read secrets' }),
+    db_pass: z.string().optional().meta({ description: 'Only for roles that may read secrets' }),
+    jwt_secret: z.string().optional().meta({ description: 'Only for roles that may read secrets' }),
   })
   .meta({ id: 'BranchConfig' })
 
@@ -73,10 +76,10 @@ export const CreateBranch = z
     region: z.enum(REGION_CODES).optional(),
     desired_instance_size: z.enum(['pico', ...INSTANCE_SIZES]).optional(),
     release_channel: z.enum(RELEASE_CHANNELS).optional(),
-    postgres_engine: PostgresEngine.optional().meta({ description: 'A branch runs what its parent runs' }),
+    postgres_engine: PostgresEngine.optional().meta({ description: 'Must be the version of the parent' }),
     secrets: z
       .record(SecretName, Text.max(24_576))
-      .refine((secrets) => Object.keys(secrets).length <= SECRETS_MAX, `at most ${SECRETS_MAX}`)
+      .refine((secrets) => Object.keys(secrets).length <= SECRETS_MAX, `must have at most ${SECRETS_MAX} secrets`)
       .optional(),
     with_data: z.boolean().optional(),
     notify_url: NotifyUrl.optional(),
@@ -144,7 +147,7 @@ const FLAGS = new Map([
   ...flag(['false', '0', 'no', 'off', 'n', 'disabled'], false),
 ])
 
-/** A boolean as query strings carry it. */
+/** A boolean in a query string. */
 const Flag = z.string().transform((text, check) => {
   const value = FLAGS.get(text.toLowerCase())
   if (value === undefined) check.addIssue(`must be one of ${[...FLAGS.keys()].join(', ')}`)
@@ -152,7 +155,7 @@ const Flag = z.string().transform((text, check) => {
 })
 
 export const DeleteBranchQuery = z.object({
-  force: Flag.optional().meta({ description: 'false schedules the deletion for an hour from now' }),
+  force: Flag.optional().meta({ description: 'With false, the branch is deleted in an hour' }),
 })
 
 const MigrationVersion = z.string().regex(/^\d{1,32}$/, 'must be digits')
@@ -163,7 +166,7 @@ export const StartedRun = z.object({ workflow_run_id: z.uuid(), message: z.strin
 
 export const Message = z.object({ message: z.string() }).meta({ id: 'Message' })
 
-/** Nothing at all is as if it were left out. */
+/** Comma-separated schema names; an empty string counts as omitted. */
 const Schemas = z
   .string()
   .transform((text) => (text === '' ? undefined : text.split(',').map((name) => name.trim())))

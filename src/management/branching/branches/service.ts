@@ -18,9 +18,9 @@ import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { type Reader, selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
-import { subject, tell } from './branch-events.ts'
+import { publishBranchEvent, subject } from './branch-events.ts'
 import { toBranch } from './convert.ts'
-import { rejectTaken } from './create-branch.ts'
+import { rejectTakenName } from './create-branch.ts'
 import { requireMigration } from './migration-version.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
 import { requireActiveParent } from './parent-project.ts'
@@ -51,7 +51,7 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
   return toBranch(row.branch, row.status)
 }
 
-/** Passwords and keys are for who may read secrets: with them one could do more than the role, or the token, allows. */
+/** Returns the connection. Only callers who may read secrets get the password and the key, which give more access than a role or token. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
   const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)
@@ -84,7 +84,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
         ...(input.branch_name !== undefined && { name: input.branch_name }),
         ...(input.git_branch !== undefined && { gitBranch: input.git_branch || null }),
         ...(input.persistent !== undefined && { persistent: input.persistent }),
-        // What is to stay is not deleted in an hour.
+        // A persistent branch must not stay scheduled for deletion.
         ...(input.persistent && { deletionScheduledAt: null }),
         ...(input.status !== undefined && { status: input.status }),
         ...(input.request_review !== undefined && { reviewRequestedAt: input.request_review ? ctx.now() : null }),
@@ -93,10 +93,10 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
       })
       .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
       .returning()
-      .catch((error) => rejectTaken(error, input.branch_name ?? ''))
+      .catch((error) => rejectTakenName(error, input.branch_name ?? ''))
     if (!branch) throw new ApiError('not_found.branch')
     if (input.notify_url !== undefined) await setNotifyUrl(ctx, mutation, project.organizationId, branch)
-    if (Object.keys(input).length > 0) await tell(mutation, project, branch, 'v1.project.branch.updated')
+    if (Object.keys(input).length > 0) await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     const fields = Object.keys(input)
     await mutation.trace({ ...subject(project), action: 'branch.update', detail: { branch: branch.id, fields } })
     return branch
@@ -104,7 +104,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   return toBranch(row, project.status)
 }
 
-/** A run failed before there was a database: a reset makes it. */
+/** Statuses after a run that failed before the database existed; a reset creates it. */
 const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAILED']
 
 export async function startAction(
@@ -117,10 +117,10 @@ export async function startAction(
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
   if (kind === 'merge') await requireParentRole(ctx, access)
-  else await untilMerged(ctx, access)
+  else await waitUntilMerged(ctx, access)
   if (version !== undefined) await requireMigration(ctx, access, kind, version)
   const id = await mutate(ctx, async (mutation) => {
-    // First, as whoever deletes the parent with its branches does.
+    // Locks the parent first, as its deletion with its branches does.
     requireActiveParent(await lockStatus(mutation, access.parentRef))
     const before = await requireStatus(mutation, project.ref, startsFrom)
     if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
@@ -135,14 +135,14 @@ export async function startAction(
     const goesBack = kind === 'reset' && { statusBefore: before }
     const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...goesBack })
     if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
-    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ ...subject(project), action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
     return runId
   })
   return { workflow_run_id: id, message: 'ok' }
 }
 
-/** Its task is the parent's, so nothing else keeps the branch as it is read: what it has would seem to be merged. */
+/** Whether a merge reads the branch. The task of a merge belongs to the parent, so it does not lock the branch itself. */
 async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<boolean> {
   const open = await db
     .select({ id: actionRuns.id })
@@ -150,7 +150,7 @@ async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<b
     .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
     .where(
       and(
-        // One at most, and found without reading the runs of all.
+        // At most one task, found by an index.
         eq(projectTasks.projectRef, parentRef),
         inArray(projectTasks.state, ['pending', 'running']),
         eq(actionRuns.branchId, id),
@@ -164,13 +164,13 @@ async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<b
 const MERGE_MS_MAX = 20_000
 const MERGE_POLL_MS = 250
 
-/** Who has just merged a branch and sees it in the parent resets it next, perhaps before the run has ended. */
-async function untilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
+/** Waits for a running merge: clients reset a branch as soon as the parent has its migrations, maybe before the run ends. */
+async function waitUntilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
   const until = Date.now() + MERGE_MS_MAX
   while (Date.now() < until && (await isMerging(db, access))) await scheduler.wait(MERGE_POLL_MS)
 }
 
-/** Who may write to the branch alone may not change its parent. */
+/** Requires a role in the parent: write access to the branch alone is not enough to merge it. */
 async function requireParentRole(ctx: Ctx, { parentRef }: BranchAccess): Promise<void> {
   const parent = await findProject(ctx, parentRef)
   requirePermission(parent.role, 'environment:write')

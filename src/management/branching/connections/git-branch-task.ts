@@ -7,17 +7,17 @@ import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { GRACE_MS, isLapsed, LEASE_MS, startRenewing, withClaim } from '../../kernel/task-leases.ts'
-import { type Next, watch } from './watch-pull-request.ts'
+import { type Next, syncGitBranch } from './watch-pull-request.ts'
 
 export type GitBranch = typeof gitBranches.$inferSelect
 
 const ATTEMPTS_MAX = 24
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
-/** GitHub may ask for more patience than that; then it is asked once more, and says so again. */
-const PATIENCE_MS_MAX = 3_600_000
+/** Maximum wait that GitHub may request; a longer one leads to one more request after this time. */
+const REQUESTED_MS_MAX = 3_600_000
 
-/** Looks at a branch of a repository where there is reason to. A second message for it finds it leased or looked at. */
+/** Synchronizes a due branch of a repository. A second message for it finds it leased or done and does nothing. */
 export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
   withClaim(async (claim) => {
     const row = await take(ctx, id, claim)
@@ -29,7 +29,7 @@ export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
         .where(held(row))
     const stop = startRenewing(ctx, row, renew)
     try {
-      await release(ctx, row, await watch(ctx, row))
+      await release(ctx, row, await syncGitBranch(ctx, row))
     } catch (error) {
       if (!(error instanceof Superseded)) await fail(ctx, row, error)
     } finally {
@@ -44,7 +44,7 @@ async function take(ctx: SystemCtx, id: string, claim: string): Promise<GitBranc
     .set({
       claim,
       leaseUntil: new Date(at.getTime() + LEASE_MS),
-      // Counted before the look, so that one that kills its consumer each time also comes to an end.
+      // The attempt is counted before the work, so that a branch that kills its consumer also reaches the limit.
       attempts: sql`${gitBranches.attempts} + 1`,
     })
     .where(and(eq(gitBranches.id, id), isFree(ctx, at)))
@@ -57,7 +57,7 @@ const isFree = (ctx: SystemCtx, at: Date): SQL | undefined =>
 
 export const held = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
 
-/** Whatever asked for a look meanwhile gets one. */
+/** Releases the lease. A request that arrived meanwhile makes the branch due again. */
 async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {
   const { db, now } = ctx
   if (next === 'never') {
@@ -71,7 +71,7 @@ async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void
   const dueAt = typeof next === 'number' ? new Date(at.getTime() + next) : null
   const due = sql`case when ${gitBranches.asked} = ${row.asked} then ${dueAt?.toISOString() ?? null}::timestamptz
     else ${at.toISOString()}::timestamptz end`
-  await put(ctx, row, { dueAt: due, attempts: 0, lastError: null })
+  await releaseWith(ctx, row, { dueAt: due, attempts: 0, lastError: null })
 }
 
 async function fail(ctx: SystemCtx, row: GitBranch, error: unknown): Promise<void> {
@@ -80,21 +80,24 @@ async function fail(ctx: SystemCtx, row: GitBranch, error: unknown): Promise<voi
   log.error('git_branch_failed', { git_branch: row.id, attempt: row.attempts, error: describeError(error) })
   if (error instanceof GithubRefused || row.attempts >= ATTEMPTS_MAX) {
     const due = sql`case when ${gitBranches.asked} = ${row.asked} then null::timestamptz else ${now().toISOString()}::timestamptz end`
-    return put(ctx, row, { dueAt: due, attempts: 0, lastError })
+    return releaseWith(ctx, row, { dueAt: due, attempts: 0, lastError })
   }
-  const usualMs = Math.min(RETRY_BASE_MS * 2 ** (row.attempts - 1), RETRY_MS_MAX)
-  const wantedMs = error instanceof GithubUnavailable ? (error.retryAfterSeconds ?? 0) * 1000 : 0
-  const delayMs = Math.min(Math.max(usualMs, wantedMs), PATIENCE_MS_MAX)
-  await put(ctx, row, { dueAt: sql`${new Date(now().getTime() + delayMs).toISOString()}::timestamptz`, lastError })
+  const backoffMs = Math.min(RETRY_BASE_MS * 2 ** (row.attempts - 1), RETRY_MS_MAX)
+  const requestedMs = error instanceof GithubUnavailable ? (error.retryAfterSeconds ?? 0) * 1000 : 0
+  const delayMs = Math.min(Math.max(backoffMs, requestedMs), REQUESTED_MS_MAX)
+  await releaseWith(ctx, row, {
+    dueAt: sql`${new Date(now().getTime() + delayMs).toISOString()}::timestamptz`,
+    lastError,
+  })
 }
 
-interface Put {
+interface Release {
   dueAt: SQL
   attempts?: number
   lastError: string | null
 }
 
-async function put({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Put): Promise<void> {
+async function releaseWith({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Release): Promise<void> {
   const [left] = await db
     .update(gitBranches)
     .set({ ...changes, claim: null, leaseUntil: null, updatedAt: now() })
@@ -102,13 +105,13 @@ async function put({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Pu
     .returning({ dueAt: gitBranches.dueAt })
   if (!left?.dueAt) return
   const delaySeconds = Math.max(0, Math.ceil((left.dueAt.getTime() - now().getTime()) / 1000))
-  // What is due later, the sweeper comes to.
+  // The sweeper sends messages for later times.
   if (delaySeconds < 60) await bindings.PROJECT_TASKS.send({ type: 'git-branch', id: row.id }, { delaySeconds })
 }
 
-const SWEPT_MAX = 100
+const SENT_MAX = 100
 
-/** Branches whose message got lost, whose consumer died, or whose time has come. */
+/** Sends messages for branches that are due, or whose message was lost or consumer died. */
 export async function sendDueGitBranches(ctx: SystemCtx): Promise<void> {
   const { db, now, bindings, log } = ctx
   const due = await db
@@ -116,16 +119,16 @@ export async function sendDueGitBranches(ctx: SystemCtx): Promise<void> {
     .from(gitBranches)
     .where(isFree(ctx, new Date(now().getTime() - GRACE_MS)))
     .orderBy(gitBranches.dueAt)
-    .limit(SWEPT_MAX)
+    .limit(SENT_MAX)
   if (due.length === 0) return
   await bindings.PROJECT_TASKS.sendBatch(due.map(({ id }) => ({ body: { type: 'git-branch', id } })))
   log.info('git_branches_sent_again', { count: due.length })
 }
 
-/** Longer than GitHub lets anybody send a delivery again. */
+/** Retention of delivery ids, longer than GitHub allows redeliveries. */
 const DELIVERIES_KEPT_MS = 7 * 24 * 3_600_000
 
-/** Once an hour. */
+/** Once an hour, deletes old delivery ids. */
 export async function purgeGitDeliveries(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'git_deliveries'))) return
   const before = new Date(ctx.now().getTime() - DELIVERIES_KEPT_MS).toISOString()

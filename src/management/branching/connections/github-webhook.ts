@@ -15,14 +15,14 @@ import type { AppEnv } from '../../kernel/app-env.ts'
 
 const PATH = '/integrations/github/webhook'
 
-/** GitHub sends 25 MB at most, for pushes of thousands of commits: their pull requests are told of in less. */
+/** GitHub sends up to 25 MB for pushes of thousands of commits, whose pull requests arrive in smaller deliveries. */
 const BODY_BYTES_MAX = 5 * 1024 ** 2
-/** Received, and parsed. */
+/** Copies of a body in memory: received and parsed. */
 const COPIES = 3
-/** GitHub itself gives up by then. */
+/** GitHub itself times out after this time. */
 const BODY_MS_MAX = 10_000
 
-/** Where GitHub tells what has happened. Its signature stands for a token, and its few addresses must not use up a quota. */
+/** Mounts the webhook of the GitHub App. Signed deliveries have no quota, as they all come from a few addresses. */
 export function mountGithubWebhook(app: Hono<AppEnv>): void {
   app.post(PATH, async (c) => {
     const { ctx } = c.var
@@ -35,14 +35,14 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     const { event, delivery } = headersOf({ event: header('x-github-event'), delivery: header('x-github-delivery') })
     const signature = SIGNATURE.exec(header('x-hub-signature-256'))?.[1]
     const body = signature === undefined ? undefined : await readBody(c.req.raw)
-    const isTheirs = signature && body && (await isSigned(github.webhookSecret, signature, body))
-    if (!isTheirs) {
-      // Who guesses at signatures has the quota of who guesses at tokens.
+    const isAuthentic = signature && body && (await isSigned(github.webhookSecret, signature, body))
+    if (!isAuthentic) {
+      // Guesses at signatures share the quota of guesses at tokens.
       const { allowed } = await takeQuota(c.env.RATE_LIMITERS, invalidTokenQuota(addressOf(c), now), 'standard')
       if (!allowed) throw new ApiError('too_many_requests')
-      throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 is not that of this body' })
+      throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 does not match the body' })
     }
-    return c.json({ message: await take(ctx, { event, delivery, body }) }, 202)
+    return c.json({ message: await acceptDelivery(ctx, { event, delivery, body }) }, 202)
   })
 }
 
@@ -84,14 +84,14 @@ async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
   } catch (cause) {
     throw cause instanceof ApiError
       ? cause
-      : new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
+      : new ApiError('bad_request.malformed_body', { detail: 'it ended before it was complete', cause })
   } finally {
     clearTimeout(timer)
     memory.release()
   }
 }
 
-/** Compared by WebCrypto, in a time that says nothing. */
+/** Verifies the signature; WebCrypto compares in constant time. */
 async function isSigned(secret: string, signature: string, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
   const algorithm = { name: 'HMAC', hash: 'SHA-256' }
   const key = await crypto.subtle.importKey('raw', new TextEncoder().encode(secret), algorithm, false, ['verify'])
@@ -118,26 +118,26 @@ interface Delivery {
   body: Uint8Array<ArrayBuffer>
 }
 
-/** What is to be looked at, of whatever project it is; words for who reads GitHub's log of deliveries. */
+/** The branch that a delivery is about, in any project. */
 interface Hint {
   branch: string
-  /** Null of a push. */
+  /** Null for a push. */
   pullRequest: number | null
   repository: { id: number; default_branch: string }
   installation: { id: number }
 }
 
-async function take(ctx: SystemCtx, { event, delivery, body }: Delivery): Promise<string> {
+async function acceptDelivery(ctx: SystemCtx, { event, delivery, body }: Delivery): Promise<string> {
   const hint = hintOf(event, body)
   if (typeof hint === 'string') return hint
-  const asked = await note(ctx, delivery, hint)
-  if (asked === undefined) return 'seen before'
-  // What the queue does not take, the sweeper comes to.
+  const ids = await markDue(ctx, delivery, hint)
+  if (ids === undefined) return 'already received'
+  // The sweeper sends the messages that the queue refuses.
   await send(
     ctx,
-    asked.map((id) => ({ type: 'git-branch' as const, id })),
+    ids.map((id) => ({ type: 'git-branch' as const, id })),
   )
-  return asked.length === 0 ? 'no project follows this' : 'accepted'
+  return ids.length === 0 ? 'no project is connected to this repository' : 'accepted'
 }
 
 function hintOf(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
@@ -145,13 +145,13 @@ function hintOf(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
   if (event === 'push') {
     const { ref, repository, installation } = payloadOf(Push, body)
     const branch = /^refs\/heads\/(.+)$/.exec(ref)?.[1]
-    if (branch === undefined) return 'passed over: no branch'
+    if (branch === undefined) return 'ignored: not a branch'
     return { branch, pullRequest: null, repository, installation }
   }
-  if (event !== 'pull_request') return `passed over: ${event}`
+  if (event !== 'pull_request') return `ignored: ${event}`
   const { action, number, pull_request: pull, repository, installation } = payloadOf(PullRequest, body)
-  if (!ACTIONS.includes(action)) return `passed over: ${action}`
-  if (pull.head.repo?.id !== repository.id) return 'passed over: from a fork'
+  if (!ACTIONS.includes(action)) return `ignored: ${action}`
+  if (pull.head.repo?.id !== repository.id) return 'ignored: from a fork'
   return { branch: pull.head.ref, pullRequest: number, repository, installation }
 }
 
@@ -176,10 +176,10 @@ function parse(body: Uint8Array<ArrayBuffer>): unknown {
 }
 
 /**
- * Notes that a branch is to be looked at, for each project that follows it: in one statement, so that a delivery is taken once
- * and whole. Of whose repository it is the installation decides too. Undefined for a delivery that came before.
+ * Marks the branch as due in each project connected to its repository through the same GitHub installation. One statement handles a
+ * delivery once and completely. Undefined for a repeated delivery.
  */
-async function note(ctx: SystemCtx, delivery: string, hint: Hint): Promise<string[] | undefined> {
+async function markDue(ctx: SystemCtx, delivery: string, hint: Hint): Promise<string[] | undefined> {
   const { branch, pullRequest, repository, installation } = hint
   const at = ctx.now().toISOString()
   const ofBranch = sql`exists (select from ${branches} b

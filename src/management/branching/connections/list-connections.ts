@@ -6,7 +6,7 @@ import { gitConnections, projects, users } from '../../../model/tables/index.ts'
 import { pageLinks } from '../../../platform/http/pagination.ts'
 import type { ConnectionList, ConnectionListQuery } from './schema.ts'
 
-type Shown = z.input<typeof ConnectionList>['data'][number]
+type ListedConnection = z.input<typeof ConnectionList>['data'][number]
 
 export async function listConnections(
   { db }: Ctx,
@@ -37,7 +37,7 @@ export async function listConnections(
   if (backwards) page.reverse()
   const more = rows.length > size
   return {
-    data: page.map(toShown),
+    data: page.map(toConnection),
     links: pageLinks(
       `/v2/organizations/${organization.slug}/integrations/github/connections`,
       { 'page[size]': size, 'filter[project_ref]': ref },
@@ -55,7 +55,7 @@ interface Row {
   user: typeof users.$inferSelect | null
 }
 
-const toShown = ({ connection, project, user }: Row): Shown => ({
+const toConnection = ({ connection, project, user }: Row): ListedConnection => ({
   type: 'github_connection',
   id: connection.id,
   attributes: {

@@ -7,9 +7,9 @@ export const connectionRoutes = [
     '/v2/organizations/{slug}/integrations/github/connections',
     {
       id: 'v2-list-organization-github-connections',
-      summary: 'List the projects of an organization that follow a repository at GitHub',
+      summary: 'List the GitHub connections of an organization',
       description:
-        'By project ref. A page may hold fewer than page[size] items or none: follow links.next until it is null.',
+        'Ordered by project ref. A page may contain fewer than page[size] items or none: follow links.next until it is null.',
       scope: 'projects:read',
       query: ConnectionListQuery,
       returns: ConnectionList,

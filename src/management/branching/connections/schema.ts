@@ -21,7 +21,7 @@ const Connection = z
       inserted_at: z.iso.datetime(),
       updated_at: z.iso.datetime(),
       installation_id: z.int(),
-      workdir: z.string().meta({ description: 'Folder of the repository that holds migrations/ and seed.sql' }),
+      workdir: z.string().meta({ description: 'Folder of the repository with migrations/ and seed.sql' }),
       supabase_changes_only: z.boolean(),
       branch_limit: z.int(),
       new_branch_per_pr: z.boolean(),
@@ -30,7 +30,7 @@ const Connection = z
       user: z
         .object({ id: z.int(), username: z.string(), primary_email: z.string().nullable() })
         .nullable()
-        .meta({ description: 'Who made it, as far as he is known' }),
+        .meta({ description: 'The user who created it, if known' }),
     }),
   })
   .meta({ id: 'GithubConnection' })

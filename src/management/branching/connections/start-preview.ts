@@ -10,54 +10,54 @@ import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
-import { subject, tell } from '../branches/branch-events.ts'
+import { publishBranchEvent, subject } from '../branches/branch-events.ts'
 import type { BranchRow } from '../branches/convert.ts'
 import { addBranch, ensureDefault } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
 import { type GitBranch, held } from './git-branch-task.ts'
-import type { Followed } from './watch-pull-request.ts'
+import type { FollowedBranch } from './watch-pull-request.ts'
 
-/** A branch cannot be made for reasons that are no fault, in words for who opened the pull request. */
-export class NoRoom extends Error {
-  override name = 'NoRoom'
+/** A preview branch cannot be created; the message is for the author of the pull request. */
+export class PreviewRefused extends Error {
+  override name = 'PreviewRefused'
 }
 
-const gitOf = ({ connection, repository, row }: Followed, commit: string) => ({
+const gitOf = ({ connection, repository, row }: FollowedBranch, commit: string) => ({
   config: { connection_id: connection.id, repository: repository.name, branch: row.name, commit },
   workdir: connection.workdir,
 })
 
 const PENDING: CommitReport = { state: 'pending', description: 'Migrations are being applied' }
 
-/** Commits with the run, and only for who is still the one to look: else nobody would tell GitHub of its end. */
-async function noteRun(
+/** Records the run in the transaction that starts it. Fails if the lease is lost, as nobody would then report the run to GitHub. */
+async function recordRun(
   { now }: SystemCtx,
   { tx }: Mutation,
-  { row }: Followed,
+  { row }: FollowedBranch,
   run: { commit: string; branchId: string; runId: string },
 ): Promise<GitBranch> {
-  const [noted] = await tx
+  const [updated] = await tx
     .update(gitBranches)
     .set({ ...run, report: PENDING, updatedAt: now() })
     .where(held(row))
     .returning()
-  if (!noted) throw new Superseded(`somebody else looks at ${row.name}`)
-  return noted
+  if (!updated) throw new Superseded(`another consumer works on ${row.name}`)
+  return updated
 }
 
-/** A branch that there is; without an id the default one, which may not be there yet. */
-export interface Present {
+/** The branch to update; without an id the default branch, which may not exist yet. */
+export interface BranchTarget {
   id?: string | undefined
   projectRef: string
 }
 
-/** A run that brings a branch to a commit. */
+/** Starts a run that updates a branch to a commit. */
 export const startCommit = (
   ctx: SystemCtx,
-  followed: Followed,
+  followed: FollowedBranch,
   commit: string,
-  { id, projectRef }: Present,
+  { id, projectRef }: BranchTarget,
 ): Promise<GitBranch> =>
   mutate(ctx, async (mutation) => {
     const { project } = followed
@@ -71,54 +71,59 @@ export const startCommit = (
       .returning()
     if (!branch) throw new Error(`a branch of ${project.ref} is gone`)
     const runId = await startRun(ctx, mutation, { branch, kind: 'commit', git: gitOf(followed, commit) })
-    const noted = await noteRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
-    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    const updated = await recordRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
+    await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     const own = { ...project, ref: projectRef }
     const detail = { branch: branch.id, run: runId, commit }
     await mutation.trace({ ...subject(own), action: 'branch.commit', detail })
-    return noted
+    return updated
   })
 
-/** A branch for pull requests, and the run that fills it. Rejects with NoRoom where the connection allows no more of them. */
-export async function addPreview(ctx: SystemCtx, followed: Followed, commit: string, pull: number): Promise<GitBranch> {
+/** Creates a preview branch and starts its run. Rejects with PreviewRefused if the connection allows no more of them. */
+export async function addPreview(
+  ctx: SystemCtx,
+  followed: FollowedBranch,
+  commit: string,
+  pull: number,
+): Promise<GitBranch> {
   const { project, row } = followed
   await requireOrganizationPlan(ctx.db, project.organizationId, 'branching')
   try {
-    return await add(ctx, followed, { commit, pull, name: row.name })
+    return await insertPreview(ctx, followed, { commit, pull, name: row.name })
   } catch (error) {
     if (!(error instanceof ApiError) || error.code !== 'conflict.branch_name') throw error
-    return add(ctx, followed, { commit, pull, name: `${row.name} #${pull}` })
+    return insertPreview(ctx, followed, { commit, pull, name: `${row.name} #${pull}` })
   }
 }
 
-async function add(
+async function insertPreview(
   ctx: SystemCtx,
-  followed: Followed,
+  followed: FollowedBranch,
   { commit, pull, name }: { commit: string; pull: number; name: string },
 ): Promise<GitBranch> {
   const { project: parent, row } = followed
-  const fresh = await prepareProject(ctx, newPassword())
+  const prepared = await prepareProject(ctx, newPassword())
   return mutate(ctx, async (mutation) => {
     await requireStatus(mutation, parent.ref)
-    await requireRoom(mutation, followed)
-    let noted: GitBranch = row
+    await requirePreviewAllowed(mutation, followed)
+    let updated: GitBranch = row
     await addBranch(ctx, mutation, {
       parent,
-      fresh,
+      prepared,
       branch: { name, gitBranch: row.name, forPullRequests: true, prNumber: pull },
       async begin(branch) {
         const runId = await startRun(ctx, mutation, { branch, kind: 'create', git: gitOf(followed, commit) })
-        noted = await noteRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
+        updated = await recordRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
       },
     })
-    return noted
+    return updated
   })
 }
 
-/** The project is locked, so that nobody makes another one meanwhile. */
-async function requireRoom({ tx }: Mutation, { connection, project }: Followed): Promise<void> {
+/** Checks the limit of preview branches. The project is locked, so no other one is created meanwhile. */
+async function requirePreviewAllowed({ tx }: Mutation, { connection, project }: FollowedBranch): Promise<void> {
   const { value } = await readSettings(tx, project.ref, 'branching')
-  if (!value.enabled) throw new NoRoom('Branching is disabled for the project')
+  if (!value.enabled) throw new PreviewRefused('Branching is disabled for the project')
   const [row] = await tx
     .select({ previews: count() })
     .from(branches)
@@ -132,11 +137,16 @@ async function requireRoom({ tx }: Mutation, { connection, project }: Followed):
     )
   const previews = row?.previews ?? 0
   const { branchLimit } = connection
-  if (previews >= branchLimit) throw new NoRoom(`The project has ${previews} of ${branchLimit} preview branches`)
+  if (previews >= branchLimit)
+    throw new PreviewRefused(`The project has ${previews} of ${branchLimit} preview branches`)
 }
 
-/** Unless it has become persistent meanwhile. */
-export const removePreview = (ctx: SystemCtx, { project }: Followed, { id, projectRef }: BranchRow): Promise<boolean> =>
+/** Removes a preview branch, unless it has become persistent meanwhile. */
+export const removePreview = (
+  ctx: SystemCtx,
+  { project }: FollowedBranch,
+  { id, projectRef }: BranchRow,
+): Promise<boolean> =>
   mutate(ctx, (mutation) =>
     remove(
       ctx,

@@ -23,43 +23,43 @@ import { ApiError } from '../../../platform/http/error.ts'
 import type { BranchRow } from '../branches/convert.ts'
 import { type GitBranch, held } from './git-branch-task.ts'
 import { isWithin } from './repository-files.ts'
-import { addPreview, NoRoom, removePreview, startCommit } from './start-preview.ts'
+import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
 
-/** So many milliseconds until it is looked at again, no more until somebody asks, or never more, as nothing is to be known of it. */
+/** Milliseconds until the next synchronization, `nothing` until it is requested, or `never` to forget the branch. */
 export type Next = number | 'nothing' | 'never'
 
-/** Its end asks for a look; this is for a run that ends otherwise. */
+/** Fallback for a run that ends without requesting a synchronization. */
 const RUN_MS = 300_000
-/** Until other work on a project has perhaps ended. */
+/** Delay after which another operation on the project may have ended. */
 const BUSY_MS = 5_000
 
 type Project = typeof projects.$inferSelect & { organizationSlug: string }
 type Connection = typeof gitConnections.$inferSelect
 
-/** A branch of a repository as it is followed for a project. */
-export interface Followed {
+/** A branch of a repository with the project connected to it. */
+export interface FollowedBranch {
   row: GitBranch
   connection: Connection
   project: Project
   repository: Repository
 }
 
-/** Makes of the project what the branch at GitHub is now, and tells GitHub. Must bear being done again from its start. */
-export async function watch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
+/** Brings the project to the current state of the branch at GitHub, and reports it there. It must be idempotent. */
+export async function syncGitBranch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
   const place = await findPlace(ctx, row)
   const github = openGithub(ctx)
   if (!place) return 'never'
   if (!github || place.project.status === 'GOING_DOWN') return 'nothing'
   const repository = await openRepository(github, place.connection)
-  await keepName(ctx, place.connection, repository)
+  await updateRepositoryName(ctx, place.connection, repository)
   const state = await stateOfRun(ctx, row)
   const followed = { ...place, repository, row: state === 'canceled' ? await endCanceled(ctx, row) : row }
-  await tell(ctx, followed)
+  await sendReport(ctx, followed)
   const running = state === 'pending' || state === 'running'
   const { branch, main } = await findBranches(ctx, followed)
   const production = main?.gitBranch ?? repository.defaultBranch
-  if (row.name !== production) return watchPreview(ctx, followed, branch, running)
-  return running ? RUN_MS : watchProduction(ctx, followed, main)
+  if (row.name !== production) return syncPreview(ctx, followed, branch, running)
+  return running ? RUN_MS : syncProduction(ctx, followed, main)
 }
 
 async function findPlace({ db }: SystemCtx, { connectionId }: GitBranch) {
@@ -74,7 +74,7 @@ async function findPlace({ db }: SystemCtx, { connectionId }: GitBranch) {
   )
 }
 
-async function keepName(
+async function updateRepositoryName(
   { db, now }: SystemCtx,
   { id, repositoryName }: Connection,
   { name }: Repository,
@@ -93,15 +93,15 @@ async function stateOfRun({ db }: SystemCtx, { runId }: GitBranch) {
   return run?.state
 }
 
-/** A run that was canceled, as its branch was deleted, has not told of its end. */
+/** Records a canceled run, which has not reported its end because its branch was deleted. */
 async function endCanceled(ctx: SystemCtx, row: GitBranch): Promise<GitBranch> {
   const report: CommitReport = { state: 'error', description: 'The run was canceled' }
   await ctx.db.update(gitBranches).set({ report, runId: null }).where(held(row))
   return { ...row, report, runId: null }
 }
 
-/** What stands in the row to be told is told, and taken out of it unless something newer has come. */
-async function tell(ctx: SystemCtx, { row, project, repository }: Followed): Promise<void> {
+/** Sends the report of the row to GitHub and removes it from the row, unless there is a newer one. */
+async function sendReport(ctx: SystemCtx, { row, project, repository }: FollowedBranch): Promise<void> {
   const { report, commit, runId } = row
   if (!report || commit === null) return
   await reportStatus(repository, commit, {
@@ -118,14 +118,14 @@ async function tell(ctx: SystemCtx, { row, project, repository }: Followed): Pro
     .where(and(held(row), sql`${gitBranches.report} = ${JSON.stringify(report)}::jsonb`))
 }
 
-/** Of a run that ended with its branch. */
+/** Report of a run that ended because its branch was removed. */
 const CLOSED: CommitReport = { state: 'error', description: 'The pull request was closed' }
 
-/** Two projects may follow one repository. */
+/** Context of a commit status; several projects may be connected to one repository. */
 const contextOf = ({ ref }: Project) => `pilothouse/${ref}`
 
-/** The default branch, if there is one, and the branch of this name: of several the oldest, one for pull requests before others. */
-async function findBranches({ db }: SystemCtx, { project, row }: Followed) {
+/** Finds the default branch and the branch of this name. Of several, it takes preview branches first, then the oldest. */
+async function findBranches({ db }: SystemCtx, { project, row }: FollowedBranch) {
   const rows = await db
     .select()
     .from(branches)
@@ -140,20 +140,20 @@ async function findBranches({ db }: SystemCtx, { project, row }: Followed) {
   return { main: rows.find(({ isDefault }) => isDefault), branch: rows.find(({ isDefault }) => !isDefault) }
 }
 
-async function watchProduction(ctx: SystemCtx, followed: Followed, main: BranchRow | undefined): Promise<Next> {
+async function syncProduction(ctx: SystemCtx, followed: FollowedBranch, main: BranchRow | undefined): Promise<Next> {
   const { row, repository, project } = followed
   const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'never'
   if (head === row.commit) return 'nothing'
-  return begin(ctx, followed, head, {
+  return startOrReport(ctx, followed, head, {
     ref: project.ref,
     start: () => startCommit(ctx, followed, head, { id: main?.id, projectRef: project.ref }),
   })
 }
 
-async function watchPreview(
+async function syncPreview(
   ctx: SystemCtx,
-  followed: Followed,
+  followed: FollowedBranch,
   branch: BranchRow | undefined,
   running: boolean,
 ): Promise<Next> {
@@ -161,20 +161,20 @@ async function watchPreview(
   const pulls = await openPullRequests(repository, row.name, row.pullRequest)
   if (branch && pulls.length === 0 && branch.forPullRequests && !branch.persistent) {
     await removePreview(ctx, followed, branch)
-    if (running) await tell(ctx, { ...followed, row: { ...row, report: CLOSED } })
+    if (running) await sendReport(ctx, { ...followed, row: { ...row, report: CLOSED } })
     return 'never'
   }
-  if (branch) await keepNumber(ctx, branch, pulls)
+  if (branch) await updatePullRequest(ctx, branch, pulls)
   if (running) return RUN_MS
-  if (!branch) return watchNew(ctx, followed, pulls)
+  if (!branch) return syncNewPreview(ctx, followed, pulls)
   const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'nothing'
   if (head === row.commit && branch.id === row.branchId) return 'nothing'
-  return begin(ctx, followed, head, {
+  return startOrReport(ctx, followed, head, {
     ref: branch.projectRef,
     start: () => startCommit(ctx, followed, head, branch),
-    // Nothing was made of it yet, so it may as well be made anew.
-    unmade: async () => {
+    // The branch was never created completely, so it is removed and created again.
+    removeFailed: async () => {
       if (!branch.forPullRequests || branch.persistent) return false
       await removePreview(ctx, followed, branch)
       return true
@@ -182,20 +182,24 @@ async function watchPreview(
   })
 }
 
-/** The pull request it was told of before, as long as that is open. */
-async function keepNumber({ db }: SystemCtx, { id, prNumber }: BranchRow, pulls: readonly number[]): Promise<void> {
+/** Updates the pull request of a branch; the previous one stays as long as it is open. */
+async function updatePullRequest(
+  { db }: SystemCtx,
+  { id, prNumber }: BranchRow,
+  pulls: readonly number[],
+): Promise<void> {
   const number = pulls.find((open) => open === prNumber) ?? pulls[0] ?? null
   if (number !== prNumber) await db.update(branches).set({ prNumber: number }).where(eq(branches.id, id))
 }
 
-async function watchNew(ctx: SystemCtx, followed: Followed, pulls: number[]): Promise<Next> {
+async function syncNewPreview(ctx: SystemCtx, followed: FollowedBranch, pulls: number[]): Promise<Next> {
   const { connection, repository, project, row } = followed
   const [pull] = pulls
   if (pull === undefined || !connection.newBranchPerPr) return 'never'
   const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'nothing'
   if (connection.changesOnly && !(await changesAny(repository, pulls, connection.workdir))) return 'never'
-  return begin(ctx, followed, head, { ref: project.ref, start: () => addPreview(ctx, followed, head, pull) })
+  return startOrReport(ctx, followed, head, { ref: project.ref, start: () => addPreview(ctx, followed, head, pull) })
 }
 
 async function changesAny(repository: Repository, pulls: readonly number[], workdir: string): Promise<boolean> {
@@ -203,44 +207,44 @@ async function changesAny(repository: Repository, pulls: readonly number[], work
   return false
 }
 
-interface Beginning {
-  /** Whose database must take it. */
+interface Start {
+  /** The project whose database the run changes. */
   ref: string
   start(): Promise<GitBranch>
-  /** Where that has never come to be: whether it is gone now. */
-  unmade?(): Promise<boolean>
+  /** Removes a branch whose creation failed. Returns whether it was removed. */
+  removeFailed?(): Promise<boolean>
 }
 
-/** Starts a run and tells GitHub of it. What other work on the project holds up is tried again; what nothing but people can mend, GitHub is told. */
-async function begin(
+/** Starts a run and reports it to GitHub. Retries while another operation runs; reports errors that need a person. */
+async function startOrReport(
   ctx: SystemCtx,
-  followed: Followed,
+  followed: FollowedBranch,
   head: string,
-  { ref, start, unmade }: Beginning,
+  { ref, start, removeFailed }: Start,
 ): Promise<Next> {
   const started = await start().catch(async (error: unknown) => {
-    if (error instanceof NoRoom) return error.message
+    if (error instanceof PreviewRefused) return error.message
     if (!(error instanceof ApiError)) throw error
     if (error.code !== 'conflict.project_status')
       return error.detail ? `${error.message}: ${error.detail}` : error.message
     const status = await statusOf(ctx, ref)
-    if (status === 'INIT_FAILED' && (await unmade?.())) return undefined
+    if (status === 'INIT_FAILED' && (await removeFailed?.())) return undefined
     return STUCK.includes(status) ? `The project is ${status}` : BUSY_MS
   })
   if (started === undefined) return 0
   if (typeof started === 'number') return started
   if (typeof started !== 'string') {
-    await tell(ctx, { ...followed, row: started })
+    await sendReport(ctx, { ...followed, row: started })
     return RUN_MS
   }
   const report: CommitReport = { state: 'error', description: started }
   const refused = { commit: head, branchId: null, runId: null, report }
   await ctx.db.update(gitBranches).set(refused).where(held(followed.row))
-  await tell(ctx, { ...followed, row: { ...followed.row, ...refused } })
+  await sendReport(ctx, { ...followed, row: { ...followed.row, ...refused } })
   return 'nothing'
 }
 
-/** These do not pass by themselves. */
+/** Project statuses that do not change without an action of a person. */
 const STUCK = ['INACTIVE', 'INIT_FAILED', 'PAUSE_FAILED', 'RESTORE_FAILED', 'GOING_DOWN', 'REMOVED', 'UNKNOWN']
 
 async function statusOf({ db }: SystemCtx, ref: string): Promise<string> {
