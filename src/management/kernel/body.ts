@@ -14,9 +14,9 @@ interface Form<T = unknown> {
 }
 type Bytes = Uint8Array<ArrayBuffer>
 
-/** A body in other content types than JSON alone. It is buffered, and counts against the memory budget, until the request is answered. */
+/** A body that may have other content types than JSON. It counts against the memory budget until the request is answered. */
 export interface BufferedBody<T = unknown> {
-  /** By content type. */
+  /** Forms by content type. */
   forms: Record<string, Form<T>>
   sizeBytesMax: number
   /** The request may omit the body. */

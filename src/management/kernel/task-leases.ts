@@ -69,7 +69,7 @@ export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: (
 export function createLeases({ table, type }: Options) {
   const leaseEnd = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
 
-  const held = ({ id, claim }: LeasedTask) =>
+  const isLeasedBy = ({ id, claim }: LeasedTask) =>
     and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
 
   const isAbandoned = (ctx: SystemCtx, at: Date) => and(eq(table.state, 'running'), isLapsed(ctx, table, at))
@@ -88,13 +88,13 @@ export function createLeases({ table, type }: Options) {
       })
       .where(and(eq(table.id, id), or(and(eq(table.state, 'pending'), lte(table.dueAt, at)), isAbandoned(ctx, at))))
       .returning({ id: table.id, claim: table.claim, attempts: table.attempts })
-    return claimed && held(claimed)
+    return claimed && isLeasedBy(claimed)
   }
 
   return {
     until: leaseEnd,
     /** Selects the task's row for as long as this holder has the lease. */
-    held,
+    isLeasedBy,
 
     /** Runs work under a lease and renews it meanwhile. A second message for the same task does nothing. */
     run: (ctx: SystemCtx, id: string, work: (row: SQL) => Promise<void>): Promise<void> =>
@@ -111,8 +111,8 @@ export function createLeases({ table, type }: Options) {
       }),
 
     /** False if another consumer has the lease or the task has ended: the caller must stop. */
-    async isHeld({ db }: SystemCtx, task: LeasedTask): Promise<boolean> {
-      return (await db.select({ id: table.id }).from(table).where(held(task))).length > 0
+    async hasLease({ db }: SystemCtx, task: LeasedTask): Promise<boolean> {
+      return (await db.select({ id: table.id }).from(table).where(isLeasedBy(task))).length > 0
     },
 
     /** Releases the task after a failed attempt and schedules a retry. False if the lease is lost. */
@@ -122,7 +122,7 @@ export function createLeases({ table, type }: Options) {
       const freed = await ctx.db
         .update(table)
         .set({ state: 'pending', claim: null, leaseUntil: null, dueAt, lastError })
-        .where(held(task))
+        .where(isLeasedBy(task))
         .returning({ id: table.id })
       if (freed.length === 0) return false
       await sendLater(ctx, { type, id: task.id }, delayMs)
@@ -135,7 +135,7 @@ export function createLeases({ table, type }: Options) {
       const freed = await ctx.db
         .update(table)
         .set({ state: 'pending', claim: null, leaseUntil: null, dueAt, lastError, attempts: task.attempts - 1 })
-        .where(held(task))
+        .where(isLeasedBy(task))
         .returning({ id: table.id })
       if (freed.length > 0) await sendLater(ctx, { type, id: task.id }, WAIT_MS)
     },
@@ -150,7 +150,7 @@ export function createLeases({ table, type }: Options) {
       const ended = await tx
         .update(table)
         .set({ ...outcome, claim: null, leaseUntil: null, finishedAt: now() })
-        .where(held(task))
+        .where(isLeasedBy(task))
         .returning({ id: table.id })
       return ended.length > 0
     },

@@ -128,16 +128,18 @@ export async function endInvitationsInto(
   refs: readonly string[],
 ): Promise<void> {
   const { tx } = mutation
-  const gone = sql`${sql.param(refs)}::text[]`
+  const lostRefs = sql`${sql.param(refs)}::text[]`
   const isOpen = eq(invitations.organizationId, organization.id)
   const canceled = await tx
     .delete(invitations)
-    .where(and(isOpen, sql`${invitations.projectRefs} <@ ${gone}`))
+    .where(and(isOpen, sql`${invitations.projectRefs} <@ ${lostRefs}`))
     .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
   await tx
     .update(invitations)
-    .set({ projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${gone}))` })
-    .where(and(isOpen, sql`${invitations.projectRefs} && ${gone}`))
+    .set({
+      projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${lostRefs}))`,
+    })
+    .where(and(isOpen, sql`${invitations.projectRefs} && ${lostRefs}`))
   if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
 }
 

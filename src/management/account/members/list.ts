@@ -100,9 +100,9 @@ const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, places
 
 /** Converts a role; it is listed in both scopes if the member has it in the organization and in a project. */
 function toRoles(name: Role, places: readonly Place[]): ListedMember['attributes']['roles'] {
-  const held = places.filter(({ role }) => role === name)
-  const named = held.flatMap(({ project }) => project ?? [])
-  const everywhere = held.some(({ project }) => project === null)
+  const withRole = places.filter(({ role }) => role === name)
+  const named = withRole.flatMap(({ project }) => project ?? [])
+  const everywhere = withRole.some(({ project }) => project === null)
   return [...(everywhere ? [toMemberRole(name, null)] : []), ...(named.length > 0 ? [toMemberRole(name, named)] : [])]
 }
 

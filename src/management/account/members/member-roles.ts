@@ -59,7 +59,7 @@ export async function changeRoles(
     await tx.delete(memberRoles).where(and(rowsOf(member), which))
   }
   const { organization, user } = member
-  const rows = added.map((held) => ({ ...held, organizationId: organization.id, userId: user.id }))
+  const rows = added.map((role) => ({ ...role, organizationId: organization.id, userId: user.id }))
   if (rows.length > 0) await tx.insert(memberRoles).values(rows)
   if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userIds: [user.id] })
   await change.publish(eventsOf(member, before, after))
@@ -85,9 +85,9 @@ interface Assignment {
   refs: readonly string[] | null
 }
 
-function assignments(held: readonly HeldRole[]): Assignment[] {
-  return ROLES.filter((name) => held.some(({ role }) => role === name)).map((role) => {
-    const places = held.filter((one) => one.role === role).map(({ projectRef }) => projectRef)
+function assignments(roles: readonly HeldRole[]): Assignment[] {
+  return ROLES.filter((name) => roles.some(({ role }) => role === name)).map((role) => {
+    const places = roles.filter((one) => one.role === role).map(({ projectRef }) => projectRef)
     const refs = places.flatMap((ref) => ref ?? [])
     return { role, refs: places.includes(null) ? null : refs.sort() }
   })
@@ -116,10 +116,10 @@ function changes(before: readonly Assignment[], after: readonly Assignment[]): C
 }
 
 /** An event names one role: the one in the whole organization, else the strongest one with its projects. */
-function withOneRole(member: Member, held: readonly HeldRole[]): Payload {
-  const everywhere = held.find(({ projectRef }) => projectRef === null)
-  const role = everywhere?.role ?? strongestRole(held.map((one) => one.role))
-  const assignment = assignments(held).find((one) => one.role === role)
+function withOneRole(member: Member, roles: readonly HeldRole[]): Payload {
+  const everywhere = roles.find(({ projectRef }) => projectRef === null)
+  const role = everywhere?.role ?? strongestRole(roles.map((one) => one.role))
+  const assignment = assignments(roles).find((one) => one.role === role)
   if (!assignment) throw new Error(`the user ${member.user.id} has no role`)
   return payload(member, assignment)
 }

@@ -11,24 +11,24 @@ type Reader = Pick<MemberChange['tx'], 'select'>
  */
 export async function rolesAfterAssignment(
   tx: Reader,
-  held: readonly HeldRole[],
+  current: readonly HeldRole[],
   { role, refs }: { role: Role; refs: readonly string[] | undefined },
 ): Promise<HeldRole[]> {
   if (!refs) return [{ role, projectRef: null }]
-  const kept = (await withoutBranches(tx, held, refs)).filter(({ role: other, projectRef }) =>
+  const remaining = (await withoutBranches(tx, current, refs)).filter(({ role: other, projectRef }) =>
     projectRef === null ? isWeaker(other, role) : other !== role && !refs.includes(projectRef),
   )
-  return [...kept, ...refs.map((projectRef) => ({ role, projectRef }))]
+  return [...remaining, ...refs.map((projectRef) => ({ role, projectRef }))]
 }
 
 /** Drops the roles in branches of the given projects: a role in a project also applies to its branches. */
-async function withoutBranches(tx: Reader, held: readonly HeldRole[], parents: readonly string[]) {
-  const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
+async function withoutBranches(tx: Reader, current: readonly HeldRole[], parents: readonly string[]) {
+  const refs = current.flatMap(({ projectRef }) => projectRef ?? [])
   const branches = await tx
     .select({ ref: projects.ref })
     .from(projects)
     .where(and(inArray(projects.ref, refs), inArray(projects.parentRef, [...parents])))
-  return held.filter(({ projectRef }) => !branches.some(({ ref }) => ref === projectRef))
+  return current.filter(({ projectRef }) => !branches.some(({ ref }) => ref === projectRef))
 }
 
 const isWeaker = (role: Role, than: Role) => ROLES.indexOf(role) > ROLES.indexOf(than)

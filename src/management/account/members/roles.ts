@@ -44,17 +44,17 @@ export async function assignRole(
   const { role, projects: requested } = data.attributes
   const { named, logins } = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
-    const { member, held } = await findMember(mutation, organization, userId)
+    const { member, currentRoles } = await findMember(mutation, organization, userId)
     const named =
       requested &&
       requireProjects(await findProjects(mutation.tx, organization, requested), requested, 'body.data.attributes')
     const refs = named?.map(({ ref }) => ref)
-    const after = await rolesAfterAssignment(mutation.tx, held, { role, refs })
-    const changed = rolesChanged(held, after)
+    const after = await rolesAfterAssignment(mutation.tx, currentRoles, { role, refs })
+    const changed = rolesChanged(currentRoles, after)
     if (changed.size === 0) return { named, logins: [] }
     requireMayChange(organization, changed)
-    await requireOwnerLeft(mutation.tx, member, held, after)
-    await changeRoles(mutation, member, held, after)
+    await requireOwnerLeft(mutation.tx, member, currentRoles, after)
+    await changeRoles(mutation, member, currentRoles, after)
     const detail = { user: userId, role, ...(refs && { projects: refs }) }
     await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
     return { named, logins: await withdraw(ctx, mutation, member) }
@@ -70,10 +70,10 @@ const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
 export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {
   const logins = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
-    const { member, held } = await findMember(mutation, organization, userId)
-    requireMayChange(organization, rolesChanged(held, []))
-    await requireOwnerLeft(mutation.tx, member, held, [])
-    await changeRoles(mutation, member, held, [])
+    const { member, currentRoles } = await findMember(mutation, organization, userId)
+    requireMayChange(organization, rolesChanged(currentRoles, []))
+    await requireOwnerLeft(mutation.tx, member, currentRoles, [])
+    await changeRoles(mutation, member, currentRoles, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
     return withdraw(ctx, mutation, member)
   })
@@ -86,9 +86,9 @@ async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, 
     .from(users)
     .where(eq(users.id, userId))
   const member = user && { organization: { id, slug }, user }
-  const held = member ? await readRoles(mutation, member) : []
-  if (!member || held.length === 0) throw new ApiError('not_found.member')
-  return { member, held }
+  const currentRoles = member ? await readRoles(mutation, member) : []
+  if (!member || currentRoles.length === 0) throw new ApiError('not_found.member')
+  return { member, currentRoles }
 }
 
 /** Only owners may give or take the role owner: an administrator could otherwise become one. */
@@ -99,8 +99,8 @@ export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>
   })
 }
 
-const isOwner = (held: readonly HeldRole[]) =>
-  held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
+const isOwner = (roles: readonly HeldRole[]) =>
+  roles.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
 
 async function requireOwnerLeft(
   tx: Writer,

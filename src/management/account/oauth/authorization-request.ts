@@ -116,7 +116,7 @@ export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<
   return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
 }
 
-/** The response mode; for an invalid one, the default of the response type (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
+/** The response mode, or for an invalid one the default (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
 function responseModeOf(query: AuthorizeQuery): ResponseMode {
   const mode = RESPONSE_MODES.find((known) => known === query.response_mode)
   if (mode !== undefined && !responseModeFault(query)) return mode

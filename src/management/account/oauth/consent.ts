@@ -56,7 +56,7 @@ function isFromOwnPage({ config }: SystemCtx, headers: Headers): boolean {
   return origin === null || (URL.canParse(origin) && own.includes(new URL(origin).host))
 }
 
-/** Stores the approval, claims the project and returns the response parameters; undefined if the token or the application has just ended. */
+/** Stores the approval and claims the project. Undefined if the token or the application has just ended. */
 async function approve(
   ctx: Ctx,
   request: AuthorizationRequest,

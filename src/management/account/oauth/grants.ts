@@ -86,7 +86,7 @@ interface Issue {
   now: Date
 }
 
-/** Issues an access token and a refresh token, which replaces the code or the previous token of its family. Neither outlives the approving token. */
+/** Issues an access token and a refresh token that replaces the previous one. Neither outlives the approving token. */
 export async function issueTokens(mutation: Mutation, issue: Issue, family = `sbr_${randomHex()}`) {
   const refreshToken = family + randomHex()
   const issued = await continueGrant(mutation, issue, {

@@ -21,7 +21,7 @@ interface Source {
   jwks?: unknown
 }
 
-/** Finds the keys of an issuer. Throws Unusable if there are none, unless `mayBeEmpty`: an already trusted issuer may withdraw all keys. */
+/** Finds the keys of an issuer. Throws Unusable if there are none, unless `mayBeEmpty`: a trusted issuer may withdraw all. */
 export async function findKeys(
   ctx: SystemCtx,
   { issuer, jwksUrl, jwks }: Source,

@@ -79,7 +79,7 @@ async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }
   return issued
 }
 
-/** Revokes the user's approvals of the application in the organization, with their tokens. Unknown tokens are ignored (RFC 7009, 2.2). */
+/** Revokes the user's approvals of the application in the organization. Unknown tokens are ignored (RFC 7009, 2.2). */
 export async function revokeToken(
   ctx: SystemCtx,
   body: Required<SentCredentials> & { refresh_token: string },

@@ -45,7 +45,7 @@ async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> 
   await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
 }
 
-/** Saves the history of the branch once, before its database is removed. Also checks the other requirements of the reset, while nothing is lost yet. */
+/** Saves the history of the branch once, before its database is removed, and checks the other requirements of the reset. */
 export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<void> {
   const { own, run, log } = input
   if (await hasSavedHistory(ctx, input)) return
@@ -53,19 +53,19 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   const earlier = await readSavedHistory(ctx, input.branch.projectRef)
   for (const migration of [...earlier, ...(await readHistory(ctx, input, earlier))])
     found.set(migration.version, migration)
-  const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
+  const history = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
-  if (JSON.stringify(kept).length > HISTORY_BYTES_MAX) throw tooLarge(own, HISTORY_BYTES_MAX)
+  if (JSON.stringify(history).length > HISTORY_BYTES_MAX) throw tooLarge(own, HISTORY_BYTES_MAX)
   await requireCopyable(ctx, input)
   await isBehindParent(ctx, input)
-  await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
-  await log(`saving ${kept.length} migrations of the branch`)
+  await ctx.db.update(actionRuns).set({ kept: history }).where(eq(actionRuns.id, run.id))
+  await log(`saving ${history.length} migrations of the branch`)
 }
 
 async function hasSavedHistory({ db }: SystemCtx, { run }: StepInput): Promise<boolean> {
-  const kept = and(eq(actionRuns.id, run.id), isNotNull(actionRuns.kept))
-  return (await db.select({ id: actionRuns.id }).from(actionRuns).where(kept)).length > 0
+  const isSaved = and(eq(actionRuns.id, run.id), isNotNull(actionRuns.kept))
+  return (await db.select({ id: actionRuns.id }).from(actionRuns).where(isSaved)).length > 0
 }
 
 /** Reads the history that a failed reset has saved, as the database may not contain all of it. */
@@ -187,8 +187,8 @@ async function applyTo(ctx: SystemCtx, input: StepInput, target: Project, migrat
 }
 
 /**
- * Refuses a different migration with an applied version: versions are times in seconds, so two people may choose the same one. A file of
- * a repository is only logged, as it may have been edited, or recorded by a tool that drops comments.
+ * Refuses a different migration with an applied version: versions are times in seconds, so two people may choose the same one. A
+ * file of a repository is only logged, as it may have been edited, or recorded by a tool that drops comments.
  */
 async function requireSame(
   { run, log }: StepInput,

@@ -45,7 +45,7 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
-/** Checks the options: a branch has the region and version of its parent and its own size. `at` is the path of the fields in the body. */
+/** Checks the options: a branch has the region and version of its parent. `at` is the path of the fields in the body. */
 function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
   const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
   if (region !== undefined && region !== parent.region) throw refuseOption(`${at}region`, region, [parent.region])

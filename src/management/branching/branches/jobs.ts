@@ -52,7 +52,7 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
   },
 })
 
-/** Saves the history before the database is removed. It is a step of its own, as the outcome of a failed reset depends on it; users see it as part of `clone`. */
+/** Saves the history as a recorded step, on which the outcome of a failed reset depends. Users see it as part of `clone`. */
 const saveHistoryStep: Step = {
   name: 'keep',
   async run(ctx, { task }, fence) {
@@ -113,7 +113,7 @@ async function findRun({ db }: SystemCtx, { input }: Task, fence: Fence) {
   return { ...found, own, parent }
 }
 
-/** Ends a run whose branch or project is gone. Such a run is usually canceled; if not, it fails, so that it does not block its project. */
+/** Ends a run whose branch or project is gone. If it was not canceled, it fails, so that it does not block its project. */
 async function giveUp(fence: Fence, reason: string): Promise<never> {
   throw (await fence()) ? new PermanentError(reason) : new Superseded(reason)
 }

@@ -51,7 +51,7 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
   return toBranch(row.branch, row.status)
 }
 
-/** Returns the connection. Only callers who may read secrets get the password and the key, which give more access than a role or token. */
+/** Returns the connection. The password and the key give full access, so only callers who may read secrets get them. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
   const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)

@@ -26,7 +26,7 @@ export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
       ctx.db
         .update(gitBranches)
         .set({ leaseUntil: new Date(ctx.now().getTime() + LEASE_MS) })
-        .where(held(row))
+        .where(isLeasedBy(row))
     const stop = startRenewing(ctx, row, renew)
     try {
       await release(ctx, row, await syncGitBranch(ctx, row))
@@ -55,17 +55,17 @@ async function take(ctx: SystemCtx, id: string, claim: string): Promise<GitBranc
 const isFree = (ctx: SystemCtx, at: Date): SQL | undefined =>
   and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), isLapsed(ctx, gitBranches, at)))
 
-export const held = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
+export const isLeasedBy = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
 
 /** Releases the lease. A request that arrived meanwhile makes the branch due again. */
 async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {
   const { db, now } = ctx
   if (next === 'never') {
-    const gone = await db
+    const deleted = await db
       .delete(gitBranches)
-      .where(and(held(row), eq(gitBranches.asked, row.asked)))
+      .where(and(isLeasedBy(row), eq(gitBranches.asked, row.asked)))
       .returning({ id: gitBranches.id })
-    if (gone.length > 0) return
+    if (deleted.length > 0) return
   }
   const at = now()
   const dueAt = typeof next === 'number' ? new Date(at.getTime() + next) : null
@@ -98,13 +98,13 @@ interface Release {
 }
 
 async function releaseWith({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Release): Promise<void> {
-  const [left] = await db
+  const [released] = await db
     .update(gitBranches)
     .set({ ...changes, claim: null, leaseUntil: null, updatedAt: now() })
-    .where(held(row))
+    .where(isLeasedBy(row))
     .returning({ dueAt: gitBranches.dueAt })
-  if (!left?.dueAt) return
-  const delaySeconds = Math.max(0, Math.ceil((left.dueAt.getTime() - now().getTime()) / 1000))
+  if (!released?.dueAt) return
+  const delaySeconds = Math.max(0, Math.ceil((released.dueAt.getTime() - now().getTime()) / 1000))
   // The sweeper sends messages for later times.
   if (delaySeconds < 60) await bindings.PROJECT_TASKS.send({ type: 'git-branch', id: row.id }, { delaySeconds })
 }

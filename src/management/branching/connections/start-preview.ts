@@ -15,7 +15,7 @@ import type { BranchRow } from '../branches/convert.ts'
 import { addBranch, ensureDefault } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
-import { type GitBranch, held } from './git-branch-task.ts'
+import { type GitBranch, isLeasedBy } from './git-branch-task.ts'
 import type { FollowedBranch } from './watch-pull-request.ts'
 
 /** A preview branch cannot be created; the message is for the author of the pull request. */
@@ -40,7 +40,7 @@ async function recordRun(
   const [updated] = await tx
     .update(gitBranches)
     .set({ ...run, report: PENDING, updatedAt: now() })
-    .where(held(row))
+    .where(isLeasedBy(row))
     .returning()
   if (!updated) throw new Superseded(`another consumer works on ${row.name}`)
   return updated

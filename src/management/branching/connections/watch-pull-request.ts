@@ -21,7 +21,7 @@ import {
 } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { BranchRow } from '../branches/convert.ts'
-import { type GitBranch, held } from './git-branch-task.ts'
+import { type GitBranch, isLeasedBy } from './git-branch-task.ts'
 import { isWithin } from './repository-files.ts'
 import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
 
@@ -96,7 +96,7 @@ async function stateOfRun({ db }: SystemCtx, { runId }: GitBranch) {
 /** Records a canceled run, which has not reported its end because its branch was deleted. */
 async function endCanceled(ctx: SystemCtx, row: GitBranch): Promise<GitBranch> {
   const report: CommitReport = { state: 'error', description: 'The run was canceled' }
-  await ctx.db.update(gitBranches).set({ report, runId: null }).where(held(row))
+  await ctx.db.update(gitBranches).set({ report, runId: null }).where(isLeasedBy(row))
   return { ...row, report, runId: null }
 }
 
@@ -115,7 +115,7 @@ async function sendReport(ctx: SystemCtx, { row, project, repository }: Followed
   await ctx.db
     .update(gitBranches)
     .set({ report: null })
-    .where(and(held(row), sql`${gitBranches.report} = ${JSON.stringify(report)}::jsonb`))
+    .where(and(isLeasedBy(row), sql`${gitBranches.report} = ${JSON.stringify(report)}::jsonb`))
 }
 
 /** Report of a run that ended because its branch was removed. */
@@ -239,7 +239,7 @@ async function startOrReport(
   }
   const report: CommitReport = { state: 'error', description: started }
   const refused = { commit: head, branchId: null, runId: null, report }
-  await ctx.db.update(gitBranches).set(refused).where(held(followed.row))
+  await ctx.db.update(gitBranches).set(refused).where(isLeasedBy(followed.row))
   await sendReport(ctx, { ...followed, row: { ...followed.row, ...refused } })
   return 'nothing'
 }

@@ -18,7 +18,7 @@ export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | 
     : work.worker.served
   if (!built) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { ...built, deploymentId: task.id, spec: task.spec }
-  if (!(await workerLeases.isHeld(ctx, task))) return undefined
+  if (!(await workerLeases.hasLease(ctx, task))) return undefined
   await startInstances(ctx, planOf(work, served), work.worker)
   return served
 }

@@ -65,7 +65,7 @@ export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promis
   })
 }
 
-/** Requires organizations:write in addition to the row's permission: the project leaves the organization, so access to the project alone is not enough. */
+/** Requires organizations:write, as the project leaves the organization: access to the project alone is not enough. */
 async function requireOrganizationWrite(ctx: Ctx, { organizationSlug }: ProjectAccess): Promise<void> {
   if (!ctx.actor.scopes.includes('organizations:write')) {
     const detail = 'the access token lacks the scope organizations:write'

@@ -6,14 +6,14 @@ const CHARACTERS_MAX = 1_000
 /** Any form is accepted: a malformed token gets the same 404 as an expired one. */
 export const Token = z.string().max(CHARACTERS_MAX).meta({ description: 'A claim token' })
 
-const made = {
+const tokenFields = {
   expires_at: z.iso.datetime(),
   created_at: z.iso.datetime(),
   created_by: z.uuid(),
 }
 
 export const ClaimToken = z
-  .object({ token_alias: z.string().meta({ description: 'The beginning and the end of the token' }), ...made })
+  .object({ token_alias: z.string().meta({ description: 'The beginning and the end of the token' }), ...tokenFields })
   .meta({ id: 'ProjectClaimTokenResponse' })
 
 export const NewClaimToken = z
@@ -34,6 +34,6 @@ export const ProjectClaim = z
       source_subscription_plan: z.enum(PLANS),
       target_subscription_plan: z.enum(PLANS).nullable(),
     }),
-    ...made,
+    ...tokenFields,
   })
   .meta({ id: 'OrganizationProjectClaimResponse' })

@@ -47,7 +47,7 @@ export async function claimProject(ctx: Ctx, target: Target, token: string): Pro
   finishMove(ctx, await mutate(ctx, (mutation) => moveClaimedProject(ctx, mutation, claim, target)))
 }
 
-/** Transfers the claimed project and uses the token up, so only one of several concurrent claims succeeds. Call `finishMove` after the commit. */
+/** Transfers the claimed project and ends the token, so only one concurrent claim succeeds. Call `finishMove` after the commit. */
 export async function moveClaimedProject(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
   const move = moveOf(ctx, claim, target)
   const locked = await lockMove(mutation, move)

@@ -47,11 +47,11 @@ async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise
 }
 
 async function cancelLeftoverTasks(ctx: SystemCtx): Promise<void> {
-  const gone = sql`(select ref from ${projects} where removed_at <= ${removedBefore(ctx)})`
+  const removedRefs = sql`(select ref from ${projects} where removed_at <= ${removedBefore(ctx)})`
   const canceled = await ctx.db
     .update(projectTasks)
     .set({ state: 'canceled', claim: null, leaseUntil: null, finishedAt: ctx.now() })
-    .where(and(inArray(projectTasks.state, ['pending', 'running']), sql`${projectTasks.projectRef} in ${gone}`))
+    .where(and(inArray(projectTasks.state, ['pending', 'running']), sql`${projectTasks.projectRef} in ${removedRefs}`))
     .returning({ id: projectTasks.id })
   if (canceled.length > 0) ctx.log.info('leftover_tasks_canceled', { count: canceled.length })
 }

@@ -7,8 +7,8 @@ import { type Jobs, PermanentError, projectLeases, type Work } from './tasks.ts'
 
 /** Runs the remaining steps of a task. A second message for the same task finds it leased or finished and does nothing. */
 export const runProjectTask = (ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> =>
-  projectLeases.run(ctx, id, async (held) => {
-    const work = await findWork(ctx, held)
+  projectLeases.run(ctx, id, async (leasedRow) => {
+    const work = await findWork(ctx, leasedRow)
     if (work) await runSteps(ctx, jobs, work)
   })
 
@@ -17,7 +17,7 @@ async function runSteps(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   const job = jobs[task.kind]
   if (job.failed && task.attempts > ATTEMPTS_MAX)
     return fail(ctx, job, work, new PermanentError('its consumers died', { cause: task.lastError ?? undefined }))
-  const fence = () => projectLeases.isHeld(ctx, task)
+  const fence = () => projectLeases.hasLease(ctx, task)
   try {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
       const changes = await run(ctx, { project, task }, fence)

@@ -3,12 +3,12 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { type Changes, projectLeases, type Task, type Work } from './tasks.ts'
 
-export async function findWork({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+export async function findWork({ db }: SystemCtx, leasedRow: SQL): Promise<Work | undefined> {
   const [work] = await db
     .select({ task: projectTasks, project: projects })
     .from(projectTasks)
     .innerJoin(projects, eq(projects.ref, projectTasks.projectRef))
-    .where(held)
+    .where(leasedRow)
   return work
 }
 
@@ -20,7 +20,7 @@ export async function recordStep(ctx: SystemCtx, task: Task, name: string, chang
       stepsDone: sql`array_append(${projectTasks.stepsDone}, ${name})`,
       leaseUntil: projectLeases.until(ctx),
     })
-    .where(projectLeases.held(task))
+    .where(projectLeases.isLeasedBy(task))
     .returning({ ref: projectTasks.projectRef })
   if (Object.keys(changes).length === 0) return (await record).length > 0
   const recorded = ctx.db.$with('recorded').as(record)

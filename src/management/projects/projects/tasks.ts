@@ -53,7 +53,7 @@ export const projectLeases = createLeases({ table: projectTasks, type: 'project-
 
 const ONE_OPEN = 'project_tasks_one_open'
 
-/** What changes of tasks need of a context. */
+/** The part of the context that starting and canceling tasks needs. */
 export type TaskCtx = Pick<SystemCtx, 'now' | 'actor'>
 
 /** Starts a task of a project. Fails while another task of the project is open. */

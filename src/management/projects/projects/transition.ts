@@ -12,7 +12,7 @@ import { cancelTasks, ofProject, startTask, type TaskCtx } from './tasks.ts'
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug' | 'parentRef'>
 
-/** Moves the project into the status of the running change and hands the change to a job. */
+/** Sets the status of the transition and starts its task. */
 export async function beginTransition(
   ctx: TaskCtx,
   mutation: Mutation,

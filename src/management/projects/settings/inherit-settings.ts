@@ -14,8 +14,8 @@ import {
 } from './setting-areas.ts'
 
 /**
- * Copies the parent's settings to a branch field by field, removals included, except for the fields that are the branch's own. Call
- * `applySettings` to apply them to the database. Returns the fields left unchanged because the parent's value contradicts the branch's own.
+ * Copies the parent's settings to a branch field by field, removals included, except for the branch's own fields. Call `applySettings`
+ * to apply them to the database. Returns the fields left unchanged because the parent's value contradicts the branch's own.
  */
 export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: string; to: string }): Promise<string[]> {
   return mutate(ctx, async ({ tx, trace }) => {

@@ -13,13 +13,13 @@ import { unpreparedColumns } from '../projects/prepare-databases.ts'
 import { type Findings, findTransferFindings, type Move, OWNER_ERRORS } from './transfer-findings.ts'
 
 /** Input of `finishMove`, the work after the commit. */
-interface Moved {
+interface MoveResult {
   refs: readonly string[]
   logins: Parameters<typeof endLoginsSoon>[1]
 }
 
 /** A move with the facts read under its locks. */
-interface Locked {
+interface LockedMove {
   move: Move
   /** The project and its branches. */
   refs: string[]
@@ -29,7 +29,7 @@ interface Locked {
  * Locks the project, its branches and both organizations: nothing is added to them, nobody joins or leaves, and no plan changes until
  * the commit. Undefined if the project has left the source.
  */
-export async function lockMove({ tx }: Mutation, requested: Move): Promise<Locked | undefined> {
+export async function lockMove({ tx }: Mutation, requested: Move): Promise<LockedMove | undefined> {
   const { project, source, target } = requested
   // Lock order: project, branches, organization, as in the code that creates branches or ends tasks.
   const lockProjects = (which: SQL | undefined) =>
@@ -63,9 +63,9 @@ interface MoveOptions {
 export async function moveLocked(
   ctx: SystemCtx,
   mutation: Mutation,
-  { move, refs }: Locked,
+  { move, refs }: LockedMove,
   { action, field }: MoveOptions,
-): Promise<Moved> {
+): Promise<MoveResult> {
   const { tx, trace, publish } = mutation
   const { project, source, target } = move
   await requireEligible(mutation, move, field)
@@ -98,7 +98,7 @@ export async function moveLocked(
 }
 
 /** Completes a move after its commit: clears caches and ends temporary logins. */
-export function finishMove(ctx: SystemCtx, { refs, logins }: Moved): void {
+export function finishMove(ctx: SystemCtx, { refs, logins }: MoveResult): void {
   for (const ref of refs) clearProjectCaches(ref)
   endLoginsSoon(ctx, logins)
 }

@@ -36,8 +36,8 @@ const takeBackup: Step = {
     if (!earlier || !ctx.engine.capabilities.backups) return undefined
     if (task.input.backupId === undefined) {
       const row = { kind: 'scheduled', projectRef: ref, status: 'PENDING', insertedAt: ctx.now() } as const
-      const [made] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
-      await updateInput(ctx, task, { backupId: made?.id ?? 0 })
+      const [inserted] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
+      await updateInput(ctx, task, { backupId: inserted?.id ?? 0 })
     }
     const { backupId: id = 0 } = task.input
     await ctx.engine.backups.make({ ref, id }, fence)
