@@ -35,18 +35,18 @@ export async function createInvitations(
       organization,
       requested.flatMap(({ projects = [] }) => projects),
     )
-    const wanted = requested.map(({ email, role, projects }, index): Row => {
+    const newRows = requested.map(({ email, role, projects }, index): Row => {
       const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
       return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
     })
-    const known = await findKnown(tx, organization, wanted)
-    const invited = wanted.filter(({ email }) => !known.has(email))
-    if (invited.length === 0) throw nobodyInvited(wanted, known)
+    const known = await findKnown(tx, organization, newRows)
+    const invited = newRows.filter(({ email }) => !known.has(email))
+    if (invited.length === 0) throw noneInvited(newRows, known)
     await requireBelowLimit(tx, organization, invited.length)
     const common = { organizationId: organization.id, invitedBy: ctx.actor.userId, createdAt: ctx.now() }
     await tx.insert(invitations).values(invited.map((row) => ({ ...common, ...row })))
     await recordInvitations(mutation, organization, 'created', invited)
-    return { data: invited.map(toInvited), ...(known.size > 0 && { error: partialFailure(known) }) }
+    return { data: invited.map(toInvitation), ...(known.size > 0 && { error: partialFailure(known) }) }
   })
 }
 
@@ -68,8 +68,8 @@ function requireOnce(emails: readonly string[]): void {
 const KNOWN = { already_member: 'is already a member', already_invited: 'is already invited' } as const
 type Known = Map<string, keyof typeof KNOWN>
 
-async function findKnown(tx: Writer, { id }: OrganizationAccess, wanted: readonly Row[]): Promise<Known> {
-  const emails = wanted.map(({ email }) => email)
+async function findKnown(tx: Writer, { id }: OrganizationAccess, newRows: readonly Row[]): Promise<Known> {
+  const emails = newRows.map(({ email }) => email)
   const rows = await rowsOf<{ email: string; why: keyof typeof KNOWN }>(
     tx,
     sql`select w.email, case when exists (select from ${memberRoles} m join ${users} u on u.id = m.user_id
@@ -81,9 +81,9 @@ async function findKnown(tx: Writer, { id }: OrganizationAccess, wanted: readonl
   return new Map(rows.flatMap(({ email, why }) => (why ? [[email, why] as const] : [])))
 }
 
-const nobodyInvited = (wanted: readonly Row[], known: Known) =>
+const noneInvited = (newRows: readonly Row[], known: Known) =>
   new ApiError('conflict.invitations', {
-    issues: wanted.flatMap(({ email }, index) => {
+    issues: newRows.flatMap(({ email }, index) => {
       const code = known.get(email)
       return code ? [{ field: `body.data.${index}.attributes.email`, code, message: KNOWN[code] }] : []
     }),
@@ -117,12 +117,12 @@ export async function deleteInvitations(
       .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
     requireMayChange(organization, new Set(canceled.map(({ role }) => role)))
     if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
-    return { data: canceled.map(toInvited) }
+    return { data: canceled.map(toInvitation) }
   })
 }
 
 /** Cancels invitations to projects that have left the organization. An invitation to further projects stays for those. */
-export async function endInvitationsInto(
+export async function cancelInvitationsTo(
   mutation: Mutation,
   organization: Pick<OrganizationAccess, 'id' | 'slug'>,
   refs: readonly string[],
@@ -165,4 +165,4 @@ async function recordInvitations(
   })
 }
 
-const toInvited = ({ email }: Row) => ({ type: 'organization_invitation' as const, attributes: { email } })
+const toInvitation = ({ email }: Row) => ({ type: 'organization_invitation' as const, attributes: { email } })

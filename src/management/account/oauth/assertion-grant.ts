@@ -13,7 +13,7 @@ import {
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
-import { type Assertion, readAssertion, refused } from './assertion.ts'
+import { type Assertion, invalidGrant, readAssertion } from './assertion.ts'
 import { continueGrant, lockGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
 import { currentKeys } from './issuer-keys.ts'
@@ -39,13 +39,13 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const locked = await lockGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
-    if (!locked?.isValid) throw refused('the authorization has ended, or access is disabled')
+    if (!locked?.isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     const { organizationId, userId, scopes: approved } = locked.grant
     const asserted = claims.scope?.split(' ')
     const scopes = chooseScopes(scope, asserted ? approved.filter((name) => asserted.includes(name)) : approved)
     if (!scopes || scopes.length === 0) throw new ApiError('oauth.invalid_scope')
     const [first] = await tx.insert(usedAssertions).values({ id, expiresAt }).onConflictDoNothing().returning()
-    if (!first) throw refused('the assertion was already used')
+    if (!first) throw invalidGrant('the assertion was already used')
     const actor = { actorUserId: userId, actorAppId: app.id }
     const detail = { app: app.id, scopes, issuer: claims.iss }
     await trace({ action: 'oauth_app.assert', organizationId, detail }, actor)
@@ -66,9 +66,11 @@ async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
   const [only, second] = trusted
   // The same error for every missing part: a caller who cannot sign must learn nothing about users.
   if (!only)
-    throw refused('no organization in which this user approved the application trusts the signer of the assertion')
+    throw invalidGrant('no organization in which this user approved the application trusts the signer of the assertion')
   if (second)
-    throw refused('several organizations trust the signer of the assertion: aud_tenant must be the slug of one of them')
+    throw invalidGrant(
+      'several organizations trust the signer of the assertion: aud_tenant must be the slug of one of them',
+    )
   return only
 }
 

@@ -45,22 +45,22 @@ export interface Assertion {
   isSignedBy(keys: readonly Jwk[]): Promise<boolean>
 }
 
-export const refused = (detail: string) => new ApiError('oauth.invalid_grant', { detail })
+export const invalidGrant = (detail: string) => new ApiError('oauth.invalid_grant', { detail })
 
 /** Checks everything that needs no key; `isSignedBy` checks the signature. */
 export function readAssertion(ctx: SystemCtx, app: App, text: string): Assertion {
   const jws = readJws(text)
-  if (!jws?.header) throw refused('the assertion is not a JWT')
+  if (!jws?.header) throw invalidGrant('the assertion is not a JWT')
   const { typ, kid } = jws.header
-  if (typ !== 'oauth-id-jag+jwt') throw refused('the header typ of the assertion must be oauth-id-jag+jwt')
-  if ('crit' in jws.header) throw refused('the header crit of the assertion is not allowed')
+  if (typ !== 'oauth-id-jag+jwt') throw invalidGrant('the header typ of the assertion must be oauth-id-jag+jwt')
+  if ('crit' in jws.header) throw invalidGrant('the header crit of the assertion is not allowed')
   const { data: claims, error } = Claims.safeParse(jws.claims)
   const [issue] = error?.issues ?? []
-  if (!claims) throw refused(`the claim ${issue?.path.join('.') || 'set'} of the assertion is missing or invalid`)
+  if (!claims) throw invalidGrant(`the claim ${issue?.path.join('.') || 'set'} of the assertion is missing or invalid`)
   requireAudience(ctx, app, claims)
   requireTimes(ctx, claims)
   if (claims.email !== undefined && claims.email_verified === false)
-    throw refused('the e-mail address of the assertion is not verified')
+    throw invalidGrant('the e-mail address of the assertion is not verified')
   return {
     claims,
     user: claims.email ?? claims.sub,
@@ -73,18 +73,19 @@ export function readAssertion(ctx: SystemCtx, app: App, text: string): Assertion
 function requireAudience(ctx: SystemCtx, app: App, { aud, client_id, resource }: Assertion['claims']): void {
   const { BASE_URL: issuer } = ctx.config
   if (aud !== issuer && aud !== `${issuer}/v1/oauth/token`)
-    throw refused(`the claim aud of the assertion must be ${issuer}`)
+    throw invalidGrant(`the claim aud of the assertion must be ${issuer}`)
   if (client_id.toLowerCase() !== app.id)
-    throw refused('the claim client_id of the assertion names another application')
+    throw invalidGrant('the claim client_id of the assertion names another application')
   if (resource?.some((uri) => !isOwnResource(ctx, uri))) throw new ApiError('oauth.invalid_target')
 }
 
 function requireTimes(ctx: SystemCtx, { exp, iat, nbf = iat }: Assertion['claims']): void {
   const now = ctx.now().getTime() / 1000
-  if (exp <= now) throw refused('the assertion has expired')
-  if (Math.max(iat, nbf) > now + SKEW_SECONDS) throw refused('the claim iat or nbf of the assertion lies in the future')
+  if (exp <= now) throw invalidGrant('the assertion has expired')
+  if (Math.max(iat, nbf) > now + SKEW_SECONDS)
+    throw invalidGrant('the claim iat or nbf of the assertion lies in the future')
   if (exp - iat > LIFETIME_SECONDS_MAX)
-    throw refused(`the claim exp of the assertion must lie at most ${LIFETIME_SECONDS_MAX} s after iat`)
+    throw invalidGrant(`the claim exp of the assertion must lie at most ${LIFETIME_SECONDS_MAX} s after iat`)
 }
 
 /** Selects keys for the assertion. The key determines the algorithm, never the assertion. */

@@ -5,7 +5,7 @@ import { JWT_BEARER, oauthGrants } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { refused } from './assertion.ts'
+import { invalidGrant } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
 import { endGrants, familyOf, type Grant, issueTokens, lockGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
@@ -35,21 +35,21 @@ async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: ver
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
     const locked = await lockGrant(mutation, app, eq(oauthGrants.codeHash, codeHash), now)
-    if (!locked) throw refused('the code was not issued to this application')
+    if (!locked) throw invalidGrant('the code was not issued to this application')
     const { grant, isValid } = locked
     if (grant.codeUsedAt) return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'code used twice')
-    if (grant.expiresAt <= now) throw refused('the code has expired')
-    if (!isValid) throw refused('the authorization has ended, or access is disabled')
+    if (grant.expiresAt <= now) throw invalidGrant('the code has expired')
+    if (!isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     if (grant.redirectUri !== redirect_uri)
-      throw refused('redirect_uri does not match the one that the code was sent to')
+      throw invalidGrant('redirect_uri does not match the one that the code was sent to')
     if (!matchesChallenge(verifier, challengeOf(grant)))
-      throw refused('code_verifier does not match the code_challenge')
+      throw invalidGrant('code_verifier does not match the code_challenge')
     const { organizationId, userId, scopes } = grant
     const actor = { actorUserId: userId, actorAppId: app.id }
     await mutation.trace({ action: 'oauth_app.exchange', organizationId, detail: { app: app.id, scopes } }, actor)
     return issueTokens(mutation, { app, locked, scopes, now })
   })
-  if (!issued) throw refused('the code was already used: its authorization is revoked')
+  if (!issued) throw invalidGrant('the code was already used: its authorization is revoked')
   return issued
 }
 
@@ -60,22 +60,22 @@ const challengeOf = ({ codeChallenge: value, codeChallengeMethod: method }: Gran
 async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
   if (token === undefined) throw invalid('body.refresh_token', 'is missing')
   const family = familyOf(token)
-  if (family === undefined) throw refused('this is not a refresh token')
+  if (family === undefined) throw invalidGrant('this is not a refresh token')
   const [familyHash, hash] = await Promise.all([hashToken(family), hashToken(token)])
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
     const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
-    if (!locked) throw refused('the refresh token was not issued to this application, or it is revoked')
+    if (!locked) throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
     const { grant, isValid } = locked
     if (!isSameSecret(hash, grant.refreshHash ?? ''))
       return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'refresh token used twice')
-    if (grant.expiresAt <= now) throw refused('the refresh token has expired')
-    if (!isValid) throw refused('the authorization has ended, or access is disabled')
+    if (grant.expiresAt <= now) throw invalidGrant('the refresh token has expired')
+    if (!isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     const scopes = chooseScopes(scope, grant.scopes)
     if (!scopes) throw new ApiError('oauth.invalid_scope')
     return issueTokens(mutation, { app, locked, scopes, now }, family)
   })
-  if (!issued) throw refused('the refresh token was already used: its authorization is revoked')
+  if (!issued) throw invalidGrant('the refresh token was already used: its authorization is revoked')
   return issued
 }
 

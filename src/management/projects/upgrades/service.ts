@@ -68,21 +68,21 @@ export async function startUpgrade(
 ): Promise<{ tracking_id: string }> {
   const { ref, organizationId, postgresVersion, status } = project
   if (!ctx.engine.upgrades)
-    throw refused(`the driver ${ctx.engine.name} cannot upgrade Postgres: create a project with a newer version`)
+    throw driverError(`the driver ${ctx.engine.name} cannot upgrade Postgres: create a project with a newer version`)
   if (!ACTIVE.includes(status))
     throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
   const { targets, obstacles } = await checkUpgrade(ctx, project)
   const version = targets.find((each) => target === each || target === majorOf(each))
   if (!version)
-    throw invalid(
+    throw invalidField(
       'target_version',
       targets.length > 0
         ? `must be one of ${targets.join(', ')}`
         : `Postgres ${postgresVersion} is the newest version of this installation`,
     )
-  if (channel !== 'ga') throw invalid('release_channel', 'must be ga')
+  if (channel !== 'ga') throw invalidField('release_channel', 'must be ga')
   const [obstacle] = obstacles
-  if (obstacle) throw refused(obstacle.reason)
+  if (obstacle) throw driverError(obstacle.reason)
   return mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
     await requireNoReadingRun(mutation, ref)
@@ -94,8 +94,8 @@ export async function startUpgrade(
   })
 }
 
-const refused = (detail: string) => new ApiError('bad_request.driver', { detail })
-const invalid = (field: string, message: string) =>
+const driverError = (detail: string) => new ApiError('bad_request.driver', { detail })
+const invalidField = (field: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'custom', message }] })
 
 /** Returns the progress of the given upgrade, or of the last one. */
