@@ -228,6 +228,6 @@ describe('a branch that the API made for a branch of the repository', () => {
     await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
     await untilTold(repository, await repository.push('release', NOTES), 'success')
     expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
-    expect((await repository.tellPush('main')).body).toEqual({ message: 'no project is connected to this repository' })
+    expect((await repository.tellPush('main')).body).toEqual({ message: 'no project is connected to this branch' })
   })
 })

@@ -165,7 +165,7 @@ describe('POST /integrations/github/webhook', () => {
       '202 ignored: installation',
       '202 ignored: labeled',
       '202 ignored: from a fork',
-      '202 no project is connected to this repository',
+      '202 no project is connected to this branch',
       '202 ignored: not a branch',
     ])
     expect(await askedOf(ref)).toEqual([])
@@ -178,7 +178,7 @@ describe('POST /integrations/github/webhook', () => {
       installation: { id: repository.installationId + 1 },
     }
     const reply = await deliver('push', { ref: 'refs/heads/main', ...place })
-    expect(reply).toMatchObject({ status: 202, body: { message: 'no project is connected to this repository' } })
+    expect(reply).toMatchObject({ status: 202, body: { message: 'no project is connected to this branch' } })
     expect(await askedOf(ref)).toEqual([])
   })
 

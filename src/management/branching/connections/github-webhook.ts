@@ -137,9 +137,10 @@ async function acceptDelivery(ctx: SystemCtx, { event, delivery, body }: Deliver
     ctx,
     ids.map((id) => ({ type: 'git-branch' as const, id })),
   )
-  return ids.length === 0 ? 'no project is connected to this repository' : 'accepted'
+  return ids.length === 0 ? 'no project is connected to this branch' : 'accepted'
 }
 
+/** Reads the branch from a delivery, or returns why the delivery is ignored. */
 function hintOf(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
   if (event === 'ping') return 'pong'
   if (event === 'push') {
