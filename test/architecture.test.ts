@@ -51,7 +51,7 @@ const CYCLES = [
   [
     'management/branching/connections/git-branch-task.ts',
     'management/branching/connections/start-preview.ts',
-    'management/branching/connections/watch-pull-request.ts',
+    'management/branching/connections/sync-git-branch.ts',
   ],
   [
     'management/database/advisors/checks/health.ts',
@@ -190,7 +190,7 @@ const FOREIGN_WRITES: readonly string[] = [
   'management/branching/branches/commit-files.ts writes gitBranches',
   'management/branching/branches/notify-url.ts writes webhookEndpoints',
   'management/branching/connections/start-preview.ts writes branches',
-  'management/branching/connections/watch-pull-request.ts writes branches',
+  'management/branching/connections/sync-git-branch.ts writes branches',
   'management/database/backups/backup-schedule.ts writes projectSettings',
   'management/observability/webhooks/deliveries.ts writes webhookDeliveries',
   'management/observability/webhooks/deliveries.ts writes webhookEvents',

@@ -7,7 +7,7 @@ import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { GRACE_MS, isLapsed, LEASE_MS, startRenewing, withClaim } from '../../kernel/task-leases.ts'
-import { type Next, syncGitBranch } from './watch-pull-request.ts'
+import { type Next, syncGitBranch } from './sync-git-branch.ts'
 
 export type GitBranch = typeof gitBranches.$inferSelect
 

@@ -16,7 +16,7 @@ import { addBranch, ensureDefault } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
 import { type GitBranch, isLeasedBy } from './git-branch-task.ts'
-import type { FollowedBranch } from './watch-pull-request.ts'
+import type { FollowedBranch } from './sync-git-branch.ts'
 
 /** A preview branch cannot be created; the message is for the author of the pull request. */
 export class PreviewRefused extends Error {
