@@ -177,7 +177,7 @@ describe('a token that is refused', () => {
     const { jwtSecret } = await signerOf(project)
     const claims = { url: `${bucket}/a.txt`, scope: 'download', exp: at() }
     const token = byHand({ alg: 'HS256' }, jwtSecret, claims)
-    expect(await outcomes(token)).toEqual(refusedAs('the URL that it was signed for', LEGACY))
+    expect(await outcomes(token)).toEqual(refusedAs('valid for that URL only', LEGACY))
     // What has a role is a token of somebody, whatever else it says.
     expect(await outcomes(byHand({ alg: 'HS256' }, jwtSecret, { ...claims, role: 'anon' }))).toEqual(ACCEPTED)
   })
