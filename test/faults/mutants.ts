@@ -96,7 +96,7 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'what failed on our side is not charged',
     OUTCOME,
-    "status: 'pending', delayMs: POSTPONED_MS",
+    "status: 'pending', delayMs: LOCAL_DELAY_MS",
     "status: 'failure', errorCode: 'internal'",
   ),
   simulated(
@@ -108,13 +108,13 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'a sender that the database failed wakes again',
     SENDER,
-    'await wakeAt(clock() + restMs).catch(() => {})',
+    'await wakeAt(clock() + pauseMs).catch(() => {})',
     '',
   ),
   simulated(
     'the breaker opens',
     'src/outbound/webhooks/breaker.ts',
-    'if (failures >= FAILURES) until = now + OPEN_MS',
+    'if (failures >= FAILURES) openUntilMs = now + OPEN_MS',
     '',
   ),
   simulated(
@@ -126,8 +126,8 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'a next attempt is not early',
     'src/outbound/webhooks/retry-schedule.ts',
-    'Math.max(jittered, wished)',
-    'Math.max(jittered / 2, wished)',
+    'Math.max(jittered, requested)',
+    'Math.max(jittered / 2, requested)',
   ),
   simulated(
     'only 2xx is a success',
@@ -209,8 +209,8 @@ export const MUTANTS: readonly Mutant[] = [
   unsimulated(
     'an alarm that rings while it is being set is planned after too',
     SENDER,
-    'mustPlan = false\n    const dueMs = await statement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))',
-    'const dueMs = await statement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))\n    mustPlan = false',
+    'mustPlan = false\n    const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))',
+    'const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))\n    mustPlan = false',
   ),
   simulated(
     'a sender that died in its claim keeps no place from others',

@@ -401,11 +401,11 @@ describe('two senders', () => {
     const claimed = await claimDrain(control, DATABASE_CLOCK, id)
     if (!claimed) throw new Error('not claimed')
     const [call] = await log(project)
-    expect(await recordSent(control, DATABASE_CLOCK, claimed, { sent: [], givenUp: [] })).toBe(true)
+    expect(await recordSent(control, DATABASE_CLOCK, claimed, { sent: [], dropped: [] })).toBe(true)
     await hurry(id)
     await untilSwept(async () => expect(await waiting(id)).toBe(0))
     expect(call).toBeDefined()
-    expect(await recordSent(control, DATABASE_CLOCK, claimed, { sent: [], givenUp: [] })).toBe(false)
+    expect(await recordSent(control, DATABASE_CLOCK, claimed, { sent: [], dropped: [] })).toBe(false)
   })
 
   it('of which one gave up what the other may send: it waits for that one', async () => {
@@ -416,9 +416,9 @@ describe('two senders', () => {
     await control.update(logDrains).set({ claim: second }).where(eq(logDrains.id, id))
     const entries = await control.select().from(logDrainEntries).where(eq(logDrainEntries.drainId, id))
     const ids = entries.map((entry) => entry.id)
-    expect(await recordSent(control, DATABASE_CLOCK, first, { sent: [], givenUp: ids })).toBe(false)
+    expect(await recordSent(control, DATABASE_CLOCK, first, { sent: [], dropped: ids })).toBe(false)
     expect(await waiting(id)).toBe(ids.length)
-    expect(await recordSent(control, DATABASE_CLOCK, { ...first, claim: second }, { sent: [], givenUp: ids })).toBe(
+    expect(await recordSent(control, DATABASE_CLOCK, { ...first, claim: second }, { sent: [], dropped: ids })).toBe(
       true,
     )
     expect([ids.length > 0, await waiting(id)]).toEqual([true, 0])

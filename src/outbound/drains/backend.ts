@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 
-/** A row of the project's logs; what it is made of stands in src/outbound/logs/rows.ts. */
+/** A row of a project's logs, as defined in src/outbound/logs/rows.ts. */
 export interface LogRow {
   id: string
   /** ISO 8601, in UTC, with microseconds. */
@@ -12,10 +12,10 @@ export interface LogRow {
 }
 
 export interface Batch {
-  /** The same whenever the same rows are sent together. */
+  /** Identical for repeated sends of the same rows. */
   id: string
   projectRef: string
-  /** When what is in it was logged, first of all. */
+  /** The time of the first row. */
   at: Date
   rows: readonly LogRow[]
 }
@@ -27,60 +27,60 @@ interface Outgoing {
   gzip: boolean
 }
 
-/** How a batch leaves: the time for all of it is bounded, and what goes wrong is thrown as a SendFailure. */
-export interface Way {
-  /** Redirects are not followed; resolves once it was answered with 2xx. */
+/** Network access for a batch, with a time limit for all of it. Errors are thrown as SendFailure. */
+export interface Transport {
+  /** Resolves on a 2xx response. Redirects are not followed. */
   post(request: Outgoing): Promise<void>
-  /** For a client of its own. */
+  /** For backends with their own HTTP client. */
   fetch(request: Request): Promise<Response>
   connect(address: { hostname: string; port: number }, options: { tls: boolean }): Socket
   signal: AbortSignal
 }
 
-/** Where a batch goes, and the field of the config that says so; judged when the drain is saved and before each batch. */
+/** The destination of a batch and its config field. It is checked when the drain is saved and before each batch. */
 export type Target = { field: string; url: string } | { field: string; host: string; port: number }
 
-/** One kind of destination. */
+/** A kind of destination. */
 export interface Backend<C extends z.ZodType<object> = z.ZodType<object>> {
-  /** Strict: its issues name the fields. */
+  /** A strict schema, so that issues name unknown fields. */
   config: C
-  /** The fields that are sealed and never shown. */
+  /** Fields that are encrypted and never returned. */
   secrets: readonly string[]
   target(config: z.output<C>): Target
-  send(config: z.output<C>, batch: Batch, way: Way): Promise<void>
-  /** How long to wait after a batch that was not full, so that the next one is larger. */
+  send(config: z.output<C>, batch: Batch, transport: Transport): Promise<void>
+  /** The delay after a batch that was not full, so that the next one is larger. */
   lingerMs?(config: z.output<C>): number
 }
 
-/** Keeps the type of the config between its schema and what uses it. */
+/** Checks that the schema and its users agree on the type of the config. */
 export const backend = <C extends z.ZodType<object>>(one: Backend<C>): Backend => one as unknown as Backend
 
-interface FailureFacts {
+interface FailureDetails {
   status?: number
   retryAfterMs?: number
 }
 
-/** Why a batch was not taken, for the log: without what the destination said, which may repeat what it was sent. */
+/** The reason why a batch failed, for the log. It never contains the response, which may repeat the logs. */
 export class SendFailure extends Error {
   override name = 'SendFailure'
   readonly code: string
   readonly status: number | undefined
   readonly retryAfterMs: number | undefined
 
-  constructor(code: string, message: string, { status, retryAfterMs }: FailureFacts = {}) {
+  constructor(code: string, message: string, { status, retryAfterMs }: FailureDetails = {}) {
     super(message)
     this.code = code
     this.status = status
     this.retryAfterMs = retryAfterMs
   }
 
-  /** It is what was sent that is not liked: other rows may well be. */
-  get isOfContent(): boolean {
+  /** True if the destination rejected these rows; it may accept others. */
+  get isContentRejection(): boolean {
     return this.status === 400 || this.status === 413 || this.status === 422
   }
 }
 
-/** Nanoseconds since the epoch. */
+/** Returns nanoseconds since the epoch. */
 export function nanosOf({ timestamp }: LogRow): string {
   const [seconds = '', fraction = ''] = timestamp.replace('Z', '').split('.')
   return `${Date.parse(`${seconds}Z`) / 1000}${fraction.padEnd(9, '0')}`
@@ -88,7 +88,7 @@ export function nanosOf({ timestamp }: LogRow): string {
 
 export const levelOf = ({ severity_text }: LogRow): string => severity_text.toLowerCase()
 
-/** Rows by their source, each in order. */
+/** Groups rows by source and keeps their order. */
 export const bySource = (rows: readonly LogRow[]): Map<string, LogRow[]> => Map.groupBy(rows, ({ source }) => source)
 
 export const basicAuth = (username: string, password: string): string =>

@@ -1,22 +1,22 @@
 import { connect } from 'cloudflare:sockets'
 import type { SystemCtx } from '../../ctx.ts'
 import { createEgressFetch } from '../../platform/net/egress.ts'
-import { SendFailure, type Way } from './backend.ts'
+import { SendFailure, type Transport } from './backend.ts'
 import { gzip } from './gzip.ts'
 
 const REQUEST_HEADERS = { 'user-agent': 'Pilothouse-Log-Drains/1.0' }
 
-/** The network, for one batch. */
-export function openWay(ctx: Pick<SystemCtx, 'bindings'>, signal: AbortSignal): Way {
+/** Opens network access for one batch. */
+export function openTransport(ctx: Pick<SystemCtx, 'bindings'>, signal: AbortSignal): Transport {
   const { WEBHOOK_EGRESS: egress } = ctx.bindings
   const send = createEgressFetch(ctx)
   return {
     signal,
-    async post({ url, headers, body, gzip: packs }) {
+    async post({ url, headers, body, gzip: isGzipped }) {
       const response = await send(url, {
         method: 'POST',
-        headers: { ...REQUEST_HEADERS, ...headers, ...(packs && { 'content-encoding': 'gzip' }) },
-        body: packs ? await gzip(body) : body,
+        headers: { ...REQUEST_HEADERS, ...headers, ...(isGzipped && { 'content-encoding': 'gzip' }) },
+        body: isGzipped ? await gzip(body) : body,
         redirect: 'manual',
         signal,
       })
@@ -38,6 +38,6 @@ export function openWay(ctx: Pick<SystemCtx, 'bindings'>, signal: AbortSignal): 
 }
 
 function retryAfterOf(headers: Headers): number | undefined {
-  const given = headers.get('retry-after') ?? ''
-  return /^\d{1,6}$/.test(given) ? Number(given) * 1_000 : undefined
+  const value = headers.get('retry-after') ?? ''
+  return /^\d{1,6}$/.test(value) ? Number(value) * 1_000 : undefined
 }

@@ -3,11 +3,11 @@ import { HttpUrl } from '../../platform/http/common-values.ts'
 import { URL_LENGTH_MAX } from '../../platform/net/destination.ts'
 import { headerProblem } from '../webhooks/delivery-headers.ts'
 
-/** Fields that the configs of several backends have. */
+/** Config fields shared by several backends. */
 
 export const Url = HttpUrl.max(URL_LENGTH_MAX)
 
-/** In lower case, so that one can take the place of another. */
+/** Header names are lower-cased, so that one can override another. */
 export const Headers = z
   .record(z.string(), z.string())
   .superRefine((headers, check) => {
@@ -18,12 +18,12 @@ export const Headers = z
     Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])),
   )
 
-/** As it goes into a header. */
+/** A credential that is sent in a header. */
 export const Credential = z
   .string()
   .min(1)
   .max(4_096)
-  .regex(/^[\x21-\x7e]+$/, 'must be of printable ASCII characters without blanks')
+  .regex(/^[\x21-\x7e]+$/, 'must consist of printable ASCII characters without spaces')
 
 export const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
   z.enum(values, { error: `must be one of ${values.join(', ')}` })

@@ -7,13 +7,13 @@ import { runDrain } from './sender.ts'
 const DRAIN = 'drain'
 
 /**
- * One object a log drain sends its batches, so that a destination that hangs delays nobody else's. The alarm is the time of the next
- * retry, for which its drain is stored.
+ * Sends the batches of one log drain, so that a slow destination does not delay other drains. The alarm is set to the next
+ * retry, and the id of the drain is stored for it.
  */
 export class LogDrainSender extends DurableObject<Bindings> {
   #running = false
 
-  /** Returns at once: who wakes has others to wake. */
+  /** Starts a run and returns at once, so that the caller can wake other senders. */
   wake(drainId: string): void {
     if (this.#running) return
     this.#running = true

@@ -1,4 +1,4 @@
-/** The few wire types that OTLP needs; each function writes one field. */
+/** A minimal protobuf encoder for OTLP. Each function encodes one field. */
 
 type Bytes = Uint8Array<ArrayBuffer>
 

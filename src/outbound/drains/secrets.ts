@@ -1,7 +1,7 @@
 import { logDrainAssociatedData } from '../../model/secrets/associated-data.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 
-/** The secret fields of a drain's config, together. */
+/** Encrypts all secret fields of a drain's config together. */
 export const sealSecrets = (setting: string, drainId: string, secrets: Record<string, unknown>): Promise<string> =>
   seal(setting, JSON.stringify(secrets), logDrainAssociatedData(drainId))
 

@@ -5,110 +5,116 @@ import { destinationRules } from '../../platform/net/egress.ts'
 import { timeout } from '../../platform/timeout.ts'
 import { type Batch, SendFailure } from './backend.ts'
 import { BACKENDS } from './backends/index.ts'
-import { openWay } from './drain-connection.ts'
+import { openTransport } from './drain-connection.ts'
 import { openSecrets } from './secrets.ts'
 import {
   type ClaimedDrain,
   claimDrain,
   ENTRIES_MAX,
   type Entry,
-  keepLease,
   type Pending,
   readPending,
   recordFailure,
   recordSent,
   release,
+  renewDrainLease,
 } from './store.ts'
 import { checkTarget } from './target.ts'
 
-/** Of one run; the next sweep goes on. */
+/** The maximum per run; the next sweep continues. */
 const BATCHES_MAX = 50
 const STATEMENT_MS = 10_000
 const DELAY_MS = 10_000
 const DELAY_MS_MAX = 15 * 60_000
 const JITTER = 0.2
-/** Our own fault: no failure of the destination's. */
-const POSTPONED_MS = 15_000
-/** So many that are refused one after another are no exceptions: then it is the destination that takes nothing. */
-const REFUSED_MAX = 10
+/** The delay after a local problem, which does not count as a failure of the destination. */
+const LOCAL_DELAY_MS = 15_000
+/** After this many consecutive rejections, the destination is considered to accept nothing. */
+const REJECTED_MAX = 10
 
-/** Something of ours that a batch needs and that is not there now. */
-class Postponed extends Error {
+/** A local dependency that a batch needs is unavailable. */
+class DependencyUnavailable extends Error {
   override name = 'Postponed'
   readonly delayMs: number
 
-  constructor(message: string, delayMs = POSTPONED_MS) {
+  constructor(message: string, delayMs = LOCAL_DELAY_MS) {
     super(message)
     this.delayMs = delayMs
   }
 }
 
-interface Opened {
+interface OpenDrain {
   send(batch: Batch): Promise<void>
   lingerMs: number
 }
 
 /**
- * Sends what waits for one drain, batch after batch, until nothing does or one is not taken. A lease keeps others off; what is sent
- * and not recorded, because the sender died or the database was away, is sent again once it has ended. Returns after how long a failure
- * is to be tried again.
+ * Sends the pending entries of a drain in batches until none is left or one fails. The drain is leased; a batch that was sent but
+ * not recorded, because of a crash or a database failure, is sent again after the lease. Returns the delay until the retry of a
+ * failure.
  */
 export async function runDrain(ctx: SystemCtx, drainId: string): Promise<number | undefined> {
   const { db, databaseNow: now, log } = ctx
-  const drain = await inTime(claimDrain(db, now, drainId))
+  const drain = await withTimeout(claimDrain(db, now, drainId))
   if (!drain) return undefined
-  const about = { drain: drain.id, project: drain.projectRef, backend: drain.backendType }
-  const tally = { batches: 0, rows: 0 }
+  const logFields = { drain: drain.id, project: drain.projectRef, backend: drain.backendType }
+  const totals = { batches: 0, rows: 0 }
   let retryMs: number | undefined
   try {
     const opened = await open(ctx, drain)
-    const left = await sendAll(ctx, drain, opened, (batch) => {
-      tally.batches += 1
-      tally.rows += batch.rows
+    const remaining = await sendAll(ctx, drain, opened, (batch) => {
+      totals.batches += 1
+      totals.rows += batch.rows
       const { lost } = batch
       for (const reason of ['gone', 'refused'] as const) {
-        if (lost[reason] > 0) log.error('log_drain_rows_lost', { ...about, rows: lost[reason], reason })
+        if (lost[reason] > 0) log.error('log_drain_rows_lost', { ...logFields, rows: lost[reason], reason })
       }
     })
-    if (left !== 'taken over') await inTime(release(db, now, drain, left === 'nothing' ? opened.lingerMs : 0))
+    if (remaining !== 'taken over')
+      await withTimeout(release(db, now, drain, remaining === 'nothing' ? opened.lingerMs : 0))
   } catch (error) {
-    retryMs = await settleFailure(ctx, drain, error, about)
+    retryMs = await handleFailure(ctx, drain, error, logFields)
   }
-  if (tally.batches > 0) log.info('log_drain_sent', { ...about, ...tally })
+  if (totals.batches > 0) log.info('log_drain_sent', { ...logFields, ...totals })
   return retryMs
 }
 
-async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown, about: LogFields): Promise<number> {
+async function handleFailure(
+  ctx: SystemCtx,
+  drain: ClaimedDrain,
+  error: unknown,
+  logFields: LogFields,
+): Promise<number> {
   const { db, databaseNow: now, log } = ctx
-  if (error instanceof Postponed) {
-    log.error('log_drain_postponed', { ...about, reason: error.message })
-    await inTime(release(db, now, drain, error.delayMs))
+  if (error instanceof DependencyUnavailable) {
+    log.error('log_drain_postponed', { ...logFields, reason: error.message })
+    await withTimeout(release(db, now, drain, error.delayMs))
     return error.delayMs
   }
-  // Not the destination: the database, whose rows wait. The lease ends by itself.
+  // Not a failure of the destination but of the database: the rows stay pending, and the lease expires.
   if (!(error instanceof SendFailure)) throw error
   const failures = drain.failures + 1
   const backOffMs = Math.min(DELAY_MS * 2 ** drain.failures, DELAY_MS_MAX) * (1 + JITTER * Math.random())
   const delayMs = Math.round(Math.max(backOffMs, Math.min(error.retryAfterMs ?? 0, DELAY_MS_MAX)))
   const failingSince = drain.failingSince ?? ctx.now().getTime()
   log.error('log_drain_failed', {
-    ...about,
+    ...logFields,
     error_code: error.code,
     reason: error.message,
     failures,
     failing_s: Math.round((ctx.now().getTime() - failingSince) / 1_000),
     next_s: Math.round(delayMs / 1_000),
   })
-  await inTime(recordFailure(db, now, drain, delayMs))
+  await withTimeout(recordFailure(db, now, drain, delayMs))
   return delayMs
 }
 
-/** Where it leads to is judged before each batch. */
-async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<Opened> {
+/** Opens a drain for sending. The destination is checked before each batch. */
+async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<OpenDrain> {
   const backend = BACKENDS[drain.backendType]
-  if (!backend) throw new Error(`nothing can be sent to ${drain.backendType}`)
+  if (!backend) throw new Error(`unsupported log drain backend ${drain.backendType}`)
   const secrets = await openSecrets(ctx.config.ENCRYPTION_KEY, drain.id, drain.sealedSecrets).catch((error) => {
-    throw new Postponed(`the secrets cannot be opened: ${describeError(error)}`, DELAY_MS_MAX)
+    throw new DependencyUnavailable(`the secrets cannot be decrypted: ${describeError(error)}`, DELAY_MS_MAX)
   })
   const config = backend.config.parse({ ...drain.config, ...secrets })
   const rules = destinationRules(ctx)
@@ -117,18 +123,18 @@ async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<Opened> {
     lingerMs: backend.lingerMs?.(config) ?? 0,
     async send(batch) {
       const verdict = await checkTarget(backend.target(config), rules)
-      if (verdict.kind === 'unavailable') throw new Postponed(verdict.reason)
+      if (verdict.kind === 'unavailable') throw new DependencyUnavailable(verdict.reason)
       if (verdict.kind === 'refused') throw new SendFailure('destination_refused', verdict.reason)
       if (verdict.kind === 'unresolved') throw new SendFailure('name_not_resolved', verdict.reason)
       const { signal, clear } = timeout(timeoutMs)
       try {
-        await backend.send(config, batch, openWay(ctx, signal))
+        await backend.send(config, batch, openTransport(ctx, signal))
       } catch (error) {
         if (error instanceof SendFailure) throw error
-        // In our words: those of the runtime tell of its inside.
+        // The message is fixed, because runtime errors expose internals.
         throw signal.aborted
-          ? new SendFailure('timeout', `the destination gave no answer within ${timeoutMs / 1_000} s`)
-          : new SendFailure('connection_failed', 'the connection failed before an answer came')
+          ? new SendFailure('timeout', `the destination did not answer within ${timeoutMs / 1_000} s`)
+          : new SendFailure('connection_failed', 'the connection failed before a response arrived')
       } finally {
         clear()
       }
@@ -136,93 +142,96 @@ async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<Opened> {
   }
 }
 
-interface Recorded {
+interface BatchRecord {
   rows: number
   lost: { gone: number; refused: number }
 }
 
 /**
- * Tells what is left in the end: nothing, more, or somebody else has the drain. Rows that a destination refuses for what they are hold up no others: they are
- * looked for by halving the batch, down to the rows of one entry, passed over, and given up once it has taken others.
+ * Sends batches and returns whether entries remain or another sender has taken over the drain. Rows that the destination rejects
+ * do not block others: they are found by halving the batch down to the rows of one entry, skipped, and dropped once later rows
+ * were accepted.
  */
 async function sendAll(
   { db, databaseNow: now }: SystemCtx,
   drain: ClaimedDrain,
-  { send }: Opened,
-  record: (batch: Recorded) => void,
+  { send }: OpenDrain,
+  record: (batch: BatchRecord) => void,
 ): Promise<'nothing' | 'more' | 'taken over'> {
-  const refused: Entry[] = []
-  let refusal: SendFailure | undefined
+  const rejected: Entry[] = []
+  let rejection: SendFailure | undefined
   let count = ENTRIES_MAX
-  let left: 'nothing' | 'more' = 'nothing'
+  let remaining: 'nothing' | 'more' = 'nothing'
   for (let batches = 0; batches < BATCHES_MAX; batches++) {
-    const pending = await inTime(readPending(db, drain.id, { after: refused.at(-1)?.id, count }))
+    const pending = await withTimeout(readPending(db, drain.id, { after: rejected.at(-1)?.id, count }))
     const { entries, rows, isFull } = pending
-    left = isFull ? 'more' : 'nothing'
+    remaining = isFull ? 'more' : 'nothing'
     if (entries.length === 0) break
-    const found = new Set(rows.map(({ entry }) => entry))
-    const gone = entries.filter(({ id }) => !found.has(id))
-    let refusedRows = 0
+    const present = new Set(rows.map(({ entry }) => entry))
+    const missing = entries.filter(({ id }) => !present.has(id))
+    let rejectedRows = 0
     try {
       if (rows.length > 0) await send(batchOf(drain, pending))
     } catch (error) {
-      refusal = contentRefusal(error)
+      rejection = requireContentRejection(error)
       count = Math.ceil(entries.length / 2)
       if (entries.length > 1) continue
-      const taken = await sendApart(batchOf(drain, pending), send, () => inTime(keepLease(db, now, drain)))
-      if (taken === 'taken over') return taken
-      refusedRows = rows.length - taken
-      if (taken === 0) {
-        refused.push(...entries)
-        if (refused.length === REFUSED_MAX) break
+      const accepted = await sendHalves(batchOf(drain, pending), send, () =>
+        withTimeout(renewDrainLease(db, now, drain)),
+      )
+      if (accepted === 'taken over') return accepted
+      rejectedRows = rows.length - accepted
+      if (accepted === 0) {
+        rejected.push(...entries)
+        if (rejected.length === REJECTED_MAX) break
         continue
       }
     }
-    // Where nothing was sent, nothing was taken after what was refused.
-    const givenUp = rows.length > 0 ? refused.splice(0) : []
-    const done = { sent: idsOf(entries), givenUp: idsOf(givenUp) }
-    const isOurs = await inTime(recordSent(db, now, drain, done))
-    record({ rows: rows.length - refusedRows, lost: { gone: sum(gone), refused: sum(givenUp) + refusedRows } })
-    if (!isOurs) return 'taken over'
+    // Rejected entries are only dropped after the destination has accepted later rows.
+    const dropped = rows.length > 0 ? rejected.splice(0) : []
+    const outcome = { sent: idsOf(entries), dropped: idsOf(dropped) }
+    const isClaimed = await withTimeout(recordSent(db, now, drain, outcome))
+    record({ rows: rows.length - rejectedRows, lost: { gone: sum(missing), refused: sum(dropped) + rejectedRows } })
+    if (!isClaimed) return 'taken over'
     drain.failures = 0
     drain.failingSince = null
     count = Math.min(count * 2, ENTRIES_MAX)
     if (!isFull) break
   }
-  if (refused.length > 0 && refusal) throw refusal
-  return left
+  if (rejected.length > 0 && rejection) throw rejection
+  return remaining
 }
 
-function contentRefusal(error: unknown): SendFailure {
-  if (error instanceof SendFailure && error.isOfContent) return error
+function requireContentRejection(error: unknown): SendFailure {
+  if (error instanceof SendFailure && error.isContentRejection) return error
   throw error
 }
 
 /**
- * Sends the halves of a refused batch, and their halves. Returns how many rows were taken; where the first several rows are all refused
- * one by one, none.
+ * Sends the halves of a rejected batch, and recursively their halves. Returns the number of accepted rows; 0 if the first
+ * REJECTED_MAX rows are all rejected.
  */
-async function sendApart(
+async function sendHalves(
   batch: Batch,
-  send: Opened['send'],
-  keep: () => Promise<boolean>,
+  send: OpenDrain['send'],
+  renewLease: () => Promise<boolean>,
 ): Promise<number | 'taken over'> {
   const waiting = halvesOf(0, batch.rows.length)
-  let [taken, refused] = [0, 0]
+  let [accepted, rejected] = [0, 0]
   for (let range = waiting.shift(); range; range = waiting.shift()) {
     const [start, end] = range
-    if (!(await keep())) return 'taken over'
+    if (!(await renewLease())) return 'taken over'
     try {
       await send({ ...batch, id: `${batch.id}-${start}-${end}`, rows: batch.rows.slice(start, end) })
-      taken += end - start
+      accepted += end - start
     } catch (error) {
-      contentRefusal(error)
-      if (end - start === 1) refused += 1
+      requireContentRejection(error)
+      if (end - start === 1) rejected += 1
       else waiting.unshift(...halvesOf(start, end))
-      if (taken === 0 && refused === REFUSED_MAX) return 0
+      if (accepted === 0 && rejected === REJECTED_MAX) return 0
     }
   }
-  return taken
+  return accepted
 }
 
 function halvesOf(start: number, end: number): [start: number, end: number][] {
@@ -242,20 +251,20 @@ const sum = (entries: readonly Entry[]): number => entries.reduce((total, { rows
 function batchOf({ projectRef }: ClaimedDrain, { entries, rows }: Pending): Batch {
   const [first] = entries
   const last = entries.at(-1)
-  if (!first || !last) throw new Error('an empty batch')
-  // The time is in the first part of the id.
+  if (!first || !last) throw new Error('a batch must have entries')
+  // The id starts with the time.
   const at = new Date(Number.parseInt(first.id.replaceAll('-', '').slice(0, 12), 16))
   return { id: `${first.id}-${last.id.slice(-12)}`, projectRef, at, rows: rows.map(({ entry: _, ...row }) => row) }
 }
 
-/** A sender that waits for ever would be the drain's last. */
-async function inTime<T>(work: PromiseLike<T>): Promise<T> {
+/** Limits the time of a statement: a sender that waits forever would block its drain. */
+async function withTimeout<T>(work: PromiseLike<T>): Promise<T> {
   const { signal, clear } = timeout(STATEMENT_MS)
-  const tooLate = new Promise<never>((_, reject) => {
+  const timedOut = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(new Error('the database did not answer in time')), { once: true })
   })
   try {
-    return await Promise.race([work, tooLate])
+    return await Promise.race([work, timedOut])
   } finally {
     clear()
   }

@@ -6,7 +6,7 @@ import type { LogRow } from './backend.ts'
 
 type Db = Pick<Writer, 'execute'>
 
-/** Longer than a batch may take with all statements around it. */
+/** Longer than a batch and its statements can take. */
 const LEASE_MS = 60_000
 const ROWS_MAX = 1_000
 const BYTES_MAX = 1024 * 1024
@@ -20,13 +20,13 @@ export interface ClaimedDrain {
   config: Record<string, unknown>
   sealedSecrets: string
   failures: number
-  /** Epoch milliseconds; null where the last batch was taken. */
+  /** Epoch milliseconds; null if the last batch was accepted. */
   failingSince: number | null
 }
 
 const milliseconds = (ms: number): SQL => sql`${ms} * interval '1 ms'`
 
-/** Takes the drain for a while; undefined where nothing is to be done with it now or somebody else has it. */
+/** Leases a drain; undefined if it is not due or another sender has the lease. */
 export async function claimDrain(db: Db, now: SQL, id: string): Promise<ClaimedDrain | undefined> {
   const claim = crypto.randomUUID()
   const [claimed] = await rowsOf<ClaimedDrain>(
@@ -46,15 +46,15 @@ export interface Entry {
 }
 
 export interface Pending {
-  /** In order. */
+  /** The entries in order. */
   entries: Entry[]
-  /** Those of entries whose records are gone are missing. */
+  /** The rows of the entries. Entries whose records were purged have none. */
   rows: (LogRow & { entry: string })[]
-  /** Whether more may wait than what is here. */
+  /** True if more entries may be pending. */
   isFull: boolean
 }
 
-/** The oldest entries after one, so many at most, and fewer where they would be too much; with their rows, in one round trip. */
+/** Reads up to `count` of the oldest entries after `after` within the size limits, with their rows, in one round trip. */
 export async function readPending(
   db: Db,
   drainId: string,
@@ -82,7 +82,7 @@ export async function readPending(
   return { entries: picked, rows: rows ?? [], isFull: waiting === count || picked.length < waiting }
 }
 
-/** How the records of a kind belong to the entries, and which of their lines. */
+/** Joins records of each kind with their entries; `line` is the number of a log line. */
 const JOINS: Record<LogSource['of'], { on: SQL; line: SQL }> = {
   call: { on: sql`p.kind = 'call' and p.record_id = i.id`, line: sql`0` },
   line: {
@@ -104,56 +104,56 @@ const ROWS = sql.join(
   sql` union all `,
 )
 
-const isOurs = ({ id, claim }: ClaimedDrain): SQL => sql`id = ${id}::uuid and claim = ${claim}::uuid`
+const isClaimedBy = ({ id, claim }: ClaimedDrain): SQL => sql`id = ${id}::uuid and claim = ${claim}::uuid`
 
 /**
- * What was sent, and what never can be, is done with, and the lease goes on. False where another one has the drain by now, which
- * perhaps leads elsewhere: there what was given up may be taken.
+ * Deletes sent and dropped entries and renews the lease. Returns false if another sender has taken over: the drain may have a new
+ * destination that accepts the dropped entries, so those stay.
  */
 export async function recordSent(
   db: Db,
   now: SQL,
   drain: ClaimedDrain,
-  { sent, givenUp }: { sent: readonly string[]; givenUp: readonly string[] },
+  { sent, dropped }: { sent: readonly string[]; dropped: readonly string[] },
 ): Promise<boolean> {
   const [row] = await rowsOf<{ kept: number }>(
     db,
     sql`with kept as (
         update ${logDrains} set failures = 0, failing_since = null, lease_until = ${now} + ${milliseconds(LEASE_MS)}
-        where ${isOurs(drain)} returning id
+        where ${isClaimedBy(drain)} returning id
       ), gone as (
         delete from ${logDrainEntries} where drain_id = ${drain.id}::uuid and (id = any(${sql.param([...sent])}::uuid[])
-          or (id = any(${sql.param([...givenUp])}::uuid[]) and exists (select from kept)))
+          or (id = any(${sql.param([...dropped])}::uuid[]) and exists (select from kept)))
       )
       select count(*)::int as kept from kept`,
   )
   return row?.kept === 1
 }
 
-/** False where another one has the drain by now. */
-export async function keepLease(db: Db, now: SQL, drain: ClaimedDrain): Promise<boolean> {
+/** Renews the lease; returns false if another sender has taken over. */
+export async function renewDrainLease(db: Db, now: SQL, drain: ClaimedDrain): Promise<boolean> {
   const kept = await rowsOf(
     db,
-    sql`update ${logDrains} set lease_until = ${now} + ${milliseconds(LEASE_MS)} where ${isOurs(drain)} returning id`,
+    sql`update ${logDrains} set lease_until = ${now} + ${milliseconds(LEASE_MS)} where ${isClaimedBy(drain)} returning id`,
   )
   return kept.length === 1
 }
 
-/** The batch waits. */
+/** Records a failure and postpones the next batch. */
 export const recordFailure = (db: Db, now: SQL, drain: ClaimedDrain, delayMs: number) =>
   db.execute(sql`update ${logDrains} set failures = failures + 1, failing_since = coalesce(failing_since, ${now}),
-    next_at = ${now} + ${milliseconds(delayMs)}, lease_until = null where ${isOurs(drain)}`)
+    next_at = ${now} + ${milliseconds(delayMs)}, lease_until = null where ${isClaimedBy(drain)}`)
 
-/** Gives the drain back; it is looked at again after the delay. */
+/** Releases the drain, which is due again after the delay. */
 export const release = (db: Db, now: SQL, drain: ClaimedDrain, delayMs: number) =>
   db.execute(sql`update ${logDrains} set next_at = ${now} + ${milliseconds(delayMs)}, lease_until = null
-    where ${isOurs(drain)}`)
+    where ${isClaimedBy(drain)}`)
 
-/** Drains that have something to send and may, by their ids. */
+/** Selects the ids of due drains with pending entries. */
 export async function dueDrains(db: Db, now: SQL, { after, count }: { after: string; count: number }) {
   const rows = await rowsOf<{ id: string }>(
     db,
-    // From one drain that has entries to the next: most have none, and are not read.
+    // A loose index scan over drains with entries: most drains have none and are not read.
     sql`with recursive waiting (id) as (
         (select drain_id from ${logDrainEntries} where drain_id > ${after}::uuid order by drain_id limit 1)
         union all

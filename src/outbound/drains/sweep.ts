@@ -10,24 +10,24 @@ import { LOGS_KEPT_DAYS } from '../logs/purge.ts'
 import { dueDrains } from './store.ts'
 
 const PAGE = 1_000
-const CALLS_AT_ONCE = 8
+const CONCURRENCY = 8
 const FIRST_ID = '00000000-0000-0000-0000-000000000000'
 const DAY_MS = 86_400_000
 const HOUR_MS = 3_600_000
 
-/** Wakes the sender of every drain that has something to send now. */
+/** Wakes the senders of all due drains. */
 export async function wakeDrains(ctx: SystemCtx): Promise<void> {
   const { db, databaseNow: now } = ctx
   let page: string[] = []
   do {
     page = await dueDrains(db, now, { after: page.at(-1) ?? FIRST_ID, count: PAGE })
-    for (let start = 0; start < page.length; start += CALLS_AT_ONCE) {
-      await Promise.all(page.slice(start, start + CALLS_AT_ONCE).map((id) => wake(ctx, id)))
+    for (let start = 0; start < page.length; start += CONCURRENCY) {
+      await Promise.all(page.slice(start, start + CONCURRENCY).map((id) => wake(ctx, id)))
     }
   } while (page.length === PAGE)
 }
 
-/** One that cannot be reached stops none of the others; the next sweep comes to it again. */
+/** Logs an unreachable sender instead of throwing, so that the others are woken; the next sweep retries. */
 async function wake({ bindings: { LOG_DRAIN_SENDERS: senders }, log }: SystemCtx, id: string): Promise<void> {
   try {
     await senders.get(senders.idFromName(id)).wake(id)
@@ -36,22 +36,22 @@ async function wake({ bindings: { LOG_DRAIN_SENDERS: senders }, log }: SystemCtx
   }
 }
 
-const PORTION = 5_000
-const PORTIONS_MAX = 100
+const BATCH = 5_000
+const BATCHES_MAX = 100
 
-/** Once an hour: what no drain sent for as long as logs are kept. Told, as nobody will send it any more. */
+/** Deletes and logs entries older than the retention of logs, which can no longer be sent. Runs once an hour. */
 export async function expireEntries(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'log_drain_entries'))) return
   const before = firstIdOf(ctx.now().getTime() - LOGS_KEPT_DAYS * DAY_MS)
   const lost = new Map<string, number>()
-  for (let portion = 0; portion < PORTIONS_MAX; portion++) {
+  for (let portion = 0; portion < BATCHES_MAX; portion++) {
     const gone = await rowsOf<{ drain: string; rows: number; entries: number }>(
       ctx.db,
       sql`with old as (
           select e.drain_id, e.id from ${logDrains} d cross join lateral (
             select drain_id, id from ${logDrainEntries}
-            where drain_id = d.id and id < ${before}::uuid order by id limit ${PORTION}) e
-          limit ${PORTION}
+            where drain_id = d.id and id < ${before}::uuid order by id limit ${BATCH}) e
+          limit ${BATCH}
         ), gone as (
           delete from ${logDrainEntries} e using old where e.drain_id = old.drain_id and e.id = old.id
           returning e.drain_id, e.rows
@@ -59,12 +59,12 @@ export async function expireEntries(ctx: SystemCtx): Promise<void> {
         select drain_id as drain, sum(rows)::float8 as rows, count(*)::int as entries from gone group by drain_id`,
     )
     for (const { drain, rows } of gone) lost.set(drain, (lost.get(drain) ?? 0) + rows)
-    if (gone.reduce((total, { entries }) => total + entries, 0) < PORTION) break
+    if (gone.reduce((total, { entries }) => total + entries, 0) < BATCH) break
   }
   for (const [drain, rows] of lost) ctx.log.error('log_drain_rows_lost', { drain, rows, reason: 'expired' })
 }
 
-/** What deleted drains had still to send, and then they themselves, when no statement can know them any more. */
+/** Deletes the entries of deleted drains, and the drains once no running statement can refer to them. */
 export async function removeDeletedDrains({ db, now }: SystemCtx): Promise<void> {
   await purgeInPortions(
     db,

@@ -1,10 +1,10 @@
 import type { Logger } from '../../platform/http/log.ts'
 import type { NewEvent } from './publish.ts'
 
-/** `v1.project.branch.created` is logged as `branch_created`. */
+/** Converts an event type to a log event: `v1.project.branch.created` becomes `branch_created`. */
 const nameOf = (type: string): string => type.replace(/^v1\.(project\.(?=branch\.))?/, '').replaceAll('.', '_')
 
-/** Puts the life cycle of projects and branches in the log. Other events are about people, and are in the audit log. */
+/** Logs life cycle events of projects and branches. Other events concern members and are in the audit log. */
 export function logLifecycle({ info }: Logger, events: readonly NewEvent[]): void {
   for (const { type, projectRef, fields, reason } of events) {
     if (!type.startsWith('v1.project.') || type === 'v1.project.secrets.leaked') continue

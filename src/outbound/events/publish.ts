@@ -6,7 +6,7 @@ import { rowsOf, type Writer } from '../../platform/db/client.ts'
 interface Subject {
   organization: { id: string; slug: string }
   projectRef: string | null
-  /** Why it came to this, for the log alone. */
+  /** The reason of the change; only logged. */
   reason?: string | undefined
 }
 
@@ -15,16 +15,16 @@ export type NewEvent = {
 }[EventType]
 
 interface Publication {
-  /** The user behind it; undefined where the system acts by itself. */
+  /** The acting user; undefined for the system. */
   actorUserId: string | undefined
-  /** The database's time. */
+  /** The current time of the database. */
   now: SQL
 }
 
 /**
- * Writes the events, in their order, and one pending delivery for each enabled endpoint that subscribes to one, in the caller's
- * transaction: they exist if, and only if, what they tell of was committed. The endpoints
- * are locked against deletion meanwhile. Returns those to wake after the commit. One round trip, however many there are.
+ * Stores events in order, and a pending delivery per enabled subscribed endpoint, in the caller's transaction (a transactional
+ * outbox). Locks the endpoints against deletion. Returns the endpoints to wake after the commit. Takes one round trip for any
+ * number of events.
  */
 export async function publish(
   tx: Pick<Writer, 'execute'>,
@@ -62,7 +62,7 @@ export async function publish(
   return (await rowsOf<{ endpoint_id: string }>(tx, statement)).map(({ endpoint_id: id }) => id)
 }
 
-/** The payload as it is sent, always in this order. */
+/** Serializes the payload with its keys always in this order. */
 export function payloadOf(
   { organization, projectRef, fields }: Subject & { fields: object },
   { actorUserId }: Pick<Publication, 'actorUserId'>,

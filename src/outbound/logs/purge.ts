@@ -6,14 +6,14 @@ export const LOGS_KEPT_DAYS = 7
 
 type Table = 'invocations' | 'postgres_logs' | 'storage_requests'
 
-/** Deletes records of the logs that are older than a week. */
+/** Deletes log records older than the retention. */
 export async function purgeLogs({ db, now, log }: SystemCtx, table: Table): Promise<void> {
   const before = new Date(now().getTime() - LOGS_KEPT_DAYS * 86_400_000).toISOString()
   const name = sql.identifier(table)
-  const gone = await purgeInPortions(
+  const deleted = await purgeInPortions(
     db,
     (portion) =>
       sql`delete from ${name} where id in (select id from ${name} where at < ${before} order by at limit ${portion})`,
   )
-  if (gone > 0) log.info(`${table}_purged`, { rows: gone })
+  if (deleted > 0) log.info(`${table}_purged`, { rows: deleted })
 }

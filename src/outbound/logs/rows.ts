@@ -1,12 +1,12 @@
 import { type SQL, sql } from 'drizzle-orm'
 
-/** What every row of a project's logs has. `log_attributes` are text. */
+/** The columns of a project's logs. All values in `log_attributes` are text. */
 export const LOG_COLUMNS = ['id', 'timestamp', 'source', 'severity_text', 'event_message', 'log_attributes'] as const
 export type LogColumn = (typeof LOG_COLUMNS)[number]
 
 /**
- * Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run,
- * `g` a message of Postgres, `s` a request to storage.
+ * Log rows derived from records of one kind. Aliases: `i` a call, `l` a line of a call or a run, `t` a build, `r` a run, `g` a
+ * Postgres message, `s` a storage request.
  */
 export interface LogSource {
   name: string
@@ -16,14 +16,14 @@ export interface LogSource {
   where: SQL
 }
 
-/** Ids compare as clients compare them. */
+/** Derives an id with the collation by which clients compare ids. */
 const derivedId = (text: SQL): SQL => sql`md5(${text})::uuid::text collate "C"`
 
 const severityOfStatus = (status: SQL): SQL =>
   sql`case when ${status} = 0 or ${status} >= 500 then 'ERROR' when ${status} >= 400 then 'WARN' else 'INFO' end`
 const workerName = sql`(select name from workers where id = i.program_id)`
 
-/** Calls of programs, as one kind of row tells of them. */
+/** Log rows for calls of programs. */
 const calls = (name: string, { id, kind, attributes }: { id: SQL; kind: SQL; attributes: SQL }): LogSource => ({
   name,
   of: 'call',
@@ -35,7 +35,7 @@ const calls = (name: string, { id, kind, attributes }: { id: SQL; kind: SQL; att
 
 const LEVEL = sql`case l.line ->> 'level' when 'log' then 'info' else l.line ->> 'level' end`
 
-/** Of lines of one millisecond the later one is later; a call has 100 at most. */
+/** Adds microseconds so that lines of the same millisecond keep their order; a call has at most 100 lines. */
 export const LINE_AT = sql`((l.line ->> 'at')::timestamptz + (l.number - 1) * interval '1 microsecond')`
 
 const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
@@ -68,11 +68,11 @@ const storageRequests = (
   where: sql`true`,
 })
 
-/** The path at the storage server, as its own log tells it. */
+/** The path at the storage server, as in its own log. */
 const storagePath = sql`substr(s.path, strpos(s.path, '/storage/v1/') + ${'/storage/v1'.length}::int)`
-const skipped = sql`case when s.skipped > 0 then ' | ' || s.skipped || ' requests before it left no row' else '' end`
+const skippedNote = sql`case when s.skipped > 0 then ' | ' || s.skipped || ' requests before it left no row' else '' end`
 
-/** What is recorded, as names of hosted logs where those have one. */
+/** The log sources, named as on the hosted service where it has them. */
 export const LOG_SOURCES: readonly LogSource[] = [
   calls('edge_logs', {
     id: derivedId(sql`'edge ' || i.id`),
@@ -131,7 +131,7 @@ export const LOG_SOURCES: readonly LogSource[] = [
   }),
   storageRequests('storage_logs', {
     id: sql`s.id::text collate "C"`,
-    message: sql`${storagePath} || ${skipped}`,
+    message: sql`${storagePath} || ${skippedNote}`,
     attributes: sql`jsonb_strip_nulls(jsonb_build_object(${STORAGE_REQUEST}, 'error', s.error, 'level',
       lower(${severityOfStatus(sql`s.status`)})))`,
   }),

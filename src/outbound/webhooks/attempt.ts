@@ -5,18 +5,18 @@ import { checkDestination, type DestinationRules } from '../../platform/net/dest
 import { createEgressFetch, destinationRules } from '../../platform/net/egress.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
 import { type Timeout, timeout } from '../../platform/timeout.ts'
-import type { Claimed } from './delivery-store.ts'
+import type { ClaimedDelivery } from './delivery-store.ts'
 import { capture, isSuccess } from './response-capture.ts'
 import { sign } from './signature.ts'
 
-/** What an attempt needs of the outside; the fault tests bring their own. */
+/** External dependencies of an attempt; fault tests replace them. */
 export interface Ports {
   post(url: string, init: RequestInit): Promise<Response>
   timeout(ms: number): Timeout
   rules: DestinationRules
 }
 
-/** The ports of a running installation. */
+/** The ports of a real installation. */
 export const networkPorts = (ctx: SystemCtx): Ports => ({
   post: createEgressFetch(ctx),
   timeout,
@@ -25,9 +25,9 @@ export const networkPorts = (ctx: SystemCtx): Ports => ({
 
 export type Outcome =
   | { kind: 'answered'; answer: Answer; succeeded: boolean }
-  /** With the part of an answer that came, where one began. */
+  /** `answer` has the received part of an incomplete response. */
   | { kind: 'failed'; errorCode: FailureCode; errorMessage: string; answer?: Answer }
-  /** The fault is ours: the receiver was not asked, and its attempt is not used up. */
+  /** A local problem: no request was sent, and the attempt does not count. */
   | { kind: 'postponed'; reason: string }
 
 interface Answer {
@@ -38,11 +38,11 @@ interface Answer {
 
 type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'name_not_resolved' | 'sender_died'
 
-const PREPARED_MS_MAX = 8_000
+const PREPARATION_MS_MAX = 8_000
 
-/** One whose event is still there to be sent. */
-type Sendable = Claimed & { payload: string }
-export const hasEvent = (delivery: Claimed): delivery is Sendable => delivery.payload !== null
+/** A delivery whose event still exists. */
+type Sendable = ClaimedDelivery & { payload: string }
+export const hasEvent = (delivery: ClaimedDelivery): delivery is Sendable => delivery.payload !== null
 
 export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Sendable, sentAt: number): Promise<Outcome> {
   const startedAt = ctx.now().getTime()
@@ -51,20 +51,21 @@ export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Sendable, 
   if (verdict.kind === 'refused') return failed('destination_refused', verdict.reason)
   if (verdict.kind === 'unresolved') return failed('name_not_resolved', verdict.reason)
   const request = await requestOf(ctx, delivery, sentAt)
-  // Beyond it the lease could end before the answer comes, and somebody else would send it too.
-  if (ctx.now().getTime() - startedAt > PREPARED_MS_MAX)
-    return { kind: 'postponed', reason: 'it took too long to begin' }
+  // After this time the lease could expire before the response, and another sender would send it too.
+  if (ctx.now().getTime() - startedAt > PREPARATION_MS_MAX)
+    return { kind: 'postponed', reason: 'the preparation took too long' }
   const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1000
   const { signal, clear } = ports.timeout(timeoutMs)
   try {
-    const response = await postOnceMore(ctx, ports, delivery.url, { ...request, signal })
+    const response = await postWithReconnect(ctx, ports, delivery.url, { ...request, signal })
     const { code, headers, body, readError } = await capture(response, signal)
     const answer = { code, headers, body }
-    if (readError) return { ...broken(signal, timeoutMs), answer }
+    if (readError) return { ...transportFailure(signal, timeoutMs), answer }
     return { kind: 'answered', answer, succeeded: isSuccess(code) }
   } catch (error) {
-    if (isPlatformLimit(error)) return { kind: 'postponed', reason: 'the platform allows no more requests here' }
-    return broken(signal, timeoutMs)
+    if (isPlatformLimit(error))
+      return { kind: 'postponed', reason: 'the platform allows no more requests in this invocation' }
+    return transportFailure(signal, timeoutMs)
   } finally {
     clear()
   }
@@ -76,18 +77,18 @@ const failed = (errorCode: FailureCode, errorMessage: string): Outcome & { kind:
   errorMessage,
 })
 
-/** In our words: those of the runtime tell of its inside and differ from one version to the next. */
-const broken = (signal: AbortSignal, timeoutMs: number) =>
+/** Fixed messages, because those of the runtime expose internals and change between versions. */
+const transportFailure = (signal: AbortSignal, timeoutMs: number) =>
   signal.aborted
-    ? failed('timeout', `no complete answer within ${timeoutMs / 1000} s`)
-    : failed('connection_failed', 'the connection failed before a complete answer came')
+    ? failed('timeout', `no complete response within ${timeoutMs / 1000} s`)
+    : failed('connection_failed', 'the connection failed before a complete response arrived')
 
 const isPlatformLimit = (error: unknown) => error instanceof Error && /too many subrequests/i.test(error.message)
 
 const QUICK_MS = 1000
 
-/** A kept connection that the receiver has closed fails at once: then a new one is worth one more try. */
-async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: RequestInit): Promise<Response> {
+/** Retries once if the request fails immediately, which happens on a pooled connection that the receiver has closed. */
+async function postWithReconnect(ctx: SystemCtx, ports: Ports, url: string, init: RequestInit): Promise<Response> {
   const startedAt = ctx.now().getTime()
   try {
     return await ports.post(url, init)
@@ -97,10 +98,10 @@ async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: Req
   }
 }
 
-const reported = new Set<string>()
+const loggedKeys = new Set<string>()
 
-/** What was sealed; undefined where ENCRYPTION_KEY does not open it, which is logged once: each delivery would tell it again. */
-export async function opened(
+/** Decrypts a value; undefined if ENCRYPTION_KEY does not decrypt it. This is logged once, not for each delivery. */
+export async function openSealed(
   { config, log }: Pick<SystemCtx, 'config' | 'log'>,
   endpointId: string,
   column: 'secret' | 'headers',
@@ -109,10 +110,10 @@ export async function opened(
   try {
     return await unseal(config.ENCRYPTION_KEY, sealed, webhookAssociatedData(endpointId, column))
   } catch (error) {
-    const place = webhookAssociatedData(endpointId, column)
+    const key = webhookAssociatedData(endpointId, column)
     const fields = { endpoint: endpointId, column, error: describeError(error) }
-    if (!reported.has(place)) log.error('webhook_value_not_opened', fields)
-    reported.add(place)
+    if (!loggedKeys.has(key)) log.error('webhook_value_not_opened', fields)
+    loggedKeys.add(key)
     return undefined
   }
 }
@@ -125,13 +126,13 @@ async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Pr
   const [custom, secret, ...old] = await Promise.all([
     delivery.sealedHeaders === null ? '{}' : open(delivery.sealedHeaders, 'headers'),
     open(delivery.sealedSecret, 'secret'),
-    ...valid.map(({ sealed }) => opened(ctx, endpointId, 'secret', sealed)),
+    ...valid.map(({ sealed }) => openSealed(ctx, endpointId, 'secret', sealed)),
   ])
-  const secrets = [secret, ...old.filter((known) => known !== undefined)]
+  const secrets = [secret, ...old.filter((plaintext) => plaintext !== undefined)]
   const timestampSeconds = Math.floor(sentAt / 1000)
   const body = bodyOf(delivery)
   const headers = new Headers(JSON.parse(custom) as Record<string, string>)
-  // Ours come last, so that no custom header can take their place.
+  // Set last, so that custom headers cannot override them.
   headers.set('content-type', 'application/json')
   headers.set('user-agent', 'Pilothouse-Webhooks/1.0')
   if (!headers.has('accept')) headers.set('accept', '*/*')
@@ -141,6 +142,6 @@ async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Pr
   return { method: 'POST', headers, body, redirect: 'manual' }
 }
 
-/** The payload goes in as it was stored: every attempt sends the same bytes. */
+/** Inserts the payload as stored, so that every attempt sends the same bytes. */
 const bodyOf = ({ messageId, type, publishedAt, payload }: Sendable): string =>
   `{"id":"${messageId}","type":"${type}","timestamp":"${new Date(publishedAt).toISOString()}","payload":${payload}}`

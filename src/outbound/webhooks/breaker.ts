@@ -1,28 +1,28 @@
-/** So many attempts in a row without any answer, or that could not be made, and the endpoint gets one probe at a time. */
+/** Consecutive attempts without a response, or that could not be made, after which the breaker opens. */
 const FAILURES = 10
 const OPEN_MS = 30_000
 
 /**
- * Spares a receiver that does not answer, and our slots with it; and, where it is we who cannot, the database and the resolver.
- * What waits meanwhile stays pending with its attempts unused.
+ * A circuit breaker for an endpoint. It protects an unresponsive receiver and the sender's slots or, after local problems, the
+ * database and the resolver. Deliveries stay pending meanwhile and use up no attempts.
  */
 export function createBreaker() {
   let failures = 0
-  let until = 0
+  let openUntilMs = 0
   return {
-    isOpen: (now: number) => now < until,
-    openUntil: (now: number) => (now < until ? until : undefined),
-    /** After the pause one attempt finds out whether the receiver is back. */
-    isProbing: (now: number) => failures >= FAILURES && now >= until,
-    /** Somebody asks for an attempt, which may as well be the one that finds out. */
+    isOpen: (now: number) => now < openUntilMs,
+    openUntil: (now: number) => (now < openUntilMs ? openUntilMs : undefined),
+    /** Half-open: after the pause, single attempts probe whether the receiver is back. */
+    isProbing: (now: number) => failures >= FAILURES && now >= openUntilMs,
+    /** Lets the next attempt through as a probe, because a user requested one. */
     probe(now: number) {
-      until = Math.min(until, now)
+      openUntilMs = Math.min(openUntilMs, now)
     },
     record(outcome: { kind: string }, now: number) {
       if (outcome.kind === 'answered') failures = 0
       if (outcome.kind !== 'failed' && outcome.kind !== 'postponed') return
       failures += 1
-      if (failures >= FAILURES) until = now + OPEN_MS
+      if (failures >= FAILURES) openUntilMs = now + OPEN_MS
     },
   }
 }

@@ -3,10 +3,10 @@ const NAME_LENGTH_MAX = 128
 const VALUE_BYTES_MAX = 4096
 const TOTAL_BYTES_MAX = 16 * 1024
 const NAME = /^[a-zA-Z0-9-]+$/
-/** What the runtime would refuse only when sending, or a receiver would misread. */
+/** Excludes values that the runtime rejects when sending or that receivers misread. */
 const VALUE = /^[\t\x20-\x7e]*$/
 
-/** Set by the delivery itself, meaningful to the connection or to a proxy on the way, or silently dropped by the runtime. */
+/** Headers set by the delivery, used by the connection or a proxy, or silently dropped by the runtime. */
 const RESERVED_NAMES = new Set([
   'accept-encoding',
   'age',
@@ -51,7 +51,7 @@ const RESERVED_PREFIXES = [
   'x-azure-',
 ] as const
 
-/** What is wrong with a set of custom headers: the header's name as given and the problem; undefined when all may be sent. */
+/** Returns the first invalid custom header and its problem; undefined if all are valid. */
 export function headerProblem(
   headers: Readonly<Record<string, string>>,
 ): { name: string; problem: string } | undefined {
@@ -61,11 +61,11 @@ export function headerProblem(
     const problem = nameProblem(name, seen) ?? valueProblem(value)
     if (problem) return { name, problem }
     seen.add(name.toLowerCase())
-    // Both are ASCII by now, so characters are bytes.
+    // Both are ASCII here, so characters equal bytes.
     totalBytes += name.length + value.length
-    if (seen.size > COUNT_MAX) return { name, problem: `is one of more than ${COUNT_MAX} headers` }
+    if (seen.size > COUNT_MAX) return { name, problem: `is too many: at most ${COUNT_MAX} headers are allowed` }
     if (totalBytes > TOTAL_BYTES_MAX)
-      return { name, problem: `brings the headers to more than ${TOTAL_BYTES_MAX} bytes` }
+      return { name, problem: `is too long: all headers together may have at most ${TOTAL_BYTES_MAX} bytes` }
   }
   return undefined
 }
@@ -77,12 +77,12 @@ function nameProblem(name: string, seen: ReadonlySet<string>): string | undefine
   if (RESERVED_NAMES.has(lower)) return 'is reserved and cannot be set'
   const prefix = RESERVED_PREFIXES.find((reserved) => lower.startsWith(reserved))
   if (prefix) return `is reserved and cannot be set, like every name that starts with ${prefix}`
-  if (seen.has(lower)) return 'is set twice: names differ in more than upper and lower case'
+  if (seen.has(lower)) return 'is set twice: names are case-insensitive'
   return undefined
 }
 
 function valueProblem(value: string): string | undefined {
-  if (!VALUE.test(value)) return 'must have a value of printable ASCII characters, blanks and tabs'
+  if (!VALUE.test(value)) return 'must have a value of printable ASCII characters, spaces and tabs'
   if (value.length > VALUE_BYTES_MAX) return `must have a value of at most ${VALUE_BYTES_MAX} bytes`
   return undefined
 }

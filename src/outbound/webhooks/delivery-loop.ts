@@ -3,10 +3,10 @@ import { describeError } from '../../platform/http/log.ts'
 import { attempt, hasEvent, type Ports } from './attempt.ts'
 import { disablingOf, nameOf, type Result, settlementOf, statusOf } from './attempt-outcome.ts'
 import { createBreaker } from './breaker.ts'
-import { type Admission, over } from './delivery-permits.ts'
+import { type Admission, waitFor } from './delivery-permits.ts'
 import { newDemand, runRound } from './delivery-round.ts'
 import {
-  type Claimed,
+  type ClaimedDelivery,
   claimDue,
   type Disabling,
   disable,
@@ -15,65 +15,65 @@ import {
   settle,
 } from './delivery-store.ts'
 
-/** A delivery whose senders died so often is a failed attempt. */
+/** Claims after which a delivery whose senders crashed counts as a failed attempt. */
 const CLAIMS_MAX = 20
 const STATEMENT_MS = 5_000
-/** The pause after the database failed; doubled each time. */
-const REST_MS = 5_000
-const REST_MS_MAX = 60_000
-/** What was sent and cannot be recorded is sent again once its lease has ended: a moment without the database must not do that. */
+/** The pause after a database failure, doubled each time. */
+const DATABASE_PAUSE_MS = 5_000
+const DATABASE_PAUSE_MS_MAX = 60_000
+/** Retries of recording results. A result that is not recorded is sent again after its lease, so short outages are bridged. */
 const RECORD_PAUSES_MS = [500, 1_000, 2_000, 4_000]
 const RECORD_MS_MAX = 20_000
 const WAIT_MS_MIN = 100
 const REPORT_MS = 1_000
 
 interface Wake {
-  /** Also find out when the next delivery is due. */
+  /** Also plan the wake for the next due delivery. */
   plan?: boolean
-  /** The sweeper found something overdue: whatever should have woken the sender did not. */
+  /** The sweep found an overdue delivery, so an earlier wake was lost. */
   swept?: boolean
-  /** A user waits for an attempt: a breaker that is open lets one through. */
+  /** A user requested an attempt: an open breaker lets one through. */
   asked?: boolean
 }
 
 export interface Sender {
-  /** Something may be due: works until nothing is. Never rejects. */
+  /** Delivers until nothing is due. Never rejects. */
   wake(options?: Wake): Promise<void>
 }
 
 interface Options {
   endpointId: string
   ports: Ports
-  /** Of all senders of the isolate. */
+  /** The admission shared by all senders of the isolate. */
   admission: Admission
-  /** Asks for a wake at this time; an earlier one that stands must stand. */
+  /** Schedules a wake; an earlier scheduled wake must stay. */
   wakeAt(at: number): Promise<void>
-  /** Told what became of each attempt. */
+  /** Called with the status of each attempt. */
   onResult?(status: ReturnType<typeof statusOf>): void
 }
 
-interface Tally {
+interface Totals {
   claimed: number
-  /** Wakes that found the work under way or nothing due. */
+  /** Wakes while the sender was running or nothing was due. */
   suppressed: number
-  rescuing: boolean
+  isRescue: boolean
   firstAttemptMs: number
-  /** Why attempts could not be made. */
+  /** The reasons why attempts could not be made. */
   postponed: Set<string>
   outcomes: Record<string, number>
 }
-const newTally = (): Tally => ({
+const newTotals = (): Totals => ({
   claimed: 0,
   suppressed: 0,
-  rescuing: false,
+  isRescue: false,
   firstAttemptMs: 0,
   postponed: new Set(),
   outcomes: {},
 })
 
 /**
- * Delivers what is due for one endpoint. Everything it knows may be lost at any moment: the rows say what is to be done, a lease
- * keeps a second sender off, and what this one claimed and did not record is claimed again when the lease has ended.
+ * Delivers what is due for one endpoint. Its state may be lost at any moment: the rows define the work, leases exclude a second
+ * sender, and deliveries that were claimed but not recorded are claimed again after their lease.
  */
 export function createSender(
   ctx: SystemCtx,
@@ -84,10 +84,10 @@ export function createSender(
   const breaker = createBreaker()
   const demand = newDemand()
   let running: Promise<void> | undefined
-  /** What an earlier sender planned is known to the database alone. */
+  /** Initially true: only the database knows the plans of an earlier sender. */
   let mustPlan = true
-  let restMs = REST_MS
-  let tally = newTally()
+  let pauseMs = DATABASE_PAUSE_MS
+  let totals = newTotals()
   let reportedAt = 0
   let reporting = false
   let alarms = Promise.resolve()
@@ -96,20 +96,20 @@ export function createSender(
     demand.open = true
     if (asked) breaker.probe(clock())
     mustPlan ||= plan
-    if (running && !swept) tally.suppressed += 1
-    if (!running) tally.rescuing = swept && !breaker.isProbing(clock())
+    if (running && !swept) totals.suppressed += 1
+    if (!running) totals.isRescue = swept && !breaker.isProbing(clock())
     if (running) {
       demand.notify()
-      // The alarm that came is spent, and what is under way may take long: the next one is set beside it.
-      if (plan) void planBeside().catch(() => {})
+      // The alarm has fired and the current round may take long, so the next alarm is set concurrently.
+      if (plan) void planConcurrently().catch(() => {})
     }
     running ??= run()
     return running
   }
 
-  /** What is due by now waits for no alarm but for a slot, and the end of the round plans for it. */
-  async function planBeside(): Promise<void> {
-    const dueMs = await statement(() => nextDueMs(db, now, endpointId))
+  /** Schedules the next future delivery. Deliveries that are due already wait for a slot and are planned at the end of the round. */
+  async function planConcurrently(): Promise<void> {
+    const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))
     if (dueMs !== undefined && dueMs > 0) planWake(clock() + dueMs)
   }
 
@@ -117,50 +117,59 @@ export function createSender(
     try {
       do {
         const { timeout } = ports
-        const full = await runRound({ clock, breaker, demand, admission, claim, send, settle: record, timeout })
+        const isLimitReached = await runRound({
+          clock,
+          breaker,
+          demand,
+          admission,
+          claim,
+          send,
+          settle: record,
+          timeout,
+        })
         await alarms
         await planNext()
-        // The platform bounds what one event may cost: the alarm is another one.
-        if (full) await wakeAt(clock())
-        if (full) break
+        // The platform limits the work per event; the alarm starts a new event.
+        if (isLimitReached) await wakeAt(clock())
+        if (isLimitReached) break
       } while (demand.open && !breaker.isOpen(clock()))
-      restMs = REST_MS
+      pauseMs = DATABASE_PAUSE_MS
     } catch (error) {
-      // The database is away: its rows wait, and asking it without a pause would keep it away.
+      // The database failed: the rows stay pending, and querying it without a pause would keep it overloaded.
       log.error('webhook_sender_failed', { endpoint: endpointId, error: describeError(error) })
       mustPlan = true
       alarms = Promise.resolve()
-      await wakeAt(clock() + restMs).catch(() => {})
-      restMs = Math.min(restMs * 2, REST_MS_MAX)
+      await wakeAt(clock() + pauseMs).catch(() => {})
+      pauseMs = Math.min(pauseMs * 2, DATABASE_PAUSE_MS_MAX)
     }
     report()
     running = undefined
   }
 
-  async function claim(count: number): Promise<Claimed[]> {
+  async function claim(count: number): Promise<ClaimedDelivery[]> {
     const token = crypto.randomUUID()
-    const claimed = await statement(() => claimDue(db, now, endpointId, token, count))
-    tally.claimed += claimed.length
+    const claimed = await runStatement(() => claimDue(db, now, endpointId, token, count))
+    totals.claimed += claimed.length
     return claimed
   }
 
-  async function send(delivery: Claimed, aheadMs: number) {
+  async function send(delivery: ClaimedDelivery, aheadMs: number) {
     const sentAt = clock() + aheadMs
     const result = await resultOf(delivery, sentAt)
     breaker.record(result, clock())
     count(delivery, result, sentAt)
     const disabling = disablingOf(ctx, delivery, result, sentAt)
-    // Before the result is recorded: a sender that dies in between then finds the endpoint disabled.
+    // Done before the result is recorded, so that after a crash in between the endpoint is disabled.
     const disabled = disabling !== undefined && (await disableBecause(disabling))
     return { settlement: settlementOf(delivery, result, sentAt, !disabled), disabled }
   }
 
-  /** Ends in a result whatever happens: what goes wrong on our side is not the receiver's fault. */
-  async function resultOf(delivery: Claimed, sentAt: number): Promise<Result> {
+  /** Always returns a result: local errors do not count as failures of the receiver. */
+  async function resultOf(delivery: ClaimedDelivery, sentAt: number): Promise<Result> {
     if (!delivery.enabled) return { kind: 'skipped', errorCode: 'endpoint_disabled' }
     if (!hasEvent(delivery)) return { kind: 'skipped', errorCode: 'event_expired' }
     if (delivery.claims > CLAIMS_MAX)
-      return { kind: 'failed', errorCode: 'sender_died', errorMessage: 'its senders died in the attempt' }
+      return { kind: 'failed', errorCode: 'sender_died', errorMessage: 'the senders crashed during the attempt' }
     try {
       return await attempt(ctx, ports, delivery, sentAt)
     } catch (error) {
@@ -172,7 +181,7 @@ export function createSender(
 
   async function disableBecause(disabling: Disabling): Promise<boolean> {
     try {
-      const disabled = await statement(() => disable(db, now, endpointId, disabling))
+      const disabled = await runStatement(() => disable(db, now, endpointId, disabling))
       if (disabled) log.info('webhook_endpoint_disabled', { endpoint: endpointId, reason: disabling.reason })
       return disabled
     } catch (error) {
@@ -182,13 +191,13 @@ export function createSender(
   }
 
   async function record(batch: readonly Settlement[]): Promise<void> {
-    const { recorded, nextMs } = await patiently(() => settle(db, now, endpointId, batch))
-    // Recorded before, by a statement whose answer got lost: only the database knows what it planned.
+    const { recorded, nextMs } = await retryRecording(() => settle(db, now, endpointId, batch))
+    // Some were recorded by an earlier statement whose response was lost: only the database knows its plans.
     if (recorded < batch.length) mustPlan = true
     if (nextMs !== null) planWake(clock() + nextMs)
   }
 
-  /** No result waits for an alarm: its lease could end meanwhile. One after the other, so that the earliest stands. */
+  /** Schedules alarms in the background, because a result's lease could expire while it waits. Serialized, so that the earliest stays. */
   function planWake(at: number): void {
     alarms = alarms.then(() => wakeAt(at))
     alarms.catch(() => {})
@@ -201,59 +210,59 @@ export function createSender(
       return wakeAt(open)
     }
     if (!mustPlan) return
-    // At once: an alarm that rings meanwhile asks for another plan. Who fails sets it again.
+    // Cleared before the query, so that an alarm during the query requests another plan. A failure sets it again.
     mustPlan = false
-    const dueMs = await statement(() => nextDueMs(db, now, endpointId))
+    const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))
     if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))
   }
 
-  async function patiently<T>(send: () => Promise<T>): Promise<T> {
+  async function retryRecording<T>(send: () => Promise<T>): Promise<T> {
     const startedAt = clock()
     for (const ms of RECORD_PAUSES_MS) {
       try {
-        return await statement(send)
+        return await runStatement(send)
       } catch (error) {
         if (clock() - startedAt > RECORD_MS_MAX) throw error
         log.info('webhook_results_wait', { endpoint: endpointId, ms })
-        await over(ports.timeout(ms))
+        await waitFor(ports.timeout(ms))
       }
     }
-    return statement(send)
+    return runStatement(send)
   }
 
-  /** A statement whose answer got lost may be sent again: each of ours then does what the first one did, or nothing. */
-  async function statement<T>(send: () => Promise<T>): Promise<T> {
+  /** Repeats a statement once: all statements here are idempotent. */
+  async function runStatement<T>(send: () => Promise<T>): Promise<T> {
     try {
-      return await inTime(send())
+      return await withTimeout(send())
     } catch {
-      return inTime(send())
+      return withTimeout(send())
     }
   }
 
-  async function inTime<T>(work: Promise<T>): Promise<T> {
+  async function withTimeout<T>(work: Promise<T>): Promise<T> {
     const { signal, clear } = ports.timeout(STATEMENT_MS)
-    const tooLate = new Promise<never>((_, reject) => {
+    const timedOut = new Promise<never>((_, reject) => {
       const end = () => reject(new Error('the database did not answer in time'))
       signal.addEventListener('abort', end, { once: true })
     })
     try {
-      return await Promise.race([work, tooLate])
+      return await Promise.race([work, timedOut])
     } finally {
       clear()
     }
   }
 
-  function count({ claims, publishedAt, dueAt, trigger }: Claimed, result: Result, sentAt: number) {
+  function count({ claims, publishedAt, dueAt, trigger }: ClaimedDelivery, result: Result, sentAt: number) {
     const name = nameOf(result)
     onResult(statusOf(result))
-    tally.outcomes[name] = (tally.outcomes[name] ?? 0) + 1
-    if (result.kind === 'postponed') tally.postponed.add(result.reason)
-    // Only a first attempt is due when its event is published.
+    totals.outcomes[name] = (totals.outcomes[name] ?? 0) + 1
+    if (result.kind === 'postponed') totals.postponed.add(result.reason)
+    // A first attempt is the only one that is due when its event is published.
     if (trigger === 'event' && dueAt === publishedAt && claims === 1)
-      tally.firstAttemptMs = Math.max(tally.firstAttemptMs, sentAt - publishedAt)
+      totals.firstAttemptMs = Math.max(totals.firstAttemptMs, sentAt - publishedAt)
   }
 
-  /** One line a second at most: under load each line costs as much as a delivery. */
+  /** Logs at most one line per second: under load, a line costs as much as a delivery. */
   function report() {
     if (reporting) return
     const waitMs = reportedAt + REPORT_MS - clock()
@@ -268,14 +277,14 @@ export function createSender(
   function writeReport() {
     reporting = false
     reportedAt = clock()
-    const { claimed, suppressed, rescuing, firstAttemptMs, postponed, outcomes } = tally
-    tally = newTally()
+    const { claimed, suppressed, isRescue, firstAttemptMs, postponed, outcomes } = totals
+    totals = newTotals()
     log.info('webhook_attempts', {
       endpoint: endpointId,
       ...outcomes,
       ...(firstAttemptMs > 0 && { first_attempt_ms: Math.round(firstAttemptMs) }),
-      duplicates_suppressed: suppressed + Number(claimed === 0 && !rescuing),
-      ...(rescuing && { sweeper_rescued: claimed }),
+      duplicates_suppressed: suppressed + Number(claimed === 0 && !isRescue),
+      ...(isRescue && { sweeper_rescued: claimed }),
       ...(breaker.isOpen(clock()) && { breaker: 'open' }),
     })
     for (const reason of postponed) log.error('webhook_postponed', { endpoint: endpointId, reason })

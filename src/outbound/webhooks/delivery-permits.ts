@@ -1,36 +1,36 @@
 import type { Ports } from './attempt.ts'
 
-/** So many deliveries of all the senders of an isolate are claimed or under way, but for those that hang. */
+/** The maximum number of claimed or active deliveries of all senders of an isolate, except stalled ones. */
 const HELD_MAX = 128
-/** What a sender gets at a time while others wait: a statement for each few deliveries would take longer than they do. */
+/** The number granted to a sender while others wait: with fewer per statement, the statements would dominate. */
 const SHARE = 16
-/** As what a claim counts until it is answered; most find less than they ask for. */
+/** The number that a claim reserves until its result is known; most claims find less than they request. */
 const RESERVED = 8
-/** A sender that has begun nothing for so long waits for its receiver, and needs none of what is short here. */
+/** A sender that has started nothing for this time waits for its receiver and does not use the shared capacity. */
 const IDLE_MS = 250
-/** A claim is answered or given up by then. */
+/** The maximum duration of a claim. */
 const CLAIM_MS_MAX = 12_000
-const LOOK_MS_MIN = 5
-const LOOK_MS_MAX = 1_000
-/** Who waits looks again after so long for each one that came before him. */
-const LOOK_MS_EACH = 5
-/** Who has not looked for so long is gone, or will line up again. */
-const GONE_MS = 5_000
+const POLL_MS_MIN = 5
+const POLL_MS_MAX = 1_000
+/** The polling interval grows by this for each sender ahead in the queue. */
+const POLL_MS_PER_POSITION = 5
+/** A waiting sender that has not polled for this time has ended or will queue again. */
+const ABANDONED_MS = 5_000
 
 export interface Admission {
-  /** Waits for its turn. Rejects never; what it grants is at least 1. */
+  /** Waits for capacity. Never rejects; grants at least 1. */
   enter(wanted: number, timeout: Ports['timeout']): Promise<Permit>
 }
 
 export interface Permit {
-  /** So many may be claimed. */
+  /** The number of deliveries that may be claimed. */
   count: number
-  /** So many were, and count from now on. */
-  claimed(rows: number): void
-  /** One of them is on its way. */
-  began(): void
-  /** One of them is over. */
-  left(): void
+  /** Records the number that were claimed. */
+  setClaimed(rows: number): void
+  /** Records the start of an attempt. */
+  markStarted(): void
+  /** Records the end of an attempt. */
+  markEnded(): void
 }
 
 interface Hold {
@@ -40,38 +40,38 @@ interface Hold {
 }
 
 /**
- * Lets the senders of an isolate in one after the other when more is due than it can send: all at once they would claim more than they
- * can start in time, give it back and claim it again. Whoever holds or waits may vanish, so nothing here is for ever; and as a request
- * must not wait for what another awaits, each looks again and again.
+ * Admits the senders of an isolate in order when more is due than it can send: otherwise they would claim more than they can start
+ * in time. Holders and waiters may end silently, so all state expires. Waiters poll, because a request in workerd must not await a
+ * promise of another request.
  */
 export function createAdmission(clock: () => number, max = HELD_MAX): Admission {
   const holds = new Set<Hold>()
-  const line = new Map<object, { seenAt: number }>()
-  /** Of those in line: how many ever came, and how many are there no more. What lies between is about how many are before who came last. */
-  let came = 0
-  let gone = 0
+  const queue = new Map<object, { seenAt: number }>()
+  /** The number of tickets ever issued and of those that left; their difference is about the length of the queue. */
+  let issuedCount = 0
+  let leftCount = 0
 
-  function room(now: number): number {
-    let held = 0
+  function freeCapacity(now: number): number {
+    let heldCount = 0
     for (const hold of holds) {
-      // A clock that was set back must not make one last.
+      // A clock that is set back must not extend a hold.
       const isOver = now >= hold.until || hold.until - now > CLAIM_MS_MAX
       if (hold.count === 0 || isOver) holds.delete(hold)
-      else held += hold.count
+      else heldCount += hold.count
     }
-    return Math.max(max, RESERVED) - held
+    return Math.max(max, RESERVED) - heldCount
   }
 
   function leave(ticket: object): void {
-    if (line.delete(ticket)) gone += 1
+    if (queue.delete(ticket)) leftCount += 1
   }
 
-  /** Whether there is room for who has the ticket now, behind those that came before him. */
+  /** Returns true if there is capacity for the ticket after those ahead of it. */
   function isNext(ticket: object, now: number): boolean {
-    let left = room(now)
-    for (const [other, { seenAt }] of line) {
+    let left = freeCapacity(now)
+    for (const [other, { seenAt }] of queue) {
       if (other === ticket || left < RESERVED) break
-      if (Math.abs(now - seenAt) > GONE_MS) leave(other)
+      if (Math.abs(now - seenAt) > ABANDONED_MS) leave(other)
       else left -= RESERVED
     }
     return left >= RESERVED
@@ -79,8 +79,8 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
 
   function countFor(wanted: number, now: number): number {
     const claims = Array.from(holds).filter(({ isClaim }) => isClaim).length
-    const fair = line.size > 0 ? SHARE : Math.max(SHARE, Math.floor(room(now) / (claims + 1)))
-    return Math.min(wanted, fair)
+    const fairShare = queue.size > 0 ? SHARE : Math.max(SHARE, Math.floor(freeCapacity(now) / (claims + 1)))
+    return Math.min(wanted, fairShare)
   }
 
   function permit(count: number): Permit {
@@ -88,17 +88,17 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
     holds.add(hold)
     return {
       count,
-      claimed(rows) {
+      setClaimed(rows) {
         Object.assign(hold, { count: rows, until: clock() + IDLE_MS, isClaim: false })
-        // An answer may come when its time was over.
+        // The result may arrive after the hold expired.
         holds.add(hold)
       },
-      began() {
+      markStarted() {
         hold.until = clock() + IDLE_MS
-        // Of those that wait for a receiver it may be the first in a long time.
+        // The hold may have expired while the sender waited for its receiver.
         holds.add(hold)
       },
-      left() {
+      markEnded() {
         hold.count = Math.max(0, hold.count - 1)
       },
     }
@@ -107,24 +107,24 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
   return {
     async enter(wanted, timeout) {
       const ticket = {}
-      let place = 0
+      let position = 0
       for (;;) {
         const now = clock()
-        if (!line.has(ticket)) place = came++
-        line.set(ticket, { seenAt: now })
+        if (!queue.has(ticket)) position = issuedCount++
+        queue.set(ticket, { seenAt: now })
         if (isNext(ticket, now)) {
           leave(ticket)
           return permit(countFor(wanted, now))
         }
-        const before = Math.max(0, place - gone)
-        await over(timeout(Math.min(LOOK_MS_MAX, LOOK_MS_MIN + before * LOOK_MS_EACH)))
+        const ahead = Math.max(0, position - leftCount)
+        await waitFor(timeout(Math.min(POLL_MS_MAX, POLL_MS_MIN + ahead * POLL_MS_PER_POSITION)))
       }
     },
   }
 }
 
-/** Ends with the time. */
-export const over = ({ signal }: ReturnType<Ports['timeout']>): Promise<void> =>
+/** Resolves when the timeout ends. */
+export const waitFor = ({ signal }: ReturnType<Ports['timeout']>): Promise<void> =>
   new Promise((resolve) => {
     if (signal.aborted) resolve()
     else signal.addEventListener('abort', () => resolve(), { once: true })

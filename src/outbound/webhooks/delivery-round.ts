@@ -1,26 +1,26 @@
 import type { Ports } from './attempt.ts'
 import type { Breaker } from './breaker.ts'
 import type { Admission, Permit } from './delivery-permits.ts'
-import type { Claimed, Settlement } from './delivery-store.ts'
+import type { ClaimedDelivery, Settlement } from './delivery-store.ts'
 
-/** So many deliveries of one endpoint are under way at a time: more would only fill the queue of a slow receiver. */
+/** Concurrent deliveries per endpoint: more would only fill the queue of a slow receiver. */
 const SLOTS = 4
-/** A claimed delivery that has not been started by then is given back, so that a disabled endpoint gets no late ones. */
+/** A claimed delivery that has not started by then is released, so that a disabled endpoint gets no late ones. */
 const STALE_MS = 1_000
-/** What an attempt is taken to last before the first one has ended. */
+/** The assumed duration of an attempt until the first one has ended. */
 const ATTEMPT_MS = 25
-/** Where attempts last so long, it is the receiver that takes the time: they count for nothing among those of the isolate. */
+/** Attempts of this duration wait for the receiver and do not count against the capacity of the isolate. */
 const SLOW_MS = 2_000
-/** Not more than can be started before they are stale, so that one statement serves many deliveries of a quick receiver. */
+/** The maximum per claim, also limited by what can start before it is stale. One statement serves many deliveries of a fast receiver. */
 const CLAIM_MAX = 64
-/** One statement records so many, or what there is when the first of them is so old. */
+/** Results are recorded in batches of this size, or after LINGER_MS. */
 const SETTLED_MIN = 16
 const LINGER_MS = 50
-/** So many are claimed in one round. */
+/** The maximum number of claims per round. */
 const ROUND_MAX = 1_000
-/** What one statement records is bounded by the size of the answers too: in characters of their bodies. */
+/** The maximum total length of response bodies per recording statement. */
 const SETTLED_LENGTH_MAX = 512 * 1024
-/** So many may have been sent without being recorded: what a crash repeats at most. */
+/** The maximum number of unrecorded deliveries, which a crash would repeat. */
 const UNRECORDED_MAX = 32
 
 interface Round {
@@ -28,34 +28,34 @@ interface Round {
   breaker: Breaker
   demand: Demand
   admission: Admission
-  claim(count: number): Promise<Claimed[]>
-  /** Never rejects. `aheadMs`: how far the database's clock is ahead of the worker's. */
-  send(delivery: Claimed, aheadMs: number): Promise<{ settlement: Settlement; disabled: boolean }>
+  claim(count: number): Promise<ClaimedDelivery[]>
+  /** Sends a delivery; never rejects. `aheadMs` is the offset of the database's clock from the worker's. */
+  send(delivery: ClaimedDelivery, aheadMs: number): Promise<{ settlement: Settlement; disabled: boolean }>
   settle(batch: readonly Settlement[]): Promise<void>
   timeout: Ports['timeout']
 }
 
-interface Admitted {
-  delivery: Claimed
+interface AdmittedDelivery {
+  delivery: ClaimedDelivery
   permit: Permit
 }
 
 interface Demand {
-  /** Whether more may be due: set by every wake, cleared by a claim that finds less than it asked for. */
+  /** True if more may be due: set by every wake, cleared by a claim that finds less than requested. */
   open: boolean
   attemptMs: number
-  /** Tells the round under way that more may be due. */
+  /** Notifies the current round that more may be due. */
   notify(): void
 }
 
 export const newDemand = (): Demand => ({ open: false, attemptMs: ATTEMPT_MS, notify() {} })
 
 /**
- * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
- * Rejects when the database failed, after what was under way has ended; true when it ended for having claimed enough.
+ * Claims, sends and records concurrently, in batches, until nothing is due. Rejects if the database failed, after active work has
+ * ended. Resolves to true if the limit of claims was reached.
  */
 export function runRound({ clock, breaker, demand, admission, claim, send, settle, timeout }: Round): Promise<boolean> {
-  const waiting: Admitted[] = []
+  const waiting: AdmittedDelivery[] = []
   const results: Settlement[] = []
   let sending = 0
   let claiming = false
@@ -65,30 +65,35 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
   let failure: unknown
   let claimedAt = 0
   let aheadMs = 0
-  let taken = 0
+  let claimedCount = 0
   let disabled = false
 
   return new Promise((resolve, reject) => {
     const slots = () => (breaker.isProbing(clock()) ? 1 : SLOTS)
-    const mustGiveBack = () =>
+    const mustRelease = () =>
       failure !== undefined || disabled || breaker.isOpen(clock()) || clock() - claimedAt > STALE_MS
     const maySend = () => sending < slots() && sending + results.length + settling < UNRECORDED_MAX
     const mayClaim = () =>
-      failure === undefined && demand.open && taken < ROUND_MAX && !claiming && maySend() && !breaker.isOpen(clock())
+      failure === undefined &&
+      demand.open &&
+      claimedCount < ROUND_MAX &&
+      !claiming &&
+      maySend() &&
+      !breaker.isOpen(clock())
 
     function pump(): void {
-      while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Admitted)
-      while (waiting.length > 0 && maySend()) void start(waiting.shift() as Admitted)
+      while (waiting.length > 0 && mustRelease()) releaseDelivery(waiting.shift() as AdmittedDelivery)
+      while (waiting.length > 0 && maySend()) void start(waiting.shift() as AdmittedDelivery)
       if (results.length > 0 && settling === 0) recordOrLinger()
       if (waiting.length === 0 && mayClaim()) void claimMore()
       if (sending > 0 || claiming || settling > 0 || results.length > 0) return
       demand.notify = () => {}
-      if (failure === undefined) resolve(taken >= ROUND_MAX)
+      if (failure === undefined) resolve(claimedCount >= ROUND_MAX)
       else reject(failure)
     }
 
     function recordOrLinger() {
-      const ending = failure !== undefined || taken >= ROUND_MAX
+      const ending = failure !== undefined || claimedCount >= ROUND_MAX
       if (ending || overdue || results.length >= SETTLED_MIN || results.some(isPending)) {
         linger?.clear()
         linger = undefined
@@ -99,7 +104,7 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       }
     }
 
-    /** Under a steady trickle one statement then records several, and no sender has to ask for more before it ends. */
+    /** Waits for further results, so that one statement records several under a steady trickle. */
     function startLinger() {
       const lingering = timeout(LINGER_MS)
       const end = () => {
@@ -110,8 +115,8 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       return lingering
     }
 
-    function giveBack({ delivery: { id, claim }, permit }: Admitted) {
-      permit.left()
+    function releaseDelivery({ delivery: { id, claim }, permit }: AdmittedDelivery) {
+      permit.markEnded()
       results.push({ id, claim, status: 'pending' })
       demand.open = true
     }
@@ -119,39 +124,39 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
     async function claimMore() {
       claiming = true
       const startable = Math.floor((SLOTS * STALE_MS) / 2 / Math.max(1, demand.attemptMs))
-      const wanted = slots() > 1 ? Math.max(slots() - sending, Math.min(CLAIM_MAX, startable)) : 1
-      const permit = await admission.enter(wanted, timeout)
+      const requested = slots() > 1 ? Math.max(slots() - sending, Math.min(CLAIM_MAX, startable)) : 1
+      const permit = await admission.enter(requested, timeout)
       try {
-        // What was under way may have failed meanwhile.
-        const goesOn = failure === undefined && !breaker.isOpen(clock())
-        const claimed = goesOn ? await claimUpTo(slots() > 1 ? permit.count : 1) : []
-        permit.claimed(demand.attemptMs > SLOW_MS ? 0 : claimed.length)
+        // Active work may have failed meanwhile.
+        const continues = failure === undefined && !breaker.isOpen(clock())
+        const claimed = continues ? await claimUpTo(slots() > 1 ? permit.count : 1) : []
+        permit.setClaimed(demand.attemptMs > SLOW_MS ? 0 : claimed.length)
         claimedAt = clock()
-        taken += claimed.length
+        claimedCount += claimed.length
         aheadMs = (claimed[0]?.claimedAt ?? claimedAt) - claimedAt
         disabled = false
         waiting.push(...claimed.map((delivery) => ({ delivery, permit })))
       } catch (error) {
-        permit.claimed(0)
+        permit.setClaimed(0)
         failure = error
       }
       claiming = false
       pump()
     }
 
-    async function claimUpTo(count: number): Promise<Claimed[]> {
+    async function claimUpTo(count: number): Promise<ClaimedDelivery[]> {
       demand.open = false
       const claimed = await claim(count)
       if (claimed.length === count) demand.open = true
       return claimed
     }
 
-    async function start({ delivery, permit }: Admitted) {
+    async function start({ delivery, permit }: AdmittedDelivery) {
       sending += 1
-      permit.began()
+      permit.markStarted()
       const startedAt = clock()
       const sent = await send(delivery, aheadMs)
-      permit.left()
+      permit.markEnded()
       demand.attemptMs += (clock() - startedAt - demand.attemptMs) / 8
       disabled ||= sent.disabled
       results.push(sent.settlement)
@@ -163,8 +168,8 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       settling = batch.length
       try {
         await settle(batch)
-        // A claim beside it could not see what was given back.
-        if (batch.some(isGivenBack)) demand.open = true
+        // A concurrent claim could not see the released deliveries.
+        if (batch.some(isReleased)) demand.open = true
       } catch (error) {
         failure = error
       }
@@ -177,7 +182,7 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
   })
 }
 
-const isGivenBack = ({ status, delayMs }: Settlement) => status === 'pending' && delayMs === undefined
+const isReleased = ({ status, delayMs }: Settlement) => status === 'pending' && delayMs === undefined
 
 const isPending = ({ status }: Settlement) => status === 'pending'
 

@@ -9,13 +9,13 @@ import {
 } from '../../model/tables/index.ts'
 import type { Writer } from '../../platform/db/client.ts'
 
-/** Runs one statement; each one below is a transaction by itself. */
+/** Runs one statement. Each statement below is a transaction of its own. */
 export interface Runner {
   execute(query: SQL): PromiseLike<{ rows: Record<string, unknown>[] }>
 }
 
-/** A delivery that this sender alone may make until the lease ends, with what its endpoint says at the moment. */
-export interface Claimed {
+/** A delivery leased by this sender, with the current state of its endpoint. */
+export interface ClaimedDelivery {
   id: string
   claim: string
   messageId: string
@@ -25,9 +25,9 @@ export interface Claimed {
   asked: boolean
   claims: number
   type: string
-  /** Null where the event has expired, as one may behind a receiver that is away for long. */
+  /** Null if the event has expired, which can happen while a receiver is down for long. */
   payload: string | null
-  /** Epoch milliseconds by the database's clock, like the others. */
+  /** Epoch milliseconds of the database's clock, as are the other times. */
   publishedAt: number
   dueAt: number
   claimedAt: number
@@ -39,18 +39,18 @@ export interface Claimed {
   failingSince: number | null
 }
 
-/** Longer than an attempt takes whose statements are answered in time: name, answer, record. */
+/** Longer than an attempt takes, including name resolution, response and recording. */
 const LEASE_MS = 35_000
 
 const epochMs = (value: SQL) => sql`(extract(epoch from ${value}) * 1000)::float8`
 const ms = (value: number | SQL) => sql`${value} * interval '1 millisecond'`
 
-/** A retry that is overdue by this is no longer put behind first attempts: else, where they keep coming, it never came. */
-const RETRY_PATIENCE_MS = 60_000
+/** A retry overdue by this time is no longer ordered after first attempts, which could otherwise starve it. */
+const RETRY_STARVATION_MS = 60_000
 
 /**
- * Leases up to `count` due deliveries of the endpoint: what a user asked for, then first attempts, then retries. With the same `claim` it may be
- * asked again when its answer got lost: the rows that it took then come again.
+ * Leases up to `count` due deliveries of the endpoint: first those requested by a user, then first attempts, then retries. It is
+ * idempotent per `claim`: a repeated call returns the rows that it leased before.
  */
 export async function claimDue(
   db: Runner,
@@ -58,19 +58,19 @@ export async function claimDue(
   endpointId: string,
   claim: string,
   count: number,
-): Promise<Claimed[]> {
+): Promise<ClaimedDelivery[]> {
   const free = sql`d.status = 'pending' and d.next_at <= ${now}
     and (d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})`
-  // Each along its own part of the index, so that a backlog need not be sorted.
-  const oldest = (which: SQL) => sql`(select d.id from ${webhookDeliveries} d
-    where d.endpoint_id = ${endpointId} and ${which} and ${free} order by d.next_at limit ${count})`
+  // Each branch uses its own range of the index, so that a backlog is not sorted.
+  const oldest = (condition: SQL) => sql`(select d.id from ${webhookDeliveries} d
+    where d.endpoint_id = ${endpointId} and ${condition} and ${free} order by d.next_at limit ${count})`
   const { rows } = await db.execute(sql`
     with candidates as (
       ${oldest(sql`d.asked`)} union ${oldest(sql`(d.attempt > 1) is false`)} union ${oldest(sql`(d.attempt > 1) is true`)}
     ), due as (
       select d.id, d.event_id, d.claim as before from candidates join ${webhookDeliveries} d using (id)
       where ${free}
-      order by d.asked desc, (d.attempt > 1 and d.next_at > ${now} - ${ms(RETRY_PATIENCE_MS)}), d.next_at
+      order by d.asked desc, (d.attempt > 1 and d.next_at > ${now} - ${ms(RETRY_STARVATION_MS)}), d.next_at
       limit ${count} for update of d skip locked
     )
     update ${webhookDeliveries} d
@@ -82,12 +82,12 @@ export async function claimDue(
       ${epochMs(sql`coalesce(v.published_at, d.created_at)`)} as "publishedAt", ${epochMs(sql`d.next_at`)} as "dueAt", ${epochMs(now)} as "claimedAt",
       e.url, e.enabled, e.sealed_secret as "sealedSecret", e.old_secrets as "oldSecrets", e.sealed_headers as "sealedHeaders",
       ${epochMs(sql`e.failing_since`)} as "failingSince"`)
-  const claimed = rows as unknown as Claimed[]
-  const turn = ({ asked, attempt }: Claimed) => (asked ? 0 : Math.min(attempt, 2))
-  return claimed.sort((a, b) => turn(a) - turn(b) || a.dueAt - b.dueAt)
+  const claimed = rows as unknown as ClaimedDelivery[]
+  const priority = ({ asked, attempt }: ClaimedDelivery) => (asked ? 0 : Math.min(attempt, 2))
+  return claimed.sort((a, b) => priority(a) - priority(b) || a.dueAt - b.dueAt)
 }
 
-/** What became of a claimed delivery. `pending` gives it back: the attempt was not made. */
+/** The result of a claimed delivery. `pending` releases it without an attempt. */
 export interface Settlement {
   id: string
   claim: string
@@ -100,17 +100,17 @@ export interface Settlement {
   /** Epoch milliseconds by the database's clock. */
   attemptedAt?: number
   /**
-   * After a failure, the next attempt is due so much later; absent after the last. With `pending`, nobody takes it for so long:
-   * it stays due, so that it is seen to be late.
+   * After a failure, the delay until the next attempt; absent after the last. With `pending`, the time for which it cannot be claimed:
+   * it stays due, so that its delay is visible.
    */
   delayMs?: number
 }
 
 /**
- * Records results and plans the next attempts, for those alone whose claim still holds: what was recorded already, was taken
- * over by another sender or deleted stays as it is. The endpoint is locked first, as who deletes it does; "is true" keeps the
- * planner from going through all its pending rows instead of along the primary key.
- * Returns how many were recorded and in how many milliseconds the first planned attempt is due.
+ * Records results and plans the next attempts for deliveries whose claim is still valid; rows that were recorded, taken over or
+ * deleted stay unchanged. Locks the endpoint first, in the same order as its deletion. "is true" makes the planner use the primary
+ * key instead of scanning all pending rows.
+ * Returns the number recorded and the milliseconds until the first planned attempt.
  */
 export async function settle(
   db: Runner,
@@ -154,13 +154,13 @@ export async function settle(
   return row
 }
 
-/** More than senders hold of an endpoint at a time: behind so many leased rows there is one that is not. */
+/** More than senders can lease of an endpoint at a time, so that a row without a lease is among them. */
 const HELD_MAX = 100
 
-/** In how many milliseconds the endpoint's next delivery can be claimed; undefined when none is pending. */
+/** Returns the milliseconds until the endpoint's next delivery can be claimed; undefined if none is pending. */
 export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promise<number | undefined> {
-  const first = (which: SQL) => sql`(select next_at, lease_until from ${webhookDeliveries} d
-    where endpoint_id = ${endpointId} and ${which} and status = 'pending' order by next_at limit ${HELD_MAX})`
+  const first = (condition: SQL) => sql`(select next_at, lease_until from ${webhookDeliveries} d
+    where endpoint_id = ${endpointId} and ${condition} and status = 'pending' order by next_at limit ${HELD_MAX})`
   const { rows } = await db.execute(sql`
     select ceil(${epochMs(sql`min(greatest(next_at, lease_until)) - ${now}`)})::float8 as ms
     from (${first(sql`(d.attempt > 1) is false`)} union all ${first(sql`(d.attempt > 1) is true`)}) first`)
@@ -168,20 +168,20 @@ export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promi
   return typeof value === 'number' ? value : undefined
 }
 
-/** Nothing will happen when it would have been due. */
-const skipped = (now: SQL) =>
+/** Marks deliveries as skipped. */
+const skippedColumns = (now: SQL) =>
   sql`status = 'skipped', error_code = 'endpoint_disabled', next_at = least(d.next_at, ${now})`
 
 export interface Disabling {
   reason: string
-  /** Where the answer came from: an endpoint that has another URL by now is spared. */
+  /** The URL that answered: an endpoint whose URL has changed is not disabled. */
   url: string
-  /** Only if no attempt has succeeded for so long; 0 for whatever it did. */
+  /** Disables only if no attempt has succeeded for this time; 0 for always. */
   failingForMs: number
   requestId: string
 }
 
-/** No event reaches the endpoint any more; what is pending is skipped, but for attempts that are being made. */
+/** Disables the endpoint and skips its pending deliveries, except active attempts. */
 export async function disable(db: Runner, now: SQL, endpointId: string, disabling: Disabling): Promise<boolean> {
   const { reason, url, failingForMs, requestId } = disabling
   const { rows } = await db.execute(sql`
@@ -191,7 +191,7 @@ export async function disable(db: Runner, now: SQL, endpointId: string, disablin
         and (${failingForMs}::float8 = 0 or failing_since <= ${now} - ${ms(failingForMs)})
       returning id, organization_id, project_ref
     ), skipped as (
-      update ${webhookDeliveries} d set ${skipped(now)}
+      update ${webhookDeliveries} d set ${skippedColumns(now)}
       from endpoint e where ${unclaimedOf(sql`e.id`, now)}
     )
     insert into ${auditLog} (action, organization_id, project_ref, detail, request_id, created_at)
@@ -201,14 +201,14 @@ export async function disable(db: Runner, now: SQL, endpointId: string, disablin
   return rows.length > 0
 }
 
-export async function isGone(db: Runner, endpointId: string): Promise<boolean> {
+export async function isDeleted(db: Runner, endpointId: string): Promise<boolean> {
   const { rows } = await db.execute(sql`select from ${webhookEndpoints} where id = ${endpointId}`)
   return rows.length === 0
 }
 
 const CLEARED_MAX = 5_000
 
-/** Deletes the endpoint's deliveries, a few thousand a statement, but for those that somebody holds. */
+/** Deletes the endpoint's deliveries in batches, except leased ones. */
 export async function clearLog(db: Runner, now: SQL, endpointId: string): Promise<void> {
   for (let full = true; full; ) {
     const { rows } = await db.execute(sql`
@@ -224,26 +224,26 @@ export async function clearLog(db: Runner, now: SQL, endpointId: string): Promis
   }
 }
 
-/** The pending deliveries of an endpoint that no sender holds. */
+/** The pending deliveries of an endpoint without a lease. */
 export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
   sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.claim is null or d.lease_until <= ${now})`
 
-/** What was enqueued before an endpoint was disabled is told as skipped and stays so; attempts that are being made come to their end. */
+/** Skips pending deliveries of a disabled endpoint permanently; active attempts finish. */
 export const skipPending = (tx: Pick<Writer, 'execute'>, now: SQL, endpointId: string) =>
-  tx.execute(sql`update ${webhookDeliveries} d set ${skipped(now)}
+  tx.execute(sql`update ${webhookDeliveries} d set ${skippedColumns(now)}
     where ${unclaimedOf(sql`${endpointId}`, now)}`)
 
-/** Endpoints with deliveries that are overdue by more than the grace, after `after` in the order of their ids. */
+/** Lists endpoints with deliveries overdue by more than the grace period, by id after `after`. */
 export async function overdueEndpoints(
   db: Runner,
   now: SQL,
   { graceMs, after, count }: { graceMs: number; after: string; count: number },
 ): Promise<string[]> {
-  // The order keeps Postgres on the index, where it would else read the whole table for every endpoint.
-  const overdue = (which: SQL) => sql`(select from ${webhookDeliveries} d
-    where ${which} and d.next_at <= ${now} - ${ms(graceMs)} and ${unclaimedOf(sql`waiting.id`, now)}
+  // The order makes Postgres use the index instead of scanning the table for every endpoint.
+  const overdue = (condition: SQL) => sql`(select from ${webhookDeliveries} d
+    where ${condition} and d.next_at <= ${now} - ${ms(graceMs)} and ${unclaimedOf(sql`waiting.id`, now)}
     order by d.next_at limit 1)`
-  // From one endpoint with pending rows to the next along the index, and in it straight to what is due.
+  // A loose index scan over endpoints with pending rows, which reads only due rows of each.
   const { rows } = await db.execute(sql`
     with recursive waiting(id) as (
       (select endpoint_id from ${webhookDeliveries} where status = 'pending' and endpoint_id > ${after} order by endpoint_id limit 1)
@@ -259,14 +259,14 @@ export async function overdueEndpoints(
 
 export interface Backlog {
   due: number
-  /** Of endpoints that do not fail: those of the others wait for their receivers, not for us. */
+  /** The age of the oldest due delivery of endpoints that do not fail; the others wait for their receivers. */
   oldestDueMs: number
 }
 
 const COUNTED_MAX = 100_000
 
-/** What is due now; counted up to 100,000. */
-export async function backlog(db: Runner, now: SQL): Promise<Backlog> {
+/** Counts due deliveries, up to 100,000. */
+export async function readBacklog(db: Runner, now: SQL): Promise<Backlog> {
   const { rows } = await db.execute(sql`
     select count(*)::int as due,
       coalesce(${epochMs(sql`${now} - min(next_at) filter (where e.failing_since is null)`)}, 0) as "oldestDueMs"

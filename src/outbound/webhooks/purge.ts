@@ -8,51 +8,54 @@ import type { Runner } from './delivery-store.ts'
 import { endSenders } from './wake-senders.ts'
 
 export const DAY_MS = 86_400_000
-/** How long deliveries are shown and may be retried. */
+/** The time for which deliveries are listed and can be retried. */
 export const RETENTION_MS = 14 * DAY_MS
 
 const CHUNK = 5_000
 const CHUNKS_MAX = 100
-/** Fewer, as each takes its deliveries along. */
+/** Smaller, because deleting an endpoint also deletes its deliveries. */
 const ENDPOINTS_CHUNK = 100
 
-/** Deletes what no read shows any more. Events stay longer, as a delivery that is retried on its last day needs its event. */
+/** Deletes expired deliveries and events. Events are kept longer, because a delivery retried on its last day needs its event. */
 export async function purgeExpired({ db, now, log }: SystemCtx): Promise<void> {
   const before = (days: number) => firstIdOf(now().getTime() - days * DAY_MS)
-  const deliveries = await inChunks(
+  const deliveries = await deleteInChunks(
     db,
     (count) => sql`delete from ${webhookDeliveries} where id in (
       select id from ${webhookDeliveries} where id < ${before(14)} order by id limit ${count}) returning status`,
   )
-  const events = await inChunks(
+  const events = await deleteInChunks(
     db,
     (count) => sql`delete from ${webhookEvents} where id in (
       select id from ${webhookEvents} where id < ${before(30)} order by id limit ${count}) returning 'event' as status`,
   )
-  if (deliveries.gone + events.gone === 0) return
-  log.info('webhooks_purged', { deliveries: deliveries.gone, events: events.gone })
-  // Only a receiver that gave no answer for 14 days comes to this.
+  if (deliveries.deleted + events.deleted === 0) return
+  log.info('webhooks_purged', { deliveries: deliveries.deleted, events: events.deleted })
+  // Happens only if a receiver did not respond for 14 days.
   if (deliveries.pending > 0) log.error('webhooks_expired_unsent', { deliveries: deliveries.pending })
 }
 
-/** What was told last may still be on its way after the branch is gone: the schedule of attempts takes less. */
+/** Longer than the retry schedule, so that the last events of a removed branch are still delivered. */
 const BRANCH_KEPT_MS = DAY_MS
 
-/** Once an hour: the endpoints of projects that were removed, and of the `notify_url` of branches, with what was sent to them. */
+/** Deletes the endpoints of removed projects and of the `notify_url` of removed branches, with their deliveries. Runs once an hour. */
 export async function purgeEndpoints(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'webhook_endpoints'))) return
   const ago = (ms: number) => new Date(ctx.now().getTime() - ms).toISOString()
-  await remove(ctx, sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`)
+  await deleteEndpointsWhere(
+    ctx,
+    sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`,
+  )
   const ofBranches = sql`join ${branches} b on b.id = e.branch_id where e.branch_id is not null`
-  await remove(ctx, sql`${ofBranches} and b.removed_at < ${ago(BRANCH_KEPT_MS)}`)
+  await deleteEndpointsWhere(ctx, sql`${ofBranches} and b.removed_at < ${ago(BRANCH_KEPT_MS)}`)
 }
 
-async function remove(ctx: SystemCtx, gone: SQL): Promise<void> {
+async function deleteEndpointsWhere(ctx: SystemCtx, condition: SQL): Promise<void> {
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
     const removed = await rowsOf<{ id: string }>(
       ctx.db,
       sql`delete from ${webhookEndpoints} where id in (
-        select e.id from ${webhookEndpoints} e ${gone} limit ${ENDPOINTS_CHUNK}) returning id`,
+        select e.id from ${webhookEndpoints} e ${condition} limit ${ENDPOINTS_CHUNK}) returning id`,
     )
     await endSenders(
       ctx,
@@ -62,16 +65,19 @@ async function remove(ctx: SystemCtx, gone: SQL): Promise<void> {
   }
 }
 
-async function inChunks(db: Runner, remove: (count: number) => SQL): Promise<{ gone: number; pending: number }> {
-  const total = { gone: 0, pending: 0 }
+async function deleteInChunks(
+  db: Runner,
+  deleteChunk: (count: number) => SQL,
+): Promise<{ deleted: number; pending: number }> {
+  const total = { deleted: 0, pending: 0 }
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
     const { rows } = await db.execute(sql`
-      with gone as (${remove(CHUNK)})
-      select count(*)::int as gone, count(*) filter (where status = 'pending')::int as pending from gone`)
-    const [counted] = rows as [{ gone: number; pending: number }]
-    total.gone += counted.gone
+      with deleted as (${deleteChunk(CHUNK)})
+      select count(*)::int as deleted, count(*) filter (where status = 'pending')::int as pending from deleted`)
+    const [counted] = rows as [{ deleted: number; pending: number }]
+    total.deleted += counted.deleted
     total.pending += counted.pending
-    if (counted.gone < CHUNK) break
+    if (counted.deleted < CHUNK) break
   }
   return total
 }

@@ -5,21 +5,21 @@ const JITTER = 0.2
 
 export interface Schedule {
   attempt: number
-  /** The receiver's Retry-After header, as it came. */
+  /** The receiver's Retry-After header. */
   retryAfter?: string | undefined
-  /** Epoch milliseconds, to read a Retry-After that is a date. */
+  /** Epoch milliseconds, needed for a Retry-After date. */
   now: number
-  /** From 0 to 1. */
+  /** A random number from 0 to 1. */
   random: number
 }
 
-/** Milliseconds until the next attempt, never sooner than the schedule says; undefined after the last. */
+/** Returns the milliseconds until the next attempt, at least those of the schedule; undefined after the last. */
 export function delayAfter({ attempt, retryAfter, now, random }: Schedule): number | undefined {
   const base = DELAYS_S[attempt - 1]
   if (base === undefined) return undefined
   const jittered = base * (1 + JITTER * random)
-  const wished = Math.min(secondsOf(retryAfter, now) ?? 0, 2 * base)
-  return Math.round(Math.max(jittered, wished) * 1000)
+  const requested = Math.min(secondsOf(retryAfter, now) ?? 0, 2 * base)
+  return Math.round(Math.max(jittered, requested) * 1000)
 }
 
 function secondsOf(retryAfter: string | undefined, now: number): number | undefined {

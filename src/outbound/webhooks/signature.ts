@@ -1,31 +1,32 @@
 /** Signatures by the Standard Webhooks specification: HMAC-SHA256 over `<id>.<timestamp>.<body>`. */
 const PREFIX = 'whsec_'
 const PRINTABLE = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/
-/** Of signing secrets, in the terms of JSON Schema. */
+/** The rules of signing secrets as JSON Schema. */
 export const SECRET_RULES = { minLength: 8, maxLength: 64, pattern: PRINTABLE.source }
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
-/** The official libraries decode nothing shorter, so a shorter rest is no base64 to them. */
+/** The official libraries do not decode shorter texts as base64. */
 const BASE64_LENGTH_MIN = 4
 
-/** What is wrong with a signing secret, in words for the API's error; undefined when it may be used. */
+/** Returns the problem of a signing secret for the API error; undefined if it is valid. */
 export function secretProblem(secret: string): string | undefined {
   const length = [...secret].length
   const { minLength, maxLength } = SECRET_RULES
   if (length < minLength || length > maxLength) return `must have ${minLength} to ${maxLength} characters`
-  // Outside ASCII the official libraries disagree on the bytes of a secret, so no receiver could rely on verifying it.
-  if (!PRINTABLE.test(secret)) return 'must consist of printable ASCII characters, with blanks only between them'
+  // For non-ASCII secrets the official libraries disagree on the bytes, so receivers could not verify signatures.
+  if (!PRINTABLE.test(secret))
+    return 'must consist of printable ASCII characters and must not start or end with a space'
   return undefined
 }
 
-/** The HMAC key that a secret stands for: `whsec_` and base64 are decoded, anything else is its own bytes. Never empty. */
+/** Returns the HMAC key of a secret: `whsec_` followed by base64 is decoded, other texts are used as bytes. Never empty. */
 export function keyOf(secret: string): Uint8Array {
   const encoded = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : ''
   if (encoded.length >= BASE64_LENGTH_MIN && BASE64.test(encoded)) return decode(encoded.replace(/=+$/, ''))
-  // WebCrypto refuses an empty key; HMAC pads keys with zero bytes, so this one signs the same.
+  // WebCrypto rejects an empty key. HMAC pads keys with zero bytes, so this key gives the same signatures.
   return secret === '' ? new Uint8Array(1) : new TextEncoder().encode(secret)
 }
 
-/** The webhook-signature header: one `v1,<base64>` per secret in the given order, newest first. */
+/** Returns the webhook-signature header: one `v1,<base64>` per secret in the given order, newest first. */
 export async function sign(
   message: { id: string; timestampSeconds: number; body: string },
   secrets: readonly string[],
@@ -41,7 +42,7 @@ async function hmac(key: Uint8Array, data: Uint8Array): Promise<Uint8Array> {
 }
 
 function decode(digits: string): Uint8Array {
-  // A single digit beyond a group of four carries no whole byte: the libraries drop it, atob would throw.
+  // A single digit after groups of four does not encode a byte: the libraries drop it, but atob would throw.
   const whole = digits.length % 4 === 1 ? digits.slice(0, -1) : digits
   return Uint8Array.from(atob(whole), (char) => char.charCodeAt(0))
 }

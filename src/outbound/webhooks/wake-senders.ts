@@ -8,18 +8,18 @@ export type Wake = Extract<Message, { type: 'webhook' }>
 export const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, { endpointId, swept, asked }: Wake) =>
   senders.get(senders.idFromName(endpointId)).wake(endpointId, { swept, asked })
 
-const CALLS_AT_ONCE = 8
+const CONCURRENCY = 8
 
 type SenderStub = ReturnType<SystemCtx['bindings']['WEBHOOK_SENDERS']['get']>
 
-/** A few beside each other; one that cannot be reached is logged and stops none of the others. */
+/** Calls senders with limited concurrency. An unreachable one is logged and does not stop the others. */
 async function callEach(
   { bindings: { WEBHOOK_SENDERS: senders }, log }: SystemCtx,
   endpointIds: readonly string[],
   call: (sender: SenderStub, endpointId: string) => Promise<void>,
 ): Promise<void> {
-  for (let start = 0; start < endpointIds.length; start += CALLS_AT_ONCE) {
-    const slice = endpointIds.slice(start, start + CALLS_AT_ONCE)
+  for (let start = 0; start < endpointIds.length; start += CONCURRENCY) {
+    const slice = endpointIds.slice(start, start + CONCURRENCY)
     const calls = await Promise.allSettled(slice.map((id) => call(senders.get(senders.idFromName(id)), id)))
     for (const [index, result] of calls.entries()) {
       if (result.status === 'fulfilled') continue
@@ -28,26 +28,26 @@ async function callEach(
   }
 }
 
-/** For endpoints that are gone. A sender that is not reached keeps the few bytes that it has. */
+/** Ends the senders of deleted endpoints. An unreachable sender only keeps a few bytes of storage. */
 export const endSenders = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
   callEach(ctx, endpointIds, (sender) => sender.end())
 
-/** Where the queue takes nothing. Whom this does not reach the next sweep finds again. */
+/** Wakes senders directly if the queue fails. The next sweep retries unreachable ones. */
 export const wakeSwept = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
   callEach(ctx, endpointIds, (sender, endpointId) => sender.wake(endpointId, { swept: true }))
 
-/** Of one commit; one more call would make its request dearer than a message makes the queue. */
+/** The maximum number of direct calls per commit; beyond that, a queue message is cheaper. */
 const DIRECT_MAX = 8
 
-/** Wakes the senders of endpoints that have new deliveries: the first few at once, the others and those that could not be reached through the queue. */
+/** Wakes the senders of endpoints with new deliveries: the first few directly, the others and unreachable ones through the queue. */
 export async function wakeSenders(
   ctx: SystemCtx,
   endpointIds: readonly string[],
-  how: Pick<Wake, 'asked'> = {},
+  options: Pick<Wake, 'asked'> = {},
 ): Promise<void> {
-  const wakes = [...new Set(endpointIds)].map((endpointId): Wake => ({ type: 'webhook', endpointId, ...how }))
+  const wakes = [...new Set(endpointIds)].map((endpointId): Wake => ({ type: 'webhook', endpointId, ...options }))
   const direct = wakes.slice(0, DIRECT_MAX)
-  // Beside the calls, one of which may hang.
+  // Runs concurrently with the calls, one of which may hang.
   const others = send(ctx, wakes.slice(DIRECT_MAX))
   const calls = await Promise.allSettled(direct.map((wake) => wakeSender(ctx, wake)))
   await send(

@@ -5,27 +5,27 @@ import { count } from '../../platform/metrics/counters.ts'
 import { networkPorts } from './attempt.ts'
 import { createSender, type Sender } from './delivery-loop.ts'
 import { createAdmission } from './delivery-permits.ts'
-import { isGone } from './delivery-store.ts'
+import { isDeleted } from './delivery-store.ts'
 
 const ENDPOINT = 'endpoint'
 
 const admission = createAdmission(Date.now)
 
 /**
- * One object per webhook endpoint sends all its deliveries, so that a receiver that hangs delays nobody else's and the bound on
- * concurrent attempts holds across the installation. The alarm is the time of its next retry.
+ * Sends all deliveries of one webhook endpoint, so that a slow receiver does not delay others and the limit on concurrent attempts
+ * applies to the whole installation. The alarm is set to the next retry.
  */
 export class WebhookSender extends DurableObject<Bindings> {
   readonly #system = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
   #sender: Sender | undefined
 
-  /** Returns at once: attempts may take long, and who wakes has others to wake. */
+  /** Returns at once: attempts may take long, and the caller may have other senders to wake. */
   async wake(endpointId: string, { swept = false, asked = false } = {}): Promise<void> {
     if (!this.#sender) await this.ctx.storage.put(ENDPOINT, endpointId)
     void this.#senderOf(endpointId).wake({ swept, asked })
   }
 
-  /** Its endpoint was deleted. An alarm does the rest: it is repeated until it is done. */
+  /** Called when the endpoint was deleted. An alarm removes the storage, because alarms are retried. */
   async end(): Promise<void> {
     if (await this.ctx.storage.get(ENDPOINT)) await this.#wakeAt(Date.now())
   }
@@ -34,14 +34,14 @@ export class WebhookSender extends DurableObject<Bindings> {
     const endpointId = await this.ctx.storage.get<string>(ENDPOINT)
     if (!endpointId) return
     void this.#senderOf(endpointId).wake({ plan: true })
-    await this.#leaveNothing(endpointId)
+    await this.#removeIfDeleted(endpointId)
   }
 
-  /** What an object stores stays for good, and an endpoint that is gone never comes again. */
-  async #leaveNothing(endpointId: string): Promise<void> {
+  /** Removes the stored state of a deleted endpoint, which would otherwise stay forever. */
+  async #removeIfDeleted(endpointId: string): Promise<void> {
     const { db, log } = this.#system
-    // A database that is away tells nothing, and its senders ask again.
-    if (!(await isGone(db, endpointId).catch(() => false))) return
+    // If the database fails, the state stays; the sender checks again later.
+    if (!(await isDeleted(db, endpointId).catch(() => false))) return
     await this.ctx.storage.deleteAll()
     log.info('webhook_sender_removed', { endpoint: endpointId })
   }
@@ -59,7 +59,7 @@ export class WebhookSender extends DurableObject<Bindings> {
   }
 
   async #wakeAt(at: number): Promise<void> {
-    const standing = await this.ctx.storage.getAlarm()
-    if (standing === null || at < standing) await this.ctx.storage.setAlarm(at)
+    const scheduled = await this.ctx.storage.getAlarm()
+    if (scheduled === null || at < scheduled) await this.ctx.storage.setAlarm(at)
   }
 }

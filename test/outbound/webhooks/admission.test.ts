@@ -54,7 +54,7 @@ describe('the senders of an isolate', () => {
     const isolate = newIsolate()
     const { permit } = await isolate.enter(64)
     expect(permit?.count).toBe(64)
-    permit?.claimed(3)
+    permit?.setClaimed(3)
     expect((await isolate.enter(64)).permit?.count).toBe(64)
     expect((await isolate.enter(1)).permit?.count).toBe(1)
   })
@@ -70,15 +70,15 @@ describe('the senders of an isolate', () => {
   it('wait when there is none, and come in in their order with a share each', async () => {
     const isolate = newIsolate(64)
     const { permit: first } = await isolate.enter(64)
-    first?.claimed(64)
+    first?.setClaimed(64)
     const waiting = [await isolate.enter(64), await isolate.enter(64), await isolate.enter(64)]
     const granted = () => waiting.map(({ permit }) => permit?.count)
     await isolate.pass(100)
     expect(granted()).toEqual([undefined, undefined, undefined])
-    for (let n = 0; n < 8; n++) first?.left()
+    for (let n = 0; n < 8; n++) first?.markEnded()
     await isolate.pass(100)
     expect(granted()).toEqual([16, undefined, undefined])
-    for (let n = 0; n < 56; n++) first?.left()
+    for (let n = 0; n < 56; n++) first?.markEnded()
     await isolate.pass(100)
     expect(granted()).toEqual([16, 16, 16])
   })
@@ -86,10 +86,10 @@ describe('the senders of an isolate', () => {
   it('do not wait for one that begins nothing any more, but for one that does', async () => {
     const isolate = newIsolate(64)
     const { permit: hanging } = await isolate.enter(64)
-    hanging?.claimed(64)
+    hanging?.setClaimed(64)
     const waiting = await isolate.enter(64)
     for (let n = 0; n < 3; n++) {
-      hanging?.began()
+      hanging?.markStarted()
       await isolate.pass(240)
     }
     expect(waiting.permit).toBeUndefined()
@@ -100,15 +100,15 @@ describe('the senders of an isolate', () => {
   it('wait again for one that goes on after all', async () => {
     const isolate = newIsolate(64)
     const { permit: slow } = await isolate.enter(64)
-    slow?.claimed(64)
+    slow?.setClaimed(64)
     const between = await isolate.enter(64)
     await isolate.pass(300)
-    between.permit?.claimed(0)
-    slow?.began()
+    between.permit?.setClaimed(0)
+    slow?.markStarted()
     const waiting = await isolate.enter(64)
     await isolate.pass(200)
     expect(waiting.permit).toBeUndefined()
-    for (let n = 0; n < 64; n++) slow?.left()
+    for (let n = 0; n < 64; n++) slow?.markEnded()
     await isolate.pass(50)
     expect(waiting.permit?.count).toBe(64)
   })
@@ -130,14 +130,14 @@ describe('the senders of an isolate', () => {
     for (const jumpMs of [60_000, -60_000]) {
       const isolate = newIsolate()
       const { permit: first } = await isolate.enter(64)
-      first?.claimed(128)
+      first?.setClaimed(128)
       const entries: { permit?: Permit }[] = []
       for (let n = 0; n < 300; n++) entries.push(await isolate.enter(64))
       await isolate.pass(50)
       isolate.jump(jumpMs)
       for (let ms = 0; ms < 20_000 && !entries.every(({ permit }) => permit); ms += 50) {
         await isolate.pass(50)
-        for (const { permit } of entries) permit?.claimed(0)
+        for (const { permit } of entries) permit?.setClaimed(0)
       }
       expect(entries.filter(({ permit }) => !permit)).toEqual([])
     }
@@ -151,7 +151,7 @@ describe('the senders of an isolate', () => {
     for (let ms = 0; ms < 10_000; ms += 50) {
       const here = entries.filter(({ permit }) => permit)
       await isolate.pass(50)
-      for (const { permit } of here) permit?.claimed(0)
+      for (const { permit } of here) permit?.setClaimed(0)
     }
     expect(entries.every(({ permit }) => permit)).toBe(true)
     const times = entries.map(({ at = 0 }) => at)

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import pg from 'pg'
 import { describe, expect, inject, it } from 'vitest'
-import { capture, isSuccess, shownBody } from '../../../src/outbound/webhooks/response-capture.ts'
+import { capture, isSuccess, toReplyBody } from '../../../src/outbound/webhooks/response-capture.ts'
 import { drawFrom } from '../../faults/random.ts'
 import { isExtended } from '../../support/extended.ts'
 
@@ -51,12 +51,12 @@ describe('what is kept of a response', () => {
       code: 201,
       headers: { 'content-type': 'application/json', 'x-request-id': 'a1' },
       body: '{"ok":true}',
-      bodyCut: false,
+      isTruncated: false,
     })
   })
 
   it('is an empty body when there is none', async () => {
-    const nothing = { code: 204, headers: {}, body: '', bodyCut: false }
+    const nothing = { code: 204, headers: {}, body: '', isTruncated: false }
     expect(await capture(received(null, { status: 204 }), quiet())).toEqual(nothing)
     expect(await capture(received(stream([]), { status: 204 }), quiet())).toEqual(nothing)
     expect(await capture(received(null, { status: 204 }), AbortSignal.abort())).toEqual(nothing)
@@ -136,13 +136,16 @@ describe('what is kept of a response', () => {
     const body = new Uint8Array([0x61, 0x00, 0xff, 0x62, 0xc3, 0x28, 0xed, 0xa0, 0x80, 0xe4, 0xb8])
     expect(await capture(received(body), quiet())).toMatchObject({
       body: 'a\ufffdb\ufffd(\ufffd\ufffd\ufffd\ufffd',
-      bodyCut: false,
+      isTruncated: false,
     })
   })
 
   it('decodes characters that lie across chunks', async () => {
     const chunks = Array.from(bytesOf('Grüße, 世界 🚀'), (byte) => new Uint8Array([byte]))
-    expect(await capture(received(stream(chunks)), quiet())).toMatchObject({ body: 'Grüße, 世界 🚀', bodyCut: false })
+    expect(await capture(received(stream(chunks)), quiet())).toMatchObject({
+      body: 'Grüße, 世界 🚀',
+      isTruncated: false,
+    })
   })
 
   it.each([
@@ -150,25 +153,25 @@ describe('what is kept of a response', () => {
     [64 * KIB, 64 * KIB, false],
     [64 * KIB + 1, 64 * KIB, true],
     [10_000_000, 64 * KIB, true],
-  ])('of a body of %i bytes is %i', async (sent, kept, bodyCut) => {
+  ])('of a body of %i bytes is %i', async (sent, kept, isTruncated) => {
     const whole = await capture(received('x'.repeat(sent)), quiet())
-    expect([whole.body.length, whole.bodyCut]).toEqual([kept, bodyCut])
+    expect([whole.body.length, whole.isTruncated]).toEqual([kept, isTruncated])
     const pieces = Array.from({ length: Math.ceil(sent / 997) }, (_, i) =>
       bytesOf('x'.repeat(Math.min(997, sent - 997 * i))),
     )
     const chunked = await capture(received(stream(pieces)), quiet())
-    expect([chunked.body.length, chunked.bodyCut]).toEqual([kept, bodyCut])
+    expect([chunked.body.length, chunked.isTruncated]).toEqual([kept, isTruncated])
   })
 
   it.each([0, 1, 2, 3])('is cut between two characters, %i bytes off', async (offset) => {
-    const { body, bodyCut } = await capture(received('x'.repeat(offset) + '🚀'.repeat(20_000)), quiet())
-    expect(bodyCut).toBe(true)
+    const { body, isTruncated } = await capture(received('x'.repeat(offset) + '🚀'.repeat(20_000)), quiet())
+    expect(isTruncated).toBe(true)
     expect(body).toBe('x'.repeat(offset) + '🚀'.repeat((64 * KIB - offset) / 4))
   })
 
   it('takes at most 64 KiB, also when replacing made it longer', async () => {
-    const { body, bodyCut } = await capture(received(new Uint8Array(64 * KIB).fill(0xff)), quiet())
-    expect([sizeBytes(body), body.replaceAll('\ufffd', ''), bodyCut]).toEqual([64 * KIB - 1, '', true])
+    const { body, isTruncated } = await capture(received(new Uint8Array(64 * KIB).fill(0xff)), quiet())
+    expect([sizeBytes(body), body.replaceAll('\ufffd', ''), isTruncated]).toEqual([64 * KIB - 1, '', true])
   })
 
   it('is what came before the body broke off', async () => {
@@ -181,15 +184,15 @@ describe('what is kept of a response', () => {
       code: 500,
       headers: { 'x-a': 'b' },
       body: 'part ',
-      bodyCut: true,
+      isTruncated: true,
       readError: error,
     })
   })
 
   it.each([undefined, null, 0, ''])('says so when the body breaks off with %j', async (error) => {
-    const { readError, bodyCut } = await capture(received(stream([], { error })), quiet())
+    const { readError, isTruncated } = await capture(received(stream([], { error })), quiet())
     expect(readError).toBeInstanceOf(Error)
-    expect(bodyCut).toBe(true)
+    expect(isTruncated).toBe(true)
   })
 
   it('is what came before the signal, and the rest is cancelled', async () => {
@@ -198,7 +201,12 @@ describe('what is kept of a response', () => {
     const reading = capture(received(stream([bytesOf('part')], 'hang', cancelled.resolve)), control.signal)
     await new Promise(setImmediate)
     control.abort(new DOMException('too slow', 'TimeoutError'))
-    expect(await reading).toMatchObject({ code: 200, body: 'part', bodyCut: true, readError: { name: 'TimeoutError' } })
+    expect(await reading).toMatchObject({
+      code: 200,
+      body: 'part',
+      isTruncated: true,
+      readError: { name: 'TimeoutError' },
+    })
     await cancelled.promise
   })
 
@@ -208,7 +216,7 @@ describe('what is kept of a response', () => {
       code: 200,
       headers: { 'x-a': 'b' },
       body: '',
-      bodyCut: true,
+      isTruncated: true,
       readError: { name: 'AbortError' },
     })
   })
@@ -219,7 +227,7 @@ describe('what is kept of a response', () => {
     expect(await capture(response, quiet())).toMatchObject({
       code: 200,
       body: '',
-      bodyCut: true,
+      isTruncated: true,
       readError: expect.any(TypeError),
     })
   })
@@ -233,7 +241,7 @@ describe('what is kept of a response', () => {
         return new Promise(() => {})
       },
     })
-    expect(await capture(received(endless), quiet())).toMatchObject({ bodyCut: true })
+    expect(await capture(received(endless), quiet())).toMatchObject({ isTruncated: true })
     await cancelled.promise
   })
 
@@ -257,7 +265,7 @@ describe('what is kept of a real response', () => {
       res.on('drain', () => res.write(Buffer.alloc(KIB, 'x')))
       while (res.write(Buffer.alloc(KIB, 'x')));
     })
-    expect(captured).toMatchObject({ code: 200, body: 'x'.repeat(64 * KIB), bodyCut: true })
+    expect(captured).toMatchObject({ code: 200, body: 'x'.repeat(64 * KIB), isTruncated: true })
     expect(captured).not.toHaveProperty('readError')
     await closed.promise
   })
@@ -265,19 +273,19 @@ describe('what is kept of a real response', () => {
   it('is 64 KiB of a gzip bomb', async () => {
     const bomb = gzipSync(Buffer.alloc(50_000_000, 'x'))
     const captured = await from((_req, res) => res.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb))
-    expect(captured).toMatchObject({ body: 'x'.repeat(64 * KIB), bodyCut: true })
+    expect(captured).toMatchObject({ body: 'x'.repeat(64 * KIB), isTruncated: true })
   })
 
   it('is the part that came before a reset', async () => {
     const captured = await from((_req, res) => {
       res.writeHead(200, { 'content-length': '100' }).write('part', () => res.destroy())
     })
-    expect(captured).toMatchObject({ code: 200, body: 'part', bodyCut: true, readError: expect.any(Error) })
+    expect(captured).toMatchObject({ code: 200, body: 'part', isTruncated: true, readError: expect.any(Error) })
   })
 
   it('is the part that came within the time', async () => {
     const captured = await from((_req, res) => void res.write('part'), AbortSignal.timeout(300))
-    expect(captured).toMatchObject({ code: 200, body: 'part', bodyCut: true, readError: { name: 'TimeoutError' } })
+    expect(captured).toMatchObject({ code: 200, body: 'part', isTruncated: true, readError: { name: 'TimeoutError' } })
   })
 })
 
@@ -317,16 +325,16 @@ describe('the body as the API shows it', () => {
     ['ok', 'ok'],
     ['{"a":"b"', '{"a":"b"'],
   ])('of %j is %j', (body, shown) => {
-    expect(shownBody(body)).toEqual(shown)
+    expect(toReplyBody(body)).toEqual(shown)
   })
 
   it('is an object even with a key that objects treat in a special way', () => {
-    expect(JSON.stringify(shownBody('{"__proto__":"a","b":"c"}'))).toBe('{"__proto__":"a","b":"c"}')
+    expect(JSON.stringify(toReplyBody('{"__proto__":"a","b":"c"}'))).toBe('{"__proto__":"a","b":"c"}')
   })
 
   it('is text however deep it nests', () => {
     const deep = '['.repeat(32 * KIB) + ']'.repeat(32 * KIB)
-    expect(shownBody(deep)).toBe(deep)
+    expect(toReplyBody(deep)).toBe(deep)
   })
 })
 
@@ -350,7 +358,7 @@ async function from(answer: RequestListener, signal = quiet()) {
   }
 }
 
-function isWithinBounds({ code, headers, body, bodyCut, readError }: Awaited<ReturnType<typeof capture>>): boolean {
+function isWithinBounds({ code, headers, body, isTruncated, readError }: Awaited<ReturnType<typeof capture>>): boolean {
   const texts = Object.entries(headers).flat()
   return [
     Number.isInteger(code) && code >= 0 && code <= 999,
@@ -358,8 +366,8 @@ function isWithinBounds({ code, headers, body, bodyCut, readError }: Awaited<Ret
     texts.reduce((sum, text) => sum + sizeBytes(text), 0) <= 16 * KIB,
     sizeBytes(body) <= 64 * KIB,
     [body, ...texts].every((text) => text.isWellFormed() && !text.includes('\0')),
-    readError === undefined || bodyCut,
-    isDeepStrictEqual(JSON.parse(JSON.stringify([shownBody(body)])), [shownBody(body)]),
+    readError === undefined || isTruncated,
+    isDeepStrictEqual(JSON.parse(JSON.stringify([toReplyBody(body)])), [toReplyBody(body)]),
   ].every(Boolean)
 }
 

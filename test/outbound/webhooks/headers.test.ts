@@ -3,7 +3,7 @@ import { headerProblem } from '../../../src/outbound/webhooks/delivery-headers.t
 
 const RESERVED = 'is reserved and cannot be set'
 const NAME = 'must have a name of letters, digits and hyphens'
-const VALUE = 'must have a value of printable ASCII characters, blanks and tabs'
+const VALUE = 'must have a value of printable ASCII characters, spaces and tabs'
 
 const reservedNames = `user-agent keep-alive proxy-authenticate proxy-authorization te trailers transfer-encoding
   upgrade age cache-control clear-site-data expires pragma warning content-length content-type content-encoding
@@ -89,7 +89,7 @@ describe('custom headers', () => {
   it('are at most 20', () => {
     expect(headerProblem({})).toBeUndefined()
     expect(headerProblem(many(20))).toBeUndefined()
-    expect(headerProblem(many(21))).toEqual({ name: 'x-20', problem: 'is one of more than 20 headers' })
+    expect(headerProblem(many(21))).toEqual({ name: 'x-20', problem: 'is too many: at most 20 headers are allowed' })
   })
 
   it('have at most 16 KiB, names and values together', () => {
@@ -97,14 +97,14 @@ describe('custom headers', () => {
     expect(headerProblem(full)).toBeUndefined()
     expect(headerProblem({ ...full, e: '' })).toEqual({
       name: 'e',
-      problem: 'brings the headers to more than 16384 bytes',
+      problem: 'is too long: all headers together may have at most 16384 bytes',
     })
   })
 
   it('may not repeat a name in another case', () => {
     expect(headerProblem({ 'X-Key': '1', 'x-other': '2', 'x-KEY': '3' })).toEqual({
       name: 'x-KEY',
-      problem: 'is set twice: names differ in more than upper and lower case',
+      problem: 'is set twice: names are case-insensitive',
     })
   })
 

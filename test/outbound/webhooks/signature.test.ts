@@ -11,7 +11,7 @@ const KEY_24 = 'MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz'
 const KEY_32 = 'MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE='
 const KEY_42 = 'MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDEyMzQ1Njc4OTAx'
 const LENGTH = 'must have 8 to 64 characters'
-const CHARACTERS = 'must consist of printable ASCII characters, with blanks only between them'
+const CHARACTERS = 'must consist of printable ASCII characters and must not start or end with a space'
 
 const ascii = (text: string) => Uint8Array.from(Buffer.from(text, 'latin1'))
 const base64 = (text: string) => Uint8Array.from(Buffer.from(text, 'base64'))

@@ -4,13 +4,13 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog, organizations, webhookDeliveries, webhookEndpoints } from '../../../src/model/tables/index.ts'
 import { type NewEvent, publish } from '../../../src/outbound/events/publish.ts'
 import {
-  backlog,
-  type Claimed,
+  type ClaimedDelivery,
   claimDue,
   disable,
   nextDueMs,
   overdueEndpoints,
   type Runner,
+  readBacklog,
   type Settlement,
   settle,
 } from '../../../src/outbound/webhooks/delivery-store.ts'
@@ -30,8 +30,13 @@ const claimAt = (endpointId: string, ms: number, count = 10) =>
 const settleAt = (endpointId: string, ms: number, settlements: Settlement[]) =>
   settle(outbox.db, at(ms), endpointId, settlements)
 
-const postponed = ({ id, claim }: Claimed): Settlement => ({ id, claim, status: 'pending', delayMs: 15 * SECOND_MS })
-const failed = ({ id, claim }: Claimed): Settlement => ({
+const postponed = ({ id, claim }: ClaimedDelivery): Settlement => ({
+  id,
+  claim,
+  status: 'pending',
+  delayMs: 15 * SECOND_MS,
+})
+const failed = ({ id, claim }: ClaimedDelivery): Settlement => ({
   id,
   claim,
   status: 'failure',
@@ -264,10 +269,10 @@ describe('an endpoint', () => {
 
 describe('the backlog', () => {
   it('tells the age of the oldest delivery whose receiver does not fail', async () => {
-    const before = await backlog(outbox.db, at(0))
+    const before = await readBacklog(outbox.db, at(0))
     const [failing, healthy] = [await outbox.newEndpoint({ failingSince: new Date(START) }), await outbox.newEndpoint()]
     await outbox.enqueue(failing, { dueMs: -2 * DAY_MS })
     await outbox.enqueue(healthy, { dueMs: -DAY_MS }, { dueMs: SECOND_MS })
-    expect(await backlog(outbox.db, at(0))).toEqual({ due: before.due + 2, oldestDueMs: DAY_MS })
+    expect(await readBacklog(outbox.db, at(0))).toEqual({ due: before.due + 2, oldestDueMs: DAY_MS })
   })
 })

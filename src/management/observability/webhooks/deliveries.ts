@@ -20,7 +20,7 @@ import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../../mo
 import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../../model/tables/index.ts'
 import { payloadOf } from '../../../outbound/events/publish.ts'
 import { RETENTION_MS } from '../../../outbound/webhooks/purge.ts'
-import { shownBody } from '../../../outbound/webhooks/response-capture.ts'
+import { toReplyBody } from '../../../outbound/webhooks/response-capture.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -29,16 +29,16 @@ import { type Owner, ownedBy, subjectOf } from './endpoint-owner.ts'
 import { type Endpoint, findEndpoint } from './endpoints.ts'
 import type { DeliveryListQuery, DeliveryReply, TestEvent } from './schema.ts'
 
-type Shown = z.input<typeof DeliveryReply>['data']
+type Delivery = z.input<typeof DeliveryReply>['data']
 interface Row {
   delivery: typeof webhookDeliveries.$inferSelect
   event: typeof webhookEvents.$inferSelect
 }
 
-/** A list shows so much of each answer's body, in characters; a delivery read by itself shows it whole. */
+/** The maximum length of response bodies in lists; a single delivery contains the whole body. */
 const LISTED_BODY_MAX = 4_096
-/** Who sees a part alone is shown a page of what so many deliveries hold for him, not of the whole log. */
-const LOOKED_MAX = 5_000
+/** Deliveries scanned per page for callers who see only some of them. */
+const SCANNED_MAX = 5_000
 const FIRST_ID = '00000000-0000-0000-0000-000000000000'
 const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 const listed = {
@@ -46,16 +46,16 @@ const listed = {
   responseBody: sql<string>`left(${webhookDeliveries.responseBody}, ${LISTED_BODY_MAX})`,
 }
 
-/** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
-const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
-/** They name projects, and whom they were opened for. */
-const OF_MEMBERS = 'v1.organization.member.%'
+/** Excludes expired deliveries that the purge has not deleted yet. */
+const isUnexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldestKept(ctx))
+/** Member events name projects and the members who received access. */
+const MEMBER_EVENTS = 'v1.organization.member.%'
 
-/** The events of projects that the caller may not see are not there for him; whose project he may see, its branches he may too. */
-const visibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
+/** Excludes events of projects that the caller may not see. Access to a project includes its branches. */
+const isVisibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
   onlyProjects &&
   or(
-    and(isNull(webhookEvents.projectRef), notLike(webhookEvents.type, OF_MEMBERS)),
+    and(isNull(webhookEvents.projectRef), notLike(webhookEvents.type, MEMBER_EVENTS)),
     inArray(webhookEvents.projectRef, [...onlyProjects]),
     exists(
       db
@@ -64,61 +64,71 @@ const visibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
         .where(and(eq(projects.ref, webhookEvents.projectRef), inArray(projects.parentRef, [...onlyProjects]))),
     ),
   )
-const oldest = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
+const oldestKept = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
 
-/** From the cursor on, and to who sees a part alone no further than the horizon: the last of so many, null where there are fewer. */
-function lookedAt({ db }: Ctx, { onlyProjects }: Owner, endpointId: string, query: z.output<typeof DeliveryListQuery>) {
+/**
+ * Limits a page to deliveries after the cursor. For callers who see only some projects it also ends at the horizon, the last of
+ * SCANNED_MAX deliveries; null if there are fewer.
+ */
+function pageRange(
+  { db }: Ctx,
+  { onlyProjects }: Owner,
+  endpointId: string,
+  query: z.output<typeof DeliveryListQuery>,
+) {
   const { 'page[after]': after, 'page[before]': before } = query
   const { id } = webhookDeliveries
   const order = before ? asc(id) : desc(id)
-  const beyond = and(
+  const afterCursor = and(
     eq(webhookDeliveries.endpointId, endpointId),
     after ? lt(id, after) : undefined,
     before ? gt(id, before) : undefined,
   )
-  if (!onlyProjects) return { order, within: beyond, horizon: sql<null>`null` }
+  if (!onlyProjects) return { order, range: afterCursor, horizon: sql<null>`null` }
   const last = db
     .select({ id })
     .from(webhookDeliveries)
-    .where(beyond)
+    .where(afterCursor)
     .orderBy(order)
-    .offset(LOOKED_MAX - 1)
+    .offset(SCANNED_MAX - 1)
     .limit(1)
   const horizon = sql<string | null>`(${last})`
-  const near = before ? sql`${id} <= coalesce(${horizon}, ${LAST_ID})` : sql`${id} >= coalesce(${horizon}, ${FIRST_ID})`
-  return { order, within: and(beyond, near), horizon }
+  const beforeHorizon = before
+    ? sql`${id} <= coalesce(${horizon}, ${LAST_ID})`
+    : sql`${id} >= coalesce(${horizon}, ${FIRST_ID})`
+  return { order, range: and(afterCursor, beforeHorizon), horizon }
 }
 
 export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: z.output<typeof DeliveryListQuery>) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before } = query
-  const { order, within, horizon } = lookedAt(ctx, owner, id, query)
-  const looking = ctx.db
+  const { order, range, horizon } = pageRange(ctx, owner, id, query)
+  const selectHorizon = ctx.db
     .select({ horizon })
     .from(webhookEndpoints)
     .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
-  const listing = ctx.db
+  const selectPage = ctx.db
     .select({ delivery: listed, event: webhookEvents })
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
     .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
-    .where(and(within, ownedBy(owner), unexpired(ctx), visibleTo(ctx, owner)))
+    .where(and(range, ownedBy(owner), isUnexpired(ctx), isVisibleTo(ctx, owner)))
     .orderBy(order)
     .limit(size + 1)
-  const [[looked], rows] = await ctx.db.batch([looking, listing])
-  if (!looked) throw new ApiError('not_found.endpoint')
+  const [[endpoint], rows] = await ctx.db.batch([selectHorizon, selectPage])
+  if (!endpoint) throw new ApiError('not_found.endpoint')
   const more = rows.length > size
   const page = rows.slice(0, size)
   if (before) page.reverse()
   const first = page[0]?.delivery.id
   const last = page.at(-1)?.delivery.id
-  // A page that ends where the look did may hold nothing, and is gone on from all the same.
-  const onward = more ? (before ? first : last) : looked.horizon
-  const back = (before ? last : after && first) ?? looked.horizon
-  // Beyond the last one in a direction there is nothing, and all of them lie in the other.
-  const [newer, older] = before ? [onward, back ?? LAST_ID] : [after && (back ?? FIRST_ID), onward]
+  // A page that ends at the horizon may be empty but still has a next page.
+  const forward = more ? (before ? first : last) : endpoint.horizon
+  const backward = (before ? last : after && first) ?? endpoint.horizon
+  // After the last page in one direction, all deliveries are in the other.
+  const [newer, older] = before ? [forward, backward ?? LAST_ID] : [after && (backward ?? FIRST_ID), forward]
   const link = (cursor = '') => `${owner.path}/webhooks/endpoints/${id}/deliveries?page[size]=${size}${cursor}`
   return {
-    data: page.map(shown),
+    data: page.map(toDelivery),
     links: {
       first: link(),
       prev: newer ? link(`&page[before]=${newer}`) : null,
@@ -128,7 +138,7 @@ export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: 
 }
 
 export async function getDelivery(ctx: Ctx, owner: Owner, id: string) {
-  return { data: shown(await findDelivery(ctx, owner, id)) }
+  return { data: toDelivery(await findDelivery(ctx, owner, id)) }
 }
 
 async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & { enabled: boolean }> {
@@ -137,16 +147,16 @@ async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & {
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
     .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
-    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), visibleTo(ctx, owner), unexpired(ctx)))
+    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), isVisibleTo(ctx, owner), isUnexpired(ctx)))
   if (!row) throw new ApiError('not_found.delivery')
   return row
 }
 
-/** Through the same pipeline as any event, for this endpoint alone and with one attempt. */
+/** Sends a test event through the usual pipeline, to this endpoint only and with a single attempt. */
 export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent> = {}) {
   const endpoint = await findEndpoint(ctx, owner, id)
   if (!endpoint.enabled) throw new ApiError('bad_request.endpoint.test.disabled')
-  const type = testedType(endpoint, data?.attributes.type)
+  const type = testTypeOf(endpoint, data?.attributes.type)
   const eventId = newTimedId(ctx.now())
   const payload = payloadOf(
     { ...owner, fields: { ...SAMPLES[type], is_test: true } },
@@ -174,20 +184,20 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
   return { data: { type: 'ingress' as const, id: eventId } }
 }
 
-function testedType({ eventTypes }: Endpoint, asked: string | undefined): EventType {
-  const subscribed = (type: EventType) => eventTypes.includes('*') || eventTypes.includes(type)
-  const type = asked === undefined ? EVENT_TYPES.find(subscribed) : canonicalType(asked)
-  if (!type || !subscribed(type)) throw new ApiError('bad_request.endpoint.test.wrong_event_type')
+function testTypeOf({ eventTypes }: Endpoint, requested: string | undefined): EventType {
+  const isSubscribed = (type: EventType) => eventTypes.includes('*') || eventTypes.includes(type)
+  const type = requested === undefined ? EVENT_TYPES.find(isSubscribed) : canonicalType(requested)
+  if (!type || !isSubscribed(type)) throw new ApiError('bad_request.endpoint.test.wrong_event_type')
   return type
 }
 
 /**
- * One more attempt, now. Where one is pending already, that one is brought forward, so that two clicks make no two attempts; it
- * does not count against the schedule then, which goes on from where it was.
+ * Makes another attempt now. A pending attempt is moved forward instead, so that two requests do not cause two attempts; it
+ * does not count against the retry schedule.
  */
 export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   const { delivery, event, enabled } = await findDelivery(ctx, owner, id)
-  if (event.publishedAt < oldest(ctx)) throw new ApiError('not_found.delivery')
+  if (event.publishedAt < oldestKept(ctx)) throw new ApiError('not_found.delivery')
   if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const { messageId, eventId, endpointId, attempt } = delivery
   await mutate(ctx, async ({ tx, wake, trace }) => {
@@ -209,7 +219,7 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   return { data: { type: 'ingress' as const, id: messageId } }
 }
 
-const shown = ({ delivery, event }: Row): Shown => ({
+const toDelivery = ({ delivery, event }: Row): Delivery => ({
   type: 'delivery',
   id: delivery.id,
   attributes: {
@@ -218,13 +228,13 @@ const shown = ({ delivery, event }: Row): Shown => ({
     status: delivery.status,
     response_code: delivery.responseCode,
     response_headers: delivery.responseHeaders,
-    response_body: shownBody(delivery.responseBody),
+    response_body: toReplyBody(delivery.responseBody),
     error_code: delivery.errorCode,
     error_message: delivery.errorMessage,
     attempt_timestamp: (delivery.attemptedAt ?? delivery.nextAt).toISOString(),
     event: {
       type: event.type,
-      payload: event.payload as Shown['attributes']['event']['payload'],
+      payload: event.payload as Delivery['attributes']['event']['payload'],
       timestamp: event.publishedAt.toISOString(),
     },
   },

@@ -4,7 +4,7 @@ import { hashToken } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { webhookAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../../model/tables/index.ts'
-import { opened } from '../../../outbound/webhooks/attempt.ts'
+import { openSealed } from '../../../outbound/webhooks/attempt.ts'
 import { clearLog, skipPending } from '../../../outbound/webhooks/delivery-store.ts'
 import { keyOf } from '../../../outbound/webhooks/signature.ts'
 import { endSenders } from '../../../outbound/webhooks/wake-senders.ts'
@@ -19,12 +19,12 @@ import { type Owner, ownedBy, subjectOf } from './endpoint-owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
 
 export type Endpoint = typeof webhookEndpoints.$inferSelect
-type Shown = z.input<typeof EndpointReply>['data']
+type EndpointResource = z.input<typeof EndpointReply>['data']
 
-/** Each event is written once for each endpoint that wants it, in the transaction of the change it tells of. */
+/** The maximum number per owner: each event is stored once per subscribed endpoint, in the transaction of its change. */
 const ENDPOINTS_MAX = 100
 const OLD_SECRETS_MAX = 10
-/** So many deliveries go in one statement with their endpoints. */
+/** The maximum number of deliveries deleted in one statement with their endpoint. */
 const SHORT_LOG_MAX = 1_000
 const HOUR_MS = 3_600_000
 
@@ -44,7 +44,7 @@ export async function listEndpoints(ctx: Ctx, owner: Owner, query: z.output<type
   const last = Math.max(0, Math.floor((endpoints - 1) / limit) * limit)
   const link = (at: number) => `${owner.path}/webhooks/endpoints?page[offset]=${at}&page[limit]=${limit}`
   return {
-    data: await Promise.all(rows.map((row) => shown(ctx, owner, row))),
+    data: await Promise.all(rows.map((row) => toResource(ctx, owner, row))),
     links: {
       first: link(0),
       last: link(last),
@@ -63,7 +63,7 @@ export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<
     sealHeaders(ctx, id, custom_headers),
   ])
   const row = await mutate(ctx, async (mutation) => {
-    await requireRoom(mutation, owner)
+    await requireEndpointQuota(mutation, owner)
     const inserted = requireRow(
       await mutation.tx
         .insert(webhookEndpoints)
@@ -85,11 +85,11 @@ export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<
     await mutation.trace({ ...subjectOf(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
     return inserted
   })
-  return { data: await shown(ctx, owner, row) }
+  return { data: await toResource(ctx, owner, row) }
 }
 
 export async function getEndpoint(ctx: Ctx, owner: Owner, id: string) {
-  return { data: await shown(ctx, owner, await findEndpoint(ctx, owner, id)) }
+  return { data: await toResource(ctx, owner, await findEndpoint(ctx, owner, id)) }
 }
 
 export async function findEndpoint({ db }: Ctx, owner: Owner, id: string): Promise<Endpoint> {
@@ -125,32 +125,32 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
     if (!after) throw new Error('the endpoint was not updated')
     if (enabled === false) await skipPending(tx, ctx.databaseNow, id)
-    // What waits because nobody answered may be answered now.
+    // Pending deliveries that failed before may succeed now.
     else if (url !== undefined || enabled) wake(id)
     const fields = Object.keys(data.attributes)
     await trace({ ...subjectOf(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
     return after
   })
-  return { data: await shown(ctx, owner, row) }
+  return { data: await toResource(ctx, owner, row) }
 }
 
-/** With its deliveries; an attempt that is being made ends without a trace. */
+/** Deletes an endpoint with its deliveries. The result of an attempt in progress is discarded. */
 export async function deleteEndpoint(ctx: Ctx, owner: Owner, id: string) {
   const [row] = await deleteWhere(ctx, owner, id)
   if (!row) throw new ApiError('not_found.endpoint')
-  return { data: await shown(ctx, owner, row) }
+  return { data: await toResource(ctx, owner, row) }
 }
 
 export async function deleteEndpoints(ctx: Ctx, owner: Owner) {
   const rows = await deleteWhere(ctx, owner)
-  return { data: await Promise.all(rows.map((row) => shown(ctx, owner, row))) }
+  return { data: await Promise.all(rows.map((row) => toResource(ctx, owner, row))) }
 }
 
 async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> {
-  const which = and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id))
-  const disabled = await clearLogs(ctx, owner, which)
+  const condition = and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id))
+  const disabled = await clearLogs(ctx, owner, condition)
   const deleted = await mutate(ctx, async ({ tx, trace }) => {
-    const rows = await tx.delete(webhookEndpoints).where(which).returning()
+    const rows = await tx.delete(webhookEndpoints).where(condition).returning()
     const endpoints = rows.map((row) => row.id).sort()
     if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
     return rows
@@ -163,15 +163,15 @@ async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoin
 }
 
 /**
- * Deletes long logs before their endpoints: the transaction that deletes an endpoint holds up every event for it. Disabled at
- * first, it gets no event meanwhile, and stays so where the deletion breaks off. Returns the ids of those that it disabled.
+ * Deletes long delivery logs before their endpoints, because deleting an endpoint blocks its events. The endpoints are
+ * disabled first, so that they receive no events meanwhile. Returns the ids of the endpoints that it disabled.
  */
-async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promise<Set<string>> {
+async function clearLogs(ctx: Ctx, owner: Owner, condition: SQL | undefined): Promise<Set<string>> {
   const [long] = await ctx.db
     .select({ id: webhookDeliveries.id })
     .from(webhookEndpoints)
     .innerJoin(webhookDeliveries, eq(webhookDeliveries.endpointId, webhookEndpoints.id))
-    .where(which)
+    .where(condition)
     .offset(SHORT_LOG_MAX)
     .limit(1)
   if (!long) return new Set()
@@ -179,14 +179,14 @@ async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promis
     const rows = await tx
       .update(webhookEndpoints)
       .set({ enabled: false })
-      .where(and(which, webhookEndpoints.enabled))
+      .where(and(condition, webhookEndpoints.enabled))
       .returning({ id: webhookEndpoints.id })
     const ids = rows.map(({ id }) => id).sort()
     const detail = { endpoints: ids, reason: 'they are being deleted' }
     if (ids.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.disable', detail })
     return ids
   })
-  const endpoints = await ctx.db.select({ id: webhookEndpoints.id }).from(webhookEndpoints).where(which)
+  const endpoints = await ctx.db.select({ id: webhookEndpoints.id }).from(webhookEndpoints).where(condition)
   for (const { id } of endpoints) await clearLog(ctx.db, ctx.databaseNow, id)
   return new Set(disabled)
 }
@@ -199,7 +199,7 @@ async function requireDestination(ctx: Ctx, url: string): Promise<void> {
   throw invalidUrl(verdict.reason)
 }
 
-/** Who may change an endpoint could else have headers that he was never shown sent to a place of his own. */
+/** Requires the headers again: otherwise a caller could send headers that they cannot read to their own server. */
 function requireHeaders({ showsHeaders }: Owner, { url, sealedHeaders }: Endpoint, next: string): void {
   if (showsHeaders || sealedHeaders === null || new URL(next).origin === new URL(url).origin) return
   throw new ApiError('bad_request.validation_failed', {
@@ -207,7 +207,7 @@ function requireHeaders({ showsHeaders }: Owner, { url, sealedHeaders }: Endpoin
       {
         field: 'body.data.attributes.custom_headers',
         code: 'missing',
-        message: 'must be given again where the url is of another origin, by who may not read secrets',
+        message: 'must be given again when the origin of url changes, unless the caller may read secrets',
       },
     ],
   })
@@ -218,42 +218,45 @@ const invalidUrl = (message: string) =>
     issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
   })
 
-/** Counted under a lock, so that two requests cannot take the last place. */
-async function requireRoom({ tx }: Mutation, owner: Owner): Promise<void> {
+/** Takes a lock, so that concurrent requests cannot exceed the limit. */
+async function requireEndpointQuota({ tx }: Mutation, owner: Owner): Promise<void> {
   const { organization, projectRef } = owner
   await tx.execute(
     sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks ${organization.id} ${projectRef}`}, 0))`,
   )
   const [row] = await tx.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner))
   if ((row?.endpoints ?? 0) >= ENDPOINTS_MAX) {
-    throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed here` })
+    throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed` })
   }
 }
 
-function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
+function withOldSecret({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
   const at = now().getTime()
   const until = at + config.WEBHOOK_ROTATION_HOURS * HOUR_MS
   return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
 }
 
 /**
- * The same key once more is no change, and one that comes back is old no longer: each signs once. One that cannot be opened signs
- * nothing more.
+ * Returns the changes for a new secret. The current key is no change, and an old key that returns is removed from the old
+ * ones, so that each signs once. Secrets that cannot be decrypted are dropped.
  */
 async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
   const keyHashOf = async ({ sealed }: Pick<OldSecret, 'sealed'>) => {
-    const known = await opened(ctx, before.id, 'secret', sealed)
-    return known === undefined ? undefined : hashOfKey(known)
+    const plaintext = await openSealed(ctx, before.id, 'secret', sealed)
+    return plaintext === undefined ? undefined : hashOfKey(plaintext)
   }
-  const [wanted, current, old] = await Promise.all([
+  const [next, current, old] = await Promise.all([
     hashOfKey(secret),
     keyHashOf({ sealed: before.sealedSecret }),
     Promise.all(before.oldSecrets.map(keyHashOf)),
   ])
-  if (current === wanted) return {}
+  if (current === next) return {}
   const sealedSecret = await sealSecret(ctx, before.id, secret)
-  const oldSecrets = before.oldSecrets.filter((_, n) => old[n] !== wanted)
-  return { sealedSecret, oldSecrets: current === undefined ? oldSecrets : replaced(ctx, { ...before, oldSecrets }) }
+  const oldSecrets = before.oldSecrets.filter((_, n) => old[n] !== next)
+  return {
+    sealedSecret,
+    oldSecrets: current === undefined ? oldSecrets : withOldSecret(ctx, { ...before, oldSecrets }),
+  }
 }
 
 const hashOfKey = (secret: string) => hashToken(String.fromCharCode(...keyOf(secret)))
@@ -267,10 +270,10 @@ const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))
 
-/** Headers that cannot be opened are left out: an endpoint that could not be shown could not be mended either. */
-async function shown(ctx: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
+/** Leaves out headers that cannot be decrypted, so that the endpoint can still be read and repaired. */
+async function toResource(ctx: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<EndpointResource> {
   const { id, sealedHeaders } = row
-  const headers = !showsHeaders || sealedHeaders === null ? 'null' : await opened(ctx, id, 'headers', sealedHeaders)
+  const headers = !showsHeaders || sealedHeaders === null ? 'null' : await openSealed(ctx, id, 'headers', sealedHeaders)
   return {
     type: 'endpoint',
     id,

@@ -17,13 +17,13 @@ const Config = z.strictObject({ api_key: Credential, region: oneOf(Object.keys(S
 
 const intakeOf = ({ region }: z.output<typeof Config>) => `https://http-intake.logs.${SITES[region]}/api/v2/logs`
 
-/** Source: Datadog's "Send logs", which takes 1,000 rows and 5 MB at a time. */
+/** Implements Datadog's "Send logs", which accepts 1,000 rows and 5 MB per request. */
 export const datadog = backend<typeof Config>({
   config: Config,
   secrets: ['api_key'],
   target: (config) => ({ field: 'region', url: intakeOf(config) }),
-  send: (config, { rows, projectRef }, way) =>
-    way.post({
+  send: (config, { rows, projectRef }, transport) =>
+    transport.post({
       url: intakeOf(config),
       headers: { 'dd-api-key': config.api_key, 'content-type': 'application/json' },
       body: JSON.stringify(

@@ -10,7 +10,7 @@ import { sentry } from './sentry.ts'
 import { syslog } from './syslog.ts'
 import { webhook } from './webhook.ts'
 
-/** Those that can be had. Of the others the published contract names no field of a config. */
+/** The supported backends. The published API has no config fields for the others. */
 export const BACKENDS: Partial<Record<BackendType, Backend>> = {
   webhook,
   datadog,

@@ -11,17 +11,17 @@ const Config = z.strictObject({
   region: oneOf(Object.keys(ENDPOINTS) as [Region, ...Region[]]),
   username: Text.min(1)
     .max(256)
-    .regex(/^[^:]*$/, 'must not hold a colon'),
+    .regex(/^[^:]*$/, 'must not contain a colon'),
   password: Text.min(1).max(4_096),
 })
 
-/** OTLP at Last9's own addresses. */
+/** OTLP at the endpoints of Last9. */
 export const last9 = backend<typeof Config>({
   config: Config,
   secrets: ['password'],
   target: ({ region }) => ({ field: 'region', url: logsUrlOf(ENDPOINTS[region]) }),
-  send: ({ region, username, password }, batch, way) =>
-    way.post({
+  send: ({ region, username, password }, batch, transport) =>
+    transport.post({
       url: logsUrlOf(ENDPOINTS[region]),
       headers: { authorization: basicAuth(username, password), 'content-type': 'application/x-protobuf' },
       body: toProtobuf(batch),

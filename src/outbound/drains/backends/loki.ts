@@ -8,7 +8,7 @@ const Config = z
     url: Url,
     username: Text.min(1)
       .max(256)
-      .regex(/^[^:]*$/, 'must not hold a colon')
+      .regex(/^[^:]*$/, 'must not contain a colon')
       .nullable()
       .default(null),
     password: Text.min(1).max(4_096).nullable().default(null),
@@ -17,16 +17,20 @@ const Config = z
   .superRefine(({ username, password }, check) => {
     if ((username === null) === (password === null)) return
     const path = username === null ? 'username' : 'password'
-    check.addIssue({ code: 'custom', path: [path], message: 'goes with the other of username and password' })
+    check.addIssue({
+      code: 'custom',
+      path: [path],
+      message: 'is required: username and password must be given together',
+    })
   })
 
-/** A stream for each source; what else is known of a row is its structured metadata. */
+/** Sends a stream per source; attributes of a row become structured metadata. */
 export const loki = backend<typeof Config>({
   config: Config,
   secrets: ['password', 'headers'],
   target: ({ url }) => ({ field: 'url', url }),
-  send: ({ url, username, password, headers }, { rows, projectRef }, way) =>
-    way.post({
+  send: ({ url, username, password, headers }, { rows, projectRef }, transport) =>
+    transport.post({
       url,
       headers: {
         ...(username !== null && password !== null && { authorization: basicAuth(username, password) }),
@@ -43,7 +47,7 @@ export const loki = backend<typeof Config>({
     }),
 })
 
-/** Its names are of letters, digits and underscores. */
+/** Structured metadata, whose names may only contain letters, digits and underscores. */
 const metadataOf = (row: LogRow) =>
   Object.fromEntries(
     Object.entries({ id: row.id, level: levelOf(row), ...row.log_attributes }).map(([name, value]) => [

@@ -13,7 +13,7 @@ const Config = z.strictObject({
   headers: Headers.default({}),
 })
 
-/** A base address is taken for one, as OpenTelemetry's exporters take it; a path is used as it is. */
+/** Appends the default path to an endpoint without a path, as OpenTelemetry exporters do. */
 export function logsUrlOf(endpoint: string): string {
   const url = new URL(endpoint)
   if (url.pathname === '/') url.pathname = '/v1/logs'
@@ -24,8 +24,8 @@ export const otlp = backend<typeof Config>({
   config: Config,
   secrets: ['headers'],
   target: ({ endpoint }) => ({ field: 'endpoint', url: logsUrlOf(endpoint) }),
-  send: ({ endpoint, protocol, gzip, headers }, batch, way) =>
-    way.post({
+  send: ({ endpoint, protocol, gzip, headers }, batch, transport) =>
+    transport.post({
       url: logsUrlOf(endpoint),
       headers: { ...headers, 'content-type': CONTENT_TYPES[protocol] },
       body: ENCODERS[protocol](batch),
@@ -68,7 +68,7 @@ function toJson({ rows, projectRef }: Batch): string {
   })
 }
 
-/** The numbers are those of opentelemetry/proto/{collector/logs,logs,common,resource}/v1. */
+/** Encodes a batch with the field numbers of opentelemetry/proto/{collector/logs,logs,common,resource}/v1. */
 export function toProtobuf({ rows, projectRef }: Batch): Uint8Array<ArrayBuffer> {
   const keyValues = (field: number, values: Record<string, string>) =>
     concat(Object.entries(values).map(([key, value]) => message(field, [text(1, key), message(2, [text(1, value)])])))

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
 import { type Batch, backend, type LogRow, levelOf, nanosOf } from '../backend.ts'
 
-/** One envelope holds so many, as Sentry's own clients send them. */
+/** Logs per envelope, as in Sentry's own clients. */
 const ENVELOPE_MAX = 100
 
 interface Dsn {
@@ -10,7 +10,7 @@ interface Dsn {
   endpoint: string
 }
 
-/** `https://{key}@{host}/{path/}{project}`, whose secret after a colon is not used any more. */
+/** Parses `https://{key}@{host}/{path/}{project}`. The secret after a colon is obsolete and ignored. */
 function readDsn(dsn: string): Dsn | undefined {
   const url = URL.parse(dsn)
   const [, path, project] = /^(.*\/)(\d+)$/.exec(url?.pathname ?? '') ?? []
@@ -26,19 +26,19 @@ const Config = z.strictObject({
 
 const dsnOf = ({ dsn }: z.output<typeof Config>): Dsn => {
   const read = readDsn(dsn)
-  if (!read) throw new Error('the DSN was checked')
+  if (!read) throw new Error('the stored DSN is invalid')
   return read
 }
 
-/** Source: Sentry's developer documentation, "Logs" and "Envelopes". */
+/** Implements "Logs" and "Envelopes" of Sentry's developer documentation. */
 export const sentry = backend<typeof Config>({
   config: Config,
   secrets: ['dsn'],
   target: (config) => ({ field: 'dsn', url: dsnOf(config).endpoint }),
-  send: async (config, batch, way) => {
+  send: async (config, batch, transport) => {
     const { key, endpoint } = dsnOf(config)
     for (let start = 0; start < batch.rows.length; start += ENVELOPE_MAX) {
-      await way.post({
+      await transport.post({
         url: endpoint,
         headers: {
           'x-sentry-auth': `Sentry sentry_version=7, sentry_client=pilothouse/1.0, sentry_key=${key}`,
@@ -51,7 +51,7 @@ export const sentry = backend<typeof Config>({
   },
 })
 
-/** As the decimal stands for it: a division would be off by some nanoseconds. */
+/** Parses the decimal text, because a division would lose nanoseconds. */
 const secondsOf = (row: LogRow): number => Number(nanosOf(row).replace(/(\d{9})$/, '.$1'))
 
 function envelopeOf({ projectRef }: Batch, rows: readonly LogRow[]): string {

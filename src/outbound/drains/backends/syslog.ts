@@ -1,64 +1,66 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
-import { type Batch, backend, type LogRow, SendFailure, type Way } from '../backend.ts'
+import { type Batch, backend, type LogRow, SendFailure, type Transport } from '../backend.ts'
 
-/** Of RFC 5424: `[id name="value" …]`, several of them without anything in between. */
+/** Structured data of RFC 5424: one or more `[id name="value" …]` without separators. */
 const STRUCTURED_DATA = /^(\[[!#-<>-\\^-~]{1,32}( [!#-<>-\\^-~]{1,32}="([^"\\\]]|\\["\\\]])*")*\])+$/
 
-const refused = (why: string) => z.undefined({ error: `cannot be given here: ${why}` }).optional()
+const unsupported = (reason: string) => z.undefined({ error: `must be absent: ${reason}` }).optional()
 
 const Config = z.strictObject({
   host: z
     .string()
     .max(253)
-    .regex(/^[\w.-]+$/, 'must be the name of a host'),
-  port: z.int().min(0).max(65_535).meta({ description: '0 for the usual one: 514, or 6514 with TLS' }),
+    .regex(/^[\w.-]+$/, 'must be a host name'),
+  port: z.int().min(0).max(65_535).meta({ description: '0 for the default: 514, or 6514 with TLS' }),
   tls: z.boolean().default(false),
-  structured_data: Text.max(2_048).regex(STRUCTURED_DATA, 'must be structured data of RFC 5424').optional(),
-  cipher_key: refused('messages are protected by TLS alone'),
-  ca_cert: refused('the certificate must be of a public authority'),
-  client_cert: refused('a connection shows no certificate'),
-  client_key: refused('a connection shows no certificate'),
+  structured_data: Text.max(2_048)
+    .regex(STRUCTURED_DATA, 'must be structured data in the format of RFC 5424')
+    .optional(),
+  cipher_key: unsupported('messages are only encrypted with TLS'),
+  ca_cert: unsupported('the certificate must be issued by a public authority'),
+  client_cert: unsupported('client certificates are not supported'),
+  client_key: unsupported('client certificates are not supported'),
 })
 type Config = z.output<typeof Config>
 
-/** RFC 5424 over TCP or TLS, each message behind its length (RFC 6587, RFC 5425). */
+/** RFC 5424 over TCP or TLS with octet counting (RFC 6587, RFC 5425). */
 export const syslog = backend<typeof Config>({
   config: Config,
   secrets: [],
   target: (config) => ({ field: 'host', host: config.host, port: portOf(config) }),
-  send: write,
+  send: sendBatch,
 })
 
 const portOf = ({ port, tls }: Config): number => port || (tls ? 6_514 : 514)
 
-/** How long the end of a receiver that took all is waited for: some keep the connection. */
+/** The maximum wait for the receiver to close the connection: some keep it open. */
 const END_MS = 2_000
 
-/** Syslog has no answers: what was written and not refused by the end of the connection counts as taken. */
-async function write(config: Config, batch: Batch, way: Way): Promise<void> {
+/** Writes a batch. Syslog has no responses, so a batch that is written without a connection error counts as sent. */
+async function sendBatch(config: Config, batch: Batch, transport: Transport): Promise<void> {
   const { host, tls, structured_data } = config
-  const socket = way.connect({ hostname: host, port: portOf(config) }, { tls })
+  const socket = transport.connect({ hostname: host, port: portOf(config) }, { tls })
   socket.closed.catch(() => {})
-  const giveUp = () => void socket.close().catch(() => {})
-  way.signal.addEventListener('abort', giveUp, { once: true })
+  const closeSocket = () => void socket.close().catch(() => {})
+  transport.signal.addEventListener('abort', closeSocket, { once: true })
   try {
-    await within(way.signal, send(socket, framesOf(batch, structured_data ?? '-')))
+    await raceAbort(transport.signal, send(socket, framesOf(batch, structured_data ?? '-')))
   } catch {
-    throw way.signal.aborted
-      ? new SendFailure('timeout', 'it did not take all in time')
-      : new SendFailure('connection_failed', 'the connection failed before all was taken')
+    throw transport.signal.aborted
+      ? new SendFailure('timeout', 'the destination did not accept the batch in time')
+      : new SendFailure('connection_failed', 'the connection failed before the whole batch was sent')
   } finally {
-    way.signal.removeEventListener('abort', giveUp)
-    giveUp()
+    transport.signal.removeEventListener('abort', closeSocket)
+    closeSocket()
   }
 }
 
-function within<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
-  const over = new Promise<never>((_, reject) => {
+function raceAbort<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  const aborted = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(new Error('too late')), { once: true })
   })
-  return Promise.race([work, over])
+  return Promise.race([work, aborted])
 }
 
 async function send(socket: Socket, bytes: Uint8Array): Promise<void> {
@@ -66,17 +68,17 @@ async function send(socket: Socket, bytes: Uint8Array): Promise<void> {
   const writer = socket.writable.getWriter()
   await writer.write(bytes)
   await writer.close()
-  // A receiver that is told the end ends too, after all before it; one that refuses resets.
+  // A receiver closes after it has read everything; one that rejects the data resets the connection.
   let timer: ReturnType<typeof setTimeout> | undefined
-  const longEnough = new Promise<void>((resolve) => {
+  const timeout = new Promise<void>((resolve) => {
     timer = setTimeout(resolve, END_MS)
   })
-  await Promise.race([drained(socket), longEnough]).finally(() => clearTimeout(timer))
+  await Promise.race([readToEnd(socket), timeout]).finally(() => clearTimeout(timer))
 }
 
-async function drained({ readable }: Socket): Promise<void> {
+async function readToEnd({ readable }: Socket): Promise<void> {
   for await (const _ of readable) {
-    // What a receiver says is nothing that syslog knows.
+    // Syslog defines no responses, so received data is ignored.
   }
 }
 

@@ -2,8 +2,8 @@ import * as z from 'zod'
 import { backend } from '../backend.ts'
 import { Headers, Url } from '../fields.ts'
 
-/** A Worker's fetch cannot be told to use HTTP/2. */
-const HTTP_ERROR = 'must be http1: HTTP/2 cannot be required here'
+/** The fetch of Workers cannot require HTTP/2. */
+const HTTP_ERROR = 'must be http1: this installation cannot require HTTP/2'
 
 const Config = z.strictObject({
   url: Url,
@@ -12,13 +12,13 @@ const Config = z.strictObject({
   headers: Headers.default({}),
 })
 
-/** A JSON array of the rows, as the table `logs` shows them, each with its project. */
+/** Sends a JSON array of rows of the table `logs`, each with its project. */
 export const webhook = backend<typeof Config>({
   config: Config,
   secrets: ['headers'],
   target: ({ url }) => ({ field: 'url', url }),
-  send: ({ url, gzip, headers }, { rows, projectRef }, way) =>
-    way.post({
+  send: ({ url, gzip, headers }, { rows, projectRef }, transport) =>
+    transport.post({
       url,
       headers: { ...headers, 'content-type': 'application/json' },
       body: JSON.stringify(rows.map((row) => ({ ...row, project: projectRef }))),
