@@ -179,7 +179,8 @@ describe('the claims of all keys', () => {
     const taken = (await templates()).reduce((sum, kept) => sum + (kept ? lengthOf(kept) : 0), 0)
     const left = 65_536 - taken - lengthOf({ role: 'anon', big: '' })
     const ofLength = (length: number) => ({ role: 'anon', big: 'x'.repeat(length) })
-    const said = /body.secret_jwt_template: is too long: the claims of all keys have 65537 .*65536$/
+    const said =
+      /body.secret_jwt_template: is too long: the claims of all keys together have 65537 characters, at most 65536 are allowed$/
     const add = (name: string, template: unknown) =>
       caller().post(keys(full), { type: 'secret', name, secret_jwt_template: template })
     const refused = await add('beyond', ofLength(left + 1))

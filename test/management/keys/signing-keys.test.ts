@@ -146,7 +146,7 @@ describe('POST …/signing-keys', () => {
     expect((await migrate()).status).toBe(201)
     expect((await create({ algorithm: 'HS256' })).status).toBe(201)
     const refused = await create({ algorithm: 'HS256', status: 'in_use' })
-    expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining('20 at most')])
+    expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining('at most 20')])
   })
 })
 
@@ -192,7 +192,7 @@ describe('a key that is not imported', () => {
     ['whose private part is of another', () => of('ES256', { d: keys.other.d as string }), 'body.private_jwk: '],
     ['whose public part is of another', () => of('EdDSA', { x: keys.otherEdDSA.x as string }), 'body.private_jwk: '],
     ['whose modulus is of another', () => of('RS256', { n: keys.otherRsa.n as string }), 'body.private_jwk: '],
-    ['that is weak', () => ({ algorithm: 'RS256', private_jwk: keys.weak }), '2048 bits or more'],
+    ['that is weak', () => ({ algorithm: 'RS256', private_jwk: keys.weak }), 'at least 2048 bits'],
   ])('%s', async (_, body, field) => {
     const reply = await create(body() as Record<string, unknown>)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
@@ -232,7 +232,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     expect(await auditOf()).toMatchObject(
       changed ? [{ action: 'signing_key.update', detail: { key: id, from, to } }] : [],
     )
-    if (!isAllowed) expect(reply.body.message).toContain(`it is ${from} and cannot become ${to}: put `)
+    if (!isAllowed) expect(reply.body.message).toContain(`a key that is ${from} cannot become ${to}: put `)
   })
 
   it('rotates: what was in use becomes previously used, in the same moment', async () => {
@@ -269,7 +269,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     const refused = await update(revoked, 'standby')
     expect([refused.status, refused.body.message]).toEqual([
       409,
-      `Another signing key is on standby: rotate to ${standby}, or make it previously_used, first`,
+      `Another signing key is on standby: first rotate to ${standby} or set it to previously_used`,
     ])
   })
 
@@ -305,7 +305,7 @@ describe('PATCH …/signing-keys/{id}', () => {
 describe('the JWT secret', () => {
   it('becomes a signing key once, in use', async () => {
     const absent = await owner.get(keysPath(ref, 'legacy'))
-    expect([absent.status, absent.body.message]).toEqual([404, expect.stringContaining('no signing key yet')])
+    expect([absent.status, absent.body.message]).toEqual([404, expect.stringContaining('not a signing key yet')])
     const replies = await Promise.all([migrate(), migrate(), migrate()])
     expect(replies.map(({ status }) => status).sort()).toEqual([201, 409, 409])
     const made = replies.find(({ status }) => status === 201)
@@ -328,7 +328,7 @@ describe('the JWT secret', () => {
     await set('legacy_api_keys', { enabled: false })
     expect((await update(id, 'revoked')).status).toBe(200)
     const kept = await owner.at(new Date('2030-01-01')).delete(keysPath(ref, id))
-    expect([kept.status, kept.body.message]).toEqual([409, expect.stringContaining('never deleted')])
+    expect([kept.status, kept.body.message]).toEqual([409, expect.stringContaining('cannot be deleted')])
     expect((await update(id, 'standby')).body).toMatchObject({ status: 'standby' })
   })
 })
@@ -354,7 +354,7 @@ describe('DELETE …/signing-keys/{id}', () => {
     const early = await remove(id, wait - 1)
     expect([early.status, early.body.message]).toEqual([
       409,
-      expect.stringContaining(`can be deleted from ${seconds(wait).toISOString()} on`),
+      expect.stringContaining(`can be deleted from ${seconds(wait).toISOString()}`),
     ])
     expect(await remove(id, wait)).toMatchObject({ status: 200, body: { id, status: 'revoked' } })
     expect(await rowsOf()).toEqual([])

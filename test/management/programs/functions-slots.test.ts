@@ -8,7 +8,7 @@ const refuse = () => new Error('too many')
 const waitMs = 0
 
 it('what waits keeps its slot, however long that takes, and no longer than it waits', async () => {
-  const inSlot = openSlots({ max: 2, ms: 10_000, waitMs })
+  const inSlot = openSlots({ max: 2, leaseMs: 10_000, waitMs })
   const work = Promise.withResolvers<string>()
   const waiting = ['a', 'a'].map((name) => inSlot(name, () => work.promise, refuse))
   for (let n = 0; n < 10; n += 1) {
@@ -23,7 +23,7 @@ it('what waits keeps its slot, however long that takes, and no longer than it wa
 })
 
 it('one whose request was dropped is free again when its time is over', async () => {
-  const inSlot = openSlots({ max: 1, ms: 10_000, waitMs })
+  const inSlot = openSlots({ max: 1, leaseMs: 10_000, waitMs })
   void inSlot('a', () => new Promise(() => {}), refuse)
   // As the timers of a request are dropped with it.
   vi.clearAllTimers()
@@ -34,7 +34,7 @@ it('one whose request was dropped is free again when its time is over', async ()
 })
 
 it('one that comes while all are taken waits for its turn, and is refused once it has waited for long', async () => {
-  const inSlot = openSlots({ max: 2, ms: 10_000, waitMs: 1_000 })
+  const inSlot = openSlots({ max: 2, leaseMs: 10_000, waitMs: 1_000 })
   const works = Array.from({ length: 3 }, () => Promise.withResolvers<number>())
   let busiest = 0
   let busy = 0

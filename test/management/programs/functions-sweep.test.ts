@@ -40,7 +40,7 @@ it('what no function was at for a day goes with its bytes, and what is used or y
   // It may be gone before it is deployed.
   expect(await owner.put(`/v1/projects/${ref}/functions`, [bundle])).toMatchObject({
     status: 400,
-    body: { message: expect.stringContaining('body.0.ezbr_sha256: names nothing') },
+    body: { message: expect.stringContaining('body.0.ezbr_sha256: must be the digest of a bundle') },
   })
   await age(24.1)
   const fresh = await deploy(owner, ref, { slug: 'bundled', query: '&bundleOnly=true' })

@@ -255,10 +255,10 @@ describe('PUT /v1/projects/{ref}/functions', () => {
       })
       expect((await owner.get(base)).body).toEqual([])
     }
-    await refused({}, 'body.1.ezbr_sha256: names nothing')
+    await refused({}, 'body.1.ezbr_sha256: must be the digest of a bundle')
     await refused({ ezbr_sha256: 'x' }, 'body.1.ezbr_sha256: ')
     await refused({ ezbr_sha256: undefined }, 'body.1.ezbr_sha256: ')
-    await refused({ slug: 'right' }, 'must name each slug once')
+    await refused({ slug: 'right' }, 'must not contain a slug twice')
     await refused({ slug: '1' }, 'body.1.slug: ')
     await refused({ version: 0 }, 'body.1.version: ')
     await refused({ version: 1_000_000_001 }, 'body.1.version: ')
@@ -271,7 +271,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     ] as const) {
       expect(await owner.put(base, [{ ...right, [field]: value }])).toMatchObject({
         status: 400,
-        body: said(`body.0.${field}: is not that of the bundle`),
+        body: said(`body.0.${field}: must equal that of the bundle`),
       })
     }
     const theirs = await createProject(organization)

@@ -117,7 +117,7 @@ describe('the secrets of a project', () => {
     expect(await organization.owner.post(other, list(0, 31))).toMatchObject({ status: 201 })
     expect(await organization.owner.post(other, list(31, 2))).toMatchObject({
       status: 400,
-      body: { message: 'Too many secrets: value: at most 768 KiB in all' },
+      body: { message: 'Too many secrets: value: at most 768 KiB in total' },
     })
     expect((await organization.owner.get(other)).body).toHaveLength(31)
   })

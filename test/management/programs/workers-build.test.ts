@@ -235,7 +235,7 @@ describe('cron expressions', () => {
 
   it('are refused where nothing could be called', async () => {
     expect(await reasonOf(withCrons('["* * * * *"]', program()))).toContain(
-      '`triggers.crons` needs a scheduled handler: the program exports none',
+      '`triggers.crons` requires a scheduled handler: the program does not export one',
     )
   })
 })

@@ -69,7 +69,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
   it('refuses an upload that is unknown, malformed, of another worker or of another project', async () => {
     const worker = await newWorker({ spelling })
     const uploadId = await worker.upload(packed(saying('hello')))
-    const noSuch = `there is no such upload for the worker`
+    const noSuch = `must be the id of an upload for the worker`
     await expectRefused(worker, randomUUID(), noSuch)
     await expectRefused(worker, 'none', 'must be the id of an upload')
     await expectRefused(await newWorker({ spelling }), uploadId, noSuch)
@@ -82,9 +82,13 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     const worker = await newWorker({ spelling })
     const { caller } = { caller: await developer() }
     const slot = await caller.post(`${worker.path}/uploads`)
-    await expectRefused(worker, slot.body.data.id, 'nothing was PUT')
-    await expectRefused(worker, undefined, 'is needed, as nothing was built yet')
-    await expectRefused(worker, await worker.upload(new Uint8Array(32 * 1024 * 1024 + 1)), 'at most 33554432 are built')
+    await expectRefused(worker, slot.body.data.id, 'the upload is empty')
+    await expectRefused(worker, undefined, 'is required: the worker has no earlier build')
+    await expectRefused(
+      worker,
+      await worker.upload(new Uint8Array(32 * 1024 * 1024 + 1)),
+      'at most 33554432 are allowed',
+    )
     const expired = await worker.upload(packed(saying('hello')))
     await control.update(workerUploads).set({ expiresAt: new Date() }).where(eq(workerUploads.id, expired))
     await expectRefused(worker, expired, 'has expired')
@@ -174,7 +178,7 @@ describe('the URL of an upload', () => {
       expect([type, status]).toEqual([type, 202])
     }
     const reply = await worker.deploy({}, await worker.upload(bytes, 'text/html'))
-    const message = expect.stringContaining('what was PUT is text/html')
+    const message = expect.stringContaining('the upload must be a .tar.gz (application/gzip), not text/html')
     expect(reply).toMatchObject({ status: 400, body: { error: { issues: [{ message }] } } })
   })
 })

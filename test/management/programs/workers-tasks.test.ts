@@ -94,7 +94,7 @@ describe('a build whose consumer died', () => {
     await tick()
     expect(await worker.built()).toMatchObject({
       build_state: 'failed',
-      state_reason: expect.stringContaining('5 attempts: it stopped its builder each time'),
+      state_reason: expect.stringContaining('5 attempts: each attempt stopped the builder'),
     })
     expect(await worker.ship(saying('again'))).toMatchObject({ build_state: 'active' })
   })
@@ -152,7 +152,7 @@ extended('a build refuses a context that was put in the place of the one that wa
   await abandon(worker)
   await tick()
   const { build_state, state_reason } = await worker.built()
-  expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('at most 33554432 are built')])
+  expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('at most 33554432 are allowed')])
   expect(await (await worker.call()).text()).toBe('hello')
 })
 

@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
-import { BytesGone, copyFunctions } from '../../programs/functions/copy-functions.ts'
+import { copyFunctions, FunctionFilesMissing } from '../../programs/functions/copy-functions.ts'
 import { inheritSecrets } from '../../programs/secrets/inherit.ts'
 import { errorText } from '../../projects/projects/task-reason.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
@@ -13,7 +13,12 @@ export async function deployToBranch(ctx: SystemCtx, input: StepInput): Promise<
   const { own, parent, run, log } = input
   const exactly = run.kind === 'reset'
   const givenSecrets = await readGivenSecrets(ctx, input)
-  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: givenSecrets, again: exactly })
+  const secrets = await inheritSecrets(ctx, {
+    from: parent.ref,
+    to: own,
+    ownSecrets: givenSecrets,
+    restoreDeleted: exactly,
+  })
   if (secrets > 0) await log(`${secrets} secrets set`)
   await copy(ctx, input, { from: parent, to: own, exactly })
 }
@@ -33,7 +38,7 @@ type CopyOptions = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'ex
 
 async function copy(ctx: SystemCtx, { fence, log }: StepInput, options: CopyOptions): Promise<void> {
   await copyFunctions(ctx, { ...options, fence, log }).catch((error) => {
-    const isPermanent = error instanceof BytesGone || (error instanceof ApiError && error.status < 500)
+    const isPermanent = error instanceof FunctionFilesMissing || (error instanceof ApiError && error.status < 500)
     throw isPermanent ? new PermanentError(errorText(error), { cause: error }) : error
   })
 }

@@ -3,7 +3,7 @@ import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 
-/** Changes of a project's keys come one after another, and none once its removal has begun. This isolate goes by them at once. */
+/** Serializes changes of a project's keys, rejects them during its removal, and applies them to this isolate at once. */
 export async function changeKeys<T>(
   ctx: Ctx,
   { ref }: { ref: string },

@@ -5,7 +5,7 @@ import type { apiKeys } from '../../../model/tables/index.ts'
 import type { ApiKey } from './schema.ts'
 
 const LEGACY_PREFIX_LENGTH = 5
-const HIDDEN = '·'.repeat(26)
+const MASK = '·'.repeat(26)
 
 type Reply = z.input<typeof ApiKey>
 
@@ -15,11 +15,11 @@ export async function toApiKey(
   reveal: boolean,
 ): Promise<Reply> {
   const { type, name, id, prefix, hash, description, insertedAt, updatedAt } = row
-  // The publishable key is made to be public.
-  const isShown = reveal || type === 'publishable'
+  // A publishable key is public.
+  const isRevealed = reveal || type === 'publishable'
   return {
     name,
-    api_key: isShown ? await openApiKey(config.ENCRYPTION_KEY, row) : prefix + HIDDEN,
+    api_key: isRevealed ? await openApiKey(config.ENCRYPTION_KEY, row) : prefix + MASK,
     id,
     type,
     prefix,
@@ -31,13 +31,13 @@ export async function toApiKey(
   }
 }
 
-export async function toLegacyKey(role: string, key: string, isShown: boolean): Promise<Reply> {
-  // Tokens all begin alike: what tells one from another is its signature.
+export async function toLegacyKey(role: string, key: string, isRevealed: boolean): Promise<Reply> {
+  // JWTs start with the same header, so the prefix is taken from the signature.
   const signature = key.slice(key.lastIndexOf('.') + 1)
   const prefix = signature.slice(0, LEGACY_PREFIX_LENGTH)
   return {
     name: role,
-    api_key: isShown ? key : prefix + HIDDEN,
+    api_key: isRevealed ? key : prefix + MASK,
     id: role,
     type: 'legacy',
     prefix,

@@ -10,7 +10,7 @@ import { readSettings, saveSettings } from '../../projects/settings/read-setting
 import { changeKeys } from './change-keys.ts'
 import { toLegacyKey } from './convert.ts'
 
-/** The anon key is made to be public; the other one lifts every policy, so it shows only when asked for. */
+/** Lists the legacy keys. The anon key is public; the service_role key bypasses every policy and is only shown on request. */
 export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
   const { ref, createdAt } = project
   const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
@@ -30,12 +30,14 @@ export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enab
   return { enabled }
 }
 
-/** They are signed by it: they would be said to hold, and open nothing. */
+/** Rejects the change if the JWT secret is revoked: it signs the legacy keys, so they would be enabled but invalid. */
 async function requireSecretTrusted(tx: Writer, ref: string): Promise<void> {
   const [revoked] = await tx
     .select({ id: signingKeys.id })
     .from(signingKeys)
     .where(and(eq(signingKeys.projectRef, ref), eq(signingKeys.isLegacy, true), eq(signingKeys.status, 'revoked')))
   if (!revoked) return
-  throw new ApiError('conflict.signing_key_status', { detail: `take ${revoked.id}, the JWT secret, back first` })
+  throw new ApiError('conflict.signing_key_status', {
+    detail: `first restore the JWT secret, signing key ${revoked.id}`,
+  })
 }

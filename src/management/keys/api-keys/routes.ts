@@ -20,7 +20,7 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys',
     {
       id: 'v1-get-project-api-keys',
-      summary: "List the keys to a project's services",
+      summary: 'List API keys',
       scope: 'secrets:read',
       query: ApiKeyQuery,
       returns: z.array(ApiKey),
@@ -32,7 +32,7 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys',
     {
       id: 'v1-create-project-api-key',
-      summary: "Create a key to a project's services",
+      summary: 'Create an API key',
       scope: 'secrets:write',
       query: ApiKeyQuery,
       body: CreateApiKey,
@@ -47,7 +47,7 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys/legacy',
     {
       id: 'v1-get-project-legacy-api-keys',
-      summary: 'Tell whether the anon and the service_role key open anything',
+      summary: 'Get whether the legacy keys are enabled',
       scope: 'secrets:read',
       returns: LegacyApiKeys,
     },
@@ -58,8 +58,9 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys/legacy',
     {
       id: 'v1-update-project-legacy-api-keys',
-      summary: 'Enable or disable the anon and the service_role key',
-      description: 'Tokens of users that are signed with the same secret stay as they are.',
+      summary: 'Enable or disable the legacy keys',
+      description:
+        'The legacy keys are anon and service_role. User tokens signed with the same secret are not affected.',
       scope: 'secrets:write',
       query: UpdateLegacyApiKeysQuery,
       returns: LegacyApiKeys,
@@ -72,7 +73,7 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys/{id}',
     {
       id: 'v1-get-project-api-key',
-      summary: "Get a key to a project's services",
+      summary: 'Get an API key',
       scope: 'secrets:read',
       params,
       query: ApiKeyQuery,
@@ -86,7 +87,7 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys/{id}',
     {
       id: 'v1-update-project-api-key',
-      summary: "Change a key's name, description or claims",
+      summary: 'Update an API key',
       scope: 'secrets:write',
       params,
       query: ApiKeyQuery,
@@ -101,8 +102,9 @@ export const apiKeyRoutes = [
     '/v1/projects/{ref}/api-keys/{id}',
     {
       id: 'v1-delete-project-api-key',
-      summary: 'Delete a key: it opens nothing any more',
-      description: 'One that was compromised is told of by the event v1.project.secrets.leaked.',
+      summary: 'Delete an API key',
+      description:
+        'Requests with the key fail from then on. A compromised key publishes the event v1.project.secrets.leaked.',
       scope: 'secrets:write',
       params,
       query: DeleteApiKeyQuery,

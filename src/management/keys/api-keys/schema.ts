@@ -7,7 +7,7 @@ export const ApiKeyQuery = z.object({
   reveal: z
     .stringbool()
     .default(false)
-    .meta({ description: 'Whether secret keys are shown; else only what they are recognized by' }),
+    .meta({ description: 'Whether to return secret keys in full; otherwise only their prefix' }),
 })
 
 const REASON_LENGTH_MAX = 1_000
@@ -16,7 +16,7 @@ export const DeleteApiKeyQuery = ApiKeyQuery.extend({
   was_compromised: z
     .stringbool({ truthy: ['true'], falsy: ['false'], case: 'sensitive' })
     .optional()
-    .meta({ description: 'Whether others may know the key' }),
+    .meta({ description: 'Whether the key may have leaked' }),
   reason: Text.max(REASON_LENGTH_MAX).optional(),
 })
 
@@ -24,9 +24,9 @@ export const ApiKeyId = z.uuid({ error: 'must be the id of a publishable or secr
 
 const TEMPLATE_LENGTH_MAX = 4_096
 const TEMPLATE_DEPTH_MAX = 16
-const TIMES = ['exp', 'nbf', 'iat']
+const TIME_CLAIMS = ['exp', 'nbf', 'iat']
 
-/** What each request with the key carries as its claims. */
+/** Claims of every request with the key. */
 const Template = z
   .looseObject({ role: z.enum(API_ROLES).default('service_role') })
   .refine((template) => isDepthAtMost(template, TEMPLATE_DEPTH_MAX), {
@@ -38,15 +38,15 @@ const Template = z
     abort: true,
   })
   .refine(isStorable, 'must not contain NUL characters or lone surrogates')
-  .refine((template) => TIMES.every((claim) => !(claim in template)), {
-    error: `must not hold ${TIMES.join(', ')}: a key holds until it is deleted`,
+  .refine((template) => TIME_CLAIMS.every((claim) => !(claim in template)), {
+    error: `must not contain ${TIME_CLAIMS.join(', ')}: a key is valid until it is deleted`,
   })
-  .meta({ id: 'SecretJwtTemplate', description: 'Claims of who calls with the key; of a secret key alone' })
+  .meta({ id: 'SecretJwtTemplate', description: 'JWT claims of requests with the key; only for secret keys' })
 
 const fields = {
   name: Text.min(4)
     .max(64)
-    .regex(/^[a-z_][a-z0-9_]+$/, 'must be small letters, digits and _, and not begin with a digit'),
+    .regex(/^[a-z_][a-z0-9_]+$/, 'must consist of lower-case letters, digits and _, and must not start with a digit'),
   description: Text.max(1_024).nullable().optional(),
   secret_jwt_template: Template.nullable().optional(),
 }
@@ -58,7 +58,9 @@ export const UpdateApiKey = z.object({ ...fields, name: fields.name.optional() }
 export const ApiKey = z
   .object({
     name: z.string(),
-    api_key: z.string().meta({ description: 'A secret key ends in dots where it is not revealed' }),
+    api_key: z
+      .string()
+      .meta({ description: 'The key; a secret key that is not revealed is masked with dots after its prefix' }),
     id: z.string(),
     type: z.enum(['legacy', ...API_KEY_TYPES]),
     prefix: z.string(),

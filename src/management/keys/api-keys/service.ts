@@ -9,24 +9,24 @@ import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { countChange } from '../../programs/secrets/service.ts'
+import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import { changeKeys } from './change-keys.ts'
 import { toApiKey } from './convert.ts'
 import { listLegacyKeys } from './legacy-keys.ts'
 import type { CreateApiKey, DeleteApiKeyQuery, UpdateApiKey } from './schema.ts'
 
-/** All of a project's are held by whoever serves it, and by each of its programs. */
+/** The maximum number of keys per project: each server and each program of the project loads all of them. */
 export const KEYS_MAX = 100
-/** Of all keys of a project, as Postgres writes them. */
+/** The maximum length of the claims of all keys of a project, as Postgres formats them. */
 export const CLAIMS_CHARACTERS_MAX = 64 * 1024
 const NAME_TAKEN = 'api_keys_name_once'
-const FOR_SECRET_KEYS = 'is for secret keys alone'
+const SECRET_KEYS_ONLY = 'must be absent: only secret keys have claims'
 const SECRET_TEMPLATE = { role: 'service_role' }
 
 type Row = typeof apiKeys.$inferSelect
 
-const liveOf = (ref: string) => and(eq(apiKeys.projectRef, ref), isNull(apiKeys.deletedAt))
-const liveById = (ref: string, id: string) => and(eq(apiKeys.id, id), liveOf(ref))
+const isActive = (ref: string) => and(eq(apiKeys.projectRef, ref), isNull(apiKeys.deletedAt))
+const isActiveKey = (ref: string, id: string) => and(eq(apiKeys.id, id), isActive(ref))
 
 export async function listApiKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
   const [legacy, rows] = await Promise.all([
@@ -34,14 +34,14 @@ export async function listApiKeys(ctx: Ctx, project: ProjectAccess, reveal: bool
     ctx.db
       .select()
       .from(apiKeys)
-      .where(liveOf(project.ref))
+      .where(isActive(project.ref))
       .orderBy(asc(apiKeys.type), asc(apiKeys.insertedAt), asc(apiKeys.id)),
   ])
   return [...legacy, ...(await Promise.all(rows.map((row) => toApiKey(ctx, row, reveal))))]
 }
 
 export async function getApiKey(ctx: Ctx, { ref }: ProjectAccess, id: string, reveal: boolean) {
-  const [row] = await ctx.db.select().from(apiKeys).where(liveById(ref, id))
+  const [row] = await ctx.db.select().from(apiKeys).where(isActiveKey(ref, id))
   if (!row) throw new ApiError('not_found.api_key')
   return toApiKey(ctx, row, reveal)
 }
@@ -49,23 +49,23 @@ export async function getApiKey(ctx: Ctx, { ref }: ProjectAccess, id: string, re
 type NewKey = Pick<Row, 'type' | 'name'> & Partial<Pick<Row, 'description' | 'secretJwtTemplate'>>
 
 async function newRow(ctx: SystemCtx, ref: string, { type, name, description, secretJwtTemplate }: NewKey) {
-  const made = await newApiKey(ref, type)
+  const apiKey = await newApiKey(ref, type)
   const at = ctx.now()
   return {
     projectRef: ref,
     type,
     name,
     description: description ?? null,
-    prefix: made.prefix,
-    hash: made.hash,
-    sealedKey: await sealApiKey(ctx.config.ENCRYPTION_KEY, made),
+    prefix: apiKey.prefix,
+    hash: apiKey.hash,
+    sealedKey: await sealApiKey(ctx.config.ENCRYPTION_KEY, apiKey),
     secretJwtTemplate: type === 'secret' ? (secretJwtTemplate ?? SECRET_TEMPLATE) : null,
     insertedAt: at,
     updatedAt: at,
   }
 }
 
-/** What every project begins with. */
+/** The keys of a new project. */
 export const newDefaultKeys = (ctx: SystemCtx, ref: string) =>
   Promise.all((['publishable', 'secret'] as const).map((type) => newRow(ctx, ref, { type, name: 'default' })))
 
@@ -79,7 +79,7 @@ export async function createApiKey(
   { type, name, description, secret_jwt_template: template }: z.output<typeof CreateApiKey>,
   reveal: boolean,
 ) {
-  if (type === 'publishable' && template) throw refuseTemplate(FOR_SECRET_KEYS)
+  if (type === 'publishable' && template) throw invalidTemplate(SECRET_KEYS_ONLY)
   const row = await newRow(ctx, project.ref, {
     type,
     name,
@@ -94,23 +94,24 @@ export async function createApiKey(
         .returning()
         .catch((error) => rejectTakenName(error, name)),
     )
-    await requireRoom(mutation, project.ref)
-    await countChange(mutation, project.ref)
+    await requireKeyQuota(mutation, project.ref)
+    await incrementSecretsGeneration(mutation, project.ref)
     await mutation.trace({ ...subject(project), action: 'api_key.create', detail: { id: inserted.id, type, name } })
     return inserted
   })
   return toApiKey(ctx, created, reveal)
 }
 
-/** Counted with what has just been written: changes of a project's keys wait for each other. */
-async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
+/** Checks the limits after the write: changes of a project's keys are serialized. */
+async function requireKeyQuota({ tx }: Mutation, ref: string): Promise<void> {
   const claims = sql<number>`coalesce(sum(length(${apiKeys.secretJwtTemplate}::text)), 0)::int`
-  const [held] = await tx.select({ keys: count(), claims }).from(apiKeys).where(liveOf(ref))
-  if (!held) throw new Error('a count without a row')
-  if (held.keys > KEYS_MAX) throw new ApiError('bad_request.api_keys', { detail: `at most ${KEYS_MAX}` })
-  if (held.claims <= CLAIMS_CHARACTERS_MAX) return
-  throw refuseTemplate(
-    `is too long: the claims of all keys have ${held.claims} characters together, and may have ${CLAIMS_CHARACTERS_MAX}`,
+  const [totals] = await tx.select({ keys: count(), claims }).from(apiKeys).where(isActive(ref))
+  if (!totals) throw new Error('count() returned no row')
+  if (totals.keys > KEYS_MAX)
+    throw new ApiError('bad_request.api_keys', { detail: `a project can have at most ${KEYS_MAX}` })
+  if (totals.claims <= CLAIMS_CHARACTERS_MAX) return
+  throw invalidTemplate(
+    `is too long: the claims of all keys together have ${totals.claims} characters, at most ${CLAIMS_CHARACTERS_MAX} are allowed`,
   )
 }
 
@@ -123,9 +124,9 @@ interface Update {
 export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body, reveal }: Update) {
   const { name, description, secret_jwt_template: template } = body
   const updated = await changeKeys(ctx, project, async (mutation) => {
-    const [before] = await mutation.tx.select().from(apiKeys).where(liveById(project.ref, id))
+    const [before] = await mutation.tx.select().from(apiKeys).where(isActiveKey(project.ref, id))
     if (!before) throw new ApiError('not_found.api_key')
-    if (before.type === 'publishable' && template) throw refuseTemplate(FOR_SECRET_KEYS)
+    if (before.type === 'publishable' && template) throw invalidTemplate(SECRET_KEYS_ONLY)
     const changes = {
       ...(name !== undefined && { name }),
       ...(description !== undefined && { description }),
@@ -139,16 +140,16 @@ export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body,
       .where(eq(apiKeys.id, id))
       .returning()
       .catch((error) => rejectTakenName(error, name ?? before.name))
-    if (!row) throw new Error('the key is locked with its project, and gone')
-    if (template !== undefined) await requireRoom(mutation, project.ref)
-    if (name !== undefined) await countChange(mutation, project.ref)
+    if (!row) throw new Error('the API key was deleted despite the project lock')
+    if (template !== undefined) await requireKeyQuota(mutation, project.ref)
+    if (name !== undefined) await incrementSecretsGeneration(mutation, project.ref)
     await mutation.trace({ ...subject(project), action: 'api_key.update', detail: { id, fields } })
     return row
   })
   return toApiKey(ctx, updated, reveal)
 }
 
-/** The key itself stays sealed in its row, which says who did this when, and why. */
+/** Soft-deletes a key: the row keeps the sealed key and the time and reason of the deletion. */
 export async function deleteApiKey(
   ctx: Ctx,
   project: ProjectAccess,
@@ -159,10 +160,10 @@ export async function deleteApiKey(
     const [row] = await mutation.tx
       .update(apiKeys)
       .set({ deletedAt: ctx.now(), wasCompromised: wasCompromised ?? null, deletionReason: reason ?? null })
-      .where(liveById(project.ref, id))
+      .where(isActiveKey(project.ref, id))
       .returning()
     if (!row) throw new ApiError('not_found.api_key')
-    await countChange(mutation, project.ref)
+    await incrementSecretsGeneration(mutation, project.ref)
     const { type, name } = row
     const detail = { id, type, name, ...(wasCompromised !== undefined && { was_compromised: wasCompromised }) }
     await mutation.trace({ ...subject(project), action: 'api_key.delete', detail })
@@ -182,7 +183,7 @@ const publishLeak = ({ publish }: Mutation, project: ProjectAccess, name: string
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
-const refuseTemplate = (message: string) =>
+const invalidTemplate = (message: string) =>
   new ApiError('bad_request.validation_failed', {
     issues: [{ field: 'body.secret_jwt_template', code: 'refused', message }],
   })

@@ -17,7 +17,7 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys/legacy',
     {
       id: 'v1-create-legacy-signing-key',
-      summary: 'Make the JWT secret a signing key, in use',
+      summary: 'Create a signing key from the JWT secret',
       scope: 'secrets:write',
       returns: SigningKey,
       status: 201,
@@ -30,7 +30,7 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys/legacy',
     {
       id: 'v1-get-legacy-signing-key',
-      summary: 'Get the signing key that the JWT secret is',
+      summary: 'Get the signing key of the JWT secret',
       scope: 'secrets:read',
       returns: SigningKey,
       errors: ['not_found.signing_key'],
@@ -42,9 +42,9 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys',
     {
       id: 'v1-create-project-signing-key',
-      summary: 'Make or import a signing key',
+      summary: 'Create or import a signing key',
       description:
-        'On standby, tokens that it signs are taken already; in use, it takes the place of the key that was.',
+        'Tokens signed by a standby key are already accepted. A key created in use replaces the current key.',
       scope: 'secrets:write',
       body: CreateSigningKey,
       returns: SigningKey,
@@ -58,7 +58,7 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys',
     {
       id: 'v1-get-project-signing-keys',
-      summary: 'List the signing keys',
+      summary: 'List signing keys',
       scope: 'secrets:read',
       returns: SigningKeyList,
     },
@@ -83,8 +83,9 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys/{id}',
     {
       id: 'v1-update-project-signing-key',
-      summary: 'Rotate to a signing key, revoke it or take it back',
-      description: 'To put the key on standby in use is to rotate: the one that was in use becomes previously_used.',
+      summary: 'Update the status of a signing key',
+      description:
+        'Rotates to, revokes or restores a key. Setting the standby key to in_use rotates: the current key becomes previously_used.',
       scope: 'secrets:write',
       params,
       body: UpdateSigningKey,
@@ -98,7 +99,7 @@ export const signingKeyRoutes = [
     '/v1/projects/{ref}/config/auth/signing-keys/{id}',
     {
       id: 'v1-remove-project-signing-key',
-      summary: 'Delete a signing key that was revoked long enough ago',
+      summary: 'Delete a revoked signing key',
       scope: 'secrets:write',
       params,
       returns: SigningKey,

@@ -5,15 +5,15 @@ import type { Ctx } from '../../../ctx.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { countChange } from '../../programs/secrets/service.ts'
+import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { SigningKey } from './schema.ts'
 
 export type SigningKeyRow = typeof signingKeys.$inferSelect
 
-/** Where clients read it, nothing of the private part is at hand. */
-export const SHOWN = {
+/** The columns that clients may read: none of the private key. */
+export const PUBLIC_COLUMNS = {
   id: signingKeys.id,
   algorithm: signingKeys.algorithm,
   status: signingKeys.status,
@@ -21,9 +21,9 @@ export const SHOWN = {
   createdAt: signingKeys.createdAt,
   updatedAt: signingKeys.updatedAt,
 }
-type Shown = Pick<SigningKeyRow, keyof typeof SHOWN>
+type PublicRow = Pick<SigningKeyRow, keyof typeof PUBLIC_COLUMNS>
 
-export const toSigningKey = (row: Shown): z.input<typeof SigningKey> => ({
+export const toSigningKey = (row: PublicRow): z.input<typeof SigningKey> => ({
   id: row.id,
   algorithm: row.algorithm,
   status: row.status,
@@ -33,16 +33,16 @@ export const toSigningKey = (row: Shown): z.input<typeof SigningKey> => ({
 })
 
 export const ofProject = (ref: string) => eq(signingKeys.projectRef, ref)
-export const byId = (ref: string, id: string) => and(ofProject(ref), eq(signingKeys.id, id))
+export const isSigningKey = (ref: string, id: string) => and(ofProject(ref), eq(signingKeys.id, id))
 
 interface Change extends Mutation {
-  /** All of the project, oldest first. */
+  /** All signing keys of the project, oldest first. */
   keys: SigningKeyRow[]
 }
 
 /**
- * Changes to the keys of one project wait for each other: each decides by what all of them are. Programs begin anew where
- * other public keys are published from then on, as they hold them.
+ * Serializes changes of a project's signing keys, because each depends on all of them. Programs restart if the published
+ * keys change, because they load them at start.
  */
 export async function changeKeys<T>(
   ctx: Ctx,
@@ -53,7 +53,8 @@ export async function changeKeys<T>(
     return await mutate(ctx, async (mutation) => {
       const keys = await lockKeys(mutation.tx, ref)
       const result = await work({ ...mutation, keys })
-      if (published(keys) !== published(await readKeys(mutation.tx, ref))) await countChange(mutation, ref)
+      if (publishedIds(keys) !== publishedIds(await readKeys(mutation.tx, ref)))
+        await incrementSecretsGeneration(mutation, ref)
       return result
     })
   } finally {
@@ -61,7 +62,7 @@ export async function changeKeys<T>(
   }
 }
 
-const published = (keys: readonly SigningKeyRow[]): string =>
+const publishedIds = (keys: readonly SigningKeyRow[]): string =>
   keys.flatMap(({ id, status, publicJwk }) => (publicJwk && status !== 'revoked' ? [id] : [])).join()
 
 async function lockKeys(tx: Writer, ref: string): Promise<SigningKeyRow[]> {
@@ -72,8 +73,8 @@ async function lockKeys(tx: Writer, ref: string): Promise<SigningKeyRow[]> {
 const readKeys = (tx: Writer, ref: string): Promise<SigningKeyRow[]> =>
   tx.select().from(signingKeys).where(ofProject(ref)).orderBy(asc(signingKeys.createdAt), asc(signingKeys.id))
 
-/** Whose place is taken goes first: there is one at most. */
-export async function retire(
+/** Retires the key in use before another one replaces it: at most one key is in use. */
+export async function retireCurrentKey(
   tx: Writer,
   keys: readonly SigningKeyRow[],
   now: Date,
@@ -83,6 +84,6 @@ export async function retire(
   await tx
     .update(signingKeys)
     .set({ status: 'previously_used', updatedAt: now })
-    .where(byId(current.projectRef, current.id))
+    .where(isSigningKey(current.projectRef, current.id))
   return current
 }

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { SIGNING_KEY_STATUSES } from '../../../model/tables/index.ts'
 import { SIGNING_ALGORITHMS } from '../../../platform/jwt/jwk.ts'
 
-/** Of RSA with 8,192 bits. */
+/** The length of a number of an RSA key with 8,192 bits. */
 const NUMBER_LENGTH_MAX = 1_366
 const SECRET_LENGTH_MIN = 16
 const SECRET_LENGTH_MAX = 1_366
@@ -12,7 +12,7 @@ const bytes32 = base64Url.length(43)
 const number = base64Url.max(NUMBER_LENGTH_MAX)
 
 const common = {
-  kid: z.uuid().toLowerCase().optional().meta({ description: 'Becomes the id of the signing key' }),
+  kid: z.uuid().toLowerCase().optional().meta({ description: 'The id of the signing key; generated if omitted' }),
   use: z.literal('sig').optional(),
   key_ops: z
     .array(z.enum(['sign', 'verify']))
@@ -59,11 +59,11 @@ export const CreateSigningKey = z
   .object({
     algorithm: z.enum(SIGNING_ALGORITHMS),
     status: z.enum(['in_use', 'standby']).default('standby'),
-    private_jwk: PrivateJwk.optional().meta({ description: 'A key to import; else one is made' }),
+    private_jwk: PrivateJwk.optional().meta({ description: 'The key to import; if omitted, a key is generated' }),
   })
   .refine(({ algorithm, private_jwk: jwk }) => !jwk || jwk.kty === KTY[algorithm], {
     path: ['private_jwk', 'kty'],
-    message: 'is not of the algorithm',
+    message: 'must match the algorithm',
   })
   .meta({ id: 'CreateSigningKey' })
 
@@ -74,7 +74,7 @@ export const SigningKey = z
     id: z.uuid(),
     algorithm: z.enum(SIGNING_ALGORITHMS),
     status: z.enum(SIGNING_KEY_STATUSES),
-    public_jwk: z.record(z.string(), z.unknown()).nullable().meta({ description: 'Null where the key is symmetric' }),
+    public_jwk: z.record(z.string(), z.unknown()).nullable().meta({ description: 'Null if the key is symmetric' }),
     created_at: z.iso.datetime(),
     updated_at: z.iso.datetime(),
   })

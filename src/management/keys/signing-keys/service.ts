@@ -6,15 +6,23 @@ import { sealSigningKey } from '../../../model/secrets/signing-key.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { generateKeyPair, importKeyPair } from './key-pair.ts'
-import { byId, changeKeys, ofProject, retire, SHOWN, type SigningKeyRow, toSigningKey } from './rows.ts'
+import {
+  changeKeys,
+  isSigningKey,
+  ofProject,
+  PUBLIC_COLUMNS,
+  retireCurrentKey,
+  type SigningKeyRow,
+  toSigningKey,
+} from './rows.ts'
 import type { CreateSigningKey } from './schema.ts'
 
-/** They are read with every opening of the project. */
+/** The maximum number per project: all are loaded whenever the project is opened. */
 export const KEYS_MAX = 20
 
 export async function listSigningKeys({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
-    .select(SHOWN)
+    .select(PUBLIC_COLUMNS)
     .from(signingKeys)
     .where(ofProject(ref))
     .orderBy(asc(signingKeys.createdAt), asc(signingKeys.id))
@@ -22,44 +30,48 @@ export async function listSigningKeys({ db }: Ctx, { ref }: ProjectAccess) {
 }
 
 export async function getSigningKey({ db }: Ctx, { ref }: ProjectAccess, id: string) {
-  const [row] = await db.select(SHOWN).from(signingKeys).where(byId(ref, id))
+  const [row] = await db.select(PUBLIC_COLUMNS).from(signingKeys).where(isSigningKey(ref, id))
   if (!row) throw new ApiError('not_found.signing_key')
   return toSigningKey(row)
 }
 
 export async function getLegacySigningKey({ db }: Ctx, { ref }: ProjectAccess) {
   const [row] = await db
-    .select(SHOWN)
+    .select(PUBLIC_COLUMNS)
     .from(signingKeys)
     .where(and(ofProject(ref), eq(signingKeys.isLegacy, true)))
-  if (!row) throw new ApiError('not_found.signing_key', { detail: 'the JWT secret is no signing key yet' })
+  if (!row) throw new ApiError('not_found.signing_key', { detail: 'the JWT secret is not a signing key yet' })
   return toSigningKey(row)
 }
 
 export async function createSigningKey(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateSigningKey>) {
-  const { algorithm, status, private_jwk: given } = input
+  const { algorithm, status, private_jwk: importedJwk } = input
   const { ref: projectRef, organizationId } = project
-  const { id, privateJwk, publicJwk } = await (given ? importKeyPair(algorithm, given) : generateKeyPair(algorithm))
+  const { id, privateJwk, publicJwk } = await (importedJwk
+    ? importKeyPair(algorithm, importedJwk)
+    : generateKeyPair(algorithm))
   const sealedPrivateJwk = await sealSigningKey(ctx, { ref: projectRef, id }, privateJwk)
   const now = ctx.now()
   const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
-    requireRoom(keys, id, status)
-    const retired = status === 'in_use' ? await retire(tx, keys, now) : undefined
+    requireKeyQuota(keys, id, status)
+    const retired = status === 'in_use' ? await retireCurrentKey(tx, keys, now) : undefined
     const [row] = await tx
       .insert(signingKeys)
       .values({ id, projectRef, algorithm, status, sealedPrivateJwk, publicJwk, createdAt: now, updatedAt: now })
       .returning()
-    const detail = { key: id, algorithm, status, imported: given !== undefined, retired: retired?.id }
+    const detail = { key: id, algorithm, status, imported: importedJwk !== undefined, retired: retired?.id }
     await trace({ action: 'signing_key.create', organizationId, projectRef, detail })
     return row as SigningKeyRow
   })
   return toSigningKey(row)
 }
 
-function requireRoom(keys: readonly SigningKeyRow[], id: string, status: string): void {
+function requireKeyQuota(keys: readonly SigningKeyRow[], id: string, status: string): void {
   if (keys.some((key) => key.id === id)) throw new ApiError('conflict.signing_key_id', { detail: id })
   if (keys.filter(({ isLegacy }) => !isLegacy).length >= KEYS_MAX) {
-    throw new ApiError('conflict.signing_keys', { detail: `a project has ${KEYS_MAX} at most: delete revoked ones` })
+    throw new ApiError('conflict.signing_keys', {
+      detail: `a project can have at most ${KEYS_MAX}: delete revoked keys`,
+    })
   }
   if (status === 'standby') requireStandbyFree(keys)
 }
@@ -67,16 +79,16 @@ function requireRoom(keys: readonly SigningKeyRow[], id: string, status: string)
 export function requireStandbyFree(keys: readonly SigningKeyRow[]): void {
   const standby = keys.find(({ status }) => status === 'standby')
   if (!standby) return
-  throw new ApiError('conflict.standby_key', { detail: `rotate to ${standby.id}, or make it previously_used, first` })
+  throw new ApiError('conflict.standby_key', { detail: `first rotate to ${standby.id} or set it to previously_used` })
 }
 
-/** From then on the JWT secret can be rotated away and revoked like any other key. */
+/** Turns the JWT secret into a signing key, which can then be rotated and revoked like any other. */
 export async function createLegacySigningKey(ctx: Ctx, project: ProjectAccess) {
   const { ref: projectRef, organizationId } = project
   const now = ctx.now()
   const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
     if (keys.some(({ isLegacy }) => isLegacy)) throw new ApiError('conflict.legacy_signing_key')
-    const retired = await retire(tx, keys, now)
+    const retired = await retireCurrentKey(tx, keys, now)
     const [row] = await tx
       .insert(signingKeys)
       .values({ projectRef, algorithm: 'HS256', status: 'in_use', isLegacy: true, createdAt: now, updatedAt: now })

@@ -5,22 +5,22 @@ import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
-import { changeFunctions, requireRoom } from './function-rows.ts'
+import { changeFunctions, requireFunctionQuota } from './function-rows.ts'
 import { deployableSince } from './remove-deployments.ts'
 import type { BulkFunction } from './schema.ts'
 
 type NewRow = typeof functions.$inferInsert
 
-/** Puts many slugs at what was bundled for them, all or none. The same again changes nothing. */
+/** Activates bundles for many functions, all or none. Repeating the request changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   if (list.length === 0) return { functions: [] }
   const { ref, organizationId } = project
   const updated = await changeFunctions(ctx, ref, async (mutation) => {
-    const [before, bundles] = await Promise.all([rowsAt(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
-    const rows = list.map((wanted, n) => rowOf(ctx, ref, { wanted, n, before, bundles }))
+    const [before, bundles] = await Promise.all([currentRows(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
+    const rows = list.map((input, n) => rowOf(ctx, ref, { input, n, before, bundles }))
     const added = list.filter(({ slug }) => !before.has(slug)).length
-    if (added > 0) await requireRoom(mutation.tx, project, added)
-    const written = await write(ctx, mutation, rows, before)
+    if (added > 0) await requireFunctionQuota(mutation.tx, project, added)
+    const written = await upsertRows(ctx, mutation, rows, before)
     const detail = { slugs: list.map(({ slug }) => slug) }
     await mutation.trace({ action: 'function.bulk_update', organizationId, projectRef: ref, detail })
     return written
@@ -28,14 +28,14 @@ export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: re
   return { functions: updated }
 }
 
-interface Known {
+interface Current {
   row: FunctionRow
   deployment: DeploymentRow
 }
 
-type Before = Map<string, Known>
+type Before = Map<string, Current>
 
-async function rowsAt({ tx }: Mutation, ref: string, list: readonly BulkFunction[]): Promise<Before> {
+async function currentRows({ tx }: Mutation, ref: string, list: readonly BulkFunction[]): Promise<Before> {
   const slugs = list.map(({ slug }) => slug)
   const found = await tx
     .select({ row: functions, deployment: functionDeployments })
@@ -46,22 +46,22 @@ async function rowsAt({ tx }: Mutation, ref: string, list: readonly BulkFunction
 }
 
 interface Bundles {
-  /** By slug and digest, the latest of each. */
+  /** The latest bundle by slug and digest. */
   byDigest: Map<string, DeploymentRow>
-  /** By slug, what no function has been at yet, the latest last. */
+  /** Bundles by slug that no function has used yet, latest last. */
   fresh: Map<string, DeploymentRow[]>
 }
 
 async function bundlesOf(ctx: Ctx, { tx }: Mutation, ref: string, list: readonly BulkFunction[]): Promise<Bundles> {
   const { projectRef, slug, sha256, unusedSince, createdAt } = functionDeployments
   const digests = list.flatMap(({ ezbr_sha256: digest }) => digest ?? [])
-  const unnamed = list.filter(({ ezbr_sha256: digest }) => digest === undefined)
+  const withoutDigest = list.filter(({ ezbr_sha256: digest }) => digest === undefined)
   const isFresh = eq(unusedSince, createdAt)
-  const isNamed = inArray(sha256, digests)
-  const isMeant = and(
+  const hasDigest = inArray(sha256, digests)
+  const isFreshForSlug = and(
     inArray(
       slug,
-      unnamed.map((each) => each.slug),
+      withoutDigest.map((each) => each.slug),
     ),
     isFresh,
   )
@@ -71,7 +71,7 @@ async function bundlesOf(ctx: Ctx, { tx }: Mutation, ref: string, list: readonly
     .where(
       and(
         eq(projectRef, ref),
-        or(isNamed, isMeant),
+        or(hasDigest, isFreshForSlug),
         or(isNull(unusedSince), gt(unusedSince, deployableSince(ctx.now()))),
       ),
     )
@@ -85,68 +85,68 @@ async function bundlesOf(ctx: Ctx, { tx }: Mutation, ref: string, list: readonly
   }
 }
 
-interface Wanted {
-  wanted: BulkFunction
+interface RowInput {
+  input: BulkFunction
   n: number
   before: Before
   bundles: Bundles
 }
 
-function rowOf(ctx: Ctx, ref: string, { wanted, n, before, bundles }: Wanted): NewRow & { deployment: DeploymentRow } {
-  const { slug, name, status, version, verify_jwt: verifyJwt } = wanted
-  const known = before.get(slug)
-  const deployment = deploymentFor(wanted, known, bundles)
-  if (!deployment) throw refused(n, 'ezbr_sha256', 'names nothing that was bundled for this slug in the last day')
-  refuseContradiction(wanted, n, deployment)
+function rowOf(ctx: Ctx, ref: string, { input, n, before, bundles }: RowInput): NewRow & { deployment: DeploymentRow } {
+  const { slug, name, status, version, verify_jwt: verifyJwt } = input
+  const current = before.get(slug)
+  const deployment = deploymentFor(input, current, bundles)
+  if (!deployment) throw invalid(n, 'ezbr_sha256', 'must be the digest of a bundle made for this slug in the last day')
+  requireConsistent(input, n, deployment)
   const at = ctx.now()
   return {
-    // Whoever bundled a new function was told that it would have this id.
-    id: known?.row.id ?? (wanted.id === deployment.id ? deployment.id : crypto.randomUUID()),
+    // The reply to the bundle request promised this id for a new function.
+    id: current?.row.id ?? (input.id === deployment.id ? deployment.id : crypto.randomUUID()),
     projectRef: ref,
     slug,
     name,
     status,
     version,
-    verifyJwt: verifyJwt ?? known?.row.verifyJwt ?? true,
+    verifyJwt: verifyJwt ?? current?.row.verifyJwt ?? true,
     deploymentId: deployment.id,
-    createdAt: wanted.created_at === undefined ? at : new Date(wanted.created_at),
+    createdAt: input.created_at === undefined ? at : new Date(input.created_at),
     updatedAt: at,
     deployment,
   }
 }
 
-/** Clients of the Go line name no digest: they mean what they had bundled just before, and say so by the version that they were promised. */
+/** Finds the bundle of a function. The Go CLI sends no digest but the version of the bundle that it has just made. */
 function deploymentFor(
   { slug, id, version, ezbr_sha256: sha256 }: BulkFunction,
-  known: Known | undefined,
+  current: Current | undefined,
   bundles: Bundles,
 ) {
-  if (known && known.deployment.sha256 === sha256) return known.deployment
+  if (current && current.deployment.sha256 === sha256) return current.deployment
   if (sha256 !== undefined) return bundles.byDigest.get(`${slug} ${sha256}`)
   const fresh = bundles.fresh.get(slug) ?? []
-  if (!known) return fresh.find((deployment) => deployment.id === id)
-  const since = version > known.row.version ? fresh.filter(({ createdAt }) => createdAt >= known.row.updatedAt) : []
-  return since.at(-1) ?? known.deployment
+  if (!current) return fresh.find((deployment) => deployment.id === id)
+  const since = version > current.row.version ? fresh.filter(({ createdAt }) => createdAt >= current.row.updatedAt) : []
+  return since.at(-1) ?? current.deployment
 }
 
-/** What a bundle is made of was decided when it was made. */
-function refuseContradiction(wanted: BulkFunction, n: number, { entrypoint, importMap }: DeploymentRow): void {
-  const { import_map: flag, entrypoint_path: from, import_map_path: map } = wanted
-  if (flag !== undefined && flag !== (importMap !== null)) throw refused(n, 'import_map', OTHER)
-  if (from && !endsWith(from, entrypoint)) throw refused(n, 'entrypoint_path', OTHER)
-  if (map && !endsWith(map, importMap ?? '')) throw refused(n, 'import_map_path', OTHER)
+/** Requires that paths, if given, equal those of the bundle, which cannot change. */
+function requireConsistent(input: BulkFunction, n: number, { entrypoint, importMap }: DeploymentRow): void {
+  const { import_map: flag, entrypoint_path: from, import_map_path: map } = input
+  if (flag !== undefined && flag !== (importMap !== null)) throw invalid(n, 'import_map', MISMATCH)
+  if (from && !endsWith(from, entrypoint)) throw invalid(n, 'entrypoint_path', MISMATCH)
+  if (map && !endsWith(map, importMap ?? '')) throw invalid(n, 'import_map_path', MISMATCH)
 }
-const OTHER = 'is not that of the bundle'
+const MISMATCH = 'must equal that of the bundle'
 
 const endsWith = (url: string, path: string) =>
   url === path || url.endsWith(`/${path.split('/').map(encodeURIComponent).join('/')}`)
 
-const refused = (n: number, field: string, message: string) =>
+const invalid = (n: number, field: string, message: string) =>
   new ApiError('bad_request.validation_failed', {
     issues: [{ field: `body.${n}.${field}`, code: 'invalid', message }],
   })
 
-async function write(
+async function upsertRows(
   ctx: Ctx,
   { tx }: Mutation,
   rows: readonly (NewRow & { deployment: DeploymentRow })[],
@@ -172,10 +172,10 @@ async function write(
     })
     .returning()
   const used = rows.map(({ deploymentId: id }) => id)
-  const left = Array.from(before.values(), ({ deployment }) => deployment.id).filter((id) => !used.includes(id))
+  const unused = Array.from(before.values(), ({ deployment }) => deployment.id).filter((id) => !used.includes(id))
   await tx.update(functionDeployments).set({ unusedSince: null }).where(inArray(functionDeployments.id, used))
-  if (left.length > 0)
-    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, left))
+  if (unused.length > 0)
+    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, unused))
   const bySlug = new Map(written.map((row) => [row.slug, row]))
   return rows.map(({ slug, deployment }) => toFunction(bySlug.get(slug) as FunctionRow, deployment))
 }

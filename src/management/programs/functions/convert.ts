@@ -25,7 +25,7 @@ export function toFunction(row: FunctionRow, deployment: DeploymentRow): z.input
   }
 }
 
-/** Clients take off the folder, which they make of the same parts. */
+/** Returns the URL of a source file. Clients construct the same folder and strip it. */
 function urlOf({ projectRef, id, version }: FunctionRow, path: string): string {
   const segments = inFolder(path).split('/').map(encodeURIComponent)
   return `file:///tmp/user_fn_${projectRef}_${id}_${version}/${segments.join('/')}`

@@ -5,7 +5,7 @@ import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
 import type { DeploymentRow } from './convert.ts'
-import { deletedAtByName, forgetDeletions, selectDeletions } from './deletions.ts'
+import { clearDeletions, deletedAtByName, selectDeletions } from './deletions.ts'
 import { deploy } from './deploy-function.ts'
 import { addDeployment } from './deployment.ts'
 import { changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
@@ -15,40 +15,40 @@ interface Project {
   organizationId: string
 }
 
-interface Copying {
+interface CopyOptions {
   from: Project
   to: Project
-  /** The other project gets these functions and no others, whichever were changed last. */
+  /** True if the target gets exactly these functions, even if its own are newer. */
   exactly: boolean
   fence: Fence
   log(line: string): Promise<void>
 }
 
-/** What was to be copied is not in the bucket. */
-export class BytesGone extends Error {
+/** The files of a function are missing in the bucket. */
+export class FunctionFilesMissing extends Error {
   override name = 'BytesGone'
 }
 
 /**
- * Of a function that both have or had, what was done last counts, a deletion too; so that it may be done again, and both
- * ways.
+ * Copies functions to another project. The latest change of a function wins, including deletions, so that copying can be
+ * repeated and done in both directions.
  */
-export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: Copying): Promise<void> {
+export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: CopyOptions): Promise<void> {
   const [sources, targets, deletions] = await ctx.db.batch([
     selectDeployed(ctx.db).where(eq(functions.projectRef, from.ref)).orderBy(functions.slug),
     selectDeployed(ctx.db).where(eq(functions.projectRef, to.ref)),
     selectDeletions(ctx.db, to.ref, 'function'),
   ])
   if (sources.length === 0 && targets.length === 0) return log('no functions to deploy')
-  const there = new Map(targets.map((target) => [target.row.slug, target]))
+  const targetsBySlug = new Map(targets.map((target) => [target.row.slug, target]))
   const deleted = deletedAtByName(deletions)
   let copied = 0
   for (const source of sources) {
     const { slug } = source.row
-    const target = there.get(slug)
+    const target = targetsBySlug.get(slug)
     if (target && !differs(source, target)) continue
     if (!exactly && isOlder(source, target?.row.updatedAt ?? deleted.get(slug))) continue
-    if (!(await fence())) throw new Superseded(`somebody else has taken over ${to.ref}`)
+    if (!(await fence())) throw new Superseded(`another process has taken over ${to.ref}`)
     await log(`deploying ${slug}`)
     if (await copyOne(ctx, { source, to, exactly })) copied += 1
   }
@@ -56,8 +56,8 @@ export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, 
   await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
 }
 
-const isOlder = ({ row }: Deployed, doneThere: Date | undefined): boolean =>
-  doneThere !== undefined && row.updatedAt <= doneThere
+const isOlder = ({ row }: Deployed, changedInTarget: Date | undefined): boolean =>
+  changedInTarget !== undefined && row.updatedAt <= changedInTarget
 
 const differs = (a: Deployed, b: Deployed): boolean =>
   a.row.name !== b.row.name ||
@@ -66,7 +66,7 @@ const differs = (a: Deployed, b: Deployed): boolean =>
   a.deployment.entrypoint !== b.deployment.entrypoint ||
   a.deployment.importMap !== b.deployment.importMap
 
-/** Whether it is deployed: it may just have been changed there. */
+/** Copies a function; returns false if the target's function has just been changed. */
 async function copyOne(
   ctx: SystemCtx,
   { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
@@ -84,17 +84,18 @@ async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string):
   const copied = await Promise.all(
     [sourceKey, imageKey].map((key) => store.copy(key(from.projectRef, from.id), key(ref, row.id), { size: 0 })),
   )
-  if (copied.includes(undefined)) throw new BytesGone(`the bytes of ${slug} are gone from the bucket`)
+  if (copied.includes(undefined))
+    throw new FunctionFilesMissing(`the files of the function ${slug} are missing in the bucket`)
   return row
 }
 
-interface Both {
+interface FunctionSets {
   sources: readonly Deployed[]
   targets: readonly Deployed[]
 }
 
-async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: Both) {
-  await forgetDeletions(ctx.db, ref, 'function')
+async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: FunctionSets) {
+  await clearDeletions(ctx.db, ref, 'function')
   const kept = new Set(sources.map(({ row }) => row.slug))
   const others = targets.filter(({ row }) => !kept.has(row.slug))
   if (others.length === 0) return
@@ -102,8 +103,8 @@ async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { 
   await changeFunctions(ctx, ref, async (mutation) => {
     const { tx } = mutation
     const removed = await tx.delete(functions).where(inArray(functions.id, ids)).returning()
-    const left = removed.map(({ deploymentId }) => deploymentId)
-    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, left))
+    const unused = removed.map(({ deploymentId }) => deploymentId)
+    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, unused))
     const detail = { slugs: removed.map(({ slug }) => slug) }
     await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail })
   })

@@ -27,8 +27,8 @@ const ofKind = (ref: string, kind: Kind) => and(eq(functionDeletions.projectRef,
 export const selectDeletions = (db: Pick<Db | Writer, 'select'>, ref: string, kind: Kind) =>
   db.select().from(functionDeletions).where(ofKind(ref, kind))
 
-/** Of what has all of another project's from now on, deletions before count no more. */
-export async function forgetDeletions(tx: Pick<Db | Writer, 'delete'>, ref: string, kind: Kind): Promise<void> {
+/** Clears recorded deletions of a project that now has exactly the items of another project. */
+export async function clearDeletions(tx: Pick<Db | Writer, 'delete'>, ref: string, kind: Kind): Promise<void> {
   await tx.delete(functionDeletions).where(ofKind(ref, kind))
 }
 

@@ -7,17 +7,17 @@ import type { SourceFile } from '../../../services/runtime/build-client.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, changeFunctions, type Deployed, lookAt, requireRoom } from './function-rows.ts'
+import { bySlug, changeFunctions, type Deployed, findFunctionOrQuota, requireFunctionQuota } from './function-rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
 
 export async function deployFunction(
   ctx: Ctx,
   project: ProjectAccess,
-  { slug: named, bundleOnly }: DeployOptions,
+  { slug: requestedSlug, bundleOnly }: DeployOptions,
   { file: parts, metadata }: Deploy,
 ) {
-  const slug = named ?? slugIn(metadata.name)
-  const before = await lookAt(ctx, project, slug)
+  const slug = requestedSlug ?? slugIn(metadata.name)
+  const before = await findFunctionOrQuota(ctx, project, slug)
   const files = await filesOf(parts)
   const deployment = await makeDeployment(ctx, project.ref, {
     slug,
@@ -27,18 +27,22 @@ export async function deployFunction(
     staticPatterns: metadata.static_patterns,
   })
   const { name, verify_jwt: verifyJwt } = metadata
-  if (bundleOnly) return toFunction(promised(deployment, { name, verifyJwt }, before), deployment)
+  if (bundleOnly) return toFunction(previewRow(deployment, { name, verifyJwt }, before), deployment)
   return toFunction(await deploy(ctx, project, deployment, { name, verifyJwt }), deployment)
 }
 
-/** A file that matches a static pattern and is imported too may come twice. */
+/** Collects the files; a file that is imported and matches a static pattern may be sent twice. */
 async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
   const files = new Map<string, SourceFile>()
   for (const [n, { path, file }] of parts.entries()) {
     const bytes = await file.bytes()
     const before = files.get(path)?.bytes
     if (before && Buffer.compare(before, bytes) !== 0)
-      throw refused({ field: `body.file.${n}`, code: 'invalid', message: `${path} was sent already, with other bytes` })
+      throw invalid({
+        field: `body.file.${n}`,
+        code: 'invalid',
+        message: `${path} was sent twice with different content`,
+      })
     files.set(path, { path, bytes })
   }
   return [...files.values()]
@@ -47,21 +51,21 @@ async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
 function slugIn(name: string | undefined): string {
   const { data } = Slug.safeParse(name)
   if (data !== undefined) return data
-  throw refused({
+  throw invalid({
     field: 'query.slug',
     code: 'required',
-    message: 'is required where the name in the metadata is no slug',
+    message: 'is required unless metadata.name is a valid slug',
   })
 }
 
-/** What is left out stays as it is. */
+/** Omitted settings stay unchanged. */
 export interface Settings {
   name?: string | undefined
   verifyJwt?: boolean | undefined
 }
 
-/** What a bulk update of this bundle would make; a function that there is not yet gets the id of its first deployment. */
-function promised(deployment: DeploymentRow, settings: Settings, before: Deployed | undefined): FunctionRow {
+/** Returns the row that a bulk update with this bundle will create. A new function gets the id of its first deployment. */
+function previewRow(deployment: DeploymentRow, settings: Settings, before: Deployed | undefined): FunctionRow {
   const { id, createdAt: at } = deployment
   const fresh = newRow(deployment, settings, at)
   if (!before) return { ...fresh, id }
@@ -84,14 +88,14 @@ const newRow = ({ id, projectRef, slug }: DeploymentRow, { name = slug, verifyJw
 const changesOf = (row: FunctionRow, { name = row.name, verifyJwt = row.verifyJwt }: Settings) => ({ name, verifyJwt })
 
 interface Rules {
-  /** Whether there must be such a function already; undefined for either. */
+  /** Whether the function must exist already; undefined for either. */
   exists?: boolean
-  /** When it was changed where it comes from: what was changed here since stays. */
+  /** The time of the change in the source project. A later change in this project wins. */
   changedAt?: Date
   evenIfOlder?: boolean
 }
 
-/** Puts the slug at the deployment, if the rules allow it; one that is refused stays unused, and is removed as such. */
+/** Activates a deployment if the rules allow it. A rejected deployment stays unused and is removed later. */
 export async function deploy(
   ctx: Ctx | SystemCtx,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
@@ -101,7 +105,7 @@ export async function deploy(
 ): Promise<FunctionRow> {
   const { ref, organizationId } = project
   return changeFunctions(ctx, ref, async (mutation) => {
-    const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
+    const row = await activate(ctx, mutation, project, { deployment, settings, rules })
     if (row.deploymentId !== deployment.id) return row
     const { slug, version } = row
     const detail = { slug, version, deployment: deployment.id }
@@ -110,17 +114,17 @@ export async function deploy(
   })
 }
 
-interface Placed {
+interface Activation {
   deployment: DeploymentRow
   settings: Settings
   rules: Rules
 }
 
-async function placeAt(
+async function activate(
   ctx: SystemCtx,
   mutation: Mutation,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
-  { deployment, settings, rules: { exists, changedAt, evenIfOlder } }: Placed,
+  { deployment, settings, rules: { exists, changedAt, evenIfOlder } }: Activation,
 ): Promise<FunctionRow> {
   const { tx } = mutation
   const now = ctx.now()
@@ -128,7 +132,7 @@ async function placeAt(
   if (before && exists === false) throw new ApiError('conflict.function_slug', { detail: before.slug })
   if (!before && exists) throw new ApiError('not_found.function')
   if (before && changedAt && !evenIfOlder && before.updatedAt >= changedAt) return before
-  if (!before) await requireRoom(tx, project, 1)
+  if (!before) await requireFunctionQuota(tx, project, 1)
   await tx.update(functionDeployments).set({ unusedSince: null }).where(eq(functionDeployments.id, deployment.id))
   const times = { now, updatedAt: changedAt ?? now }
   if (before) return replace(mutation, before, { deployment, settings, times })
@@ -160,4 +164,4 @@ async function replace(
   return row
 }
 
-export const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
+export const invalid = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })

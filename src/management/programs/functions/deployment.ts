@@ -14,7 +14,7 @@ import {
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
 import type { DeploymentRow } from './convert.ts'
 import { openSlots } from './deploy-slots.ts'
-import { formOfSource, sourceType } from './source-files.ts'
+import { encodeSource, sourceType } from './source-files.ts'
 
 export interface Program {
   slug: string
@@ -28,20 +28,20 @@ const BUILDS_MAX = 4
 
 const WAIT_SECONDS = 30
 
-/** All projects wait for the same bundler: none of them may fill its queue. Clients that deploy many at once repeat nothing that is refused. */
-const inSlot = openSlots({ max: BUILDS_MAX, ms: 60_000, waitMs: WAIT_SECONDS * 1000 })
+/** Limits builds per project, because all projects share the bundler. Builds wait, because clients do not retry rejected ones. */
+const runInSlot = openSlots({ max: BUILDS_MAX, leaseMs: 60_000, waitMs: WAIT_SECONDS * 1000 })
 
 const tooMany = () =>
   new ApiError('service_unavailable.build', {
-    detail: `${BUILDS_MAX} functions of the project were being bundled for ${WAIT_SECONDS} s`,
+    detail: `${BUILDS_MAX} functions of the project are being bundled, and none finished within ${WAIT_SECONDS} s`,
   })
 
-/** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */
+/** Bundles a program and stores it in the bucket as an unused deployment, which is removed later unless a function uses it. */
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap } = program
-  const image = utf8(await inSlot(ref, () => build(ctx, program), tooMany))
+  const image = utf8(await runInSlot(ref, () => build(ctx, program), tooMany))
   const sha256 = await sha256Of(image)
-  const source = await formOfSource(program, sha256)
+  const source = await encodeSource(program, sha256)
   const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
   const store = openStore(ctx)
   const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
@@ -49,7 +49,7 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
   await Promise.all([
     put(imageKey(ref, row.id), image, 'application/json'),
     put(sourceKey(ref, row.id), source, sourceType(sha256)),
-  ]).catch(rejectAway)
+  ]).catch(rethrowBucketFailure)
   return row
 }
 
@@ -57,7 +57,7 @@ type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'ent
   importMap?: string | null | undefined
 }
 
-/** Before its bytes, so that there are none that it does not lead to; unused as long as no function is at it. */
+/** Inserts the row of an unused deployment before its files, so that no files exist without a row. */
 export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> {
   const at = now()
   const row = requireRow(
@@ -80,6 +80,6 @@ async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, fi
   })
 }
 
-export function rejectAway(cause: unknown): never {
+export function rethrowBucketFailure(cause: unknown): never {
   throw isBucketUnavailable(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
 }

@@ -10,7 +10,7 @@ import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
-/** Where none is named there may be any number. */
+/** The maximum number of functions by plan; other plans have no limit. */
 export const FUNCTIONS_MAX: Partial<Record<Plan, number>> = { free: 100, pro: 500, team: 1_000 }
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId'>
@@ -31,8 +31,8 @@ export const selectDeployed = (db: Pick<Db, 'select'>) =>
 type Step<T> = (mutation: Mutation, ref: string) => Promise<T>
 
 /**
- * Changes of a project's functions and of their secrets come one after another, and none once its removal has begun. This isolate goes by
- * them at once.
+ * Serializes changes of a project's functions and their secrets, rejects them during its removal, and applies them to this
+ * isolate at once.
  */
 export async function changeFunctions<T>(
   ctx: Ctx | SystemCtx,
@@ -50,13 +50,16 @@ export async function changeFunctions<T>(
   }
 }
 
-interface Room {
+interface Usage {
   plan: Plan
   count: number
 }
 
-async function roomOf(writer: Pick<Writer, 'execute'>, { ref, organizationId }: Project): Promise<Room | undefined> {
-  const [found] = await rowsOf<Room>(
+async function readUsage(
+  writer: Pick<Writer, 'execute'>,
+  { ref, organizationId }: Project,
+): Promise<Usage | undefined> {
+  const [found] = await rowsOf<Usage>(
     writer,
     sql`select plan, (select count(*)::int from ${functions} where ${functions.projectRef} = ${ref}) as count
       from ${organizations} where ${eq(organizations.id, organizationId)}`,
@@ -64,20 +67,31 @@ async function roomOf(writer: Pick<Writer, 'execute'>, { ref, organizationId }: 
   return found
 }
 
-export async function requireRoom(writer: Pick<Writer, 'execute'>, project: Project, added: number): Promise<void> {
-  const room = await roomOf(writer, project)
-  if (room) refuseBeyond(room, added)
+export async function requireFunctionQuota(
+  writer: Pick<Writer, 'execute'>,
+  project: Project,
+  added: number,
+): Promise<void> {
+  const usage = await readUsage(writer, project)
+  if (usage) requireWithinPlan(usage, added)
 }
 
-function refuseBeyond({ plan, count }: Room, added: number): void {
+function requireWithinPlan({ plan, count }: Usage, added: number): void {
   const max = FUNCTIONS_MAX[plan]
   if (max === undefined || count + added <= max) return
-  throw new ApiError('payment_required.functions', { detail: `the plan ${plan} has ${max}` })
+  throw new ApiError('payment_required.functions', { detail: `the plan ${plan} allows at most ${max}` })
 }
 
-/** What is at a slug; where nothing is, it is refused before the work if there is no room for it. */
-export async function lookAt({ db }: SystemCtx, project: Project, slug: string): Promise<Deployed | undefined> {
-  const [[found], room] = await Promise.all([selectDeployed(db).where(bySlug(project.ref, slug)), roomOf(db, project)])
-  if (!found && room) refuseBeyond(room, 1)
+/** Finds a function by slug. If there is none, throws before any work if the plan allows no further function. */
+export async function findFunctionOrQuota(
+  { db }: SystemCtx,
+  project: Project,
+  slug: string,
+): Promise<Deployed | undefined> {
+  const [[found], usage] = await Promise.all([
+    selectDeployed(db).where(bySlug(project.ref, slug)),
+    readUsage(db, project),
+  ])
+  if (!found && usage) requireWithinPlan(usage, 1)
   return found
 }

@@ -3,9 +3,9 @@ import type { Ctx } from '../../../ctx.ts'
 import { functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toFunction } from './convert.ts'
-import { deploy, refused, type Settings } from './deploy-function.ts'
+import { deploy, invalid, type Settings } from './deploy-function.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, changeFunctions, type Deployed, lookAt } from './function-rows.ts'
+import { bySlug, changeFunctions, type Deployed, findFunctionOrQuota } from './function-rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
 import { findFunction } from './service.ts'
 
@@ -13,14 +13,14 @@ const DEFAULT_ENTRYPOINT = 'index.ts'
 
 type Body = Write | Uint8Array<ArrayBuffer>
 
-/** Deprecated: a function that is one file. */
+/** Deprecated: creates a function that consists of a single file. */
 export async function createFunction(ctx: Ctx, project: ProjectAccess, query: WriteOptions, body: Body) {
-  const { text, fields } = read(body)
+  const { text, fields } = readBody(body)
   const slug = fields.slug ?? requireSlug(query.slug)
-  refuseImportMap(query)
-  if (await lookAt(ctx, project, slug)) throw new ApiError('conflict.function_slug', { detail: slug })
+  rejectImportMap(query)
+  if (await findFunctionOrQuota(ctx, project, slug)) throw new ApiError('conflict.function_slug', { detail: slug })
   const entrypoint = query.entrypoint_path ?? DEFAULT_ENTRYPOINT
-  const deployment = await makeDeployment(ctx, project.ref, oneFile(slug, entrypoint, text ?? ''))
+  const deployment = await makeDeployment(ctx, project.ref, singleFile(slug, entrypoint, text ?? ''))
   const row = await deploy(ctx, project, deployment, settingsOf(fields, query), { exists: false })
   return toFunction(row, deployment)
 }
@@ -28,29 +28,33 @@ export async function createFunction(ctx: Ctx, project: ProjectAccess, query: Wr
 function requireSlug(slug: string | undefined): string {
   const { data, error } = Slug.safeParse(slug ?? '')
   if (data !== undefined) return data
-  throw refused({ field: 'query.slug', code: 'invalid', message: error?.issues[0]?.message ?? '' })
+  throw invalid({ field: 'query.slug', code: 'invalid', message: error?.issues[0]?.message ?? '' })
 }
 
-/** With a body the function becomes that one file; without, its settings change. */
+/** With a body, replaces the source with a single file. Without, only updates the settings. */
 export async function updateFunction(
   ctx: Ctx,
   project: ProjectAccess,
   { slug, query, body }: { slug: string; query: WriteOptions; body: Body | undefined },
 ) {
   if (query.slug !== undefined && query.slug !== slug)
-    throw refused({ field: 'query.slug', code: 'immutable', message: 'a function keeps its slug' })
+    throw invalid({
+      field: 'query.slug',
+      code: 'immutable',
+      message: 'must equal the slug in the path: a slug cannot change',
+    })
   const found = await findFunction(ctx, project.ref, slug)
-  const { text, fields } = body === undefined ? { fields: {}, text: undefined } : read(body)
+  const { text, fields } = body === undefined ? { fields: {}, text: undefined } : readBody(body)
   const settings = settingsOf(fields, query)
   if (text === undefined) {
-    refuseOtherFiles(found, query)
-    const isNothing = settings.name === undefined && settings.verifyJwt === undefined
-    if (isNothing) return toFunction(found.row, found.deployment)
+    requireUnchangedPaths(found, query)
+    const isUnchanged = settings.name === undefined && settings.verifyJwt === undefined
+    if (isUnchanged) return toFunction(found.row, found.deployment)
     return configure(ctx, project, found, settings)
   }
-  refuseImportMap(query)
+  rejectImportMap(query)
   const entrypoint = query.entrypoint_path ?? found.deployment.entrypoint
-  const deployment = await makeDeployment(ctx, project.ref, oneFile(slug, entrypoint, text))
+  const deployment = await makeDeployment(ctx, project.ref, singleFile(slug, entrypoint, text))
   return toFunction(await deploy(ctx, project, deployment, settings, { exists: true }), deployment)
 }
 
@@ -72,12 +76,12 @@ async function configure(ctx: Ctx, { ref, organizationId }: ProjectAccess, found
   return toFunction(row, (await findFunction(ctx, ref, slug)).deployment)
 }
 
-function read(body: Body): { text?: string | undefined; fields: Write } {
+function readBody(body: Body): { text?: string | undefined; fields: Write } {
   if (!(body instanceof Uint8Array)) return { text: body.body, fields: body }
   return { text: sourceText(body), fields: {} }
 }
 
-/** What the bundler of the other runtime writes, packed or not. */
+/** Signatures of eszip bundles, compressed or not. */
 const MAGICS = ['ESZIP', 'EZBR']
 
 function sourceText(bytes: Uint8Array<ArrayBuffer>): string {
@@ -87,10 +91,10 @@ function sourceText(bytes: Uint8Array<ArrayBuffer>): string {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
     if (text !== '' && !text.includes('\0')) return text
   } catch {}
-  throw refused({ field: 'body', code: 'invalid', message: 'must be the text of a TypeScript or JavaScript module' })
+  throw invalid({ field: 'body', code: 'invalid', message: 'must be the text of a TypeScript or JavaScript module' })
 }
 
-const oneFile = (slug: string, entrypoint: string, text: string) => {
+const singleFile = (slug: string, entrypoint: string, text: string) => {
   const bytes = new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
   return { slug, entrypoint, files: [{ path: entrypoint, bytes }] }
 }
@@ -100,21 +104,22 @@ const settingsOf = (fields: Write, query: WriteOptions): Settings => ({
   verifyJwt: fields.verify_jwt ?? query.verify_jwt,
 })
 
-const DEPLOY = 'is for a function of several files: use /functions/deploy'
+const SINGLE_FILE_ONLY = 'must be absent: functions with several files are deployed with /functions/deploy'
 
-function refuseImportMap({ import_map: flag, import_map_path: path }: WriteOptions): void {
-  if (flag) throw refused({ field: 'query.import_map', code: 'invalid', message: DEPLOY })
-  if (path !== undefined) throw refused({ field: 'query.import_map_path', code: 'invalid', message: DEPLOY })
+function rejectImportMap({ import_map: flag, import_map_path: path }: WriteOptions): void {
+  if (flag) throw invalid({ field: 'query.import_map', code: 'invalid', message: SINGLE_FILE_ONLY })
+  if (path !== undefined) throw invalid({ field: 'query.import_map_path', code: 'invalid', message: SINGLE_FILE_ONLY })
 }
 
-const KEPT = 'cannot change without a body'
+const BODY_REQUIRED = 'must be unchanged unless a body is sent'
 
-function refuseOtherFiles({ deployment }: Deployed, query: WriteOptions): void {
+function requireUnchangedPaths({ deployment }: Deployed, query: WriteOptions): void {
   const { import_map: flag, import_map_path: importMap, entrypoint_path: entrypoint } = query
   const issues = [
     { field: 'query.import_map', differs: flag !== undefined && flag !== (deployment.importMap !== null) },
     { field: 'query.import_map_path', differs: importMap !== undefined && importMap !== deployment.importMap },
     { field: 'query.entrypoint_path', differs: entrypoint !== undefined && entrypoint !== deployment.entrypoint },
   ]
-  for (const { field, differs } of issues) if (differs) throw refused({ field, code: 'invalid', message: KEPT })
+  for (const { field, differs } of issues)
+    if (differs) throw invalid({ field, code: 'invalid', message: BODY_REQUIRED })
 }

@@ -25,7 +25,7 @@ export const functionRoutes = [
     '/v1/projects/{ref}/functions',
     {
       id: 'v1-list-all-functions',
-      summary: 'List the functions of a project',
+      summary: 'List functions',
       scope: 'edge_functions:read',
       returns: z.array(EdgeFunction),
     },
@@ -37,7 +37,7 @@ export const functionRoutes = [
     {
       id: 'v1-bulk-update-functions',
       summary: 'Create or replace functions',
-      description: 'Deploys what was bundled with `bundleOnly`, all or none. Versions are what the caller says.',
+      description: 'Activates bundles made with `bundleOnly`, all or none. The caller chooses the versions.',
       scope: 'edge_functions:write',
       body: BulkUpdate,
       returns: BulkReply,
@@ -50,8 +50,8 @@ export const functionRoutes = [
     '/v1/projects/{ref}/functions',
     {
       id: 'v1-create-a-function',
-      summary: 'Create a function that is one file',
-      description: 'Deploy it instead.',
+      summary: 'Create a function from a single file',
+      description: 'Use `/functions/deploy` instead.',
       deprecated: true,
       scope: 'edge_functions:write',
       query: WriteQuery,
@@ -67,7 +67,7 @@ export const functionRoutes = [
     '/v1/projects/{ref}/functions/deploy',
     {
       id: 'v1-deploy-a-function',
-      summary: 'Deploy a function; it is made where there is none',
+      summary: 'Deploy a function, creating it if necessary',
       scope: 'edge_functions:write',
       query: DeployQuery,
       body: DeployBody,
@@ -95,7 +95,7 @@ export const functionRoutes = [
     '/v1/projects/{ref}/functions/{function_slug}',
     {
       id: 'v1-update-a-function',
-      summary: 'Change the name or the check of tokens, or the source of a function that is one file',
+      summary: 'Update a function',
       params,
       scope: 'edge_functions:write',
       query: WriteQuery,
@@ -126,7 +126,7 @@ export const functionRoutes = [
       id: 'v1-get-a-function-body',
       summary: 'Get the source of a function',
       params,
-      description: 'Its files as they were sent, as a multipart form.',
+      description: 'Returns the original files as a multipart form.',
       scope: 'edge_functions:read',
       returns: stream('multipart/form-data', FunctionBody),
       errors: ['not_found.function', 'not_found.function_source', 'service_unavailable.bucket'],

@@ -2,9 +2,9 @@ import * as z from 'zod'
 import { FUNCTION_STATUSES } from '../../../model/tables/index.ts'
 import { Name, Text } from '../../../platform/http/common-values.ts'
 import { asBytes, asForm, asJson, asTextOr, bufferedBody, jsonPart } from '../../kernel/body.ts'
-import { withinSource } from './source-files.ts'
+import { normalizeSourcePath } from './source-files.ts'
 
-/** Of source and form together: they are in memory while they are bundled. */
+/** The maximum size of a deployment form, which is in memory while it is bundled. */
 export const SOURCE_BYTES_MAX = 10 * 1024 ** 2
 const FILES_MAX = 1_000
 const PATTERNS_MAX = 100
@@ -13,20 +13,20 @@ const SLUG_LENGTH_MAX = 128
 export const Slug = z
   .string()
   .max(SLUG_LENGTH_MAX)
-  .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, 'must begin with a letter, and have letters, digits, _ and - alone')
+  .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, 'must start with a letter and contain only letters, digits, _ and -')
 
-/** As older clients may have named it. */
+/** Slugs of older clients may start with any of the characters. */
 export const AnySlug = z
   .string()
   .max(SLUG_LENGTH_MAX)
-  .regex(/^[A-Za-z0-9_-]+$/, 'must have letters, digits, _ and - alone')
+  .regex(/^[A-Za-z0-9_-]+$/, 'must contain only letters, digits, _ and -')
 
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 hexadecimal digits')
 
-/** Clients send an empty one for none. */
+/** Clients send an empty path instead of none. */
 const Path = Text.max(1_024).transform((path, check) => {
   if (path === '') return undefined
-  const found = withinSource(path)
+  const found = normalizeSourcePath(path)
   if (found === undefined) check.addIssue('must be the path of a file within the source')
   return found
 })
@@ -40,7 +40,7 @@ const FilePart = z
   .custom<Part>(isPart, 'must be sent as a file, with its path as filename')
   .meta({ type: 'string', format: 'binary' })
   .transform((file, check) => {
-    const path = withinSource(file.name)
+    const path = normalizeSourcePath(file.name)
     if (path === undefined) check.addIssue('must have the path of a file within the source as its filename')
     return { path: path ?? '', file }
   })
@@ -59,14 +59,14 @@ const DeployForm = z
     const { file: files, metadata } = c.value
     const paths = new Set(files.map(({ path }) => path))
     const { entrypoint_path: entrypoint, import_map_path: importMap } = metadata
-    if (entrypoint === undefined || !paths.has(entrypoint)) refuse(['metadata', 'entrypoint_path'], NOT_SENT)
-    if (importMap !== undefined && !paths.has(importMap)) refuse(['metadata', 'import_map_path'], NOT_SENT)
+    if (entrypoint === undefined || !paths.has(entrypoint)) addIssue(['metadata', 'entrypoint_path'], FILE_MISSING)
+    if (importMap !== undefined && !paths.has(importMap)) addIssue(['metadata', 'import_map_path'], FILE_MISSING)
 
-    function refuse(path: PropertyKey[], message: string): void {
+    function addIssue(path: PropertyKey[], message: string): void {
       c.issues.push({ code: 'custom', path, message, input: c.value })
     }
   })
-const NOT_SENT = 'must be the path of one of the files'
+const FILE_MISSING = 'must be the path of one of the files'
 
 export const DeployBody = bufferedBody(
   { 'multipart/form-data': asForm(DeployForm) },
@@ -76,20 +76,22 @@ export type Deploy = z.output<typeof DeployForm>
 
 export const DeployQuery = z.object({
   slug: Slug.optional(),
-  bundleOnly: z.stringbool().optional().meta({ description: 'Bundle, and leave it to a bulk update to deploy it' }),
+  bundleOnly: z.stringbool().optional().meta({ description: 'Only bundle the function; a bulk update activates it' }),
 })
 export type DeployOptions = z.output<typeof DeployQuery>
 
-const Written = z.object({
+const FunctionFields = z.object({
   name: Name.optional(),
   body: Text.min(1).optional().meta({ description: 'TypeScript or JavaScript' }),
   verify_jwt: z.boolean().optional(),
 })
-const CreateFunction = Written.extend({ slug: Slug, name: Name, body: Text.min(1) }).meta({ id: 'CreateFunction' })
-const UpdateFunction = Written.meta({ id: 'UpdateFunction' })
+const CreateFunction = FunctionFields.extend({ slug: Slug, name: Name, body: Text.min(1) }).meta({
+  id: 'CreateFunction',
+})
+const UpdateFunction = FunctionFields.meta({ id: 'UpdateFunction' })
 
-/** The source of a function that is one file. */
-const TEXTS = {
+/** Content types of a single-file source. */
+const SOURCE_TYPES = {
   'application/vnd.denoland.eszip': asBytes,
   'application/octet-stream': asBytes,
   'application/typescript': asBytes,
@@ -100,13 +102,13 @@ const TEXTS = {
 }
 const sizeBytesMax = SOURCE_BYTES_MAX
 /** management-js sends its JSON as text/plain. */
-const written = <S extends z.ZodType>(schema: S) => ({
+const functionBody = <S extends z.ZodType>(schema: S) => ({
   'application/json': asJson(schema),
-  ...TEXTS,
+  ...SOURCE_TYPES,
   'text/plain': asTextOr(asJson(schema)),
 })
-export const CreateBody = bufferedBody(written(CreateFunction), { sizeBytesMax })
-export const UpdateBody = bufferedBody(written(UpdateFunction), { sizeBytesMax, optional: true })
+export const CreateBody = bufferedBody(functionBody(CreateFunction), { sizeBytesMax })
+export const UpdateBody = bufferedBody(functionBody(UpdateFunction), { sizeBytesMax, optional: true })
 export type Write = z.output<typeof UpdateFunction> & { slug?: string }
 
 export const WriteQuery = z.object({
@@ -116,18 +118,18 @@ export const WriteQuery = z.object({
   import_map: z.stringbool().optional(),
   entrypoint_path: Path.optional(),
   import_map_path: Path.optional(),
-  ezbr_sha256: Text.optional().meta({ description: 'Accepted, without effect: it is computed' }),
+  ezbr_sha256: Text.optional().meta({ description: 'Ignored: the digest is computed' }),
 })
 export type WriteOptions = z.output<typeof WriteQuery>
 
 const BULK_MAX = 1_000
-/** It counts on from there with each deploy. */
+/** Leaves room for later deploys, each of which increments the version. */
 const VERSION_MAX = 1_000_000_000
 /** The end of the year 9999. */
 const LAST_MS = 253_402_300_799_999
 
 const BulkFunction = z.object({
-  id: z.string().meta({ description: 'What a bundle or the function said; another one is without effect' }),
+  id: z.string().meta({ description: 'The id of the bundle or of the function; any other id is ignored' }),
   slug: Slug,
   name: Name,
   status: z.enum(FUNCTION_STATUSES),
@@ -139,7 +141,7 @@ const BulkFunction = z.object({
   import_map_path: Text.optional(),
   ezbr_sha256: Sha256.optional().meta({
     description:
-      'Of what is to be deployed; without it, what was bundled since for a higher version, or else what is deployed already',
+      'The digest of the bundle to activate. Default: the latest bundle for a higher version, or the current deployment',
   }),
 })
 export type BulkFunction = z.output<typeof BulkFunction>
@@ -147,7 +149,7 @@ export type BulkFunction = z.output<typeof BulkFunction>
 export const BulkUpdate = z
   .array(BulkFunction)
   .max(BULK_MAX)
-  .refine((list) => new Set(list.map(({ slug }) => slug)).size === list.length, 'must name each slug once')
+  .refine((list) => new Set(list.map(({ slug }) => slug)).size === list.length, 'must not contain a slug twice')
 
 export const EdgeFunction = z
   .object({
@@ -171,6 +173,8 @@ export const BulkReply = z.object({ functions: z.array(EdgeFunction) })
 export const FunctionBody = z
   .object({
     metadata: z.object({ deno2_entrypoint_path: z.string() }),
-    file: z.array(z.string().meta({ format: 'binary' })).meta({ description: 'Each with its path as filename' }),
+    file: z
+      .array(z.string().meta({ format: 'binary' }))
+      .meta({ description: 'The files, each with its path as filename' }),
   })
   .meta({ id: 'FunctionBody' })

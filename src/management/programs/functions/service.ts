@@ -8,7 +8,7 @@ import { sourceKey } from '../../../services/runtime/program-keys.ts'
 import type { Streamed } from '../../kernel/route.ts'
 import { toFunction } from './convert.ts'
 import { recordDeletion } from './deletions.ts'
-import { rejectAway } from './deployment.ts'
+import { rethrowBucketFailure } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
 import { sourceType } from './source-files.ts'
 
@@ -30,19 +30,19 @@ export async function findFunction({ db }: Ctx, ref: string, slug: string): Prom
   return found
 }
 
-/** The files as they were sent, straight from the bucket. */
+/** Streams the original files from the bucket. */
 export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
   const { deployment } = await findFunction(ctx, project.ref, slug)
   const open = () => openSource(ctx, sourceKey(project.ref, deployment.id))
   const body = await open()
     .catch((error) => (error instanceof ApiError ? Promise.reject(error) : open()))
-    .catch(rejectBroken)
+    .catch(rethrowAsUnavailable)
   return { contentType: sourceType(deployment.sha256), body }
 }
 
-/** Rejects where the bucket breaks off before the first byte: a reply that has begun could only break off too. */
+/** Waits for the first byte, so that a failing bucket still gives an error response: a started reply could only break off. */
 async function openSource(ctx: Ctx, key: string): Promise<ReadableStream<Uint8Array>> {
-  const source = await openStore(ctx).get(key).catch(rejectAway)
+  const source = await openStore(ctx).get(key).catch(rethrowBucketFailure)
   if (!source?.body) throw new ApiError('not_found.function_source')
   const [first, body] = source.body.tee()
   const reader = first.getReader()
@@ -51,7 +51,7 @@ async function openSource(ctx: Ctx, key: string): Promise<ReadableStream<Uint8Ar
   return body
 }
 
-function rejectBroken(cause: unknown): never {
+function rethrowAsUnavailable(cause: unknown): never {
   throw cause instanceof ApiError ? cause : new ApiError('service_unavailable.bucket', { cause })
 }
 

@@ -1,21 +1,21 @@
 import type { SourceFile } from '../../../services/runtime/build-client.ts'
 
-/** The path as it counts from the root of the source; undefined where it leads out of it, or to no file. */
-export function withinSource(path: string): string | undefined {
-  const kept: string[] = []
+/** Normalizes a path relative to the root of the source; undefined if it is outside or not a file. */
+export function normalizeSourcePath(path: string): string | undefined {
+  const segments: string[] = []
   for (const segment of path.replace(/^file:\/\//, '').split('/')) {
-    if (segment === '..' && kept.pop() === undefined) return undefined
-    if (!['', '.', '..'].includes(segment)) kept.push(segment)
+    if (segment === '..' && segments.pop() === undefined) return undefined
+    if (!['', '.', '..'].includes(segment)) segments.push(segment)
   }
   const isFolder = /(^|\/)\.{0,2}$/.test(path)
-  return isFolder || path.includes('\0') || !path.isWellFormed() ? undefined : kept.join('/')
+  return isFolder || path.includes('\0') || !path.isWellFormed() ? undefined : segments.join('/')
 }
 
-/** Clients know the files of a function below this folder. */
+/** The folder that clients expect above the files of a function. */
 const FOLDER = 'source'
 export const inFolder = (path: string): string => `${FOLDER}/${path}`
 
-/** What was built names the form of its source, so that a copy has the same. */
+/** Derives the boundary from the digest, so that a copied source has the same content type. */
 const boundaryOf = (sha256: string): string => `source-${sha256}`
 export const sourceType = (sha256: string): string => `multipart/form-data; boundary=${boundaryOf(sha256)}`
 
@@ -24,8 +24,8 @@ interface Source {
   files: readonly SourceFile[]
 }
 
-/** The files in the form in which clients download them. */
-export function formOfSource({ entrypoint, files }: Source, sha256: string): Promise<Uint8Array<ArrayBuffer>> {
+/** Encodes the files as the multipart form that clients download. */
+export function encodeSource({ entrypoint, files }: Source, sha256: string): Promise<Uint8Array<ArrayBuffer>> {
   const boundary = boundaryOf(sha256)
   const metadata = JSON.stringify({ deno2_entrypoint_path: inFolder(entrypoint) })
   const head = (disposition: string, more: string) =>
@@ -45,7 +45,7 @@ export function formOfSource({ entrypoint, files }: Source, sha256: string): Pro
     .then((buffer) => new Uint8Array(buffer))
 }
 
-/** As browsers write names into forms: what would end the header or the quotes. */
+/** Escapes characters that would end the quoted name or the header, as browsers do. */
 const encodeName = (name: string) => name.replace(/[\r\n"]/g, encodeURIComponent)
 
 const TYPES: Record<string, string> = {

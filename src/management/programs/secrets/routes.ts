@@ -10,7 +10,7 @@ export const secretRoutes = [
     '/v1/projects/{ref}/secrets',
     {
       id: 'v1-list-all-secrets',
-      summary: "List the secrets of a project's functions",
+      summary: 'List the secrets of a project',
       scope: 'secrets:read',
       returns: z.array(Secret),
     },
@@ -21,8 +21,9 @@ export const secretRoutes = [
     '/v1/projects/{ref}/secrets',
     {
       id: 'v1-bulk-create-secrets',
-      summary: 'Set secrets, which functions find in their environment',
-      description: 'Functions that begin from then on have them; secrets of other names stay.',
+      summary: 'Create or replace secrets',
+      description:
+        'Functions read secrets from their environment. Those that start later see the new values; other secrets stay unchanged.',
       scope: 'secrets:write',
       body: CreateSecrets,
       bodySizeBytesMax: BODY_SIZE_BYTES_MAX,
@@ -37,8 +38,8 @@ export const secretRoutes = [
     '/v1/projects/{ref}/secrets',
     {
       id: 'v1-bulk-delete-secrets',
-      summary: 'Delete secrets by their names',
-      description: 'Names that there are not are passed over.',
+      summary: 'Delete secrets by name',
+      description: 'Unknown names are ignored.',
       scope: 'secrets:write',
       body: DeleteSecrets,
       returns: empty,

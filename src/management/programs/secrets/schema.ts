@@ -1,20 +1,20 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
 
-const AT_ONCE_MAX = 100
+const BATCH_MAX = 100
 
-/** What an environment can hold: the names that begin with SUPABASE_ are set for every function. */
+/** A name of an environment variable. Names that start with SUPABASE_ are reserved for values set by the platform. */
 export const SecretName = Text.min(1)
   .max(256)
   .regex(/^(?!SUPABASE_).*/, 'must not begin with SUPABASE_')
-  .regex(/^[^=]+$/, 'must not hold =')
+  .regex(/^[^=]+$/, 'must not contain =')
 
 export const CreateSecrets = z
   .array(z.object({ name: SecretName, value: Text.max(24_576) }).meta({ id: 'CreateSecret' }))
-  .max(AT_ONCE_MAX)
+  .max(BATCH_MAX)
 export type NewSecrets = z.output<typeof CreateSecrets>
 
-export const DeleteSecrets = z.array(Text.max(256)).max(AT_ONCE_MAX)
+export const DeleteSecrets = z.array(Text.max(256)).max(BATCH_MAX)
 
 export const Secret = z
   .object({

@@ -10,9 +10,9 @@ import { recordDeletion } from '../functions/deletions.ts'
 import { changeFunctions } from '../functions/function-rows.ts'
 import type { NewSecrets } from './schema.ts'
 
-/** All of them are held by each function that runs. */
+/** The maximum number per project: every running function has all of them in memory. */
 const SECRETS_MAX = 100
-/** Of names and values; with more, and what is set beside them, no program starts. */
+/** The maximum size of names and values. With more, plus the platform's variables, programs fail to start. */
 const SIZE_KIB_MAX = 768
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
@@ -24,14 +24,14 @@ export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
   return rows.map(({ name, digest, updatedAt }) => ({ name, value: digest, updated_at: updatedAt.toISOString() }))
 }
 
-/** Of a name that comes twice the last value counts. */
+/** Creates or replaces secrets. If a name occurs twice, the last value wins. */
 export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, list: NewSecrets) {
   if (list.length === 0) return
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
-  const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
+  const rows = await Promise.all(values.map((secret) => toSecretRow(ctx, ref, secret)))
   await changeSecrets(ctx, ref, async (mutation) => {
-    const beyond = await saveSecrets(mutation, ref, rows)
-    if (beyond) throw new ApiError('bad_request.secrets', { detail: beyond })
+    const exceeded = await saveSecrets(mutation, ref, rows)
+    if (exceeded) throw new ApiError('bad_request.secrets', { detail: exceeded })
     const detail = { names: values.map(({ name }) => name) }
     await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
   })
@@ -39,7 +39,7 @@ export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAc
 
 type SecretRow = typeof functionSecrets.$inferInsert
 
-export const sealed = async (
+export const toSecretRow = async (
   ctx: SystemCtx,
   ref: string,
   { name, value }: { name: string; value: string },
@@ -51,7 +51,7 @@ export const sealed = async (
   updatedAt: ctx.now(),
 })
 
-/** Says what bound these go beyond, where they do: the caller is to undo it. What was beyond it before may be replaced. */
+/** Stores secrets and returns the limit that they newly exceed, if any; the caller must then roll back. */
 export async function saveSecrets(mutation: Mutation, ref: string, rows: readonly SecretRow[]) {
   const before = await measure(mutation, ref)
   await mutation.tx
@@ -67,28 +67,28 @@ export async function saveSecrets(mutation: Mutation, ref: string, rows: readonl
     })
   const after = await measure(mutation, ref)
   if (after.count > SECRETS_MAX && after.count > before.count) return `at most ${SECRETS_MAX}`
-  if (after.kib > SIZE_KIB_MAX && after.kib > before.kib) return `value: at most ${SIZE_KIB_MAX} KiB in all`
+  if (after.kib > SIZE_KIB_MAX && after.kib > before.kib) return `value: at most ${SIZE_KIB_MAX} KiB in total`
   return undefined
 }
 
 async function measure({ tx }: Mutation, ref: string): Promise<{ count: number; kib: number }> {
   const { projectRef, name, sealedValue } = functionSecrets
-  const [held] = await tx
+  const [totals] = await tx
     .select({
       count: sql<number>`count(*)::int`,
       kib: sql<number>`coalesce(sum(octet_length(${name}) + octet_length(${sealedValue}) * 3 / 4) / 1024, 0)::float8`,
     })
     .from(functionSecrets)
     .where(eq(projectRef, ref))
-  return held ?? { count: 0, kib: 0 }
+  return totals ?? { count: 0, kib: 0 }
 }
 
-/** Functions that begin from now on have what it sets. */
+/** Changes secrets so that functions started later see the change. */
 const changeSecrets = <T>(ctx: Ctx, ref: string, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
-  changeFunctions(ctx, ref, work, countChange)
+  changeFunctions(ctx, ref, work, incrementSecretsGeneration)
 
-/** Locks the project too. */
-export async function countChange({ tx }: Mutation, ref: string): Promise<void> {
+/** Increments the generation of a project's secrets, which also locks the project. */
+export async function incrementSecretsGeneration({ tx }: Mutation, ref: string): Promise<void> {
   const [changed] = await tx
     .update(projects)
     .set({ secretsGeneration: sql`${projects.secretsGeneration} + 1` })

@@ -10,20 +10,20 @@ import { environmentVersion, type Plan } from '../../../services/workers/worker-
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 import { type Work, workerLeases } from './worker-tasks.ts'
 
-/** From the bytes that were PUT to instances that have started, ready for the switch; undefined where another task took its place. */
+/** Builds an upload and starts instances, ready for the switch. Returns undefined if another task has replaced this one. */
 export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined> {
   const { task, project } = work
   const built = task.uploadId
-    ? await builtOf(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
+    ? await buildUpload(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
     : work.worker.served
-  if (!built) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
+  if (!built) throw new BuildFailed([{ message: 'There is no earlier build to deploy again: upload a build context' }])
   const served = { ...built, deploymentId: task.id, spec: task.spec }
   if (!(await workerLeases.hasLease(ctx, task))) return undefined
   await startInstances(ctx, planOf(work, served), work.worker)
   return served
 }
 
-/** What was built, and was superseded before the switch. */
+/** Drops the instances of a build that was superseded before the switch. */
 export const drop = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void> =>
   dropInstances(ctx, planOf(work, served), work.worker)
 
@@ -32,25 +32,25 @@ const planOf = ({ worker, project }: Work, served: ServedWorker): Plan => ({
   environment: environmentVersion(project),
 })
 
-interface Uploaded {
+interface Upload {
   uploadId: string
   spec: WorkerSpec
 }
 
 type Built = Pick<ServedWorker, 'image' | 'crons' | 'assets'>
 
-async function builtOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded): Promise<Built> {
+async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Upload): Promise<Built> {
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
-  if (!context?.body) throw new BuildFailed([{ message: 'The build context is no longer there: upload it again' }])
-  // The URL that it was PUT to holds for longer than what was looked at when it was deployed.
+  if (!context?.body) throw new BuildFailed([{ message: 'The build context has expired: upload it again' }])
+  // Checked again because the upload URL stays valid after the check at deployment.
   if (context.size > CONTEXT_BYTES_MAX) {
     await context.body.cancel()
     throw new BuildFailed([
-      { message: `The build context has ${context.size} bytes; at most ${CONTEXT_BYTES_MAX} are built` },
+      { message: `The build context is too large: ${context.size} bytes, at most ${CONTEXT_BYTES_MAX} are allowed` },
     ])
   }
   const { image, crons, assets } = await buildWorker(ctx, context.body)
-  // Before the program is known to start, as the bytes of assets cannot wait. What no worker serves is removed in time.
+  // Stored before the program is known to start, because asset bytes cannot be buffered. Unused images are removed later.
   const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
   requireHandlers(await probe(ctx, { image, env }), crons)
@@ -64,10 +64,15 @@ async function builtOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded
 function requireHandlers(handlers: readonly string[], crons: readonly string[]): void {
   const runsByCron = handlers.includes('scheduled')
   if (crons.length > 0 && !runsByCron) {
-    throw new BuildFailed([{ message: '`triggers.crons` needs a scheduled handler: the program exports none' }])
+    throw new BuildFailed([
+      { message: '`triggers.crons` requires a scheduled handler: the program does not export one' },
+    ])
   }
   if (handlers.includes('fetch') || crons.length > 0) return
   throw new BuildFailed([
-    { message: 'The program neither exports a fetch handler nor calls Deno.serve, and has no server of Node listen' },
+    {
+      message:
+        'The program has no server: it must export a fetch handler, call Deno.serve or listen with a Node server',
+    },
   ])
 }

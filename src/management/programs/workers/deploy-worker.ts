@@ -7,36 +7,36 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { INSTALLATION_VARIABLES } from '../../../services/runtime/environment.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { toWorker, type WorkerRow } from './convert.ts'
-import { requireLiving } from './require-project.ts'
+import { requireNotRemoved } from './require-project.ts'
 import type { Deployment, Spelling } from './schema.ts'
-import { refuseUpload, requireUpload } from './uploads.ts'
+import { invalidUpload, requireUpload } from './uploads.ts'
 import { startWorkerTask } from './worker-tasks.ts'
 
 const WORKERS_MAX = 100
 
-interface Asked extends Deployment {
+interface Request extends Deployment {
   name: string
   spelling: Spelling
 }
 
-export async function deployWorker(ctx: Ctx, project: ProjectAccess, asked: Asked) {
+export async function deployWorker(ctx: Ctx, project: ProjectAccess, request: Request) {
   const { ref, organizationId } = project
-  const { name, spelling, spec, context_upload_id: uploadId } = asked
+  const { name, spelling, spec, context_upload_id: uploadId } = request
   await requireSecrets(ctx, ref, spec)
   if (uploadId) await requireUpload(ctx, ref, { name, id: uploadId })
   const worker = await mutate(ctx, async (mutation) => {
-    await requireLiving(mutation.tx, ref)
+    await requireNotRemoved(mutation.tx, ref)
     const row = await upsertWorker(ctx, mutation, { ref, name, spec })
-    const built = await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
-    if (!built && !row.served) throw refuseUpload('is needed, as nothing was built yet')
+    const startedUpload = await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
+    if (!startedUpload && !row.served) throw invalidUpload('is required: the worker has no earlier build')
     await mutation.trace({ action: 'worker.deploy', organizationId, projectRef: ref, detail: { name } })
     return row
   })
   return { data: await toWorker(ctx, project, worker, spelling) }
 }
 
-/** A misspelt name would otherwise start the worker without the secret. */
-async function requireSecrets({ db }: Ctx, ref: string, { secrets_scope: scope }: Asked['spec']): Promise<void> {
+/** Requires that all secrets exist: a misspelled name would start the worker without its secret. */
+async function requireSecrets({ db }: Ctx, ref: string, { secrets_scope: scope }: Request['spec']): Promise<void> {
   if (!Array.isArray(scope)) return
   const rows = await db
     .select({ name: functionSecrets.name })
@@ -50,18 +50,18 @@ async function requireSecrets({ db }: Ctx, ref: string, { secrets_scope: scope }
           {
             field: `body.data.attributes.spec.secrets_scope.${index}.secret_name`,
             code: 'unknown',
-            message: `the project has no secret ${name}`,
+            message: `must be the name of a secret of the project: there is no secret ${name}`,
           },
         ],
   )
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
 }
 
-interface Declared extends Pick<Asked, 'name' | 'spec'> {
+interface WorkerInput extends Pick<Request, 'name' | 'spec'> {
   ref: string
 }
 
-async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }: Declared): Promise<WorkerRow> {
+async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }: WorkerInput): Promise<WorkerRow> {
   const changed = { spec, buildState: 'building' as const, stateReason: null, updatedAt: now() }
   const worker = requireRow(
     await tx
@@ -74,10 +74,11 @@ async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }:
       })
       .returning(),
   )
-  const [{ living } = { living: 0 }] = await tx
-    .select({ living: count() })
+  const [{ active } = { active: 0 }] = await tx
+    .select({ active: count() })
     .from(workers)
     .where(and(eq(workers.projectRef, ref), isNull(workers.deletedAt)))
-  if (living > WORKERS_MAX) throw new ApiError('unprocessable.too_many_workers', { detail: `at most ${WORKERS_MAX}` })
+  if (active > WORKERS_MAX)
+    throw new ApiError('unprocessable.too_many_workers', { detail: `a project can have at most ${WORKERS_MAX}` })
   return worker
 }

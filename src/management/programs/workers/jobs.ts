@@ -14,7 +14,7 @@ export const workerJobs: WorkerJobs = {
     const image = worker.served && { ref: project.ref, sha256: worker.served.image }
     await mutate(ctx, async ({ tx, trace }) => {
       if (image) await touchImage(ctx, tx, image)
-      // Its task goes with it.
+      // This also deletes the task of the worker.
       await tx.delete(workers).where(eq(workers.id, worker.id))
       await trace({
         action: 'worker.delete.done',
@@ -23,7 +23,7 @@ export const workerJobs: WorkerJobs = {
         detail: { name: worker.name },
       })
     })
-    // Should it fail, the sweep comes to it.
+    // If this fails, the sweep removes the image.
     if (image) await removeImage(ctx, image)
   },
 }

@@ -6,19 +6,19 @@ import { openStore } from '../../../platform/blobs/store.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 
-/** Bytes that were being PUT as the slot expired have arrived by then. */
+/** Leaves time for uploads that were in progress at expiry. */
 const GRACE_MS = 60 * 60 * 1000
 const SWEPT_MAX = 1_000
 
-/** A build says itself what is wrong with its context. */
-const beingBuilt = sql`exists (select from ${workerTasks} where ${workerTasks.uploadId} = ${workerUploads.id}
+/** Uploads with an active build are kept: the build itself reports an invalid context. */
+const isBeingBuilt = sql`exists (select from ${workerTasks} where ${workerTasks.uploadId} = ${workerUploads.id}
   and ${workerTasks.state} in ('pending', 'running'))`
 
-/** Of projects with open slots, one after another as chance will have it. */
+/** The number of projects with open uploads that are checked per sweep, chosen at random. */
 const PROJECTS_MAX = 20
 const LISTED_MAX = 1_000
 
-/** What is larger than what is built, and would lie there until its slot has expired. */
+/** Removes uploads that are too large to be built, which would otherwise stay until they expire. */
 export async function removeOversizedUploads(ctx: SystemCtx): Promise<void> {
   const projects = await ctx.db
     .select({ ref: workerUploads.projectRef })
@@ -38,24 +38,24 @@ export async function removeOversizedUploads(ctx: SystemCtx): Promise<void> {
   const unused = await ctx.db
     .select({ id: workerUploads.id, ref: workerUploads.projectRef })
     .from(workerUploads)
-    .where(and(inArray(id, found.map(idIn)), sql`not ${beingBuilt}`))
+    .where(and(inArray(id, found.map(idIn)), sql`not ${isBeingBuilt}`))
   const oversized = unused.map(keyOf)
   if (oversized.length === 0) return
   await removeAllPossible(ctx, oversized)
   ctx.log.info('worker_uploads_oversized', { count: oversized.length })
 }
 
-/** What was uploaded, once nobody needs it any more. */
+/** Removes expired uploads and their rows. */
 export async function sweepUploads(ctx: SystemCtx): Promise<void> {
   const expired = await ctx.db
     .select({ id: workerUploads.id, ref: workerUploads.projectRef })
     .from(workerUploads)
-    .where(and(lt(workerUploads.expiresAt, new Date(ctx.now().getTime() - GRACE_MS)), sql`not ${beingBuilt}`))
+    .where(and(lt(workerUploads.expiresAt, new Date(ctx.now().getTime() - GRACE_MS)), sql`not ${isBeingBuilt}`))
     .orderBy(workerUploads.expiresAt)
     .limit(SWEPT_MAX)
   if (expired.length === 0) return
-  const left = new Set(await removeAllPossible(ctx, expired.map(keyOf)))
-  const ids = expired.filter((upload) => !left.has(keyOf(upload))).map(({ id }) => id)
+  const failed = new Set(await removeAllPossible(ctx, expired.map(keyOf)))
+  const ids = expired.filter((upload) => !failed.has(keyOf(upload))).map(({ id }) => id)
   await ctx.db.delete(workerUploads).where(inArray(workerUploads.id, ids))
   ctx.log.info('worker_uploads_removed', { count: ids.length })
 }

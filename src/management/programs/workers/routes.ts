@@ -6,7 +6,7 @@ import { createUpload } from './uploads.ts'
 
 const params = { name: WorkerName }
 
-/** Operation ids as each spelling published them. */
+/** The published operation ids of each spelling. */
 const IDS = {
   workers: {
     list: 'v2-list-all-workers',
@@ -33,7 +33,7 @@ function routesOf(spelling: Spelling) {
       {
         id: ids.list,
         stability: 'Alpha',
-        summary: 'List the workers of a project',
+        summary: 'List workers',
         scope: 'edge_functions:read',
         returns: List,
       },
@@ -45,7 +45,7 @@ function routesOf(spelling: Spelling) {
       {
         id: ids.get,
         stability: 'Alpha',
-        summary: 'Get a worker, and how many of its instances run',
+        summary: 'Get a worker and its instance counts',
         scope: 'edge_functions:read',
         params,
         returns: Reply,
@@ -60,7 +60,8 @@ function routesOf(spelling: Spelling) {
         id: ids.delete,
         stability: 'Alpha',
         summary: 'Delete a worker',
-        description: 'It answers no more at once, and its name is free; its instances and its image go a little later.',
+        description:
+          'The worker stops answering at once and its name becomes available. Its instances and image are removed in the background.',
         scope: 'edge_functions:write',
         params,
         returns: empty,
@@ -75,8 +76,8 @@ function routesOf(spelling: Spelling) {
       {
         id: ids.upload,
         stability: 'Alpha',
-        summary: 'Get a URL for a build context',
-        description: 'A .tar.gz is PUT there as application/gzip; its id is then deployed as context_upload_id.',
+        summary: 'Create an upload URL for a build context',
+        description: 'PUT a .tar.gz to the URL as application/gzip, then deploy its id as `context_upload_id`.',
         scope: 'edge_functions:write',
         params,
         returns: Upload,
@@ -91,8 +92,9 @@ function routesOf(spelling: Spelling) {
       {
         id: ids.deploy,
         stability: 'Alpha',
-        summary: 'Build and deploy a worker; it is created if there is none',
-        description: 'What it was goes on answering until the build_state has left building, and beyond if that fails.',
+        summary: 'Build and deploy a worker, creating it if necessary',
+        description:
+          'The previous deployment keeps answering while `build_state` is `building`, and afterwards if the build fails.',
         scope: 'edge_functions:write',
         params,
         body: Deploy,

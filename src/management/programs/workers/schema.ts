@@ -11,7 +11,7 @@ import { Text } from '../../../platform/http/common-values.ts'
 const INSTANCES_MAX = 16
 const SECRETS_MAX = 100
 
-/** The two names that clients know the same resource by; a reply has the one of its path. */
+/** The two names of the same resource; a reply uses the name in its path. */
 export const SPELLINGS = {
   workers: { type: 'project_worker', upload: 'project_worker_upload', schema: 'Worker' },
   compute: {
@@ -26,7 +26,7 @@ export const WorkerName = z
   .string()
   .regex(
     /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
-    'must be at most 63 small letters, digits and hyphens, with no hyphen at either end',
+    'must consist of at most 63 lower-case letters, digits and hyphens, and must not start or end with a hyphen',
   )
   .meta({ description: 'Name of the worker', example: 'api' })
 
@@ -38,13 +38,13 @@ const SecretsScope = z.union(
 )
 
 const Spec = z.object({
-  runtime: oneOf(WORKER_RUNTIMES).optional().meta({ description: 'Left out: by what the source is' }),
+  runtime: oneOf(WORKER_RUNTIMES).optional().meta({ description: 'Default: detected from the source' }),
   size: oneOf(WORKER_SIZES),
-  exposure: oneOf(WORKER_EXPOSURES).meta({ description: 'A private worker answers to the service_role key alone' }),
+  exposure: oneOf(WORKER_EXPOSURES).meta({ description: 'A private worker only accepts the service_role key' }),
   instances: z.int().min(0).max(INSTANCES_MAX),
   secrets_scope: SecretsScope.nullable().optional().meta({
     description:
-      'Which secrets it finds in its environment: all (the default), the SUPABASE_ ones, none, or those named',
+      'The secrets in the environment: all (default), only those that start with SUPABASE_, none, or the listed ones',
   }),
 })
 
@@ -55,22 +55,21 @@ const attributes = z.object({
   build_state: z.enum(BUILD_STATES),
   secret_generation: z.string(),
   state_reason: z.string().optional(),
-  image_version: z.string().optional().meta({ description: 'SHA-256 of what answers requests' }),
+  image_version: z.string().optional().meta({ description: 'SHA-256 of the image that answers requests' }),
   deleting: z.boolean().optional(),
   instances: z.object({ declared: count, live: count, ready: count, stale: count }).optional().meta({
-    description:
-      'Live ones run; of these the ready ones run the image and the secrets of now, and the stale ones older ones',
+    description: 'Live instances are running. Ready ones run the current image and secrets, stale ones run older ones',
   }),
   instances_error: z.string().optional(),
 })
 
 const ContextUploadId = z.uuid('must be the id of an upload').toLowerCase()
 
-/** The schemas of one spelling. */
+/** Returns the schemas of one spelling. */
 export function schemasOf(spelling: Spelling) {
   const { type, upload, schema } = SPELLINGS[spelling]
   const Worker = z
-    .object({ type: z.literal(type), id: z.string().meta({ description: 'Its name' }), attributes })
+    .object({ type: z.literal(type), id: z.string().meta({ description: 'Name of the worker' }), attributes })
     .meta({ id: schema })
   return {
     Reply: z.object({ data: Worker }).meta({ id: `${schema}Reply` }),
@@ -91,7 +90,7 @@ export function schemasOf(spelling: Spelling) {
           attributes: z.object({
             spec: Spec,
             context_upload_id: ContextUploadId.optional().meta({
-              description: 'Left out: what was built before is deployed again, with this spec',
+              description: 'Default: the previous build is deployed again with this spec',
             }),
           }),
         }),

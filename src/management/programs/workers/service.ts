@@ -9,7 +9,7 @@ import { toWorker } from './convert.ts'
 import type { Spelling } from './schema.ts'
 import { startWorkerTask } from './worker-tasks.ts'
 
-/** One that is being deleted is shown until it is gone, unless its name has a new owner. */
+/** Lists workers, including those being deleted unless a new worker has their name. */
 export async function listWorkers(ctx: Ctx, project: ProjectAccess, spelling: Spelling) {
   const rows = await ctx.db
     .selectDistinctOn([workers.name])
@@ -19,12 +19,12 @@ export async function listWorkers(ctx: Ctx, project: ProjectAccess, spelling: Sp
   return { data: await Promise.all(rows.map((row) => toWorker(ctx, project, row, spelling))) }
 }
 
-interface Named {
+interface WorkerKey {
   name: string
   spelling: Spelling
 }
 
-export async function getWorker(ctx: Ctx, project: ProjectAccess, { name, spelling }: Named) {
+export async function getWorker(ctx: Ctx, project: ProjectAccess, { name, spelling }: WorkerKey) {
   const [row] = await ctx.db
     .select()
     .from(workers)
@@ -36,19 +36,19 @@ export async function getWorker(ctx: Ctx, project: ProjectAccess, { name, spelli
 }
 
 export async function deleteWorker(ctx: Ctx, { ref, organizationId }: ProjectAccess, name: string): Promise<void> {
-  const named = and(eq(workers.projectRef, ref), eq(workers.name, name))
+  const isNamed = and(eq(workers.projectRef, ref), eq(workers.name, name))
   await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const [worker] = await tx
       .update(workers)
       .set({ deletedAt: ctx.now(), updatedAt: ctx.now() })
-      .where(and(named, isNull(workers.deletedAt)))
+      .where(and(isNamed, isNull(workers.deletedAt)))
       .returning()
     if (worker) {
       await startWorkerTask(ctx, mutation, { workerId: worker.id, kind: 'teardown', spec: worker.spec })
       return trace({ action: 'worker.delete', organizationId, projectRef: ref, detail: { name } })
     }
-    const deleting = await tx.select({ id: workers.id }).from(workers).where(named).limit(1)
+    const deleting = await tx.select({ id: workers.id }).from(workers).where(isNamed).limit(1)
     if (deleting.length === 0) throw new ApiError('not_found.worker')
   }).finally(() => forgetPlan(ref, name))
 }

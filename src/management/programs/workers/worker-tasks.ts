@@ -23,11 +23,11 @@ export interface Work {
 }
 
 export interface WorkerJobs {
-  /** Rejects with BuildFailed where another attempt would come to the same. Undefined where it is not held any more. */
+  /** Rejects with BuildFailed if a retry would fail the same way. Returns undefined if the lease was lost. */
   build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined>
-  /** Ends what a build has started and nobody will serve. */
+  /** Stops instances that a build has started but that will not be used. */
   drop(ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void>
-  /** Must bear being run again from its start. */
+  /** Must be idempotent. */
   teardown(ctx: SystemCtx, work: Work): Promise<void>
 }
 
@@ -39,8 +39,8 @@ interface NewTask {
 }
 
 /**
- * Takes the place of whatever is still under way with the worker: that can record nothing any more. A build without an upload of
- * its own is of the one that was being built. Returns of which, if any.
+ * Starts a task and supersedes the active task of the worker, which can no longer record anything. A build without an upload
+ * uses the upload of the superseded build. Returns the id of the upload, if any.
  */
 export async function startWorkerTask(
   { now }: SystemCtx,
@@ -68,20 +68,20 @@ const ATTEMPTS_MAX = 5
 
 /** A second message for the same task finds it leased or finished and does nothing. */
 export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> =>
-  workerLeases.run(ctx, id, async (held) => {
-    const work = await find(ctx, held)
-    if (work) await runHeld(ctx, jobs, work)
+  workerLeases.run(ctx, id, async (lease) => {
+    const work = await findWork(ctx, lease)
+    if (work) await runLeased(ctx, jobs, work)
   })
 
-async function runHeld(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
+async function runLeased(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
   const { task } = work
   try {
     if (task.kind === 'teardown') await jobs.teardown(ctx, work)
     else if (task.attempts > ATTEMPTS_MAX)
-      await failBuild(ctx, work, gaveUp(task.lastError ?? 'it stopped its builder each time'))
+      await failBuild(ctx, work, attemptsExhausted(task.lastError ?? 'each attempt stopped the builder'))
     else await buildAndSwitch(ctx, jobs, work)
   } catch (error) {
-    await fail(ctx, work, error)
+    await recordFailure(ctx, work, error)
   }
 }
 
@@ -89,32 +89,33 @@ async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Pro
   const { id } = work.task
   const served = await jobs.build(ctx, work)
   if (served && (await switchOver(ctx, work, served))) return
-  // Another consumer that took it over after a lapsed lease serves the same instances.
-  if (served && !(await isWanted(ctx, id))) await jobs.drop(ctx, work, served)
+  // Another consumer that took over the expired lease serves the same instances.
+  if (served && !(await isNotSuperseded(ctx, id))) await jobs.drop(ctx, work, served)
   ctx.log.info('worker_task_not_held', { task: id })
 }
 
-async function isWanted({ db }: SystemCtx, id: string): Promise<boolean> {
-  const wanted = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
-  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(wanted)).length > 0
+async function isNotSuperseded({ db }: SystemCtx, id: string): Promise<boolean> {
+  const condition = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
+  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(condition)).length > 0
 }
 
-async function find({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+async function findWork({ db }: SystemCtx, lease: SQL): Promise<Work | undefined> {
   const [work] = await db
     .select({ task: workerTasks, worker: workers, project: projects })
     .from(workerTasks)
     .innerJoin(workers, eq(workers.id, workerTasks.workerId))
     .innerJoin(projects, eq(projects.ref, workers.projectRef))
-    .where(held)
+    .where(lease)
   return work
 }
 
-const gaveUp = (reason: string) => `The installation could not build it in ${ATTEMPTS_MAX} attempts: ${reason}`
+const attemptsExhausted = (reason: string) =>
+  `The installation could not build the worker in ${ATTEMPTS_MAX} attempts: ${reason}`
 
-const TOLD_MAX = 8_000
+const REASON_LENGTH_MAX = 8_000
 
-/** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
-async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
+/** Errors of the program fail the build; errors of the installation are retried. */
+async function recordFailure(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
   if (error instanceof RemovalsPaused) return workerLeases.postponeUncounted(ctx, task, describeError(error))
   if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
@@ -127,7 +128,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
     error: describeError(error),
   })
   if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
-    return void (await failBuild(ctx, work, gaveUp(reason)))
+    return void (await failBuild(ctx, work, attemptsExhausted(reason)))
   }
   await workerLeases.postpone(ctx, task, reason)
 }
@@ -139,38 +140,38 @@ const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<b
       ...{ buildState: 'active', stateReason: null, spec: served.spec, served },
       cronDueAt: nextCronTime(served.crons ?? [], ctx.now()) ?? null,
     },
-    left: work.worker.served?.image,
+    previousImage: work.worker.served?.image,
   })
 
-/** What was served before goes on, with the spec that it has. */
+/** Fails the build. The previous deployment stays active with its spec. */
 const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<boolean> =>
   finish(ctx, work, {
     state: 'failed',
     changes: {
       buildState: 'failed',
-      stateReason: reason.slice(0, TOLD_MAX),
+      stateReason: reason.slice(0, REASON_LENGTH_MAX),
       ...(work.worker.served && { spec: work.worker.served.spec }),
     },
     reason,
   })
 
-interface End {
+interface TaskEnd {
   state: 'done' | 'failed'
   changes: Partial<typeof workers.$inferInsert>
   reason?: string
-  /** The image that nobody may need any more. */
-  left?: string | undefined
+  /** The image that may no longer be needed. */
+  previousImage?: string | undefined
 }
 
-/** The end of the task and what the worker has become commit together, and only for who still holds the lease: else false. */
+/** Commits the end of the task with the new state of the worker; returns false if the lease was lost. */
 async function finish(
   ctx: SystemCtx,
   { task, worker, project }: Work,
-  { state, changes, reason, left }: End,
+  { state, changes, reason, previousImage }: TaskEnd,
 ): Promise<boolean> {
   const hasEnded = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
-    const lastError = reason?.slice(0, TOLD_MAX) ?? null
+    const lastError = reason?.slice(0, REASON_LENGTH_MAX) ?? null
     if (!(await workerLeases.end(ctx, mutation, task, { state, lastError }))) return false
     await tx
       .delete(workerTasks)
@@ -186,7 +187,7 @@ async function finish(
       .set({ ...changes, updatedAt: ctx.now() })
       .where(eq(workers.id, task.workerId))
     if (changes.served) await requireImage(tx, { ref: project.ref, sha256: changes.served.image })
-    if (left) await touchImage(ctx, tx, { ref: project.ref, sha256: left })
+    if (previousImage) await touchImage(ctx, tx, { ref: project.ref, sha256: previousImage })
     await trace({
       action: `worker.build.${state}`,
       organizationId: project.organizationId,
