@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { PLANS, type Plan } from '../../src/config.ts'
 import { planIncludes } from '../../src/management/account/organizations/plan-features.ts'
-import { markEnded } from '../../src/management/database/private-link/end-associations.ts'
+import { markForDeletion } from '../../src/management/database/private-link/end-associations.ts'
 import { unpreparedColumns } from '../../src/management/projects/projects/prepare-databases.ts'
 import { openJwtSecret } from '../../src/model/secrets/project.ts'
 import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
@@ -140,5 +140,5 @@ async function endPrivateLinks(tx: Transaction, organizationId: string): Promise
     .select({ ref: projects.ref })
     .from(projects)
     .where(eq(projects.organizationId, organizationId))
-  await markEnded(tx, inArray(privateLinkAssociations.projectRef, ofOrganization), new Date())
+  await markForDeletion(tx, inArray(privateLinkAssociations.projectRef, ofOrganization), new Date())
 }

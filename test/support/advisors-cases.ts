@@ -134,7 +134,7 @@ export const CASES: readonly Case[] = [
     fault: 'create table unguarded (id int primary key); create policy idle on unguarded using (true)',
     mend: 'alter table unguarded enable row level security',
     found: {
-      detail: 'The table public.unguarded has policies, and its row-level security is disabled.',
+      detail: 'The table public.unguarded has policies, but its row-level security is disabled.',
       metadata: table('unguarded'),
       key: 'policy_exists_rls_disabled.public.unguarded',
     },
@@ -145,7 +145,7 @@ export const CASES: readonly Case[] = [
     fault: secured('sealed', ''),
     mend: 'create policy anyone on sealed using (true)',
     found: {
-      detail: 'The table public.sealed has row-level security and no policy.',
+      detail: 'The table public.sealed has row-level security but no policy.',
       metadata: table('sealed'),
       key: 'rls_enabled_no_policy.public.sealed',
     },
@@ -235,7 +235,7 @@ export const CASES: readonly Case[] = [
       create function bound(n int) returns int return n + 1`,
     mend: 'alter function doubled(int) set search_path = public',
     found: {
-      detail: 'The function public.doubled(n integer) sets no search_path.',
+      detail: 'The function public.doubled(n integer) does not set search_path.',
       metadata: { schema: 'public', name: 'doubled', type: 'function' },
       key: 'function_search_path_mutable.public.doubled."n integer"',
     },
@@ -246,7 +246,7 @@ export const CASES: readonly Case[] = [
     fault: 'alter extension pgcrypto set schema public',
     mend: 'alter extension pgcrypto set schema extensions',
     found: {
-      detail: 'The extension pgcrypto lies in the schema public.',
+      detail: 'The extension pgcrypto is in the schema public.',
       metadata: { schema: 'public', name: 'pgcrypto', type: 'extension' },
       key: 'extension_in_public.pgcrypto',
     },
@@ -262,7 +262,7 @@ export const CASES: readonly Case[] = [
     mend: `alter policy team on teams using (((select auth.jwt()) -> 'app_metadata' ->> 'org')::int = org);
       create policy own on storage.objects using (user_metadata ->> 'by' = (select auth.jwt()) ->> 'sub')`,
     found: {
-      detail: 'The policy team of the table public.teams decides by user metadata.',
+      detail: 'The policy team of the table public.teams depends on user metadata.',
       metadata: table('teams'),
       key: 'rls_references_user_metadata.public.teams.team',
     },

@@ -139,7 +139,7 @@ describe('a lint of the settings', () => {
       lint: 'auth_insufficient_mfa_options',
       fault: { mfa_web_authn_enroll_enabled: false },
       mend: { mfa_web_authn_enroll_enabled: true, mfa_web_authn_verify_enabled: true },
-      detail: 'Of totp, phone and web_authn, totp can be enrolled and verified.',
+      detail: 'Second factors that can be enrolled and verified: totp (of totp, phone and web_authn).',
     },
     {
       lint: 'auth_password_policy_missing',
@@ -159,7 +159,7 @@ describe('a lint of the settings', () => {
     await apply({ dbAllowedCidrs: ['10.0.0.0/8'] })
     expect(await run('network_restrictions_not_set')).toEqual([])
     await apply({ dbAllowedCidrs: ['0.0.0.0/0'] })
-    const detail = 'The database takes connections from any address.'
+    const detail = 'The database accepts connections from any address.'
     expect(await run('network_restrictions_not_set')).toEqual([
       {
         ...told('network_restrictions_not_set'),
@@ -178,7 +178,7 @@ describe('a lint of the settings', () => {
     await enforce(true)
     expect(await run('ssl_not_enforced')).toEqual([])
     await enforce(false)
-    const detail = 'The database takes connections without SSL, as SSL enforcement is off.'
+    const detail = 'The database accepts connections without SSL: SSL enforcement is off.'
     expect(await run('ssl_not_enforced')).toEqual([
       { ...told('ssl_not_enforced'), detail, metadata: { type: 'compliance' }, cache_key: 'ssl_not_enforced' },
     ])
@@ -190,7 +190,7 @@ describe('a lint of the settings', () => {
     expect(await run('no_backup_admin')).toEqual([
       {
         ...told('no_backup_admin'),
-        detail: 'The organization has one owner or administrator.',
+        detail: 'The organization has only one owner or administrator.',
         metadata: { type: 'compliance' },
         cache_key: 'no_backup_admin',
       },
@@ -202,7 +202,7 @@ describe('a lint of the settings', () => {
   it('pitr_not_enabled says so of a driver without a history', async () => {
     expect(await run('pitr_not_enabled')).toEqual([])
     const facts = { engine: { name: 'host', pointInTime: undefined } } as unknown as SettingFacts
-    expect(settingChecks.pitr_not_enabled(facts)).toBe('The driver host keeps no history of the database.')
+    expect(settingChecks.pitr_not_enabled(facts)).toBe('The driver host has no point-in-time recovery.')
   })
 })
 
@@ -246,13 +246,13 @@ describe('a lint of health', () => {
     await asAdmin('alter role supabase_read_only_user nologin', { project })
     expect(await found(project, 'db_connection_failing', 'no_primary_key')).toEqual([
       unchecked('no_primary_key'),
-      health('db_connection_failing', 'The server of the database refused the session that was to check it.'),
+      health('db_connection_failing', 'The database server refused the session of the check.'),
     ])
     await asAdmin('alter role supabase_read_only_user login connection limit 0', { project })
     expect(await found(project, ...HEALTH)).toEqual([
       unchecked('db_connection_failing'),
       unchecked('db_not_reachable'),
-      health('db_connection_limit_reached', 'No session was left for the role that was to check the database.'),
+      health('db_connection_limit_reached', 'No connection was left for the role that checks the database.'),
     ])
     await asAdmin('alter role supabase_read_only_user connection limit 10', { project })
     expect(await found(project, ...HEALTH)).toEqual([])

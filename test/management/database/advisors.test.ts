@@ -74,7 +74,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
       facing: 'EXTERNAL',
       categories: ['PERFORMANCE'],
       description:
-        'A table without a primary key: its rows cannot be told apart, and large ones are slow to work with.',
+        'A table has no primary key: its rows cannot be distinguished, and large tables are slow to work with.',
       detail: 'The table other.users has no primary key.',
       remediation: 'https://supabase.com/docs/guides/database/database-linter?lint=0004_no_primary_key',
       metadata: { schema: 'other', name: 'users', type: 'table' },
@@ -171,9 +171,9 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       level: 'INFO',
       facing: 'EXTERNAL',
       categories: ['HEALTH'],
-      description: 'What was asked for could not be checked.',
+      description: 'The requested check could not run.',
       detail:
-        'vulnerable_postgres_version was not checked: nothing here knows which versions of Postgres are vulnerable.',
+        'vulnerable_postgres_version was not checked: this installation has no list of vulnerable Postgres versions.',
       remediation: 'https://supabase.com/docs/guides/platform',
       metadata: { type: 'health', name: 'vulnerable_postgres_version' },
       cache_key: 'advisor_check_unavailable.vulnerable_postgres_version',
@@ -261,7 +261,7 @@ it('end in time where a table is locked for long', async () => {
   const tooLong = { status: 400, body: { message: expect.stringContaining('longer than allowed') } }
   expect([performance, security]).toMatchObject([tooLong, tooLong])
   expect(lints.map(({ name, detail }) => [name, detail])).toEqual([
-    ['advisor_check_unavailable', 'auth_rls_initplan was not checked: the database did not tell within 6 seconds.'],
+    ['advisor_check_unavailable', 'auth_rls_initplan was not checked: the database did not answer within 6 seconds.'],
     ['no_backup_admin', expect.anything()],
   ])
 })
@@ -290,7 +290,7 @@ it('say so where the database gives the check up', async () => {
   })
   expect(lint).toMatchObject({
     name: 'advisor_check_unavailable',
-    detail: expect.stringContaining('the database says'),
+    detail: expect.stringContaining('the database answered'),
   })
 })
 
@@ -308,7 +308,7 @@ it('answer 503 for a database that cannot be reached and 409 for a paused projec
   expect(lints).toMatchObject([
     {
       name: 'project_not_active',
-      detail: 'The project is INACTIVE, so that its database was not checked.',
+      detail: 'The database was not checked: the project is INACTIVE.',
       metadata: { type: 'health' },
       cache_key: 'project_not_active',
     },

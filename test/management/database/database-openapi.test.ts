@@ -243,7 +243,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     async (schema) => {
       expect(await owner().get(path(ref, `?schema=${encodeURIComponent(schema)}`))).toMatchObject({
         status: 400,
-        body: { message: expect.stringContaining('query.schema: is no schema of the database') },
+        body: { message: expect.stringContaining('query.schema: must be a schema of the database') },
       })
     },
   )

@@ -27,7 +27,7 @@ describe('an installation that shares no databases', () => {
       error: {
         code: 'bad_request.private_link',
         message: 'Bad Request: Private link is not available',
-        description: 'this installation shares no databases',
+        description: 'private link is not configured on this installation',
       },
     })
     expect((await owner.get(path)).body).toEqual({ data: [] })

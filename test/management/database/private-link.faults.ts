@@ -104,7 +104,7 @@ describe('whatever becomes of a request to AWS', () => {
     const mend = installation.ram.fault({ path: '/getresourceshareassociations', about: share.arn, times, status: 0 })
     const lastError = async () => String((await place.rows())[0]?.lastError)
     await place.lookAgain()
-    await vi.waitFor(async () => expect(await lastError()).toContain('AWS RAM does not answer'), WAIT)
+    await vi.waitFor(async () => expect(await lastError()).toContain('AWS RAM did not answer'), WAIT)
     await place.until('READY')
     mend()
     await place.lookAgain()

@@ -106,7 +106,7 @@ describe('an association', () => {
       // The cluster's is none of a project at Neon.
       expect(await share({})).toMatchObject({
         status: 400,
-        body: { error: { description: `no resource configuration leads to the database ${WITH_REPLICA}` } },
+        body: { error: { description: `the database ${WITH_REPLICA} has no resource configuration` } },
       })
     } finally {
       await neon.stop()

@@ -5,9 +5,9 @@ import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../../model/tables/index.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import { forgetProject } from '../../../services/gateway/open-project.ts'
-import { forgetBackups } from '../../database/backups/remove-backups.ts'
+import { markBackupsRemoved } from '../../database/backups/remove-backups.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
-import { applyMigration, listMigrations, tooLarge } from '../../database/migrations/history.ts'
+import { applyMigration, historyTooLarge, listMigrations } from '../../database/migrations/history.ts'
 import { specOf } from '../../projects/projects/database-spec.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
@@ -39,7 +39,7 @@ async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> 
   const empty = await isBehindParent(ctx, input)
   await log(`removing the database of ${own.ref}`)
   await ctx.engine.remove(own.ref, fence)
-  await forgetBackups(ctx, own.ref)
+  await markBackupsRemoved(ctx, own.ref)
   if (!empty) return clone(ctx, input)
   await log(`starting with an empty database, as the parent has migrations after ${run.migrationVersion}`)
   await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
@@ -56,7 +56,7 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   const history = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
-  if (JSON.stringify(history).length > HISTORY_BYTES_MAX) throw tooLarge(own, HISTORY_BYTES_MAX)
+  if (JSON.stringify(history).length > HISTORY_BYTES_MAX) throw historyTooLarge(own, HISTORY_BYTES_MAX)
   await requireCopyable(ctx, input)
   await isBehindParent(ctx, input)
   await ctx.db.update(actionRuns).set({ kept: history }).where(eq(actionRuns.id, run.id))

@@ -6,7 +6,7 @@ import { checkStatement, type DatabaseCheck } from './checks/statement.ts'
 import type { Finding } from './finding.ts'
 import type { Lint } from './schema.ts'
 
-/** Below what a statement waits for a lock, so that one that is held long ends as too slow and not as refused. */
+/** Shorter than the lock timeout, so that a long lock ends in a timeout and not in a refusal. */
 const CHECK_SECONDS_MAX = 20
 
 interface Row {
@@ -20,7 +20,7 @@ interface Row {
   total: number
 }
 
-/** As who may only read, in one session and one look at the catalogue for all lints. Throws as the engine does. */
+/** Runs all checks as a read-only role, in one session and one query. Throws the engine's errors. */
 export async function checkDatabase(
   ctx: Ctx,
   project: ProjectAccess,
@@ -34,7 +34,7 @@ export async function checkDatabase(
     readOnly: true,
     timeoutMs: Math.min(ctx.config.SQL_TIMEOUT_SECONDS, CHECK_SECONDS_MAX) * 1000,
   })
-  // What the statement selects is what its rows are made of.
+  // Rows have the columns that the statement selects.
   return ((await parseRows(result)) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
     const metadata = { type, ...(schema !== null && { schema }), ...(name !== null && { name }), ...more }
     return { lint, detail, key, metadata, total }

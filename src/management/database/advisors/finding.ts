@@ -1,14 +1,14 @@
 import { type ToldLint, textOf } from './lints.ts'
 import type { Lint } from './schema.ts'
 
-/** What a check found, once. */
+/** One problem that a check found. */
 export interface Finding {
   lint: ToldLint
   detail: string
-  /** What it is told apart by from others of its lint; empty where there can be one alone. */
+  /** Distinguishes findings of the same lint; empty if the lint has at most one finding. */
   key: readonly string[]
   metadata: Lint['metadata']
-  /** How many of its lint there are. */
+  /** The number of findings of this lint. */
   total?: number
 }
 
@@ -25,9 +25,9 @@ export const toLint = ({ lint, detail, key, metadata, total = 1 }: Finding, list
     detail,
     remediation,
     metadata,
-    cache_key: [lint, ...key.map(quoted)].join('.'),
+    cache_key: [lint, ...key.map(quoteName)].join('.'),
   }
 }
 
-/** A name as SQL would write it, so that dots in names and dots between them differ. */
-const quoted = (name: string): string => (/^\w+$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+/** Quotes a name as SQL does, so that dots in names and dots between them differ. */
+const quoteName = (name: string): string => (/^\w+$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)

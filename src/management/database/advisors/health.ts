@@ -7,14 +7,16 @@ const NO_SUCH_DATABASE = '3D000'
 
 const DETAILS: Record<HealthLint, string> = {
   db_not_reachable: 'The database of the project did not answer.',
-  db_connection_failing: 'The server of the database refused the session that was to check it.',
-  db_connection_limit_reached: 'No session was left for the role that was to check the database.',
+  db_connection_failing: 'The database server refused the session of the check.',
+  db_connection_limit_reached: 'No connection was left for the role that checks the database.',
 }
 
-/** What it says of the database's health that it could not be asked; the lints that stay open cannot be checked. */
-export function findingsOfFailure(error: unknown, asked: readonly AskedLint[]): Finding[] {
+/** Turns a failed query into a health finding, and reports the other requested lints as not checked. */
+export function findingsFromFailure(error: unknown, requested: readonly AskedLint[]): Finding[] {
   const fault = faultOf(error)
-  return asked.map((lint) => (lint === fault ? health(fault, DETAILS[fault]) : unavailable(lint, reasonOf(error))))
+  return requested.map((lint) =>
+    lint === fault ? health(fault, DETAILS[fault]) : checkUnavailable(lint, reasonOf(error)),
+  )
 }
 
 function faultOf(error: unknown): HealthLint | undefined {
@@ -25,8 +27,8 @@ function faultOf(error: unknown): HealthLint | undefined {
 
 function reasonOf(error: unknown): string {
   if (error instanceof EngineUnavailable) return 'the database of the project cannot be reached'
-  if (error instanceof SqlTimeout) return `the database did not tell within ${error.timeoutMs / 1000} seconds`
-  return error instanceof Error ? `the database says: ${error.message}` : 'the database does not tell'
+  if (error instanceof SqlTimeout) return `the database did not answer within ${error.timeoutMs / 1000} seconds`
+  return error instanceof Error ? `the database answered: ${error.message}` : 'the database gave no reason'
 }
 
 const health = (lint: Finding['lint'], detail: string, name?: string): Finding => ({
@@ -36,8 +38,8 @@ const health = (lint: Finding['lint'], detail: string, name?: string): Finding =
   metadata: { type: 'health', ...(name && { name }) },
 })
 
-export const unavailable = (lint: AskedLint, reason: string): Finding =>
+export const checkUnavailable = (lint: AskedLint, reason: string): Finding =>
   health('advisor_check_unavailable', `${lint} was not checked: ${reason}.`, lint)
 
-export const notActive = (status: string): Finding =>
-  health('project_not_active', `The project is ${status}, so that its database was not checked.`)
+export const projectNotActive = (status: string): Finding =>
+  health('project_not_active', `The database was not checked: the project is ${status}.`)

@@ -1,6 +1,6 @@
 type Level = 'ERROR' | 'WARN' | 'INFO'
 type Category = 'PERFORMANCE' | 'SECURITY' | 'HEALTH'
-/** `remediation` is a page that tells how to mend it. */
+/** `remediation` is the address of a page that explains the fix. */
 type Text = readonly [title: string, level: Level, category: Category, remediation: string, description: string]
 
 const DOCS = 'https://supabase.com/docs/guides'
@@ -10,281 +10,281 @@ const CONNECTIONS = `${DOCS}/database/connecting-to-postgres`
 const STATES = `${DOCS}/platform`
 const LOG_CONNECTIONS = 'https://www.postgresql.org/docs/current/runtime-config-logging.html#GUC-LOG-CONNECTIONS'
 
-/** Of what the database's own catalogues tell. */
+/** Lints that are checked in the database's catalogue. */
 const OF_DATABASE = {
   unindexed_foreign_keys: [
     'Unindexed foreign keys',
     'INFO',
     'PERFORMANCE',
     `${LINTER}0001_unindexed_foreign_keys`,
-    'A foreign key whose columns no index begins with: joins over it, and deletes in the table that it refers to, read the whole table.',
+    'A foreign key has no index that starts with its columns: joins on it, and deletes in the referenced table, scan the whole table.',
   ],
   auth_users_exposed: [
     'Exposed Auth Users',
     'ERROR',
     'SECURITY',
     `${LINTER}0002_auth_users_exposed`,
-    'A view of a schema that the API serves shows rows of auth.users to the roles of the API.',
+    'A view in a schema that the API serves exposes rows of auth.users to the API roles.',
   ],
   auth_rls_initplan: [
     'Auth RLS Initialization Plan',
     'WARN',
     'PERFORMANCE',
     `${LINTER}0003_auth_rls_initplan`,
-    'A policy calls current_setting() or a function of the schema auth anew for each row. As (select auth.uid()) the call is made once a statement.',
+    'A policy calls current_setting() or a function of the schema auth for each row. Written as (select auth.uid()), the call runs once per statement.',
   ],
   no_primary_key: [
     'No Primary Key',
     'INFO',
     'PERFORMANCE',
     `${LINTER}0004_no_primary_key`,
-    'A table without a primary key: its rows cannot be told apart, and large ones are slow to work with.',
+    'A table has no primary key: its rows cannot be distinguished, and large tables are slow to work with.',
   ],
   unused_index: [
     'Unused Index',
     'INFO',
     'PERFORMANCE',
     `${LINTER}0005_unused_index`,
-    'No query has used the index since the statistics of the database began: each write pays for it.',
+    'No query has used the index since the database statistics were last reset, but each write updates it.',
   ],
   multiple_permissive_policies: [
     'Multiple Permissive Policies',
     'WARN',
     'PERFORMANCE',
     `${LINTER}0006_multiple_permissive_policies`,
-    'Several permissive policies of a table are for the same role and the same command: each of them runs for each row.',
+    'A table has several permissive policies for the same role and command: each of them runs for each row.',
   ],
   policy_exists_rls_disabled: [
     'Policy Exists RLS Disabled',
     'ERROR',
     'SECURITY',
     `${LINTER}0007_policy_exists_rls_disabled`,
-    'A table has policies that do nothing, as its row-level security is disabled.',
+    'A table has policies without effect, because its row-level security is disabled.',
   ],
   rls_enabled_no_policy: [
     'RLS Enabled No Policy',
     'INFO',
     'SECURITY',
     `${LINTER}0008_rls_enabled_no_policy`,
-    'A table has row-level security without a policy: only roles that bypass it, and its owner, see any row.',
+    'A table has row-level security without a policy: only its owner and roles that bypass row-level security see any row.',
   ],
   duplicate_index: [
     'Duplicate Index',
     'WARN',
     'PERFORMANCE',
     `${LINTER}0009_duplicate_index`,
-    'Several indexes of a table are equal but for their names: each write pays for all of them.',
+    'Several indexes of a table differ only in their names: each write updates all of them.',
   ],
   security_definer_view: [
     'Security Definer View',
     'ERROR',
     'SECURITY',
     `${LINTER}0010_security_definer_view`,
-    "A view of a schema that the API serves reads with its owner's rights, so that the policies of who asks do not hold.",
+    "A view in a schema that the API serves reads with its owner's rights, so the caller's policies do not apply.",
   ],
   function_search_path_mutable: [
     'Function Search Path Mutable',
     'WARN',
     'SECURITY',
     `${LINTER}0011_function_search_path_mutable`,
-    'A function looks its names up in the search_path of whoever calls it, who can put something else in their place.',
+    "A function resolves names with the caller's search_path, so a caller can substitute other objects.",
   ],
   rls_disabled_in_public: [
     'RLS Disabled in Public',
     'ERROR',
     'SECURITY',
     `${LINTER}0013_rls_disabled_in_public`,
-    'A table of a schema that the API serves is open to the roles of the API and has no row-level security.',
+    'A table in a schema that the API serves is open to the API roles and has no row-level security.',
   ],
   extension_in_public: [
     'Extension in Public',
     'WARN',
     'SECURITY',
     `${LINTER}0014_extension_in_public`,
-    'An extension lies in the schema public, among what the API serves.',
+    'An extension is installed in the schema public, which the API serves.',
   ],
   rls_references_user_metadata: [
     'RLS references user metadata',
     'ERROR',
     'SECURITY',
     `${LINTER}0015_rls_references_user_metadata`,
-    'A policy decides by user metadata, which users can change themselves.',
+    'A policy depends on user metadata, which users can change themselves.',
   ],
   materialized_view_in_api: [
     'Materialized View in API',
     'WARN',
     'SECURITY',
     `${LINTER}0016_materialized_view_in_api`,
-    'The roles of the API can read a materialized view, for which no row-level security holds.',
+    'The API roles can read a materialized view, to which row-level security does not apply.',
   ],
   foreign_table_in_api: [
     'Foreign Table in API',
     'WARN',
     'SECURITY',
     `${LINTER}0017_foreign_table_in_api`,
-    'The roles of the API can reach a foreign table, for which no row-level security holds.',
+    'The API roles can reach a foreign table, to which row-level security does not apply.',
   ],
   unsupported_reg_types: [
     'Unsupported reg types',
     'WARN',
     'SECURITY',
     `${LINTER}0018_unsupported_reg_types`,
-    'A column is of a type that holds object ids, with which Postgres cannot be upgraded to a new major version.',
+    'A column has a type that stores object ids, which prevents an upgrade to a new major version of Postgres.',
   ],
   log_connections_not_enabled: [
     'Log Connections Not Enabled',
     'INFO',
     'SECURITY',
     LOG_CONNECTIONS,
-    'The server writes no line to its log when somebody connects. PATCH …/config/database/postgres with log_connections true changes that.',
+    'The server does not log connections. To enable this, set log_connections to true with PATCH …/config/database/postgres.',
   ],
 } satisfies Record<string, Text>
 
-/** Of what the project and its organization are set to. */
+/** Lints that are checked in the settings of the project and its organization. */
 const OF_SETTINGS = {
   auth_otp_long_expiry: [
     'Auth OTP Long Expiry',
     'WARN',
     'SECURITY',
     `${DOCS}/platform/going-into-prod#security`,
-    'One-time passwords of Auth hold for more than an hour.',
+    'One-time passwords of Auth are valid for more than an hour.',
   ],
   auth_otp_short_length: [
     'Auth OTP Short Length',
     'WARN',
     'SECURITY',
     `${DOCS}/platform/going-into-prod#security`,
-    'One-time passwords of Auth have less than six digits.',
+    'One-time passwords of Auth have fewer than six digits.',
   ],
   network_restrictions_not_set: [
     'Network Restrictions Not Set',
     'WARN',
     'SECURITY',
     `${DOCS}/platform/network-restrictions`,
-    'Whoever knows a password reaches the database, from whatever network.',
+    'Anyone who knows a password can connect to the database from any network.',
   ],
   ssl_not_enforced: [
     'SSL Not Enforced',
     'WARN',
     'SECURITY',
     `${DOCS}/platform/ssl-enforcement`,
-    'The database takes connections that are not encrypted.',
+    'The database accepts connections that are not encrypted.',
   ],
   password_requirements_min_length: [
     'Password Minimum Length Too Short',
     'WARN',
     'SECURITY',
     PASSWORDS,
-    'Auth takes passwords of less than eight characters.',
+    'Auth accepts passwords of fewer than eight characters.',
   ],
   pitr_not_enabled: [
     'PITR Not Enabled',
     'INFO',
     'SECURITY',
     `${DOCS}/platform/backups#point-in-time-recovery`,
-    'The database cannot be put back to any moment, but to its backups alone.',
+    'The database can only be restored to its backups, not to any point in time.',
   ],
   auth_leaked_password_protection: [
     'Leaked Password Protection Disabled',
     'WARN',
     'SECURITY',
     `${PASSWORDS}#password-strength-and-leaked-password-protection`,
-    'Auth takes passwords that are known to have leaked.',
+    'Auth accepts passwords that are known to have leaked.',
   ],
   auth_insufficient_mfa_options: [
     'Insufficient MFA Options',
     'WARN',
     'SECURITY',
     `${DOCS}/auth/auth-mfa`,
-    'Users can choose between less than two second factors.',
+    'Users can choose from fewer than two second factors.',
   ],
   auth_password_policy_missing: [
     'Password Policy Missing',
     'WARN',
     'SECURITY',
     PASSWORDS,
-    'Auth takes passwords of any characters.',
+    'Auth does not require any kinds of characters in passwords.',
   ],
   no_backup_admin: [
     'No Backup Admin',
     'WARN',
     'SECURITY',
     `${DOCS}/platform/access-control`,
-    'One person alone can administer the organization: if he cannot, nobody can.',
+    'Only one member can administer the organization: if that member is unavailable, nobody can.',
   ],
 } satisfies Record<string, Text>
 
-/** Of whether the database can be worked with. */
+/** Lints of the database's availability. */
 const OF_HEALTH = {
   db_not_reachable: [
     'Database Not Reachable',
     'ERROR',
     'HEALTH',
     CONNECTIONS,
-    'Nothing answers where the database of the project should be.',
+    'The database of the project does not answer.',
   ],
   db_connection_failing: [
     'Database Connection Failing',
     'ERROR',
     'HEALTH',
     CONNECTIONS,
-    'The server of the database answers and lets nobody in.',
+    'The database server answers but refuses connections.',
   ],
   db_connection_limit_reached: [
     'Database Connection Limit Reached',
     'ERROR',
     'HEALTH',
     CONNECTIONS,
-    'As many sessions are open as may be: who connects is refused until one ends.',
+    'The maximum number of sessions is open: new connections are refused until one ends.',
   ],
 } satisfies Record<string, Text>
 
-/** Of why something was not looked at. */
+/** Findings that report why a check did not run. */
 const OF_RUN = {
   project_not_active: [
     'Project Not Active',
     'WARN',
     'HEALTH',
     STATES,
-    'The project does not run, so that nothing can be said of its database.',
+    'The project is not running, so its database cannot be checked.',
   ],
   advisor_check_unavailable: [
     'Advisor Check Unavailable',
     'INFO',
     'HEALTH',
     STATES,
-    'What was asked for could not be checked.',
+    'The requested check could not run.',
   ],
 } satisfies Record<string, Text>
 
-/** Where nothing that they would look at exists. */
+/** Lints that cannot be checked on this installation, with the reason. */
 const UNKNOWABLE = {
-  leaked_service_key: 'nothing here looks for keys that have leaked',
-  vulnerable_postgres_version: 'nothing here knows which versions of Postgres are vulnerable',
-  instance_telemetry_lost: 'no telemetry of instances is kept here',
-  instance_db_down: 'no telemetry of instances is kept here',
-  instance_alert_firing: 'no telemetry of instances is kept here',
-  log_data_api_error_rate_high: 'no Data API runs here',
-  log_auth_error_rate_high: 'no Auth server runs here',
-  log_storage_error_rate_high: 'no rates of errors are kept here',
-  log_edge_function_error_rate_high: 'no rates of errors are kept here',
-  // The four above in one, as older clients ask for them.
-  log_service_error_rate_high: 'no rates of errors are kept here',
-  realtime_authorization_timeouts: 'no Realtime server runs here',
-  realtime_postgres_changes_spike: 'no Realtime server runs here',
-  realtime_concurrent_users_near_limit: 'no Realtime server runs here',
+  leaked_service_key: 'this installation does not search for leaked keys',
+  vulnerable_postgres_version: 'this installation has no list of vulnerable Postgres versions',
+  instance_telemetry_lost: 'this installation stores no instance telemetry',
+  instance_db_down: 'this installation stores no instance telemetry',
+  instance_alert_firing: 'this installation stores no instance telemetry',
+  log_data_api_error_rate_high: 'this installation runs no Data API',
+  log_auth_error_rate_high: 'this installation runs no Auth server',
+  log_storage_error_rate_high: 'this installation stores no error rates',
+  log_edge_function_error_rate_high: 'this installation stores no error rates',
+  // Older clients request the four lints above under this name.
+  log_service_error_rate_high: 'this installation stores no error rates',
+  realtime_authorization_timeouts: 'this installation runs no Realtime server',
+  realtime_postgres_changes_spike: 'this installation runs no Realtime server',
+  realtime_concurrent_users_near_limit: 'this installation runs no Realtime server',
 } satisfies Record<string, string>
 
 export type DatabaseLint = keyof typeof OF_DATABASE
 export type SettingLint = keyof typeof OF_SETTINGS
 export type HealthLint = keyof typeof OF_HEALTH
 type UnknowableLint = keyof typeof UNKNOWABLE
-/** What can be asked for. */
+/** Lints that a caller can request. */
 export type AskedLint = DatabaseLint | SettingLint | HealthLint | UnknowableLint
-/** What can be answered. */
+/** Lints that can appear in a reply. */
 export type ToldLint = DatabaseLint | SettingLint | HealthLint | keyof typeof OF_RUN
 
-// What an object's keys are is what its type is made of.
+// The keys of the object are exactly those of its type.
 const namesOf = <Name extends string>(group: Record<Name, unknown>) => Object.keys(group) as Name[]
 
 export const ASKED = namesOf({ ...OF_DATABASE, ...OF_SETTINGS, ...OF_HEALTH, ...UNKNOWABLE })
@@ -295,7 +295,7 @@ export const isOfDatabase = (lint: AskedLint): lint is DatabaseLint => lint in O
 export const isOfSettings = (lint: AskedLint): lint is SettingLint => lint in OF_SETTINGS
 export const isOfHealth = (lint: AskedLint): lint is HealthLint => lint in OF_HEALTH
 
-/** Undefined for what can be known. */
+/** Undefined if the lint can be checked. */
 export const whyUnknowable = (lint: AskedLint): string | undefined =>
   Object.entries(UNKNOWABLE).find(([name]) => name === lint)?.[1]
 
@@ -304,8 +304,8 @@ export const textOf = (lint: ToldLint) => {
   return { title, level, category, remediation, description }
 }
 
-/** Those of a category; what is known of the settings alone can be left out. */
+/** The lints of a category, optionally without those of the settings. */
 export const lintsOf = (category: Category, { settings = true } = {}): AskedLint[] =>
-  ASKED.filter((lint) => isTold(lint) && textOf(lint).category === category && (settings || isOfDatabase(lint)))
+  ASKED.filter((lint) => isReportable(lint) && textOf(lint).category === category && (settings || isOfDatabase(lint)))
 
-const isTold = (lint: AskedLint): lint is AskedLint & ToldLint => lint in TEXTS
+const isReportable = (lint: AskedLint): lint is AskedLint & ToldLint => lint in TEXTS

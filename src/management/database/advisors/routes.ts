@@ -4,7 +4,7 @@ import { AdvisorsReply, Lints, RunAdvisors, SecurityQuery } from './schema.ts'
 import { getPerformanceAdvisors, getSecurityAdvisors, runAdvisors } from './service.ts'
 
 const ERRORS = ['bad_request.sql_timeout', 'conflict.project_status', 'service_unavailable.project_database'] as const
-const BOUND = `Of each lint at most ${FINDINGS_MAX} findings are listed; then its description says how many there are.`
+const BOUND = `At most ${FINDINGS_MAX} findings per lint are listed; beyond that, the description gives the total.`
 
 export const advisorRoutes = [
   get(
@@ -12,7 +12,7 @@ export const advisorRoutes = [
     {
       id: 'v1-get-performance-advisors',
       stability: 'Experimental',
-      summary: 'List what makes a database slow',
+      summary: 'List performance advisories',
       description: BOUND,
       deprecated: true,
       scope: 'database:read',
@@ -27,7 +27,7 @@ export const advisorRoutes = [
     {
       id: 'v1-get-security-advisors',
       stability: 'Experimental',
-      summary: 'List what makes a project unsafe',
+      summary: 'List security advisories',
       description: BOUND,
       deprecated: true,
       scope: 'database:read',
@@ -42,8 +42,8 @@ export const advisorRoutes = [
     '/v2/projects/{ref}/advisors/run',
     {
       id: 'v2-run-project-advisors',
-      summary: 'Check a project for what is asked',
-      description: `A lint that cannot be checked is answered by \`advisor_check_unavailable\`, which says why. ${BOUND}`,
+      summary: 'Run selected advisor checks',
+      description: `A lint that cannot be checked is reported as \`advisor_check_unavailable\` with the reason. ${BOUND}`,
       scope: 'any caller',
       permission: 'database:read',
       body: RunAdvisors,

@@ -31,7 +31,7 @@ const Lint = z
       fkey_name: z.string().optional(),
       fkey_columns: z.array(z.int()).optional(),
     }),
-    cache_key: z.string().meta({ description: 'The same as long as the same is wrong' }),
+    cache_key: z.string().meta({ description: 'Identifies the finding: stable as long as the problem persists' }),
   })
   .meta({ id: 'AdvisorLint' })
 export type Lint = z.input<typeof Lint>
@@ -39,7 +39,10 @@ export type Lint = z.input<typeof Lint>
 export const Lints = z.object({ lints: z.array(Lint) }).meta({ id: 'AdvisorLints' })
 
 export const SecurityQuery = z.object({
-  lint_type: z.enum(['sql']).optional().meta({ description: '`sql`: of the database alone, without the settings' }),
+  lint_type: z
+    .enum(['sql'])
+    .optional()
+    .meta({ description: '`sql`: only lints of the database, without those of the settings' }),
 })
 
 const bodyOf = <T extends z.ZodType>(lints: T) =>

@@ -11,7 +11,7 @@ import { requireActive, toApiError } from '../database/service.ts'
 import { restrictionOf } from '../database-settings/networks.ts'
 import { checkDatabase } from './database.ts'
 import { type Finding, toLint } from './finding.ts'
-import { findingsOfFailure, notActive, unavailable } from './health.ts'
+import { checkUnavailable, findingsFromFailure, projectNotActive } from './health.ts'
 import { type AskedLint, isOfDatabase, isOfHealth, isOfSettings, lintsOf, whyUnknowable } from './lints.ts'
 import { type SettingFacts, settingChecks } from './settings.ts'
 
@@ -24,13 +24,13 @@ export const getSecurityAdvisors = (ctx: Ctx, project: ProjectAccess, only?: 'sq
 async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly AskedLint[]) {
   requireActive(project)
   const facts = await readFacts(ctx, project)
-  const found = await checkDatabase(ctx, project, lints.filter(isOfDatabase), facts.apiSchemas).catch((error) => {
+  const findings = await checkDatabase(ctx, project, lints.filter(isOfDatabase), facts.apiSchemas).catch((error) => {
     throw toFailure(error)
   })
-  return { lints: toLints([...found, ...checkSettings(lints, facts)]) }
+  return { lints: toLints([...findings, ...checkSettings(lints, facts)]) }
 }
 
-/** The statement is ours, so what the database refuses is its state, such as a catalogue that changes meanwhile. */
+/** The statement itself is valid, so a database error means a state problem, such as a catalogue that changes meanwhile. */
 function toFailure(error: unknown): unknown {
   if (error instanceof EngineUnavailable || error instanceof SqlTimeout || !(error instanceof Error)) {
     return toApiError(error)
@@ -38,31 +38,38 @@ function toFailure(error: unknown): unknown {
   return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
 }
 
-/** What is asked for more than once is answered once. What cannot be checked is said, and ends nothing. */
-export async function runAdvisors(ctx: Ctx, project: ProjectAccess, asked: readonly AskedLint[]) {
-  const lints = Array.from(new Set(asked))
+/** Runs each requested lint once. A lint that cannot be checked is reported and does not fail the others. */
+export async function runAdvisors(ctx: Ctx, project: ProjectAccess, requested: readonly AskedLint[]) {
+  const lints = Array.from(new Set(requested))
   const facts = await readFacts(ctx, project)
-  const unknowable = lints.flatMap((lint) => {
+  const unavailable = lints.flatMap((lint) => {
     const reason = whyUnknowable(lint)
-    return reason ? [unavailable(lint, reason)] : []
+    return reason ? [checkUnavailable(lint, reason)] : []
   })
-  const found = await runInDatabase(ctx, project, { lints, apiSchemas: facts.apiSchemas })
-  const told = toLints([...found, ...checkSettings(lints, facts), ...unknowable])
-  return { data: { type: 'project_advisors' as const, attributes: { lints: told } } }
+  const findings = await runInDatabase(ctx, project, { lints, apiSchemas: facts.apiSchemas })
+  const reported = toLints([...findings, ...checkSettings(lints, facts), ...unavailable])
+  return { data: { type: 'project_advisors' as const, attributes: { lints: reported } } }
 }
 
-interface Asked {
+interface DatabaseRequest {
   lints: readonly AskedLint[]
   apiSchemas: readonly string[]
 }
 
-async function runInDatabase(ctx: Ctx, project: ProjectAccess, { lints, apiSchemas }: Asked): Promise<Finding[]> {
-  const ofHealth = lints.filter(isOfHealth)
-  const checks = [...lints.filter(isOfDatabase), ...ofHealth.filter((lint) => lint === 'db_connection_limit_reached')]
-  if (checks.length + ofHealth.length === 0) return []
-  if (!ACTIVE.includes(project.status)) return [notActive(project.status)]
+async function runInDatabase(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { lints, apiSchemas }: DatabaseRequest,
+): Promise<Finding[]> {
+  const healthLints = lints.filter(isOfHealth)
+  const checks = [
+    ...lints.filter(isOfDatabase),
+    ...healthLints.filter((lint) => lint === 'db_connection_limit_reached'),
+  ]
+  if (checks.length + healthLints.length === 0) return []
+  if (!ACTIVE.includes(project.status)) return [projectNotActive(project.status)]
   return checkDatabase(ctx, project, checks, apiSchemas).catch((error) =>
-    findingsOfFailure(error, Array.from(new Set([...checks, ...ofHealth]))),
+    findingsFromFailure(error, Array.from(new Set([...checks, ...healthLints]))),
   )
 }
 
@@ -79,7 +86,7 @@ function toLints(findings: readonly Finding[]) {
   return findings.map((finding) => toLint(finding, listed.get(finding.lint)?.length ?? 1))
 }
 
-/** What the settings say, in one round trip. */
+/** Reads the settings that the checks need, in one round trip. */
 async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAccess) {
   const [auth, ssl, network, postgrest, [admins]] = await db.batch([
     selectSettings(db, ref, 'auth'),

@@ -5,9 +5,9 @@ import type { SettingLint } from './lints.ts'
 export interface SettingFacts {
   auth: AuthConfig
   sslRequired: boolean
-  /** Whether the database lets in whoever comes, from wherever. */
+  /** True if the database accepts connections from any network. */
   isOpen: boolean
-  /** Of the organization: who may administer all of it. */
+  /** The number of members who may administer the whole organization. */
   administrators: number
   engine: Pick<ProjectEngine, 'name' | 'pointInTime' | 'capabilities'>
 }
@@ -17,15 +17,15 @@ const OTP_DIGITS_MIN = 6
 const PASSWORD_CHARACTERS_MIN = 8
 const FACTORS_MIN = 2
 
-/** What is wrong with the settings, in words; nothing where all is well. */
+/** Each check describes the problem, or returns undefined if there is none. */
 export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string | undefined> = {
   auth_otp_long_expiry: ({ auth }) =>
-    fault(
+    describeAll(
       limits(auth, 'mailer_otp_exp', 'sms_otp_exp').filter(([, seconds]) => seconds > OTP_SECONDS_MAX),
       (field, seconds) => `${field} is ${seconds} seconds, more than ${OTP_SECONDS_MAX}.`,
     ),
   auth_otp_short_length: ({ auth }) =>
-    fault(
+    describeAll(
       [
         ...limits(auth, 'mailer_otp_length', 'sms_otp_length'),
         ...(auth.mfa_phone_verify_enabled ? [limit(auth, 'mfa_phone_otp_length')] : []),
@@ -33,42 +33,44 @@ export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string 
       (field, digits) => `${field} is ${digits}, less than ${OTP_DIGITS_MIN}.`,
     ),
   ssl_not_enforced: ({ sslRequired }) =>
-    sslRequired ? undefined : 'The database takes connections without SSL, as SSL enforcement is off.',
+    sslRequired ? undefined : 'The database accepts connections without SSL: SSL enforcement is off.',
   network_restrictions_not_set: ({ isOpen, engine }) =>
-    engine.capabilities.loginNetworks && isOpen ? 'The database takes connections from any address.' : undefined,
+    engine.capabilities.loginNetworks && isOpen ? 'The database accepts connections from any address.' : undefined,
   password_requirements_min_length: ({ auth }) => {
     const characters = auth.password_min_length ?? 0
-    if (!takesPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined
+    if (!acceptsPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined
     return `password_min_length is ${characters}, less than ${PASSWORD_CHARACTERS_MIN}.`
   },
   pitr_not_enabled: ({ engine }) =>
-    engine.pointInTime ? undefined : `The driver ${engine.name} keeps no history of the database.`,
+    engine.pointInTime ? undefined : `The driver ${engine.name} has no point-in-time recovery.`,
   auth_leaked_password_protection: ({ auth }) =>
-    takesPasswords(auth) && !auth.password_hibp_enabled ? 'password_hibp_enabled is false.' : undefined,
+    acceptsPasswords(auth) && !auth.password_hibp_enabled ? 'password_hibp_enabled is false.' : undefined,
   auth_insufficient_mfa_options: ({ auth }) => {
     const factors = FACTORS.filter((name) => auth[`mfa_${name}_enroll_enabled`] && auth[`mfa_${name}_verify_enabled`])
     if (factors.length >= FACTORS_MIN) return undefined
-    return `Of totp, phone and web_authn, ${factors.join(', ') || 'none'} can be enrolled and verified.`
+    return `Second factors that can be enrolled and verified: ${factors.join(', ') || 'none'} (of totp, phone and web_authn).`
   },
   auth_password_policy_missing: ({ auth }) =>
-    takesPasswords(auth) && !auth.password_required_characters ? 'password_required_characters is empty.' : undefined,
+    acceptsPasswords(auth) && !auth.password_required_characters ? 'password_required_characters is empty.' : undefined,
   no_backup_admin: ({ administrators }) =>
-    administrators > 1 ? undefined : 'The organization has one owner or administrator.',
+    administrators > 1 ? undefined : 'The organization has only one owner or administrator.',
 }
 
 const FACTORS = ['totp', 'phone', 'web_authn'] as const
 
-const takesPasswords = (auth: AuthConfig) => auth.external_email_enabled || auth.external_phone_enabled
+const acceptsPasswords = (auth: AuthConfig) => auth.external_email_enabled || auth.external_phone_enabled
 
 type Limit = 'mailer_otp_exp' | 'mailer_otp_length' | 'sms_otp_exp' | 'sms_otp_length' | 'mfa_phone_otp_length'
 
 const limit = (auth: AuthConfig, name: Limit) => [name, auth[name] ?? 0] as const
 
-/** Of the ways in which one-time passwords are sent at all. */
+/** The limits of the enabled channels for one-time passwords. */
 const limits = (auth: AuthConfig, mailer: Limit, sms: Limit) => [
   ...(auth.external_email_enabled ? [limit(auth, mailer)] : []),
   ...(auth.external_phone_enabled ? [limit(auth, sms)] : []),
 ]
 
-const fault = (found: readonly (readonly [string, number])[], say: (field: string, value: number) => string) =>
-  found.length > 0 ? found.map(([field, value]) => say(field, value)).join(' ') : undefined
+const describeAll = (
+  found: readonly (readonly [string, number])[],
+  describe: (field: string, value: number) => string,
+) => (found.length > 0 ? found.map(([field, value]) => describe(field, value)).join(' ') : undefined)

@@ -1,6 +1,6 @@
 import { PLANS, type Plan } from '../../../config.ts'
 
-/** How many days of daily backups each plan has; none on `free`. */
+/** Days for which each plan keeps daily backups; the plan `free` has none. */
 const DAILY_DAYS: Record<Plan, number> = { free: 0, pro: 7, team: 14, enterprise: 30, platform: 30 }
 
 export const dailyBackupDays = (plan: Plan): number => DAILY_DAYS[plan]

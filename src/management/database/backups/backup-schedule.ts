@@ -24,7 +24,7 @@ export async function getSchedule(ctx: Ctx, { ref }: ProjectAccess): Promise<z.i
   return { schedule_for: schedule.scheduleFor, updated_at: schedule.updatedAt.toISOString() }
 }
 
-/** The one that was set, or that of the plan: at the time of day at which the project was created. */
+/** Returns the schedule that was set, or that of the plan: the time of day at which the project was created. */
 async function scheduleOf(
   { db, engine }: Ctx,
   ref: string,
@@ -54,7 +54,7 @@ export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
 }
 
-/** The row stays, as without one the schedule of the plan holds. */
+/** Keeps the row: without one, the schedule of the plan would apply. */
 export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
   const wasOn = (await scheduleOf(ctx, ref)) !== undefined
   const value = { schedule_for: null, due_at: null }
@@ -66,7 +66,7 @@ export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
 
 const DAY_MS = 24 * 60 * 60 * 1000
 
-/** The first moment after `now` at this time of a day in UTC. */
+/** Returns the next time after `now` that has this time of day in UTC. */
 function nextAt(timeOfDay: string, now: Date): string {
   const [hours = 0, minutes = 0, seconds = 0] = timeOfDay.split(':').map(Number)
   const ofDayMs = Math.floor(((hours * 60 + minutes) * 60 + seconds) * 1000)
@@ -79,7 +79,7 @@ const BUSY_MS = 5 * 60 * 1000
 
 const DUE_AT = sql`${projectSettings.value} ->> 'due_at'`
 
-/** Gives projects that have none the schedule of their plan, from the next day on. */
+/** Gives projects without a schedule that of their plan, from the next day on. */
 export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
   if (!ctx.engine.capabilities.backups || !(await claimHourlyRun(ctx, 'backup_schedules'))) return
   const now = ctx.now().toISOString()
@@ -96,14 +96,14 @@ export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
     on conflict do nothing`)
 }
 
-/** A day that was missed, as nobody looked at the time, is made up for by one backup. */
+/** Runs the backups that are due. A project that missed several days gets a single backup. */
 export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
   const due = await ctx.db
     .select({ project: projects, organization: organizations, value: projectSettings.value })
     .from(projectSettings)
     .innerJoin(projects, eq(projects.ref, projectSettings.projectRef))
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
-    // As text, so that the planner sees what the partial index is for.
+    // A literal and not a parameter, so that the planner can use the partial index.
     .where(and(eq(projectSettings.area, sql`'backup_schedule'`), lte(DUE_AT, ctx.now().toISOString())))
     .orderBy(asc(DUE_AT))
     .limit(DUE_MAX)
@@ -127,23 +127,23 @@ async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): 
   const isBackedUp = isActive && dailyBackupDays(project.plan) > 0
   try {
     await mutate(ctx, async (mutation) => {
-      const taken = await mutation.tx
+      const claimed = await mutation.tx
         .update(projectSettings)
-        .set(moved(dueAt))
-        .where(stillDue(project, schedule))
+        .set(withDueAt(dueAt))
+        .where(isStillDue(project, schedule))
         .returning()
-      if (taken.length > 0 && isBackedUp) await startBackup(ctx, mutation, project, { kind: 'scheduled' })
+      if (claimed.length > 0 && isBackedUp) await startBackup(ctx, mutation, project, { kind: 'scheduled' })
     })
   } catch (error) {
     if (!(error instanceof ApiError && error.code === 'conflict.project_status')) throw error
     const later = new Date(ctx.now().getTime() + BUSY_MS).toISOString()
-    await ctx.db.update(projectSettings).set(moved(later)).where(stillDue(project, schedule))
+    await ctx.db.update(projectSettings).set(withDueAt(later)).where(isStillDue(project, schedule))
   }
 }
 
-const moved = (dueAt: string) => ({
+const withDueAt = (dueAt: string) => ({
   value: sql`${projectSettings.value} || ${JSON.stringify({ due_at: dueAt })}::jsonb`,
 })
 
-/** Whoever moves the moment on makes the backup; to the others it is no longer due. */
-const stillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))
+/** The caller that updates the due time makes the backup; for all others it is no longer due. */
+const isStillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))

@@ -16,9 +16,9 @@ import {
   type Work,
 } from '../../projects/projects/tasks.ts'
 import { applySettings } from '../database-settings/apply-settings.ts'
-import { removedAt } from './remove-backups.ts'
+import { removal } from './remove-backups.ts'
 
-/** The latest of a project; older ones are removed. */
+/** Restore points kept per project; older ones are removed. */
 const RESTORE_POINTS_MAX = 7
 
 const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
@@ -30,38 +30,42 @@ const step = (
 ): Step => ({
   name,
   async run(ctx, work, fence) {
-    await run(ctx, work, fence).catch((error) => giveUp(error))
+    await run(ctx, work, fence).catch((error) => rethrowPermanent(error))
     return changes?.(ctx)
   },
 })
 
-/** A backup that does not exist is not offered again. */
+/** Marks a backup that no longer exists as removed. */
 async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
   const backup = backupOf(task)
   await ctx.engine.backups.find(backup).catch(async (error) => {
     const { id } = backup
-    if (error instanceof BackupGone) await ctx.db.update(backups).set(removedAt(ctx.now())).where(eq(backups.id, id))
+    if (error instanceof BackupGone) await ctx.db.update(backups).set(removal(ctx.now())).where(eq(backups.id, id))
     throw error
   })
 }
 
-/** One restore has one id, whoever goes on with it. */
-const momentOf = ({ id, projectRef: ref, input }: Task) => ({ ref, id, at: new Date((input.targetUnix ?? 0) * 1000) })
+/** The id of the task identifies the restore, also if another process continues it. */
+const restoreTargetOf = ({ id, projectRef: ref, input }: Task) => ({
+  ref,
+  id,
+  at: new Date((input.targetUnix ?? 0) * 1000),
+})
 
-const historyOf = ({ engine }: SystemCtx): PointInTime => {
+const requirePointInTime = ({ engine }: SystemCtx): PointInTime => {
   if (!engine.pointInTime) throw new PermanentError(`the driver ${engine.name} has no point-in-time recovery`)
   return engine.pointInTime
 }
 
 async function finishRestore(ctx: SystemCtx, { project, task }: Work, fence: Fence): Promise<void> {
   const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-  await historyOf(ctx).finish({ ...momentOf(task), password, runnerPassword }, fence)
+  await requirePointInTime(ctx).finish({ ...restoreTargetOf(task), password, runnerPassword }, fence)
 }
 
-/** Connections that are lost or not to be had, locks, and what others change meanwhile: all else would be refused again. */
+/** SQLSTATE classes worth a retry: connections, locks and concurrent changes. Other errors would repeat. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
 
-function giveUp(error: unknown): never {
+function rethrowPermanent(error: unknown): never {
   const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
   if (refused || error instanceof BackupGone || error instanceof EngineRefusal)
     throw new PermanentError(error.message, { cause: error })
@@ -87,7 +91,7 @@ export const backupJobs = {
         .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
         .orderBy(desc(backups.insertedAt), desc(backups.id))
         .offset(RESTORE_POINTS_MAX)
-      await tx.update(backups).set(removedAt(at)).where(inArray(backups.id, old))
+      await tx.update(backups).set(removal(at)).where(inArray(backups.id, old))
     },
   },
   restore_backup: {
@@ -101,12 +105,16 @@ export const backupJobs = {
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    // Until the backup is found, the database is as it was.
+    // Until the backup is found, the database is unchanged.
     failed: ({ stepsDone }) => ({ status: stepsDone.includes('find_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
   },
   restore_moment: {
     steps: [
-      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence), unpreparedColumns),
+      step(
+        'begin_restore',
+        (ctx, { task }, fence) => requirePointInTime(ctx).begin(restoreTargetOf(task), fence),
+        unpreparedColumns,
+      ),
       step('finish_restore', finishRestore),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
       checkHealth,

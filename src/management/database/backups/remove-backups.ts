@@ -10,32 +10,32 @@ import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { backupDaysKept, dailyBackupDays } from './backup-plan.ts'
 
-export const removedAt = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
+export const removal = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
 
-/** They went with the project's database. */
-export async function forgetBackups({ db, now }: SystemCtx, ref: string): Promise<void> {
+/** Marks a project's backups as removed when its database is dropped. */
+export async function markBackupsRemoved({ db, now }: SystemCtx, ref: string): Promise<void> {
   await db
     .update(backups)
-    .set(removedAt(now()))
+    .set(removal(now()))
     .where(and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED')))
 }
 
-const ASKED_MAX = 1_000
+const BATCH_MAX = 1_000
 const REMOVED_MAX = 200
 
-/** Removes backups without a row, and those that failed or grew old. */
+/** Removes backups that have no row, failed or expired. */
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   await purgeRemoved(ctx)
-  // To list them asks the bucket for each project.
+  // Listing the backups takes a request to the bucket per project.
   if (!(await claimHourlyRun(ctx, 'old_backups'))) return
   await expireBackups(ctx)
   const found = await ctx.engine.backups.list()
   const old: Backup[] = []
-  for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += ASKED_MAX) {
-    old.push(...(await uselessAmong(ctx, found.slice(at, at + ASKED_MAX))))
+  for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += BATCH_MAX) {
+    old.push(...(await selectRemovable(ctx, found.slice(at, at + BATCH_MAX))))
   }
   for (const backup of old.slice(0, REMOVED_MAX)) {
-    const fence = async () => (await uselessAmong(ctx, [backup])).length > 0
+    const fence = async () => (await selectRemovable(ctx, [backup])).length > 0
     await ctx.engine.backups.remove(backup, fence).catch((error) => {
       if (error instanceof RemovalsPaused) throw error
       if (error instanceof Superseded) return
@@ -44,7 +44,7 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   }
 }
 
-/** The latest one stays, however old, where the next daily one will replace it: the project may have been paused for long. */
+/** Keeps the latest backup on plans with daily backups, however old: the project may have been paused for a long time. */
 async function expireBackups({ db, now }: SystemCtx): Promise<void> {
   const newer = alias(backups, 'newer')
   const isLatest = notExists(
@@ -69,7 +69,7 @@ async function expireBackups({ db, now }: SystemCtx): Promise<void> {
     const isKept = dailyBackupDays(plan) > 0 ? isLatest : sql`false`
     await db
       .update(backups)
-      .set(removedAt(now()))
+      .set(removal(now()))
       .where(
         and(
           eq(backups.status, 'COMPLETED'),
@@ -82,46 +82,46 @@ async function expireBackups({ db, now }: SystemCtx): Promise<void> {
 }
 
 const DAY_MS = 86_400_000
-const SHOWN_MS = 30 * DAY_MS
+const LISTED_MS = 30 * DAY_MS
 const PURGED_MAX = 1_000
-const PORTIONS_MAX = 10
+const BATCHES_MAX = 10
 
-/** What is left of a backup is its row, which tells that there was one, and that for 30 days. */
+/** Deletes the rows of removed backups after 30 days, during which they are still listed. */
 async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
   const old = db
     .select({ id: backups.id })
     .from(backups)
-    .where(lt(backups.removedAt, new Date(now().getTime() - SHOWN_MS)))
+    .where(lt(backups.removedAt, new Date(now().getTime() - LISTED_MS)))
     .orderBy(backups.removedAt)
     .limit(PURGED_MAX)
-  for (let portion = 0; portion < PORTIONS_MAX; portion++) {
+  for (let batch = 0; batch < BATCHES_MAX; batch++) {
     const purged = await db.delete(backups).where(inArray(backups.id, old)).returning({ id: backups.id })
     if (purged.length < PURGED_MAX) return
   }
 }
 
 /**
- * What belongs to a project that we do not know may be another installation's. A backup of a living project without any row is
- * kept: the control database was put back to a time before it.
+ * Selects backups that may be removed. A backup of an unknown project may belong to another installation and stays. So does
+ * a backup without a row of an existing project: the control database may have been restored to a time before it.
  */
-async function uselessAmong({ db }: SystemCtx, found: readonly Backup[]): Promise<Backup[]> {
+async function selectRemovable({ db }: SystemCtx, found: readonly Backup[]): Promise<Backup[]> {
   const refs = Array.from(new Set(found.map(({ ref }) => ref)))
-  // No backup has the id 0, and no list of values may be empty.
+  // No backup has the id 0; it keeps the list from being empty.
   const ids = [0, ...found.map(({ id }) => id)]
-  const [ours, rows] = await db.batch([
+  const [known, rows] = await db.batch([
     db.select({ ref: projects.ref, removedAt: projects.removedAt }).from(projects).where(inArray(projects.ref, refs)),
     db
       .select({ id: backups.id, ref: backups.projectRef, status: backups.status })
       .from(backups)
       .where(inArray(backups.id, ids)),
   ])
-  const projectOf = new Map(ours.map((project) => [project.ref, project]))
+  const projectOf = new Map(known.map((project) => [project.ref, project]))
   const statusOf = new Map(rows.map(({ id, ref, status }) => [`${ref} ${id}`, status]))
-  const isUseless = ({ ref, id }: Backup): boolean => {
+  const isRemovable = ({ ref, id }: Backup): boolean => {
     const project = projectOf.get(ref)
     if (!project) return false
     const status = statusOf.get(`${ref} ${id}`)
     return status ? status !== 'PENDING' && status !== 'COMPLETED' : project.removedAt !== null
   }
-  return found.filter(isUseless)
+  return found.filter(isRemovable)
 }

@@ -20,14 +20,14 @@ import {
 } from './service.ts'
 
 const RESTORE_ERRORS = ['not_found.backup', 'conflict.backup_status', 'conflict.project_status'] as const
-const REPLACES = 'What was written since then is lost, and sessions end.'
+const LOSS_WARNING = 'Later changes are lost, and all sessions end.'
 
 export const backupRoutes = [
   get(
     '/v1/projects/{ref}/database/backups',
     {
       id: 'v1-list-all-backups',
-      summary: 'List the backups of a database, the latest first',
+      summary: 'List backups, latest first',
       scope: 'database:read',
       returns: BackupList,
       errors: ['service_unavailable.project_database'],
@@ -39,8 +39,8 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/restore',
     {
       id: 'v1-restore-a-backup',
-      summary: 'Put a backup in the place of a database',
-      description: REPLACES,
+      summary: 'Restore a backup',
+      description: LOSS_WARNING,
       scope: 'database:write',
       body: RestoreBackup,
       returns: empty,
@@ -54,8 +54,8 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/restore-pitr',
     {
       id: 'v1-restore-pitr-backup',
-      summary: 'Put a database back to a point in time',
-      description: `${REPLACES} Refused where the driver has no point-in-time recovery.`,
+      summary: 'Restore a database to a point in time',
+      description: `${LOSS_WARNING} Not available if the driver has no point-in-time recovery.`,
       scope: 'database:write',
       body: RestorePointInTime,
       returns: empty,
@@ -69,7 +69,7 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/restore-point',
     {
       id: 'v1-create-restore-point',
-      summary: 'Make a backup under a name',
+      summary: 'Create a restore point',
       scope: 'database:write',
       body: NamedRestorePoint,
       returns: RestorePoint,
@@ -83,7 +83,7 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/restore-point',
     {
       id: 'v1-get-restore-point',
-      summary: 'Get the restore point of a name, or the latest one',
+      summary: 'Get a restore point by name, or the latest one',
       scope: 'database:read',
       query: RestorePointQuery,
       returns: RestorePoint,
@@ -96,8 +96,8 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/undo',
     {
       id: 'v1-undo',
-      summary: 'Put a database back to a restore point',
-      description: REPLACES,
+      summary: 'Restore a database to a restore point',
+      description: LOSS_WARNING,
       scope: 'database:write',
       body: NamedRestorePoint,
       returns: empty,
@@ -111,9 +111,9 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/schedule',
     {
       id: 'v1-get-backup-schedule',
-      summary: 'Get when a database is backed up each day',
+      summary: 'Get the backup schedule',
       description:
-        'At the time of day at which the project was created, unless another was set; never on the plan `free`, nor for a branch.',
+        'By default, daily backups run at the time of day at which the project was created. The plan `free` and branches have none.',
       scope: 'database:read',
       returns: BackupSchedule,
       errors: ['not_found.backup_schedule'],
@@ -125,7 +125,7 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/schedule',
     {
       id: 'v1-update-backup-schedule',
-      summary: 'Back a database up each day at this time',
+      summary: 'Update the backup schedule',
       description: 'Backups are kept for 7 days on the plan `pro`, 14 on `team` and 30 on `enterprise`.',
       scope: 'database:write',
       body: UpdateBackupSchedule,
@@ -139,9 +139,9 @@ export const backupRoutes = [
     '/v1/projects/{ref}/database/backups/schedule',
     {
       id: 'v1-delete-backup-schedule',
-      summary: 'Make no more backups by themselves',
+      summary: 'Delete the backup schedule',
       description:
-        'Those that were made stay as long as the plan keeps backups. Without a schedule there is nothing to do.',
+        'No further backups are scheduled. Existing backups stay as long as the plan keeps them. Succeeds if there is no schedule.',
       scope: 'database:write',
       returns: empty,
     },

@@ -23,17 +23,17 @@ const NAME_TAKEN = 'backups_restore_point_once'
 export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof BackupList>> {
   const { db, engine } = ctx
   const { ref, region } = project
-  const window = engine.pointInTime && (await windowOf(ctx, project).catch(noneKept))
+  const window = engine.pointInTime && (await windowOf(ctx, project).catch(ignoreNoHistory))
   const rows = await db
     .select()
     .from(backups)
     .where(eq(backups.projectRef, ref))
-    // What can be restored, and is under way, is never left out for the sake of what is gone.
+    // Backups that can be restored or are in progress come before removed ones, so that the limit never cuts them off.
     .orderBy(desc(sql`${backups.status} in ('COMPLETED', 'PENDING')`), desc(backups.insertedAt), desc(backups.id))
     .limit(LISTED_MAX)
   rows.sort((a, b) => b.insertedAt.getTime() - a.insertedAt.getTime() || b.id - a.id)
   const restorable = rows.filter(({ status }) => status === 'COMPLETED').map(({ insertedAt }) => insertedAt.getTime())
-  // The files of a server and its WAL, and not what SQL reads from it.
+  // Physical: data files and WAL, not an SQL dump.
   const isPhysical = engine.capabilities.backups && engine.pointInTime !== undefined
   return {
     region,
@@ -61,7 +61,7 @@ const toSeconds = (ms: number) => Math.floor(ms / 1000)
 
 export function requireBackups({ engine }: Ctx): void {
   if (engine.capabilities.backups) return
-  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} makes no backups` })
+  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} does not support backups` })
 }
 
 export async function createRestorePoint(ctx: Ctx, project: ProjectAccess, name: string) {
@@ -76,7 +76,7 @@ export async function getRestorePoint({ db }: Ctx, { ref }: ProjectAccess, name:
   return toRestorePoint(row)
 }
 
-/** The latest one first: a name is used again when the one that had it is gone. */
+/** Selects the latest restore point: a name can be used again after its restore point is removed. */
 const restorePoints = (db: Pick<SystemCtx['db'], 'select'>, ref: string, name: string | undefined) =>
   db
     .select()
@@ -108,7 +108,7 @@ const toRestorePoint = ({ name, status, completedAt }: Row): z.input<typeof Rest
 
 type NewBackup = { kind: 'restore_point'; name: string } | { kind: 'scheduled' }
 
-/** Refused while other work on the project is under way. */
+/** Fails while another task of the project is running. */
 export async function startBackup(
   ctx: SystemCtx,
   mutation: Mutation,
@@ -122,7 +122,7 @@ export async function startBackup(
       .insert(backups)
       .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
       .returning()
-      .catch((error) => rejectTaken(error)),
+      .catch((error) => rejectTakenName(error)),
   )
   await startTask(ctx, mutation, { ref, kind: 'backup', input: { backupId: row.id } })
   const organization = { id, slug }
@@ -132,7 +132,7 @@ export async function startBackup(
   return row
 }
 
-function rejectTaken(error: unknown): never {
+function rejectTakenName(error: unknown): never {
   if (uniqueViolation(error) !== NAME_TAKEN) throw error
   throw new ApiError('conflict.restore_point', { cause: error })
 }
@@ -153,7 +153,9 @@ export async function restoreToPoint(ctx: Ctx, project: ProjectAccess, name: str
 async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined): Promise<void> {
   if (!backup) throw new ApiError('not_found.backup')
   if (backup.status !== 'COMPLETED') {
-    throw new ApiError('conflict.backup_status', { detail: `its status is ${backup.status}, not COMPLETED` })
+    throw new ApiError('conflict.backup_status', {
+      detail: `only a COMPLETED backup can be restored; this one is ${backup.status}`,
+    })
   }
   await startRestore(ctx, project, { kind: 'restore_backup', input: { backupId: backup.id } })
 }
@@ -161,19 +163,19 @@ async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined
 export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUnix: number): Promise<void> {
   const { earliest, latest } = await windowOf(ctx, project)
   if (targetUnix < earliest || targetUnix > latest) {
-    const message = `must be from ${earliest} to ${latest}, as far as the history of the database goes`
+    const message = `must be from ${earliest} to ${latest}, the recovery window of the database`
     const issue = { field: 'body.recovery_time_target_unix', code: 'custom', message }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
   await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
 }
 
-/** A driver may keep the history of some projects only. */
-function noneKept(error: unknown): undefined {
+/** A driver may support point-in-time recovery for some projects only. */
+function ignoreNoHistory(error: unknown): undefined {
   if (!(error instanceof ApiError && error.code === 'bad_request.pitr')) throw error
 }
 
-/** In whole seconds, which lie within it. */
+/** Returns the recovery window in whole seconds that lie within it. */
 async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
   if (!engine.pointInTime) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
   const { earliest, latest } = await engine.pointInTime.window(ref, now()).catch((error) => {
@@ -182,12 +184,12 @@ async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
     throw new ApiError('service_unavailable.project_database', { cause: error })
   })
   const window = { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
-  // The first second of the first backup.
+  // The window is shorter than a second just after the first backup.
   if (window.earliest > window.latest) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
   return window
 }
 
-/** Temporary logins do not outlive it: which of them the restored database knows is not known before. */
+/** Starts a restore and expires all temporary logins: the restored database may not have them. */
 async function startRestore(
   ctx: Ctx,
   project: ProjectAccess,

@@ -14,12 +14,12 @@ import type { AuthorizeJit } from './schema.ts'
 import { requireScope } from './service.ts'
 import { makeLogin } from './temporary-logins.ts'
 
-/** Then the caller asks again, and what he holds is looked at again. */
+/** The lifetime of a login. After it the caller must authorize again, and the grants are checked again. */
 const LOGIN_MS_MAX = 3_600_000
 
 /**
- * Opens the login that the caller was granted. Its password is the access token that he called with, or one of its own where
- * others would get to know the token; it ends with the token. Postgres checks the networks again when he comes.
+ * Opens a login for a role that the caller was granted. Its password is the caller's access token, or a new password if the
+ * driver would disclose the token. The login ends with the token. Postgres checks the networks again on connection.
  */
 export async function authorizeJit(
   ctx: Ctx,
@@ -31,22 +31,23 @@ export async function authorizeJit(
   const { userId, tokenId, token } = ctx.actor
   const { logins } = ctx.engine
   const power = logins.powerOf(ref, name)
-  if (!power) throw refused(`${name} is no role of this project that can be given`)
-  // A token must not open more by way of the database than it may do here.
+  if (!power) throw permissionDenied(`${name} is not a role of this project that can be granted`)
+  // A token must not gain more rights through the database than it has in this API.
   if (power !== 'reader') requireScope(ctx, 'database:write')
-  const role = loginRole('jit', await lettersFor(`${ref} ${userId} ${power} ${tokenId}`))
+  const role = loginRole('jit', await hashToLetters(`${ref} ${userId} ${power} ${tokenId}`))
   const granted = await mutate(ctx, async ({ tx, trace }) => {
     const setting = settingsFrom('jit', await selectSettings(tx, ref, 'jit').for('share'))
-    if (setting.value.state !== 'enabled') throw refused('it is disabled for this project')
+    if (setting.value.state !== 'enabled') throw permissionDenied('just-in-time access is disabled for this project')
     const entry = await grantFor(ctx, tx, project, power)
     const networks = networksOf(entry)
-    if (networks && !(await lies(tx, rhost, networks))) throw refused(`${rhost} is in none of the allowed networks`)
+    if (networks && !(await isInNetworks(tx, rhost, networks)))
+      throw permissionDenied(`rhost ${rhost} is not in an allowed network`)
     const expiresAt = endOf(ctx, entry)
-    const bound = { expiresAt, createdAt: ctx.now() }
+    const period = { expiresAt, createdAt: ctx.now() }
     await tx
       .insert(temporaryLogins)
-      .values({ role, projectRef: ref, userId, tokenId, grantedRole: power, readOnly: power === 'reader', ...bound })
-      .onConflictDoUpdate({ target: temporaryLogins.role, set: bound, setWhere: eq(temporaryLogins.tokenId, tokenId) })
+      .values({ role, projectRef: ref, userId, tokenId, grantedRole: power, readOnly: power === 'reader', ...period })
+      .onConflictDoUpdate({ target: temporaryLogins.role, set: period, setWhere: eq(temporaryLogins.tokenId, tokenId) })
     await trace({ action: 'project.jit.login', organizationId, projectRef: ref, detail: { role, power, rhost } })
     return { entry, networks, expiresAt }
   })
@@ -61,28 +62,28 @@ export async function authorizeJit(
   return { user_id: userId, user_role: entry, login }
 }
 
-const refused = (detail: string) => new ApiError('forbidden.permission_denied', { detail })
+const permissionDenied = (detail: string) => new ApiError('forbidden.permission_denied', { detail })
 
-/** Locked, so that who takes it away finds the login that is opened by it. */
+/** Locks the grants, so that a concurrent revocation finds the login that this grant opens. */
 async function grantFor(ctx: Ctx, tx: Writer, { ref, parentRef }: ProjectAccess, power: Power): Promise<JitRole> {
   const grants = await tx
     .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })
     .from(jitGrants)
     .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, ctx.actor.userId)))
     .for('share')
-  const held = grants.flatMap((grant) =>
+  const matching = grants.flatMap((grant) =>
     grant.roles.filter(
-      (entry) => ctx.engine.logins.powerOf(grant.ref, entry.role) === power && holds(grant.ref, entry),
+      (entry) => ctx.engine.logins.powerOf(grant.ref, entry.role) === power && appliesToProject(grant.ref, entry),
     ),
   )
-  const [entry] = held
-  if (!entry) throw refused('the caller was not given this role')
-  const live = held.find(({ expires_at: at }) => at === undefined || at * 1000 > ctx.now().getTime())
-  if (!live) throw refused('the time for which the caller was given this role is over')
-  return live
+  const [entry] = matching
+  if (!entry) throw permissionDenied('this role is not granted to the caller')
+  const valid = matching.find(({ expires_at: at }) => at === undefined || at * 1000 > ctx.now().getTime())
+  if (!valid) throw permissionDenied("the caller's grant of this role has expired")
+  return valid
 
-  /** A branch has roles of its own, and those of its parent that are for branches. */
-  function holds(grantRef: string, { branches_only: branchesOnly = false }: JitRole): boolean {
+  /** A branch has its own grants and those grants of its parent that are for branches. */
+  function appliesToProject(grantRef: string, { branches_only: branchesOnly = false }: JitRole): boolean {
     return grantRef === ref ? !branchesOnly || parentRef !== null : branchesOnly
   }
 }
@@ -92,7 +93,7 @@ function networksOf({ allowed_networks: networks }: JitRole): string[] | undefin
   return [...(networks.allowed_cidrs ?? []), ...(networks.allowed_cidrs_v6 ?? [])].map(({ cidr }) => cidr)
 }
 
-async function lies(tx: Writer, address: string, networks: readonly string[]): Promise<boolean> {
+async function isInNetworks(tx: Writer, address: string, networks: readonly string[]): Promise<boolean> {
   const [row] = await rowsOf<{ inside: boolean }>(
     tx,
     sql`select exists (select from unnest(${sql.param(networks)}::text[]) n where ${address}::inet <<= n::inet) as inside`,
@@ -105,8 +106,8 @@ function endOf({ now, actor }: Ctx, { expires_at: seconds }: JitRole): Date {
   return new Date(Math.min(...ends.filter((end) => end !== undefined)))
 }
 
-/** The same for the same, so that a login that is asked for again is the one that was there. */
-async function lettersFor(text: string): Promise<string> {
+/** Derives letters from a text, so that a repeated request reuses the existing login. */
+async function hashToLetters(text: string): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text)))
   return Array.from(digest.subarray(0, 8), (byte) => String.fromCharCode(97 + (byte % 26))).join('')
 }

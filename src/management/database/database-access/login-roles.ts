@@ -15,7 +15,7 @@ import { endLogins, expireLogins, makeLogin } from './temporary-logins.ts'
 const TTL_SECONDS = 1_800
 const ROLES_MAX = 50
 
-/** The password is told this once and kept nowhere. */
+/** Returns the password once; it is not stored. */
 export async function createLoginRole(
   ctx: Ctx,
   project: ProjectAccess,
@@ -29,12 +29,14 @@ export async function createLoginRole(
   const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
   await mutate(ctx, async ({ tx, trace }) => {
-    const [live] = await tx
+    const [existing] = await tx
       .select({ roles: count() })
       .from(temporaryLogins)
-      .where(and(ofCommandLine(ref), gt(temporaryLogins.expiresAt, now)))
-    if (live && live.roles >= ROLES_MAX) {
-      throw new ApiError('conflict.login_roles', { detail: `${ROLES_MAX} are open; end them, or wait for their end` })
+      .where(and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now)))
+    if (existing && existing.roles >= ROLES_MAX) {
+      throw new ApiError('conflict.login_roles', {
+        detail: `at most ${ROLES_MAX} can be open at once; delete them or wait until they expire`,
+      })
     }
     await tx.insert(temporaryLogins).values({
       role,
@@ -54,10 +56,10 @@ export async function createLoginRole(
 export async function deleteLoginRoles(ctx: Ctx, { ref, organizationId }: ProjectAccess) {
   const ended = await mutate(ctx, async ({ tx, trace }) => {
     await trace({ action: 'project.login.delete', organizationId, projectRef: ref })
-    return expireLogins(tx, ctx.now(), ofCommandLine(ref))
+    return expireLogins(tx, ctx.now(), isCliLogin(ref))
   })
   await endLogins(ctx, ended)
   return { message: 'ok' as const }
 }
 
-const ofCommandLine = (ref: string) => and(eq(temporaryLogins.projectRef, ref), isNull(temporaryLogins.userId))
+const isCliLogin = (ref: string) => and(eq(temporaryLogins.projectRef, ref), isNull(temporaryLogins.userId))

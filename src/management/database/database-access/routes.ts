@@ -28,7 +28,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/cli/login-role',
     {
       id: 'v1-create-login-role',
-      summary: 'Create a login role for a while, for tools that speak Postgres',
+      summary: 'Create a temporary login role for the CLI',
       scope: 'database:write',
       body: CreateLoginRole,
       returns: LoginRole,
@@ -42,7 +42,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/cli/login-role',
     {
       id: 'v1-delete-login-roles',
-      summary: 'End these login roles, with their sessions',
+      summary: 'Delete the temporary login roles of the CLI and end their sessions',
       scope: 'database:write',
       returns: Ended,
       errors: ['service_unavailable.project_database'],
@@ -54,7 +54,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/jit-access',
     {
       id: 'v1-get-jit-access-config',
-      summary: 'Tell whether members may log in to the database with their access tokens',
+      summary: 'Get whether just-in-time database access is enabled',
       scope: 'database:read',
       returns: JitAccess,
     },
@@ -65,8 +65,8 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/jit-access',
     {
       id: 'v1-update-jit-access-config',
-      summary: 'Let members log in to the database with their access tokens, or not',
-      description: 'When it is disabled, the sessions of such logins end.',
+      summary: 'Enable or disable just-in-time database access',
+      description: 'Members then log in to the database with their access tokens. Disabling it ends their sessions.',
       scope: 'database:write',
       body: UpdateJitAccess,
       returns: JitAccess,
@@ -79,7 +79,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/database/jit',
     {
       id: 'v1-get-jit-access',
-      summary: 'Get the roles that the caller may log in as',
+      summary: 'Get the database roles granted to the caller',
       scope: 'database:read',
       returns: JitMapping,
     },
@@ -90,8 +90,8 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/database/jit',
     {
       id: 'v1-update-jit-access',
-      summary: 'Set the roles that a member may log in as',
-      description: 'For administrators. Sessions of roles that are taken away or bound otherwise end.',
+      summary: 'Set the database roles granted to a member',
+      description: 'Requires an administrator. Sessions of roles that are revoked or restricted differently end.',
       scope: 'any caller',
       permission: 'database:write',
       body: UpdateJitMapping,
@@ -105,7 +105,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/database/jit',
     {
       id: 'v1-authorize-jit-access',
-      summary: 'Open a login for the caller, with his access token as the password or one of its own',
+      summary: 'Open a login for a role granted to the caller',
       scope: 'database:read',
       body: AuthorizeJit,
       returns: AuthorizedJit,
@@ -118,7 +118,7 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/database/jit/list',
     {
       id: 'v1-list-jit-access',
-      summary: 'List the roles that each member may log in as',
+      summary: 'List the database roles granted to each member',
       scope: 'any caller',
       permission: 'database:write',
       returns: JitMappingList,
@@ -130,8 +130,8 @@ export const databaseAccessRoutes = [
     '/v1/projects/{ref}/database/jit/{user_id}',
     {
       id: 'v1-delete-jit-access',
-      summary: 'Take all such roles from a member and end his sessions',
-      description: 'Of others, administrators alone.',
+      summary: "Revoke a member's database roles and end their sessions",
+      description: "Members may revoke their own roles; administrators may revoke anyone's.",
       scope: 'any caller',
       permission: 'database:read',
       params: { user_id: UserId },

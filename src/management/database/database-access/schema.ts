@@ -5,7 +5,7 @@ const NETWORKS_MAX = 100
 const EPOCH_SECONDS_MAX = 99_999_999_999
 
 export const CreateLoginRole = z
-  .object({ read_only: z.boolean().meta({ description: 'For a login that may read everything and write nothing' }) })
+  .object({ read_only: z.boolean().meta({ description: 'Create a role that may read everything and write nothing' }) })
   .meta({ id: 'CreateLoginRole' })
 
 export const LoginRole = z
@@ -37,11 +37,13 @@ const AllowedNetworks = z
       .max(NETWORKS_MAX)
       .optional(),
   })
-  .meta({ description: 'Any network where neither list names one' })
+  .meta({ description: 'All networks are allowed if both lists are empty' })
 
 const JitRole = z
   .object({
-    role: Text.min(1).meta({ description: 'postgres for the owner, anon, authenticated, service_role, or the reader' }),
+    role: Text.min(1).meta({
+      description: 'postgres (the owner), anon, authenticated, service_role or the read-only role',
+    }),
     expires_at: z
       .int()
       .min(0)
@@ -49,11 +51,11 @@ const JitRole = z
       .optional()
       .meta({ description: 'Seconds since 1970' }),
     allowed_networks: AllowedNetworks.optional(),
-    branches_only: z.boolean().optional().meta({ description: 'Holds in the branches of the project alone' }),
+    branches_only: z.boolean().optional().meta({ description: 'The grant applies only to branches of the project' }),
   })
   .meta({ id: 'JitRole' })
 
-/** As it is stored, whichever case it comes in. */
+/** Normalized to lower case, as stored. */
 export const UserId = z.uuid().toLowerCase()
 
 export const UpdateJitMapping = z
@@ -93,7 +95,7 @@ export const AuthorizedJit = z
         password: z
           .string()
           .optional()
-          .meta({ description: 'Told this once; absent where it is the access token of the call' }),
+          .meta({ description: 'Returned only once; absent if the password is the access token of this request' }),
         host: z.string(),
         port: z.int(),
         database: z.string(),

@@ -11,7 +11,7 @@ import { type Reader, readSettings, saveSettings } from '../../projects/settings
 import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
 import { endLogins, expireLogins } from './temporary-logins.ts'
 
-/** Networks are checked by a trigger on logins, which earlier versions do not have. */
+/** A login trigger checks the networks; Postgres has login triggers since this version. */
 const POSTGRES_MIN = 17
 
 const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
@@ -54,7 +54,7 @@ export async function getJitMapping({ db, actor }: Ctx, { ref }: ProjectAccess) 
 
 const grantOf = (ref: string, userId: string) => and(eq(jitGrants.projectRef, ref), eq(jitGrants.userId, userId))
 
-/** Members alone: who has left keeps no way in, whatever is written down. */
+/** Lists the grants of current members. Grants of former members have no effect. */
 export async function listJitMappings({ db }: Ctx, project: ProjectAccess) {
   requireAdministrator(project)
   const rows = await db
@@ -97,17 +97,17 @@ const memberships = (
 export async function updateJitMapping(
   ctx: Ctx,
   project: ProjectAccess,
-  { user_id: userId, roles: given }: z.output<typeof UpdateJitMapping>,
+  { user_id: userId, roles: requested }: z.output<typeof UpdateJitMapping>,
 ) {
   requireAdministrator(project)
-  const roles = given.map(withoutEmptyLists)
-  refuseRoles(ctx, project.ref, roles)
-  refuseExpired(ctx, roles)
+  const roles = requested.map(withoutEmptyLists)
+  requireGrantableRoles(ctx, project.ref, roles)
+  requireFutureExpiry(ctx, roles)
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
     const [member] = await memberships(tx, project, userId).limit(1)
-    if (!member) throw invalid('body.user_id', 'is no member of the organization with access to this project')
+    if (!member) throw invalid('body.user_id', 'must be a member of the organization with access to this project')
     const [before] = await tx
       .select({ roles: jitGrants.roles })
       .from(jitGrants)
@@ -134,48 +134,54 @@ export async function updateJitMapping(
   return { user_id: userId, user_roles: roles }
 }
 
-/** Clients send both lists, and any network is meant where neither names one. */
+/** Drops `allowed_networks` if both lists are empty, which means any network. */
 function withoutEmptyLists({ allowed_networks: networks, ...role }: JitRole): JitRole {
   const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks ?? {}
   return v4.length + v6.length > 0 ? { ...role, allowed_networks: networks } : role
 }
 
-function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
+function requireGrantableRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
   const seen = new Set<Power>()
   for (const [index, { role, allowed_networks: networks }] of roles.entries()) {
     const power = engine.logins.powerOf(ref, role)
-    if (!power) throw invalid(`body.roles.${index}.role`, 'is no role of this project that can be given')
-    if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'is named twice')
+    if (!power) throw invalid(`body.roles.${index}.role`, 'must be a role of this project that can be granted')
+    if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'must not be listed twice')
     if (networks && !engine.capabilities.loginNetworks) {
-      throw invalid(`body.roles.${index}.allowed_networks`, `cannot be checked by the driver ${engine.name}`)
+      throw invalid(
+        `body.roles.${index}.allowed_networks`,
+        `must be absent: the driver ${engine.name} cannot check networks`,
+      )
     }
     seen.add(power)
   }
 }
 
-function refuseExpired({ now }: Ctx, roles: readonly JitRole[]): void {
+function requireFutureExpiry({ now }: Ctx, roles: readonly JitRole[]): void {
   const expired = roles.findIndex(({ expires_at: at }) => at !== undefined && at * 1000 <= now().getTime())
   if (expired >= 0) throw invalid(`body.roles.${expired}.expires_at`, 'must be in the future')
 }
 
-/** What the logins that are open do not hold any more, or not as they were opened. */
+/** Returns the roles whose grant was revoked or changed: logins that use them must end. */
 function changedPowers(powerOf: PowerOf, before: readonly JitRole[], after: readonly JitRole[]): Power[] {
-  const kept = new Set(after.map((entry) => JSON.stringify(bounds(powerOf, entry))))
+  const kept = new Set(after.map((entry) => JSON.stringify(grantKey(powerOf, entry))))
   return before
-    .filter((entry) => !kept.has(JSON.stringify(bounds(powerOf, entry))))
+    .filter((entry) => !kept.has(JSON.stringify(grantKey(powerOf, entry))))
     .flatMap(({ role }) => powerOf(role) ?? [])
 }
 
 type PowerOf = (role: string) => Power | undefined
 
-const bounds = (powerOf: PowerOf, { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole) => [
+const grantKey = (
+  powerOf: PowerOf,
+  { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole,
+) => [
   powerOf(role),
   expires_at,
   networks && [networks.allowed_cidrs ?? [], networks.allowed_cidrs_v6 ?? []],
   branches_only,
 ]
 
-/** Also in the project's branches, where some of its roles hold. */
+/** Includes logins in the project's branches, to which some of its grants apply. */
 const loginsOf = (ref: string, userId: string) =>
   and(
     eq(temporaryLogins.userId, userId),
@@ -183,7 +189,7 @@ const loginsOf = (ref: string, userId: string) =>
       select ${projects.ref} from ${projects} where ${projects.parentRef} = ${ref} and ${projects.removedAt} is null)`,
   )
 
-/** Everybody may give up what he was given. */
+/** Every member may revoke their own grants. */
 export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
   if (userId !== ctx.actor.userId) {
     requireScope(ctx, 'database:write')
@@ -191,15 +197,15 @@ export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId:
   }
   const { ref, organizationId } = project
   const ended = await mutate(ctx, async ({ tx, trace }) => {
-    const gone = await tx.delete(jitGrants).where(grantOf(ref, userId)).returning({ userId: jitGrants.userId })
-    if (gone.length === 0) throw new ApiError('not_found.jit_access')
+    const deleted = await tx.delete(jitGrants).where(grantOf(ref, userId)).returning({ userId: jitGrants.userId })
+    if (deleted.length === 0) throw new ApiError('not_found.jit_access')
     await trace({ action: 'project.jit.revoke', organizationId, projectRef: ref, detail: { userId } })
     return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
   })
   await endLogins(ctx, ended)
 }
 
-/** What a token may do by its scopes, beside what the endpoint asks for. */
+/** Requires a scope beyond that of the endpoint. */
 export function requireScope({ actor }: Ctx, scope: 'database:write'): void {
   if (actor.scopes.includes(scope)) return
   throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
@@ -208,7 +214,9 @@ export function requireScope({ actor }: Ctx, scope: 'database:write'): void {
 function requireAdministrator({ role }: ProjectAccess): void {
   requirePermission(role, 'database:write')
   if (role === 'owner' || role === 'administrator') return
-  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} does not give access to databases` })
+  throw new ApiError('forbidden.permission_denied', {
+    detail: `the role ${role} cannot grant database access: this requires owner or administrator`,
+  })
 }
 
 const invalid = (field: string, message: string): ApiError =>

@@ -18,17 +18,17 @@ import { describeError } from '../../../platform/http/log.ts'
 import { mutate } from '../../kernel/mutate.ts'
 
 /**
- * A row stands before its role is made and falls after it is gone. So a role without a row is nobody's, and who takes a row
- * away, or lets it end, also stops the one who is just making its role.
+ * Creates the role of a login whose row exists. The row is inserted before the role is created and deleted after the role is
+ * dropped, so a role without a row is an orphan, and deleting or expiring the row also stops a concurrent creation.
  */
 export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void> {
   const { role } = login
-  const isWanted = async () => {
+  const isStillWanted = async () => {
     const live = and(eq(temporaryLogins.role, role), gt(temporaryLogins.expiresAt, ctx.now()))
     return (await ctx.db.select({ role: temporaryLogins.role }).from(temporaryLogins).where(live)).length > 0
   }
   try {
-    await ctx.engine.logins.put(login, isWanted)
+    await ctx.engine.logins.put(login, isStillWanted)
   } catch (error) {
     if (error instanceof Superseded) {
       throw new ApiError('forbidden.permission_denied', { detail: 'the access was withdrawn', cause: error })
@@ -40,17 +40,17 @@ export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void>
   }
 }
 
-/** In a transaction, for `endLogins` after it; whatever happens in between, the duty below comes to them. */
-export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, which: SQL | undefined) =>
+/** Runs in a transaction; call `endLogins` after it. If that fails, `endDueLogins` ends these logins later. */
+export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, condition: SQL | undefined) =>
   tx
     .update(temporaryLogins)
     .set({ expiresAt: sql`least(${temporaryLogins.expiresAt}, ${now.toISOString()})` })
-    .where(which)
+    .where(condition)
     .returning({ role: temporaryLogins.role, projectRef: temporaryLogins.projectRef })
 
 const WRITERS = ROLES.filter((role) => roleAllows(role, 'database:write'))
 
-/** Whether the user of a token `t`, who is not disabled, has a role for the login `l` in the project `p`; the command line's needs one that may write. */
+/** True if the enabled user of token `t` has a role for login `l` in project `p`. CLI logins need a role with write access. */
 export const HAS_ROLE = sql`exists (select from ${memberRoles} m
   join ${users} u on u.id = m.user_id and u.disabled_at is null
   join ${organizations} o on o.id = m.organization_id and o.disabled_at is null
@@ -63,10 +63,10 @@ interface Login {
   projectRef: string
 }
 
-/** Those of a database that is closed, and cannot be reached, end by the duty below once it is open. */
+/** Ends logins now. Those of an inactive project end in `endDueLogins` once the project is active. */
 export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promise<void> {
   for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
-    if (await isOutOfReach(ctx, ref)) continue
+    if (await isInactive(ctx, ref)) continue
     const roles = ended.map(({ role }) => role)
     await ctx.engine.logins
       .end(ref, roles, () => ownerPassword(ctx, ref))
@@ -79,7 +79,7 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
   }
 }
 
-async function isOutOfReach({ db }: SystemCtx, ref: string): Promise<boolean> {
+async function isInactive({ db }: SystemCtx, ref: string): Promise<boolean> {
   const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
   return row?.status === 'INACTIVE'
 }
@@ -96,10 +96,11 @@ const unavailable = (error: unknown): unknown =>
 
 const ENDED_MAX = 500
 
-/** Ends logins that are over, and those whose token or whose member's role is gone. */
+/** Ends logins that have expired, or whose token or member role no longer exists. */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
-  const over = await dueRoles(ctx)
-  const due = over.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(over)))
+  const dueRoleNames = await dueRoles(ctx)
+  const due =
+    dueRoleNames.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(dueRoleNames)))
   for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
     await endLogins(ctx, ended).catch((error) =>
       ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) }),

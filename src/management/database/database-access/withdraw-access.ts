@@ -5,14 +5,14 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { endLogins, expireLogins, HAS_ROLE } from './temporary-logins.ts'
 
-/** Whether who was granted something in a project has a role in it; in the organization that has it now. */
+/** True if the grantee has a role in the project, by way of the organization that owns it now. */
 const IS_MEMBER = sql`exists (select from ${projects} p join ${memberRoles} m on m.organization_id = p.organization_id
   where p.ref = ${jitGrants.projectRef} and m.user_id = ${jitGrants.userId}
   and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))`
 
 /**
- * What a member has in the databases of an organization and no role of his allows any more, now that they have changed; for
- * `endLoginsSoon` after the transaction.
+ * Revokes the database grants and logins that a member's changed roles no longer allow. Pass the result to `endLoginsSoon`
+ * after the transaction.
  */
 export async function withdrawFromMember(
   tx: Pick<Writer, 'delete' | 'update'>,
@@ -28,13 +28,13 @@ export async function withdrawFromMember(
   return expireLogins(tx, now, sql`${temporaryLogins.role} in (${lost})`)
 }
 
-/** What was given in these databases to who has no role in them. All logins end: who still may have one asks for it anew. */
+/** Revokes the grants of users without a role in these projects and ends all logins; members open new ones. */
 export async function withdrawFromOutsiders(tx: Writer, now: Date, refs: readonly string[]) {
   await tx.delete(jitGrants).where(and(inArray(jitGrants.projectRef, [...refs]), sql`not ${IS_MEMBER}`))
   return expireLogins(tx, now, inArray(temporaryLogins.projectRef, [...refs]))
 }
 
-/** They are over already for who looks at their time; a duty comes to what is not reached now. */
+/** Ends expired logins in the background. `endDueLogins` retries those that fail. */
 export const endLoginsSoon = (ctx: SystemCtx, logins: Parameters<typeof endLogins>[1]): void =>
   ctx.waitUntil(
     endLogins(ctx, logins).catch((error) => ctx.log.error('logins_not_ended', { error: describeError(error) })),

@@ -7,7 +7,7 @@ import { mutate } from '../../kernel/mutate.ts'
 import { toApiError } from '../database/service.ts'
 import type { LiftNetworkBans } from './schema.ts'
 
-const BANNED_FROM = 'postgres'
+const BANNED_SERVICE = 'postgres'
 
 export async function getBans({ engine }: Ctx, { ref }: ProjectAccess): Promise<{ banned_ipv4_addresses: string[] }> {
   const banned = await engine.bans?.list(ref).catch((error) => {
@@ -22,7 +22,7 @@ export async function getEnrichedBans(ctx: Ctx, project: ProjectAccess) {
     banned_ipv4_addresses: banned.map((banned_address) => ({
       banned_address,
       identifier: project.ref,
-      type: BANNED_FROM,
+      type: BANNED_SERVICE,
     })),
   }
 }
@@ -32,12 +32,15 @@ export async function liftBans(
   { ref, organizationId }: ProjectAccess,
   { body, headers }: { body: z.output<typeof LiftNetworkBans>; headers: Headers },
 ): Promise<void> {
-  const { ipv4_addresses: named, requester_ip: own = false, identifier = ref } = body
-  if (identifier !== ref) throw refuse('identifier', `must be the project's ref, ${ref}`)
-  const address = own ? addressIn(ctx, headers) : undefined
-  if (own && address === undefined)
-    throw refuse('requester_ip', 'the address of callers is unknown here: name it in ipv4_addresses')
-  const addresses = [...named, ...(address === undefined ? [] : [address])]
+  const { ipv4_addresses: listed, requester_ip: includeCaller = false, identifier = ref } = body
+  if (identifier !== ref) throw invalid('identifier', `must be the project's ref, ${ref}`)
+  const address = includeCaller ? addressIn(ctx, headers) : undefined
+  if (includeCaller && address === undefined)
+    throw invalid(
+      'requester_ip',
+      "must be false: this installation does not know the caller's address; list it in ipv4_addresses",
+    )
+  const addresses = [...listed, ...(address === undefined ? [] : [address])]
   await ctx.engine.bans?.lift(ref, addresses).catch((error) => {
     throw toApiError(error)
   })
@@ -46,5 +49,5 @@ export async function liftBans(
   )
 }
 
-const refuse = (field: string, message: string) =>
+const invalid = (field: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'refused', message }] })

@@ -10,10 +10,10 @@ import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
 
 export const GIGABYTE = 1024 ** 3
 
-/** What clients know of a disk. Projects share that of their host, and each has nothing of its own but a bound. */
+/** Disk attributes reported to clients. Projects share the disk of their host; only the size limit is per project. */
 const SHARED = { type: 'gp3', iops: 3_000, throughput_mibps: 125 } as const
 
-export const diskOf = (kept: Settings<'disk'>) => ({ ...SHARED, ...kept })
+export const diskOf = (stored: Settings<'disk'>) => ({ ...SHARED, ...stored })
 
 export async function getDisk({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof Disk>> {
   const { value, updatedAt } = await readSettings(db, ref, 'disk')
@@ -21,28 +21,29 @@ export async function getDisk({ db }: Ctx, { ref }: ProjectAccess): Promise<z.in
 }
 
 export async function updateDisk(ctx: Ctx, { ref }: ProjectAccess, attributes: DiskAttributes): Promise<void> {
-  refuseOfCluster(ctx, attributes)
+  requireSharedAttributes(ctx, attributes)
   const { size_gb } = attributes
-  const usedBytes = await used(ctx, ref)
-  if (usedBytes > size_gb * GIGABYTE) throw refuse('size_gb', `the database takes ${usedBytes} bytes already`)
+  const usedBytes = await usedBytesOf(ctx, ref)
+  if (usedBytes > size_gb * GIGABYTE)
+    throw invalid('size_gb', `must be at least the size of the database, ${usedBytes} bytes`)
   await changeSettings(ctx, { ref, area: 'disk', work: async () => ({ size_gb }) })
 }
 
-function refuseOfCluster({ engine }: Ctx, attributes: DiskAttributes): void {
+function requireSharedAttributes({ engine }: Ctx, attributes: DiskAttributes): void {
   for (const [name, shared] of Object.entries(SHARED)) {
-    const asked = name in attributes ? attributes[name as keyof DiskAttributes] : undefined
-    if (asked === undefined || asked === shared) continue
-    throw refuse(name, `is ${shared} and stays so: projects of the driver ${engine.name} share the disk of their host`)
+    const requested = name in attributes ? attributes[name as keyof DiskAttributes] : undefined
+    if (requested === undefined || requested === shared) continue
+    throw invalid(name, `must be ${shared}: projects of the driver ${engine.name} share the disk of their host`)
   }
 }
 
-const refuse = (attribute: string, message: string) =>
+const invalid = (attribute: string, message: string) =>
   new ApiError('bad_request.validation_failed', {
     issues: [{ field: `body.attributes.${attribute}`, code: 'refused', message }],
   })
 
 export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof DiskUse>> {
-  const [{ value }, usedBytes] = await Promise.all([readSettings(ctx.db, ref, 'disk'), used(ctx, ref)])
+  const [{ value }, usedBytes] = await Promise.all([readSettings(ctx.db, ref, 'disk'), usedBytesOf(ctx, ref)])
   const sizeBytes = value.size_gb * GIGABYTE
   return {
     timestamp: ctx.now().toISOString(),
@@ -54,13 +55,13 @@ export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.in
   }
 }
 
-async function used({ engine }: Ctx, ref: string): Promise<number> {
+async function usedBytesOf({ engine }: Ctx, ref: string): Promise<number> {
   const sizes = await engine.settings.sizesOf([ref]).catch((error) => {
     throw toApiError(error)
   })
   const bytes = sizes.get(ref)
   if (bytes === undefined) {
-    throw new ApiError('service_unavailable.project_database', { detail: 'it does not exist yet' })
+    throw new ApiError('service_unavailable.project_database', { detail: 'the database does not exist yet' })
   }
   return bytes
 }

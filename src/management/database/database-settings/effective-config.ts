@@ -8,8 +8,8 @@ import { PostgresConfig } from './schema.ts'
 type Value = string | number | boolean
 
 /**
- * What the project's Postgres really runs with, defaults included. A value that was set is given back as it was written while it
- * holds. A project that is not active has no server to ask: what was set is what it starts with.
+ * Returns the effective settings of the project's Postgres, defaults included. A stored value that is in effect keeps its
+ * original spelling. An inactive project has no server to query, so its stored settings are returned.
  */
 export async function effectiveConfig(
   { engine }: Pick<Ctx, 'engine'>,
@@ -28,21 +28,21 @@ export async function effectiveConfig(
   return Object.fromEntries(entries)
 }
 
-/** Without what has its value anyway: clients send back all that they were shown, and that must not pin the defaults of a size. */
+/** Drops values that equal the effective ones: clients send back all settings, which must not pin the defaults of a compute size. */
 export function withoutDefaults(
-  asked: PostgresConfig,
+  requested: PostgresConfig,
   chosen: PostgresConfig,
   effective: PostgresConfig,
 ): PostgresConfig {
-  const shown = new Map<string, Value>(Object.entries(effective))
+  const current = new Map<string, Value>(Object.entries(effective))
   return Object.fromEntries(
-    Object.entries(asked).filter(([name, value]) => name in chosen || shown.get(name) !== value),
+    Object.entries(requested).filter(([name, value]) => name in chosen || current.get(name) !== value),
   )
 }
 
 const isKnown = (name: string): name is keyof PostgresConfig => name in PostgresConfig.shape
 
-/** In the type of the API; undefined for a setting that it does not have. */
+/** Converts a setting to the type of the API; undefined if the API does not have it. */
 function toValue(row: EffectiveSetting, written: Value | undefined): Value | undefined {
   if (!isKnown(row.name)) return undefined
   if (written !== undefined && !row.pendingRestart && isSame(row, written)) return written
@@ -51,12 +51,12 @@ function toValue(row: EffectiveSetting, written: Value | undefined): Value | und
   return candidates.find((candidate) => schema.safeParse(candidate).success)
 }
 
-/** Postgres 18 knows more than two values of `log_connections`. */
+/** `log_connections` has more than two values since Postgres 18. */
 const isOn = (value: string): boolean => value !== 'off' && value !== ''
 
 function isSame({ name, value }: EffectiveSetting, written: Value): boolean {
   if (typeof written === 'boolean') return isOn(value) === written
-  // A driver that cannot change the server's bounds the sessions in the database instead.
+  // A driver that cannot change the server's limit sets a connection limit on the database instead.
   if (name === 'max_connections') return Number(written) <= Number(value)
   return String(written) === value || quantities(String(written)).some((one) => quantities(value).includes(one))
 }
@@ -65,13 +65,13 @@ const UNITS: Readonly<Record<string, number>> = {
   ...{ us: 0.001, ms: 1, s: 1_000, min: 60_000, h: 3_600_000, d: 86_400_000 },
   ...{ B: 1, kB: 1024, MB: 1024 ** 2, GB: 1024 ** 3, TB: 1024 ** 4 },
 }
-/** Those that Postgres takes a number without a unit to be in. */
-const OWN_UNITS = [1, 1_000, 60_000, 1024, 8 * 1024, 1024 ** 2]
+/** Units that Postgres assumes for a number without a unit. */
+const DEFAULT_UNITS = [1, 1_000, 60_000, 1024, 8 * 1024, 1024 ** 2]
 
-/** What the text can stand for. */
+/** All quantities that the text can mean. */
 function quantities(text: string): number[] {
   const [, number = '', unit = ''] = /^\s*(-?[0-9.]+)\s*([A-Za-z]*)\s*$/.exec(text) ?? []
   if (number === '') return []
-  const units = unit === '' ? OWN_UNITS : [UNITS[unit] ?? Number.NaN]
+  const units = unit === '' ? DEFAULT_UNITS : [UNITS[unit] ?? Number.NaN]
   return units.map((each) => Number(number) * each)
 }

@@ -10,21 +10,21 @@ import { requireActive } from '../database/service.ts'
 import { settingsFailure } from './postgres.ts'
 import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
 
-type Kept = Settings<'network'>
-type Networks = Pick<Kept, 'v4' | 'v6'>
+type Stored = Settings<'network'>
+type Networks = Pick<Stored, 'v4' | 'v6'>
 
 const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
-/** Each network once, as it was spelled first. */
+/** Joins the networks without duplicates, each in its first spelling. */
 const textOf = (networks: readonly string[]): string =>
   Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
 
-/** Null where all of the net is let in, so that nothing has to be looked at. */
+/** Returns null if all addresses are allowed, so that no check is needed. */
 export function restrictionOf({ v4, v6 }: Networks): string[] | null {
   const isAll = [v4, v6].every((networks) => listOf(networks).some((network) => network.endsWith('/0')))
   return isAll ? null : [...listOf(v4), ...listOf(v6)]
 }
 
-/** Whether the driver can tell networks apart. */
+/** Reports whether the driver can restrict networks. */
 export const entitlementOf = ({ engine }: Pick<Ctx, 'engine'>) =>
   engine.capabilities.loginNetworks ? 'allowed' : 'disallowed'
 
@@ -35,10 +35,10 @@ export const toAddresses = ({ v4, v6 }: Networks) => [...addresses(v4, 'v4'), ..
 
 const toLists = ({ v4, v6 }: Networks) => ({ dbAllowedCidrs: listOf(v4), dbAllowedCidrsV6: listOf(v6) })
 
-const oldOf = ({ old_v4: v4, old_v6: v6 }: Kept): Networks | undefined =>
+const previousNetworks = ({ old_v4: v4, old_v6: v6 }: Stored): Networks | undefined =>
   v4 === undefined || v6 === undefined ? undefined : { v4, v6 }
 
-/** What is stored was applied first. */
+/** The status is always `applied`: restrictions are stored only after they were applied. */
 const stateOf = (
   ctx: Ctx,
   at: Date | undefined,
@@ -48,9 +48,9 @@ const stateOf = (
   ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
 })
 
-function toRestrictions(ctx: Ctx, kept: Kept, at: Date | undefined): z.input<typeof NetworkRestrictions> {
-  const old = oldOf(kept)
-  return { ...stateOf(ctx, at), config: toLists(kept), ...(old && { old_config: toLists(old) }) }
+function toRestrictions(ctx: Ctx, stored: Stored, at: Date | undefined): z.input<typeof NetworkRestrictions> {
+  const old = previousNetworks(stored)
+  return { ...stateOf(ctx, at), config: toLists(stored), ...(old && { old_config: toLists(old) }) }
 }
 
 export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
@@ -72,14 +72,14 @@ export async function patchRestrictions(
   { add = {}, remove = {} }: z.output<typeof PatchRestrictions>,
 ): Promise<z.input<typeof PatchedRestrictions>> {
   const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) => {
-    const gone = new Set(less.map(networkOf))
-    return textOf([...listOf(before), ...more].filter((network) => !gone.has(networkOf(network))))
+    const removed = new Set(less.map(networkOf))
+    return textOf([...listOf(before), ...more].filter((network) => !removed.has(networkOf(network))))
   }
   const { value, updatedAt } = await restrict(ctx, project, ({ v4, v6 }) => ({
     v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
     v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
   }))
-  const old = oldOf(value)
+  const old = previousNetworks(value)
   return {
     ...stateOf(ctx, updatedAt),
     config: { dbAllowedCidrs: toAddresses(value) },
@@ -87,14 +87,14 @@ export async function patchRestrictions(
   }
 }
 
-/** As many as a comment in the catalogue should hold, of both kinds. */
+/** The maximum number of networks of both kinds: they are stored in a comment in the catalogue. */
 const NETWORKS_MAX = 200
 
 async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks) {
   requireActive(project)
   const { name, capabilities, settings } = ctx.engine
   if (!capabilities.loginNetworks) {
-    throw new ApiError('bad_request.driver', { detail: `the driver ${name} cannot tell from where a session comes` })
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} does not support network restrictions` })
   }
   const { ref } = project
   return changeStored(ctx, {

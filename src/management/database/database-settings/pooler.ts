@@ -7,7 +7,7 @@ import type { Settings } from '../../projects/settings/setting-areas.ts'
 import { pooledConnection } from '../database/service.ts'
 import type { LegacyPooler, UpdatePoolerSettings } from './schema.ts'
 
-/** Of PgBouncer itself: connections here go through no pool of ours. */
+/** PgBouncer's defaults, reported to older clients. The platform itself pools no connections. */
 const DEFAULTS = {
   ignore_startup_parameters: '',
   server_idle_timeout: 600,

@@ -12,7 +12,7 @@ import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 export const getPostgresConfig = async (ctx: Ctx, project: ProjectAccess): Promise<PostgresConfig> =>
   effectiveConfig(ctx, project, (await readSettings(ctx.db, project.ref, 'postgres')).value)
 
-/** `replace` takes back what the body does not name; otherwise that stays as it is. */
+/** `replace` resets settings that the body does not name; otherwise they stay unchanged. */
 export async function updatePostgresConfig(
   ctx: Ctx,
   project: ProjectAccess,
@@ -41,21 +41,21 @@ export async function updatePostgresConfig(
   return effectiveConfig(ctx, project, chosen)
 }
 
-interface Circumstances {
+interface ConfigureOptions {
   before?: PostgresConfig
   restart?: boolean | undefined
 }
 
-/** Makes the database run with these; what it had been told `before` and is not among them goes back to the server's own. */
+/** Applies `config` to the database. Settings in `before` that `config` lacks are reset to the server's defaults. */
 export async function configure(
   { engine }: SystemCtx,
   ref: string,
   config: PostgresConfig,
-  { before = {}, restart }: Circumstances = {},
+  { before = {}, restart }: ConfigureOptions = {},
 ): Promise<void> {
   const { max_connections: connectionsMax = null, ...set } = config
-  const { max_connections: _limit, ...known } = before
-  const reset = Object.keys(known).filter((name) => !(name in set))
+  const { max_connections: _limit, ...previous } = before
+  const reset = Object.keys(previous).filter((name) => !(name in set))
   await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
 }
 

@@ -16,9 +16,9 @@ type Mode = Settings<'readonly'>
 
 const OVERRIDE_MS = 15 * 60_000
 
-/** Shares of the disk: past the one a project becomes read-only, below the other it is writable again. */
-const FULL = 0.95
-const ROOMY = 0.9
+/** Shares of the disk: a project becomes read-only at the first and writable again below the second. */
+const READ_ONLY_SHARE = 0.95
+const WRITABLE_SHARE = 0.9
 
 const isOverridden = ({ overrideUntil }: Mode, now: Date): boolean =>
   overrideUntil !== undefined && now < new Date(overrideUntil)
@@ -38,7 +38,7 @@ export async function getReadOnlyStatus(
   }
 }
 
-/** Writable for a while, whatever the mode is or becomes meanwhile. */
+/** Makes the database writable until the override ends, whatever the mode is or becomes. */
 export async function disableReadOnly(ctx: Ctx, project: ProjectAccess): Promise<void> {
   requireActive(project)
   const { ref } = project
@@ -47,26 +47,26 @@ export async function disableReadOnly(ctx: Ctx, project: ProjectAccess): Promise
     ref,
     area: 'readonly',
     work: async (mode) => {
-      if (mode.applied) await tell(ctx, ref, false)
+      if (mode.applied) await setReadOnly(ctx, ref, false)
       return { ...mode, overrideUntil, applied: false }
     },
   })
 }
 
-const tell = ({ engine }: SystemCtx, ref: string, readOnly: boolean): Promise<void> =>
+const setReadOnly = ({ engine }: SystemCtx, ref: string, readOnly: boolean): Promise<void> =>
   engine.settings.setReadOnly(ref, readOnly).catch((error) => {
     throw toApiError(error)
   })
 
-/** Each project becomes read-only or writable as its size, its operator and its override have it. */
+/** Makes each project read-only or writable according to its size, its operator and its override. */
 export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
-  await judgeSizes(ctx, await activeModes(ctx))
+  await updateModesBySize(ctx, await activeModes(ctx))
   const modes = await activeModes(ctx)
-  const closed = modes.filter(({ mode }) => mustApply(mode, ctx.now()))
-  const really = await ctx.engine.settings.filterReadOnly(closed.map(({ ref }) => ref))
+  const mustBeReadOnly = modes.filter(({ mode }) => mustApply(mode, ctx.now()))
+  const readOnlyRefs = await ctx.engine.settings.filterReadOnly(mustBeReadOnly.map(({ ref }) => ref))
   for (const { ref, mode } of modes) {
     const wanted = mustApply(mode, ctx.now())
-    if (wanted ? really.has(ref) : !mode.applied) continue
+    if (wanted ? readOnlyRefs.has(ref) : !mode.applied) continue
     await apply(ctx, ref).catch((error) => logFailure(ctx, ref, error))
   }
 }
@@ -74,23 +74,23 @@ export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
 const logFailure = ({ log }: SystemCtx, ref: string, error: unknown): void =>
   log.error('read_only_failed', { project: ref, error: describeError(error) })
 
-/** Noted before the database is told: what may have been told must be taken back one day. */
+/** Stores `applied` before changing the database, so that a change is always undone later. */
 async function apply(ctx: SystemCtx, ref: string): Promise<void> {
   const mode = await changeSettings(ctx, {
     ref,
     area: 'readonly',
     work: async (mode) => {
       const wanted = mustApply(mode, ctx.now())
-      if (!wanted && mode.applied) await tell(ctx, ref, false)
+      if (!wanted && mode.applied) await setReadOnly(ctx, ref, false)
       return wanted === mode.applied ? undefined : { ...mode, applied: wanted }
     },
   })
-  if (mode.applied) await changeSettings(ctx, { ref, area: 'readonly', work: (mode) => tellApplied(ctx, ref, mode) })
+  if (mode.applied) await changeSettings(ctx, { ref, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
 }
 
-/** Under the lock: what was taken back meanwhile stays taken back. */
-async function tellApplied(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
-  if (applied) await tell(ctx, ref, true)
+/** Runs under the project lock: a mode that was reset meanwhile is not applied again. */
+async function applyStored(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
+  if (applied) await setReadOnly(ctx, ref, true)
 }
 
 interface ProjectMode {
@@ -107,12 +107,12 @@ async function activeModes({ db }: SystemCtx): Promise<ProjectMode[]> {
   return rows.map(({ ref, value }) => ({ ref, mode: settingsIn('readonly', value) }))
 }
 
-/** No disk is smaller than a gigabyte, so that smaller databases need no look. */
-async function judgeSizes(ctx: SystemCtx, modes: readonly ProjectMode[]): Promise<void> {
+/** Updates the modes by database size. Disks have at least one gigabyte, so smaller databases are skipped. */
+async function updateModesBySize(ctx: SystemCtx, modes: readonly ProjectMode[]): Promise<void> {
   const { settings } = ctx.engine
   const limited = new Set(modes.filter(({ mode }) => mode.enabled).map(({ ref }) => ref))
-  const large = await settings.sizesAtLeast(FULL * GIGABYTE)
-  // Of a database that cannot be reached, nothing is judged.
+  const large = await settings.sizesAtLeast(READ_ONLY_SHARE * GIGABYTE)
+  // The mode of an unreachable database does not change.
   const small = await settings.sizesOf(Array.from(limited)).catch((error) => {
     ctx.log.error('sizes_unknown', { error: describeError(error) })
     return new Map<string, number>()
@@ -120,15 +120,15 @@ async function judgeSizes(ctx: SystemCtx, modes: readonly ProjectMode[]): Promis
   const bytes = new Map([...large, ...small])
   for (const [ref, share] of await sharesOfDisk(ctx, bytes)) {
     if (limited.has(ref) === isFull(share, limited.has(ref))) continue
-    const work = async (mode: Mode) => judged(mode, share)
+    const work = async (mode: Mode) => modeForShare(mode, share)
     await changeSettings(ctx, { ref, area: 'readonly', work }).catch((error) => logFailure(ctx, ref, error))
   }
 }
 
-const isFull = (share: number, already: boolean): boolean => share >= (already ? ROOMY : FULL)
+const isFull = (share: number, isReadOnly: boolean): boolean => share >= (isReadOnly ? WRITABLE_SHARE : READ_ONLY_SHARE)
 
-/** The operator's word stands, whatever the size. */
-function judged(mode: Mode, share: number): Mode | undefined {
+/** Returns the mode for this share of the disk. A mode set by the operator does not change with the size. */
+function modeForShare(mode: Mode, share: number): Mode | undefined {
   const enabled = isFull(share, mode.enabled)
   if (enabled === mode.enabled || (mode.enabled && mode.by === 'operator')) return undefined
   return { ...mode, enabled, by: 'size' }

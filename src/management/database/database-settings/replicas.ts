@@ -10,11 +10,11 @@ import { requireStatus } from '../../projects/projects/status.ts'
 import { type Jobs, PermanentError, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
-/** Made in the background; it is listed among the project's databases from its beginning on. */
+/** Starts a task that creates a replica, which is listed among the project's databases at once. */
 export async function setUpReplica(ctx: Ctx, project: ProjectAccess, region: RegionCode): Promise<void> {
-  replicasOf(ctx.engine)
+  requireReplicas(ctx.engine)
   if (region !== project.region) {
-    const message = `must be ${project.region}, where the project is, for the driver ${ctx.engine.name}`
+    const message = `must be ${project.region}, the region of the project, for the driver ${ctx.engine.name}`
     const issue = { field: 'body.read_replica_region', code: 'refused', message }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
@@ -22,16 +22,16 @@ export async function setUpReplica(ctx: Ctx, project: ProjectAccess, region: Reg
 }
 
 export async function removeReplica(ctx: Ctx, project: ProjectAccess, identifier: string): Promise<void> {
-  const isThere = replicasOf(ctx.engine)
+  const exists = requireReplicas(ctx.engine)
     .list(project)
     .some((replica) => replica.identifier === identifier)
-  if (!isThere) throw new ApiError('not_found.read_replica')
+  if (!exists) throw new ApiError('not_found.read_replica')
   await start(ctx, project, 'remove_replica', identifier)
 }
 
-function replicasOf({ name, replicas }: ProjectEngine) {
+function requireReplicas({ name, replicas }: ProjectEngine) {
   if (replicas) return replicas
-  throw new ApiError('bad_request.driver', { detail: `the driver ${name} has no read replicas` })
+  throw new ApiError('bad_request.driver', { detail: `the driver ${name} does not support read replicas` })
 }
 
 async function start(ctx: Ctx, { ref, organizationId }: ProjectAccess, kind: TaskKind, replica: string): Promise<void> {
@@ -56,13 +56,13 @@ const step = (
 })
 
 const add = step('add_replica', ({ engine }, { project, replica }, fence) =>
-  replicasOf(engine).add(project.ref, replica, fence),
+  requireReplicas(engine).add(project.ref, replica, fence),
 )
 const remove = step('remove_replica', ({ engine }, { project, replica }, fence) =>
-  replicasOf(engine).remove(project.ref, replica, fence),
+  requireReplicas(engine).remove(project.ref, replica, fence),
 )
 
-/** The project works on meanwhile. */
+/** These tasks leave the status of the project unchanged. */
 export const replicaJobs = {
   add_replica: { steps: [add], done: {}, failed: () => ({}) },
   remove_replica: {

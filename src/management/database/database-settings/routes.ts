@@ -34,18 +34,18 @@ import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 
 const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
 
-const NETWORKS_OF =
-  'For the owner and temporary logins, who come to the database itself; those of them that are connected from elsewhere end.'
+const NETWORK_SCOPE =
+  'Applies to the owner and to temporary logins, which connect directly. Their sessions from other networks end.'
 const BANS =
-  'An address that fails to log in to the database again and again is refused there for a while. ' +
-  'The driver `neon` bans nobody: the list is empty. An address that is not banned can be lifted without effect.'
+  'An address that repeatedly fails to log in to the database is banned for a while. ' +
+  'With the driver `neon` the list is always empty. Lifting a ban that does not exist has no effect.'
 const BAN_ERRORS = ['service_unavailable.project_database'] as const
 
-const WHERE_SET =
-  'Postgres checks the values first: what it does not take is refused by name and in its words, and nothing changes. ' +
-  'The database restarts if a value needs it. What the driver leaves to the operator of the server is refused by name.'
+const VALIDATION =
+  'Postgres validates the values first: if it rejects one, the error names the field and nothing changes. ' +
+  'The database restarts if a value requires it. Settings that only the operator of the server can change are rejected by name.'
 
-const notHere = (driver: string, what: string) =>
+const driverUnsupported = (driver: string, what: string) =>
   new ApiError('bad_request.driver', { detail: `the driver ${driver} ${what}` })
 
 export const databaseSettingsRoutes = [
@@ -53,9 +53,9 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/database/postgres',
     {
       id: 'v1-get-postgres-config',
-      summary: "Get what a project's Postgres is set to",
+      summary: "Get a project's Postgres settings",
       description:
-        'The values that hold now, defaults included; for a project that is not active, those that were set.',
+        'Returns the effective values, defaults included. For an inactive project, returns the stored values.',
       scope: 'database:read',
       returns: PostgresConfig,
       errors: ['service_unavailable.project_database'],
@@ -67,8 +67,8 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/database/postgres',
     {
       id: 'v1-update-postgres-config',
-      summary: "Set a project's Postgres to this and nothing else",
-      description: `What is left out goes back to the default, and a value that holds already stays one. ${WHERE_SET}`,
+      summary: "Replace a project's Postgres settings",
+      description: `Omitted settings are reset to their defaults; values already in effect by default are not stored. ${VALIDATION}`,
       scope: 'database:write',
       body: UpdatePostgresConfig,
       returns: PostgresConfig,
@@ -81,8 +81,8 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/database/postgres',
     {
       id: 'v1-patch-postgres-config',
-      summary: "Change some settings of a project's Postgres",
-      description: `What is left out stays as it is. ${WHERE_SET}`,
+      summary: "Update a project's Postgres settings",
+      description: `Omitted settings stay unchanged. ${VALIDATION}`,
       scope: 'database:write',
       body: UpdatePostgresConfig,
       returns: PostgresConfig,
@@ -95,9 +95,9 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/database/pooler',
     {
       id: 'v1-update-pooler-config',
-      summary: "Change the settings of a project's pooler",
+      summary: "Update a project's pooler settings",
       description:
-        'They are kept and shown. Where the driver has a pooler, the mode chooses between it and a direct connection.',
+        'If the driver has a pooler, the mode selects between it and a direct connection. The other settings are only stored and returned.',
       scope: 'database:write',
       body: UpdatePoolerSettings,
       returns: PoolerSettings,
@@ -109,7 +109,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/database/pgbouncer',
     {
       id: 'v1-get-project-pgbouncer-config',
-      summary: "Get the settings of a project's pooler in their older form",
+      summary: "Get a project's PgBouncer settings",
       scope: 'database:read',
       returns: LegacyPooler,
     },
@@ -120,7 +120,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/readonly',
     {
       id: 'v1-get-readonly-mode-status',
-      summary: "Tell whether a project's database takes no writes",
+      summary: "Get a project's read-only mode",
       scope: 'database:read',
       returns: ReadOnlyStatus,
     },
@@ -131,7 +131,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/readonly/temporary-disable',
     {
       id: 'v1-disable-readonly-mode-temporarily',
-      summary: "Let a project's database take writes for 15 minutes",
+      summary: "Disable a project's read-only mode for 15 minutes",
       scope: 'database:write',
       returns: empty,
       status: 201,
@@ -145,7 +145,7 @@ export const databaseSettingsRoutes = [
     {
       id: 'v1-get-ssl-enforcement-config',
       stability: 'Beta',
-      summary: "Tell whether a project's database takes encrypted connections alone",
+      summary: "Get a project's SSL enforcement",
       scope: 'database:read',
       returns: SslEnforcement,
     },
@@ -157,8 +157,8 @@ export const databaseSettingsRoutes = [
     {
       id: 'v1-update-ssl-enforcement-config',
       stability: 'Beta',
-      summary: "Let a project's database take encrypted connections alone, or all",
-      description: 'Holds for connections that start from then on.',
+      summary: "Update a project's SSL enforcement",
+      description: 'Applies to new connections.',
       scope: 'database:write',
       body: UpdateSslEnforcement,
       returns: SslEnforcement,
@@ -172,7 +172,7 @@ export const databaseSettingsRoutes = [
     {
       id: 'v1-get-network-restrictions',
       stability: 'Beta',
-      summary: "Tell from where a project's database lets anybody in",
+      summary: "Get a project's network restrictions",
       scope: 'projects:read',
       returns: NetworkRestrictions,
     },
@@ -183,8 +183,8 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/network-restrictions/apply',
     {
       id: 'v1-update-network-restrictions',
-      summary: "Say from where a project's database lets anybody in",
-      description: `A list that is left out stays as it is; of an empty one nobody is let in. ${NETWORKS_OF}`,
+      summary: "Replace a project's network restrictions",
+      description: `An omitted list stays unchanged; an empty list allows no addresses of its kind. ${NETWORK_SCOPE}`,
       scope: 'projects:write',
       body: ApplyRestrictions,
       returns: NetworkRestrictions,
@@ -198,8 +198,8 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/network-restrictions',
     {
       id: 'v1-patch-network-restrictions',
-      summary: "Add and remove networks that a project's database lets in",
-      description: NETWORKS_OF,
+      summary: "Add and remove allowed networks of a project's database",
+      description: NETWORK_SCOPE,
       scope: 'projects:write',
       body: PatchRestrictions,
       returns: PatchedRestrictions,
@@ -212,7 +212,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/network-bans/retrieve',
     {
       id: 'v1-list-all-network-bans',
-      summary: 'List the addresses that are banned',
+      summary: 'List banned addresses',
       description: BANS,
       scope: 'projects:read',
       returns: NetworkBans,
@@ -226,7 +226,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/network-bans/retrieve/enriched',
     {
       id: 'v1-list-all-network-bans-enriched',
-      summary: 'List the addresses that are banned, with what they are banned from',
+      summary: 'List banned addresses with details',
       description: BANS,
       scope: 'projects:read',
       returns: EnrichedNetworkBans,
@@ -241,7 +241,7 @@ export const databaseSettingsRoutes = [
     {
       id: 'v1-delete-network-bans',
       stability: 'Beta',
-      summary: 'Lift bans of addresses',
+      summary: 'Lift network bans',
       description: BANS,
       scope: 'projects:write',
       body: LiftNetworkBans,
@@ -255,7 +255,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/disk',
     {
       id: 'v1-get-database-disk',
-      summary: "Get the disk of a project's database",
+      summary: "Get a project's disk settings",
       scope: 'any caller',
       permission: 'database:read',
       returns: Disk,
@@ -267,9 +267,9 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/disk',
     {
       id: 'v1-modify-database-disk',
-      summary: "Set how large a project's database may become",
+      summary: "Update a project's disk settings",
       description:
-        'At 95 % of its size the database becomes read-only. What the driver cannot change is refused by name.',
+        'The database becomes read-only at 95 % of the disk size. Attributes that the driver cannot change are rejected by name.',
       scope: 'any caller',
       permission: 'projects:write',
       body: UpdateDisk,
@@ -284,7 +284,7 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/disk/util',
     {
       id: 'v1-get-disk-utilization',
-      summary: "Get how much of its disk a project's database takes now",
+      summary: "Get a project's disk usage",
       scope: 'any caller',
       permission: 'database:read',
       returns: DiskUse,
@@ -297,8 +297,8 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/config/disk/autoscale',
     {
       id: 'v1-get-project-disk-autoscale-config',
-      summary: 'Get how the disk grows by itself',
-      description: 'It does not: each value is null.',
+      summary: "Get a project's disk autoscaling settings",
+      description: 'Disks do not grow automatically: each value is null.',
       scope: 'any caller',
       permission: 'database:read',
       returns: DiskAutoscale,
@@ -310,15 +310,16 @@ export const databaseSettingsRoutes = [
     '/v1/projects/{ref}/database/webhooks/enable',
     {
       id: 'v1-enable-database-webhook',
-      summary: 'Let triggers of a database send requests',
-      description: 'Refused: they send them by pg_net, an extension that the databases here do not have.',
+      summary: 'Enable database webhooks',
+      description:
+        'Not available: database webhooks require the extension pg_net, which project databases do not have.',
       scope: 'database:write',
       returns: empty,
       status: 201,
       errors: ['bad_request.driver'],
     },
     async ({ ctx: { engine } }) => {
-      throw notHere(engine.name, 'offers no pg_net, by which triggers send requests')
+      throw driverUnsupported(engine.name, 'does not offer the extension pg_net, which database webhooks require')
     },
   ),
 
@@ -328,7 +329,7 @@ export const databaseSettingsRoutes = [
       id: 'v1-setup-a-read-replica',
       stability: 'Beta',
       summary: 'Set up a read replica',
-      description: 'Made in the background; the databases of the project and its pooler configuration tell of it.',
+      description: "The replica is created in the background. The project's databases and pooler settings list it.",
       scope: 'any caller',
       permission: 'projects:write',
       body: SetUpReadReplica,

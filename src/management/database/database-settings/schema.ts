@@ -6,7 +6,7 @@ const count = (min: number, max: number) => z.int().min(min).max(max)
 const WORKERS_MAX = 262_143
 const PARALLEL_MAX = 1_024
 
-/** What these hold besides, Postgres says itself. */
+/** Postgres validates the rest of the value. */
 const Size = Text.max(64)
 const Duration = z
   .string()
@@ -35,7 +35,7 @@ export const PostgresConfig = z
     maintenance_work_mem: Size,
     track_activity_query_size: Size,
     max_connections: count(1, WORKERS_MAX).meta({
-      description: 'Sessions at the same time, of which 13 are reserved for the services',
+      description: 'Maximum number of concurrent sessions; 13 are reserved for the services',
     }),
     max_locks_per_transaction: count(10, 2_147_483_640),
     max_logical_replication_workers: count(0, WORKERS_MAX),
@@ -70,8 +70,8 @@ export const UpdatePostgresConfig = PostgresConfig.extend({
     .optional()
     .meta({
       description:
-        'True restarts the database in any case, so that every session has the new values. False leaves values that need a ' +
-        'restart for the next one. Without it the database restarts if a value needs it',
+        'True always restarts the database, so that every session has the new values. False leaves values that require a ' +
+        'restart until the next one. If omitted, the database restarts if a value requires it',
     }),
 }).meta({ id: 'UpdatePostgresConfig' })
 
@@ -86,7 +86,7 @@ export const UpdatePoolerSettings = z
   .partial()
   .meta({ id: 'UpdatePoolerSettings' })
 
-/** What the API told before there was a list of poolers. */
+/** The reply for clients from before the list of poolers. */
 export const LegacyPooler = z
   .object({
     default_pool_size: z.int(),
@@ -103,9 +103,9 @@ export const LegacyPooler = z
 
 export const ReadOnlyStatus = z
   .object({
-    enabled: z.boolean().meta({ description: 'Stays true while it is overridden' }),
+    enabled: z.boolean().meta({ description: 'Stays true while the mode is overridden' }),
     override_enabled: z.boolean(),
-    override_active_until: z.string().meta({ description: 'Empty where nothing was overridden' }),
+    override_active_until: z.string().meta({ description: 'Empty if the mode is not overridden' }),
   })
   .meta({ id: 'ReadOnlyStatus' })
 
@@ -161,7 +161,7 @@ const Networks = z.object({
 const RestrictionState = z.object({
   entitlement: z
     .enum(['allowed', 'disallowed'])
-    .meta({ description: 'Whether the driver can tell from where a session comes' }),
+    .meta({ description: 'Whether the driver supports network restrictions' }),
   status: z.enum(['stored', 'applied']),
   updated_at: z.iso.datetime().optional(),
   applied_at: z.iso.datetime().optional(),
@@ -196,7 +196,7 @@ export const EnrichedNetworkBans = z
 
 export const LiftNetworkBans = z
   .object({
-    // As the list has them: of IPv6, whole networks are banned.
+    // IPv6 bans are listed and lifted as whole networks.
     ipv4_addresses: z.array(z.union([z.ipv4(), z.ipv6(), z.cidrv6()])).max(LISTED_MAX),
     requester_ip: z.boolean().optional(),
     identifier: Text.max(256).optional(),

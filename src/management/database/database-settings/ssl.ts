@@ -9,7 +9,7 @@ import { requireActive } from '../database/service.ts'
 import { settingsFailure } from './postgres.ts'
 import type { SslEnforcement } from './schema.ts'
 
-/** What is stored was applied first. */
+/** A setting is stored only after it was applied. */
 const toSslEnforcement = (currentConfig: Settings<'ssl'>): z.input<typeof SslEnforcement> => ({
   currentConfig,
   appliedSuccessfully: true,
@@ -24,7 +24,7 @@ export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, req
   requireActive(project)
   const { name, capabilities } = ctx.engine
   if (!capabilities.plainConnections && !requested.database) {
-    throw new ApiError('bad_request.driver', { detail: `the driver ${name} takes encrypted connections alone` })
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} accepts only encrypted connections` })
   }
   const { ref } = project
   const work = async () => {

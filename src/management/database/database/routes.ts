@@ -3,7 +3,7 @@ import { get, patch, post, text } from '../../kernel/route.ts'
 import { Done, PoolerConfig, Rows, RunQuery, RunReadOnlyQuery, UpdatePassword } from './schema.ts'
 import { getPoolerConfig, runQuery, updatePassword } from './service.ts'
 
-/** SQL comes as migrations and seeds, so it may be larger than other bodies. */
+/** SQL bodies may be larger than others because they contain migrations and seeds. */
 const SQL_BODY_BYTES_MAX = 8 * 1024 * 1024
 
 const SQL_ERRORS = [
@@ -14,7 +14,7 @@ const SQL_ERRORS = [
   'service_unavailable.project_database',
 ] as const
 
-/** Rows are written as JSON text while they arrive, so that numbers keep every digit and nothing is held twice. */
+/** Rows are written as JSON text while they arrive: numbers keep every digit, and memory holds one copy. */
 const rows = text('application/json', Rows)
 
 export const databaseRoutes = [
@@ -23,7 +23,7 @@ export const databaseRoutes = [
     {
       id: 'v1-run-a-query',
       stability: 'Beta',
-      summary: "Run SQL on the project's database",
+      summary: "Run SQL on a project's database",
       scope: 'database:write',
       body: RunQuery,
       bodySizeBytesMax: SQL_BODY_BYTES_MAX,
@@ -40,8 +40,8 @@ export const databaseRoutes = [
     {
       id: 'v1-read-only-query',
       stability: 'Beta',
-      summary: 'Run SQL that only reads',
-      description: 'Runs as a role that may only read. Name tables with their schema.',
+      summary: "Run read-only SQL on a project's database",
+      description: 'Runs as a read-only role. Qualify table names with their schema.',
       scope: 'database:read',
       body: RunReadOnlyQuery,
       bodySizeBytesMax: SQL_BODY_BYTES_MAX,
@@ -69,7 +69,7 @@ export const databaseRoutes = [
     '/v1/projects/{ref}/config/database/pooler',
     {
       id: 'v1-get-pooler-config',
-      summary: 'Get the connection data of the database',
+      summary: "Get a project's pooler settings and connection strings",
       scope: 'database:read',
       returns: z.array(PoolerConfig),
     },

@@ -25,7 +25,7 @@ interface Script {
   readOnly: boolean
 }
 
-/** Runs the user's SQL on the project's database; the rows of the last statement as the text of a JSON array. */
+/** Runs the caller's SQL on the project's database and returns the rows of the last statement as a JSON array in text. */
 export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<SqlResult> {
   requireActive(project)
   const runnerPassword = await runnerPasswordOf(ctx, project)
@@ -49,21 +49,21 @@ export function toApiError(error: unknown): unknown {
     })
   }
   if (error instanceof EngineUnavailable) {
-    const full = error.code === TOO_MANY_CONNECTIONS
-    const busy = full ? 'too many queries run at the same time; try again shortly' : undefined
-    const detail = error instanceof NoCapacity ? error.message : busy
+    const isFull = error.code === TOO_MANY_CONNECTIONS
+    const busyDetail = isFull ? 'too many queries are running; try again shortly' : undefined
+    const detail = error instanceof NoCapacity ? error.message : busyDetail
     return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error
 }
 
-/** The message reads as clients know it; the fields beside it are what Postgres said. */
+/** The message has the format that clients know; the extra fields are those of Postgres. */
 function sqlFailure(error: SqlError): ApiError {
   const { severity, code, message, position, hint, detail, where } = error
-  const said = { severity, code, position, hint, detail, where }
+  const fields = { severity, code, position, hint, detail, where }
   return new ApiError('bad_request.sql', {
     detail: `${severity}:  ${code}: ${message}`,
-    extra: Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
+    extra: Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)),
     cause: error,
   })
 }
@@ -85,7 +85,7 @@ export function requireActive({ status }: ProjectAccess): void {
   throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** The driver's pooler where it has one and transactions are to be pooled; otherwise a session is a connection. */
+/** Uses the driver's pooler in transaction mode if it has one, and a direct connection otherwise. */
 export function pooledConnection(
   engine: ProjectEngine,
   project: ProjectAccess,
@@ -99,7 +99,7 @@ export function pooledConnection(
   return { host, port, user, database, connectionString }
 }
 
-/** How to reach the database with any Postgres client, and each of its replicas. */
+/** Returns the connection parameters of the database and of each replica. */
 export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(db, project.ref, 'pooler')
   return [undefined, ...(engine.replicas?.list(project) ?? [])].map((replica) => {

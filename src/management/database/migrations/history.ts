@@ -6,7 +6,7 @@ import type { MigrationRow } from '../../../model/tables/index.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { versionAfter } from './version.ts'
 
-/** Whose database it is; every row of a project will do. */
+/** The database of a project; any row of the project has these fields. */
 export interface Database {
   ref: string
   sealedRunnerPassword: string
@@ -21,7 +21,7 @@ const COLUMNS = {
   idempotency_key: 'text UNIQUE',
   rollback: 'text[]',
 }
-/** By way of JSON, as a table that another tool made may lack columns. */
+/** Reads rows as JSON because a table that another tool created may lack columns. */
 const MIGRATION = `SELECT migration.version, array_remove(migration.statements, NULL) AS statements, migration.name,
   migration.created_by, migration.idempotency_key, array_remove(migration.rollback, NULL) AS rollback FROM ${TABLE} AS found, jsonb_to_record(to_jsonb(found)) AS migration
   (version text, statements text[], name text, created_by text, idempotency_key text, rollback text[])`
@@ -30,26 +30,26 @@ const PAGE_MAX = 2_000
 const MIGRATIONS_MAX = 100_000
 const BYTES_MAX = 128 * 1024 * 1024
 
-interface Reading {
-  /** Asked before each page; a refusal ends it with `Superseded`. */
+interface ReadOptions {
+  /** Checked before each page; if it fails, reading ends with `Superseded`. */
   fence: Fence
   bytesMax?: number
 }
 
 /**
- * Every migration with its statements, oldest first, a few at a time: a history may be larger than the memory. The table is
- * its owner's, who may put in its place what has no end: past its bounds it ends with `PermanentError`.
+ * Yields every migration with its statements, oldest first, in pages: a history may be larger than the memory. The owner
+ * controls the table and may make it endless, so reading ends with a permanent error past the limits.
  */
 export async function* listMigrations(
   ctx: SystemCtx,
   database: Database,
-  { fence, bytesMax = BYTES_MAX }: Reading,
+  { fence, bytesMax = BYTES_MAX }: ReadOptions,
 ): AsyncGenerator<MigrationRow> {
   let limit = PAGE_MAX
   let count = 0
   let bytes = 0
   for (let after = ''; ; ) {
-    if (!(await fence())) throw new Superseded(`somebody else has taken over ${database.ref}`)
+    if (!(await fence())) throw new Superseded(`another process has taken over ${database.ref}`)
     const text = await readPage(ctx, database, after, limit).catch((error) => {
       if (error instanceof SqlResultTooLarge && limit > 1) return undefined
       throw error
@@ -62,7 +62,7 @@ export async function* listMigrations(
     count += page.length
     bytes += text.length
     if (count > MIGRATIONS_MAX) throw new PermanentError(`${database.ref} has more than ${MIGRATIONS_MAX} migrations`)
-    if (bytes > bytesMax) throw tooLarge(database, bytesMax)
+    if (bytes > bytesMax) throw historyTooLarge(database, bytesMax)
     yield* page
     const last = page.at(-1)
     if (!last || page.length < limit) return
@@ -70,7 +70,7 @@ export async function* listMigrations(
   }
 }
 
-export const tooLarge = ({ ref }: Database, bytesMax: number): PermanentError =>
+export const historyTooLarge = ({ ref }: Database, bytesMax: number): PermanentError =>
   new PermanentError(`the migrations of ${ref} are larger than ${bytesMax} bytes`)
 
 const readPage = (ctx: SystemCtx, database: Database, after: string, limit: number): Promise<string> =>
@@ -85,7 +85,7 @@ async function readHistory<Row>(
   return JSON.parse(await historyText(ctx, database, query, parameters)) as Row[]
 }
 
-/** JSON of what the history says, as a role that only reads; nothing where the owner has dropped the table. */
+/** Runs a query on the history as a read-only role and returns JSON; an empty list if the owner has dropped the table. */
 async function historyText(
   ctx: SystemCtx,
   database: Database,
@@ -114,19 +114,19 @@ export const listVersions = (ctx: SystemCtx, database: Database) =>
   readHistory<Pick<MigrationRow, 'version' | 'name'>>(
     ctx,
     database,
-    // Where the table has no such column, as older tools made it, the name is that of the row around.
+    // If the table lacks the column, as with older tools, `name` refers to that of the outer row.
     `SELECT listed.* FROM (SELECT NULL::text AS name) AS absent, LATERAL
       (SELECT version::text, name FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
   )
 
-/** Runs and records a migration of another database under its own version; false where it is in the history already. */
+/** Runs and records a migration of another database under its version; returns false if the history has it already. */
 export const applyMigration = (ctx: SystemCtx, database: Database, migration: MigrationRow): Promise<boolean> =>
   changeHistory(ctx, database, async (tx) => {
     const { version, statements } = migration
     const found = await tx.rows(`SELECT FROM ${TABLE} WHERE version = $1`, [version])
     if (found.length > 0) return false
     await insertMigration(tx, migration)
-    // Other tools keep several statements as one.
+    // Other tools store several statements as one.
     await tx.run((statements ?? []).flatMap(splitStatements))
     return true
   })
@@ -139,33 +139,33 @@ export interface NewMigration {
   idempotencyKey?: string | undefined
 }
 
-/** Runs and records; a repetition of the same key and statements does neither. False for a key of other statements. */
+/** Runs and records a migration once per idempotency key. Returns false if the key belongs to other statements. */
 export const runMigration = (ctx: SystemCtx, database: Database, migration: NewMigration): Promise<boolean> =>
   changeHistory(ctx, database, async (tx) => {
     const row = await toRow(ctx, tx, migration)
-    const known = await findByKey(tx, migration.idempotencyKey)
-    if (known) return JSON.stringify(known.statements) === JSON.stringify(row.statements)
+    const existing = await findByKey(tx, migration.idempotencyKey)
+    if (existing) return JSON.stringify(existing.statements) === JSON.stringify(row.statements)
     await insertMigration(tx, row)
     await tx.run(migration.statements)
     return true
   })
 
-/** Records without running; under the key of another record, in its place. */
+/** Records a migration without running it, and replaces the record with the same idempotency key. */
 export const recordMigration = (ctx: SystemCtx, database: Database, migration: NewMigration): Promise<void> =>
   changeHistory(ctx, database, async (tx) => {
     const row = await toRow(ctx, tx, migration)
-    const known = await findByKey(tx, migration.idempotencyKey)
-    if (!known) return insertMigration(tx, row)
+    const existing = await findByKey(tx, migration.idempotencyKey)
+    if (!existing) return insertMigration(tx, row)
     await tx.rows(`UPDATE ${TABLE} SET statements = $2, name = $3, rollback = $4 WHERE version = $1`, [
-      known.version,
+      existing.version,
       row.statements,
       row.name,
       row.rollback,
     ])
   })
 
-/** False for a version that is not in the history. */
-export const describeMigration = (
+/** Updates the name and the rollback; returns false if the version is not in the history. */
+export const updateRecord = (
   ctx: SystemCtx,
   database: Database,
   { version, name, rollback }: { version: string; name?: string | undefined; rollback?: string | undefined },
@@ -179,8 +179,8 @@ export const describeMigration = (
   })
 
 /**
- * Undoes every migration from this version on, the newest first, all of them or none; returns the versions that say not
- * how to undo them. Versions are compared as they are listed, as text.
+ * Rolls back every migration from this version on, newest first, all or none. Returns the versions without a rollback, in
+ * which case nothing happens. Versions are compared as text, as in lists.
  */
 export const rollBack = (ctx: SystemCtx, database: Database, from: string): Promise<string[]> =>
   changeHistory(ctx, database, async (tx) => {
@@ -200,7 +200,7 @@ export const rollBack = (ctx: SystemCtx, database: Database, from: string): Prom
 
 const FROM_VERSION = `version >= $1 AND version ~ '^[0-9]+$'`
 
-/** One change of the history at a time, so that versions follow each other; who only reads it does not wait. */
+/** Serializes changes of the history, so that versions increase; readers do not wait. */
 async function changeHistory<Value>(
   ctx: SystemCtx,
   database: Database,
@@ -219,7 +219,7 @@ const sessionOf = async (ctx: SystemCtx, database: Database) => ({
   timeoutMs: ctx.config.SQL_TIMEOUT_SECONDS * 1000,
 })
 
-/** The owner may have dropped the table, and other tools make it with fewer columns. */
+/** Creates the table and its missing columns: the owner may have dropped it, and other tools create fewer columns. */
 async function ensureTable(tx: Transaction): Promise<void> {
   const [found] = await tx.rows<{ columns: string[] | null }>(
     `SELECT array_agg(attname::text) AS columns FROM pg_attribute

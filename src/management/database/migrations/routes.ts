@@ -37,8 +37,9 @@ export const migrationRoutes = [
     '/v1/projects/{ref}/database/migrations',
     {
       id: 'v1-apply-a-migration',
-      summary: 'Run a migration and record it',
-      description: 'Both or neither. A request that is repeated with its `Idempotency-Key` runs nothing again.',
+      summary: 'Run and record a migration',
+      description:
+        'Runs and records in one transaction. A repeated request with the same `Idempotency-Key` does not run again.',
       scope: 'database:write',
       body: CreateMigration,
       bodySizeBytesMax: SQL_BODY_BYTES_MAX,
@@ -55,7 +56,7 @@ export const migrationRoutes = [
       id: 'v1-upsert-a-migration',
       stability: 'Beta',
       summary: 'Record a migration without running it',
-      description: 'Under the `Idempotency-Key` of a recorded migration it takes the place of that one.',
+      description: 'Replaces a recorded migration with the same `Idempotency-Key`.',
       scope: 'database:write',
       body: CreateMigration,
       bodySizeBytesMax: SQL_BODY_BYTES_MAX,
@@ -72,7 +73,7 @@ export const migrationRoutes = [
       id: 'v1-rollback-migrations',
       stability: 'Beta',
       summary: 'Roll back migrations from a version on',
-      description: 'Runs the rollback of each, the newest first, and takes them out of the history: all or none.',
+      description: 'Runs their rollbacks, newest first, and removes them from the history: all or none.',
       scope: 'database:write',
       query: RollBack,
       returns: empty,
@@ -99,7 +100,7 @@ export const migrationRoutes = [
     {
       id: 'v1-patch-a-migration',
       stability: 'Beta',
-      summary: 'Change the name or the rollback of a migration',
+      summary: 'Update the name or the rollback of a migration',
       scope: 'database:write',
       params: { version: MigrationVersion },
       body: UpdateMigration,

@@ -3,7 +3,7 @@ import { Text } from '../../../platform/http/common-values.ts'
 
 const Query = Text.min(1)
 const MigrationName = Text.max(256)
-const Version = z.string().regex(/^\d{1,255}$/, 'must be the digits of a version')
+const Version = z.string().regex(/^\d{1,255}$/, 'must consist of 1 to 255 digits')
 
 export const IdempotencyKey = Text.min(1).max(255)
 

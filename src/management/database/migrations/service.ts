@@ -5,13 +5,13 @@ import { splitStatements } from '../../../engine/split-statements.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import {
-  describeMigration,
   findMigration,
   listVersions,
   type NewMigration,
   recordMigration,
   rollBack,
   runMigration,
+  updateRecord,
 } from './history.ts'
 import {
   type CreateMigration,
@@ -27,25 +27,25 @@ interface Request {
 }
 
 export async function listMigrations(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof MigrationItem>[]> {
-  const versions = await onDatabase(project, () => listVersions(ctx, project))
+  const versions = await withDatabase(project, () => listVersions(ctx, project))
   return versions.map(withoutNulls)
 }
 
 export async function getMigration(ctx: Ctx, project: ProjectAccess, version: string) {
-  const found = await onDatabase(project, () => findMigration(ctx, project, version))
+  const found = await withDatabase(project, () => findMigration(ctx, project, version))
   if (!found) throw new ApiError('not_found.migration')
   return withoutNulls(found) as z.input<typeof Migration>
 }
 
 export async function createMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
   const migration = toMigration(ctx, request)
-  const done = await onDatabase(project, () => runMigration(ctx, project, migration))
-  if (!done) throw new ApiError('conflict.idempotency_key')
+  const applied = await withDatabase(project, () => runMigration(ctx, project, migration))
+  if (!applied) throw new ApiError('conflict.idempotency_key')
 }
 
 export async function upsertMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
   const migration = toMigration(ctx, request)
-  await onDatabase(project, () => recordMigration(ctx, project, migration))
+  await withDatabase(project, () => recordMigration(ctx, project, migration))
 }
 
 export async function updateMigration(
@@ -53,22 +53,22 @@ export async function updateMigration(
   project: ProjectAccess,
   change: { version: string } & z.output<typeof UpdateMigration>,
 ): Promise<void> {
-  const found = await onDatabase(project, () => describeMigration(ctx, project, change))
+  const found = await withDatabase(project, () => updateRecord(ctx, project, change))
   if (!found) throw new ApiError('not_found.migration')
 }
 
-const NAMED_MAX = 10
+const LISTED_MAX = 10
 
 export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from: string): Promise<void> {
-  const irreversible = await onDatabase(project, () => rollBack(ctx, project, from))
+  const irreversible = await withDatabase(project, () => rollBack(ctx, project, from))
   if (irreversible.length === 0) return
-  const more = irreversible.length > NAMED_MAX ? ` and ${irreversible.length - NAMED_MAX} more` : ''
+  const more = irreversible.length > LISTED_MAX ? ` and ${irreversible.length - LISTED_MAX} more` : ''
   throw new ApiError('bad_request.migration_without_rollback', {
-    detail: `${irreversible.slice(0, NAMED_MAX).join(', ')}${more}; nothing was rolled back`,
+    detail: `${irreversible.slice(0, LISTED_MAX).join(', ')}${more}; nothing was rolled back`,
   })
 }
 
-async function onDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
+async function withDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
   requireActive(project)
   return work().catch((error) => {
     throw toApiError(error)
@@ -77,9 +77,9 @@ async function onDatabase<Value>(project: ProjectAccess, work: () => Promise<Val
 
 function toMigration({ actor }: Ctx, { body, idempotencyKey: header }: Request): NewMigration {
   const { query, name, rollback, 'Idempotency-Key': key = header } = body
-  const checked = IdempotencyKey.optional().safeParse(header)
-  if (!checked.success || (header !== undefined && header !== key)) {
-    const message = checked.success ? 'differs from the one in the body' : 'must have 1 to 255 characters'
+  const parsed = IdempotencyKey.optional().safeParse(header)
+  if (!parsed.success || (header !== undefined && header !== key)) {
+    const message = parsed.success ? 'must equal the Idempotency-Key in the body' : 'must have 1 to 255 characters'
     throw new ApiError('bad_request.validation_failed', {
       issues: [{ field: 'header.idempotency-key', code: 'invalid', message }],
     })
@@ -88,7 +88,7 @@ function toMigration({ actor }: Ctx, { body, idempotencyKey: header }: Request):
   return { statements, name, rollback, createdBy: actor.primaryEmail, idempotencyKey: key }
 }
 
-/** Clients take an absent key for unknown, and refuse null. */
+/** Drops null values: clients reject null and treat an absent key as unknown. */
 const withoutNulls = <Row extends object>(row: Row) =>
   Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as {
     [Key in keyof Row]: Exclude<Row[Key], null>

@@ -1,6 +1,6 @@
 const toVersion = (at: Date): string => at.toISOString().replace(/\D/g, '').slice(0, 14)
 
-/** The second of now, or the first one after the latest version, which may be ahead of our clock. */
+/** Returns the current second, or the second after the latest version, which may be ahead of the clock. */
 export function versionAfter(latest: string | undefined, now: Date): string {
   const present = toVersion(now)
   if (latest === undefined || latest < present) return present

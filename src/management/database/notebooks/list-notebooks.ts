@@ -14,43 +14,43 @@ type Column = 'name' | 'inserted_at'
 export async function listNotebooks(ctx: Ctx, { ref }: ProjectAccess, query: Query) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before, 'filter[name]': part, sort } = query
   const column: Column = sort.endsWith('name') ? 'name' : 'inserted_at'
-  // Walking back reads the other way round and turns the page over.
+  // A page before a cursor is read in the opposite direction and then reversed.
   const backwards = before !== undefined
-  const rising = !sort.startsWith('-') !== backwards
+  const ascending = !sort.startsWith('-') !== backwards
   const cursor = after ?? before
   const place = cursor === undefined ? undefined : placeOf(backwards ? 'page[before]' : 'page[after]', column, cursor)
   const ids = sql`(select n.id from ${notebooks} n
-    where n.project_ref = ${ref} and ${beyond(place, column, rising)} and ${named(part)}
-    order by n.${sql.identifier(column)} ${direction(rising)}, n.id ${direction(rising)} limit ${size + 1})`
-  const order = rising ? asc : desc
+    where n.project_ref = ${ref} and ${afterCursor(place, column, ascending)} and ${nameContains(part)}
+    order by n.${sql.identifier(column)} ${direction(ascending)}, n.id ${direction(ascending)} limit ${size + 1})`
+  const order = ascending ? asc : desc
   const rows = await selectNotebooks(ctx, {})
     .where(inArray(notebooks.id, ids))
     .orderBy(order(column === 'name' ? notebooks.name : notebooks.insertedAt), order(notebooks.id))
   const page = rows.slice(0, size)
   if (backwards) page.reverse()
   const more = rows.length > size
-  const at = (row: (typeof rows)[number] | undefined) => row && cursorOf(column, row)
+  const cursorAt = (row: (typeof rows)[number] | undefined) => row && cursorOf(column, row)
   return {
     data: page.map(toListedNotebook),
     links: pageLinks(
       `/v2/projects/${ref}/notebooks`,
       { 'page[size]': size, 'filter[name]': part, sort },
       {
-        before: (backwards ? more : place !== undefined) ? (at(page[0]) ?? after) : undefined,
-        after: backwards || more ? (at(page.at(-1)) ?? before) : undefined,
+        before: (backwards ? more : place !== undefined) ? (cursorAt(page[0]) ?? after) : undefined,
+        after: backwards || more ? (cursorAt(page.at(-1)) ?? before) : undefined,
       },
     ),
   }
 }
 
-const direction = (rising: boolean): SQL => sql.raw(rising ? 'asc' : 'desc')
+const direction = (ascending: boolean): SQL => sql.raw(ascending ? 'asc' : 'desc')
 
-/** Compared as a row, so that an index is entered at the very place. */
-function beyond(place: Place | undefined, column: Column, rising: boolean): SQL {
+/** Compares rows, so that the index is entered exactly at the cursor. */
+function afterCursor(place: Place | undefined, column: Column, ascending: boolean): SQL {
   if (!place) return sql`true`
   const key = column === 'name' ? sql`${place.key}` : sql`${place.key}::timestamptz`
-  return sql`(n.${sql.identifier(column)}, n.id) ${sql.raw(rising ? '>' : '<')} (${key}, ${place.id}::uuid)`
+  return sql`(n.${sql.identifier(column)}, n.id) ${sql.raw(ascending ? '>' : '<')} (${key}, ${place.id}::uuid)`
 }
 
-const named = (part: string | undefined): SQL =>
+const nameContains = (part: string | undefined): SQL =>
   part === undefined ? sql`true` : sql`n.name ilike ${containsPattern(part)}`

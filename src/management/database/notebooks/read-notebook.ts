@@ -9,7 +9,7 @@ import type { Notebook, NotebookList } from './schema.ts'
 
 const editors = alias(users, 'editors')
 
-const SHOWN = {
+const LISTED_COLUMNS = {
   id: notebooks.id,
   name: notebooks.name,
   description: notebooks.description,
@@ -19,11 +19,11 @@ const SHOWN = {
   editor: { id: editors.number, username: editors.username },
 }
 
-/** With what they show; lists leave out the cells, which may be long. */
+/** Selects notebooks with their people. Lists leave out the cells, which may be long. */
 export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({
-      ...SHOWN,
+      ...LISTED_COLUMNS,
       ...more,
       favorite: sql<boolean>`exists (select from ${notebookFavorites}
         where ${notebookFavorites.notebookId} = ${notebooks.id} and ${notebookFavorites.userId} = ${actor.userId})`,
@@ -37,7 +37,7 @@ interface Person {
   username: string
 }
 
-interface Shown {
+interface NotebookRow {
   id: string
   name: string
   description: string | null
@@ -50,11 +50,11 @@ interface Shown {
 
 type Listed = z.input<typeof NotebookList>['data'][number]
 
-export const toListedNotebook = ({ id, insertedAt, updatedAt, editor, ...shown }: Shown): Listed => ({
+export const toListedNotebook = ({ id, insertedAt, updatedAt, editor, ...row }: NotebookRow): Listed => ({
   type: 'notebook',
   id,
   attributes: {
-    ...shown,
+    ...row,
     inserted_at: insertedAt.toISOString(),
     updated_at: updatedAt.toISOString(),
     updated_by: editor,
@@ -63,17 +63,17 @@ export const toListedNotebook = ({ id, insertedAt, updatedAt, editor, ...shown }
 
 type Cells = z.input<typeof Notebook>['data']['attributes']['content']['cells']
 
-/** The form of `content`; there is one. */
+/** The only format of `content`. */
 const SCHEMA_VERSION = 1
 
 export async function getNotebook(ctx: Ctx, { ref }: ProjectAccess, id: string): Promise<z.input<typeof Notebook>> {
-  const [row] = await selectNotebooks(ctx, { cells: notebooks.cells }).where(isOne(ref, id))
+  const [row] = await selectNotebooks(ctx, { cells: notebooks.cells }).where(isNotebook(ref, id))
   if (!row) throw new ApiError('not_found.notebook')
-  const { cells, ...shown } = row
-  const listed = toListedNotebook(shown)
-  // The reply's schema checks what only CreateNotebook and UpdateNotebook have let in.
+  const { cells, ...fields } = row
+  const listed = toListedNotebook(fields)
+  // CreateNotebook and UpdateNotebook validated the cells; the reply's schema checks them again.
   const content = { schema_version: SCHEMA_VERSION, cells: cells as Cells }
   return { data: { ...listed, attributes: { ...listed.attributes, content } } }
 }
 
-export const isOne = (ref: string, id: string) => and(eq(notebooks.projectRef, ref), eq(notebooks.id, id))
+export const isNotebook = (ref: string, id: string) => and(eq(notebooks.projectRef, ref), eq(notebooks.id, id))

@@ -12,7 +12,7 @@ export const notebookRoutes = [
     '/v2/projects/{ref}/notebooks',
     {
       id: 'v2-list-notebooks',
-      summary: 'List the notebooks of a project, without their cells',
+      summary: 'List notebooks without their cells',
       scope: 'database:read',
       query: NotebookListQuery,
       returns: NotebookList,
@@ -24,7 +24,7 @@ export const notebookRoutes = [
     '/v2/projects/{ref}/notebooks',
     {
       id: 'v2-create-notebook',
-      summary: 'Save a notebook',
+      summary: 'Create a notebook',
       scope: 'database:write',
       body: CreateNotebook,
       returns: Notebook,
@@ -51,9 +51,9 @@ export const notebookRoutes = [
     '/v2/projects/{ref}/notebooks/{id}',
     {
       id: 'v2-update-notebook',
-      summary: 'Change a notebook, or mark it as a favorite of the caller',
+      summary: 'Update a notebook or its favorite mark',
       description:
-        'What is left out stays as it is. Cells are replaced as a whole; one with an id is one that is there.',
+        'Omitted attributes stay unchanged. `cells` replaces all cells; an id must be that of an existing cell.',
       scope: 'database:write',
       params,
       body: UpdateNotebook,

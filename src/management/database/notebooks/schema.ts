@@ -30,11 +30,11 @@ const TimeRange = z
   ])
   .meta({ id: 'NotebookTimeRange' })
 
-const shownAs = { title: Text.optional(), view: z.enum(['table', 'chart']).optional(), chart: Chart.optional() }
+const display = { title: Text.optional(), view: z.enum(['table', 'chart']).optional(), chart: Chart.optional() }
 
 const markdown = { type: z.literal('markdown'), text: Text }
-const database = { type: z.literal('database'), sql: Text, database_identifier: Text.optional(), ...shownAs }
-const log = { type: z.literal('log'), sql: Text, time_range: TimeRange, ...shownAs }
+const database = { type: z.literal('database'), sql: Text, database_identifier: Text.optional(), ...display }
+const log = { type: z.literal('log'), sql: Text, time_range: TimeRange, ...display }
 
 const Cell = z
   .discriminatedUnion('type', [
@@ -44,7 +44,9 @@ const Cell = z
   ])
   .meta({ id: 'NotebookCell' })
 
-const id = Text.min(1).optional().meta({ description: 'Left out, one is made; a change names those that are there' })
+const id = Text.min(1)
+  .optional()
+  .meta({ description: 'Generated if omitted; in an update, the id of an existing cell' })
 
 const WriteCell = z
   .discriminatedUnion('type', [
@@ -63,25 +65,25 @@ const Content = z.object({
     }),
 })
 
-const written = {
+const writable = {
   name: Name.max(255),
   description: Text.max(10_000).optional(),
-  favorite: z.boolean().optional().meta({ description: "The caller's own mark" }),
+  favorite: z.boolean().optional().meta({ description: 'Whether the caller marked it as a favorite' }),
   content: Content,
 }
 
 const bodyOf = <T extends z.ZodType>(attributes: T) =>
   z.object({ data: z.object({ type: z.literal('notebook'), attributes }) })
 
-export const CreateNotebook = bodyOf(z.object(written)).meta({ id: 'CreateNotebook' })
-export const UpdateNotebook = bodyOf(z.object(written).partial()).meta({ id: 'UpdateNotebook' })
+export const CreateNotebook = bodyOf(z.object(writable)).meta({ id: 'CreateNotebook' })
+export const UpdateNotebook = bodyOf(z.object(writable).partial()).meta({ id: 'UpdateNotebook' })
 
 const Person = z.object({ id: z.int(), username: z.string() }).nullable()
 
 const listed = {
   name: z.string(),
   description: z.string().nullable(),
-  favorite: z.boolean().meta({ description: "The caller's own mark" }),
+  favorite: z.boolean().meta({ description: 'Whether the caller marked it as a favorite' }),
   inserted_at: z.iso.datetime(),
   updated_at: z.iso.datetime(),
   owner: Person,
@@ -115,7 +117,7 @@ export const NotebookListQuery = z
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': Cursor,
     'page[before]': Cursor,
-    'filter[name]': Text.min(1).max(255).optional().meta({ description: 'A part of the name, in any case' }),
+    'filter[name]': Text.min(1).max(255).optional().meta({ description: 'Part of the name, case-insensitive' }),
     sort: z.enum(['name', '-name', 'inserted_at', '-inserted_at']).default('-inserted_at'),
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {

@@ -9,10 +9,10 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { requireDistinct, requireKnown, withIds } from './cells.ts'
-import { getNotebook, isOne } from './read-notebook.ts'
+import { getNotebook, isNotebook } from './read-notebook.ts'
 import type { CreateNotebook, UpdateNotebook } from './schema.ts'
 
-/** With the bound of each one's content, so much may a project keep here. */
+/** The maximum number of notebooks per project; with the content limit, it bounds the storage. */
 const NOTEBOOKS_MAX = 1_000
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
@@ -28,25 +28,29 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
   await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, ref)
-    await requireRoom(tx, ref)
+    await requireNotebookQuota(tx, ref)
     const people = { ownerId: userId, updatedById: userId }
     const times = { insertedAt: at, updatedAt: at }
     await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells })
-    if (favorite) await mark(tx, { notebookId: id, userId }, favorite)
+    if (favorite) await setFavorite(tx, { notebookId: id, userId }, favorite)
     await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
   })
   return getNotebook(ctx, project, id)
 }
 
-/** Counted while the project is locked, so that two requests cannot take the last place. */
-async function requireRoom(tx: Writer, ref: string): Promise<void> {
+/** Requires the project lock, so that concurrent requests cannot exceed the limit. */
+async function requireNotebookQuota(tx: Writer, ref: string): Promise<void> {
   if ((await tx.$count(notebooks, eq(notebooks.projectRef, ref))) < NOTEBOOKS_MAX) return
-  throw new ApiError('unprocessable.too_many_notebooks', { detail: `at most ${NOTEBOOKS_MAX}` })
+  throw new ApiError('unprocessable.too_many_notebooks', { detail: `a project can have at most ${NOTEBOOKS_MAX}` })
 }
 
-async function mark(tx: Writer, favorite: typeof notebookFavorites.$inferInsert, wanted: boolean): Promise<void> {
+async function setFavorite(
+  tx: Writer,
+  favorite: typeof notebookFavorites.$inferInsert,
+  isFavorite: boolean,
+): Promise<void> {
   const { notebookId, userId } = favorite
-  if (wanted) await tx.insert(notebookFavorites).values(favorite).onConflictDoNothing()
+  if (isFavorite) await tx.insert(notebookFavorites).values(favorite).onConflictDoNothing()
   else
     await tx
       .delete(notebookFavorites)
@@ -62,20 +66,24 @@ export async function updateNotebook(
   { data }: z.output<typeof UpdateNotebook>,
 ) {
   const { favorite, ...changes } = data.attributes
-  const { content, ...texts } = changes
+  const { content, ...columns } = changes
   const fields = Object.keys(changes)
   const { userId } = ctx.actor
   requireDistinct(content?.cells ?? [])
   await mutate(ctx, async ({ tx, trace }) => {
-    // Locked, so that it is not deleted before it is marked.
-    const [row] = await tx.select({ cellIds: CELL_IDS }).from(notebooks).where(isOne(project.ref, id)).for('update')
+    // The lock prevents a deletion before the favorite is stored.
+    const [row] = await tx
+      .select({ cellIds: CELL_IDS })
+      .from(notebooks)
+      .where(isNotebook(project.ref, id))
+      .for('update')
     if (!row) throw new ApiError('not_found.notebook')
     requireKnown(content?.cells ?? [], row.cellIds)
-    if (favorite !== undefined) await mark(tx, { notebookId: id, userId }, favorite)
+    if (favorite !== undefined) await setFavorite(tx, { notebookId: id, userId }, favorite)
     if (fields.length === 0) return
     await tx
       .update(notebooks)
-      .set({ ...texts, ...(content && { cells: withIds(content.cells) }), updatedById: userId, updatedAt: ctx.now() })
+      .set({ ...columns, ...(content && { cells: withIds(content.cells) }), updatedById: userId, updatedAt: ctx.now() })
       .where(eq(notebooks.id, id))
     await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
   })
@@ -84,7 +92,7 @@ export async function updateNotebook(
 
 export async function deleteNotebook(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
-    const deleted = await tx.delete(notebooks).where(isOne(project.ref, id)).returning({ id: notebooks.id })
+    const deleted = await tx.delete(notebooks).where(isNotebook(project.ref, id)).returning({ id: notebooks.id })
     if (deleted.length === 0) throw new ApiError('not_found.notebook')
     await trace({ ...subject(project), action: 'notebook.delete', detail: { notebook: id } })
   })

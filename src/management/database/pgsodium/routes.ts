@@ -7,8 +7,8 @@ export const pgsodiumRoutes = [
     '/v1/projects/{ref}/pgsodium',
     {
       id: 'v1-get-pgsodium-config',
-      summary: "Get a project's root key for encryption",
-      description: 'The first time, one is made.',
+      summary: "Get a project's root encryption key",
+      description: 'The first request creates the key.',
       scope: 'secrets:read',
       returns: PgsodiumConfig,
     },
@@ -20,8 +20,8 @@ export const pgsodiumRoutes = [
     {
       id: 'v1-update-pgsodium-config',
       stability: 'Beta',
-      summary: "Replace a project's root key for encryption",
-      description: 'What was encrypted with the old one cannot be read with the new one.',
+      summary: "Replace a project's root encryption key",
+      description: 'Data encrypted with the old key cannot be decrypted with the new one.',
       scope: 'secrets:write',
       body: PgsodiumConfig,
       returns: PgsodiumConfig,

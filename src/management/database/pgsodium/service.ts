@@ -10,10 +10,10 @@ import { ROOT_KEY } from './schema.ts'
 
 const AREA = 'pgsodium' as const
 
-/** The first read makes the key; whoever asks at the same time gets the same. */
+/** Creates the key on the first read; concurrent readers get the same key. */
 export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(ctx.db, project.ref, AREA)
-  const sealed = value?.sealed_root_key ?? (await giveKey(ctx, project))
+  const sealed = value?.sealed_root_key ?? (await createKey(ctx, project))
   return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, rootKeyAssociatedData(project.ref)) }
 }
 
@@ -28,14 +28,14 @@ export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, roo
   return { root_key: rootKey }
 }
 
-async function giveKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
+async function createKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
   const bytes = crypto.getRandomValues(new Uint8Array(32))
   const rootKey = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
   const settings = await newSettings(ctx, project.ref, rootKey)
   return mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
-    const { value: there } = await readSettings(mutation.tx, project.ref, AREA)
-    if (there) return there.sealed_root_key
+    const { value: existing } = await readSettings(mutation.tx, project.ref, AREA)
+    if (existing) return existing.sealed_root_key
     await saveSettings(mutation.tx, settings)
     await mutation.trace({ ...subject(project), action: 'project.pgsodium.create' })
     return settings.value.sealed_root_key

@@ -3,10 +3,10 @@ import { SignatureV4 } from '@smithy/signature-v4'
 import type { Config } from '../../../config.ts'
 import { partsOf } from './configurations.ts'
 
-/** AWS RAM did not do what it was asked for. */
+/** A request to AWS RAM failed. */
 export class RamFailure extends Error {
   override name = 'RamFailure'
-  /** What AWS calls it; absent where there was no answer. */
+  /** The error code of AWS; undefined if there was no response. */
   readonly code: string | undefined
 
   constructor(message: string, { code, cause }: { code?: string | undefined; cause?: unknown } = {}) {
@@ -16,7 +16,7 @@ export class RamFailure extends Error {
 }
 
 const UNKNOWN = 'UnknownResourceException'
-/** Of what was asked for: asked again it would be refused again. All else may be mended by time or by the operator. */
+/** Errors of the request itself, which a retry would repeat. Others may pass with time or be fixed by the operator. */
 const REFUSALS: readonly (string | undefined)[] = [
   UNKNOWN,
   'IdempotentParameterMismatchException',
@@ -32,7 +32,7 @@ export const isRefusal = (error: unknown): error is RamFailure =>
   error instanceof RamFailure && REFUSALS.includes(error.code)
 
 const REQUEST_MS_MAX = 15_000
-/** A page may be empty though another one follows. */
+/** A page may be empty even if another one follows. */
 const PAGES_MAX = 20
 const TAG = 'pilothouse-association'
 
@@ -59,12 +59,12 @@ interface Share {
 
 interface NewShare {
   name: string
-  /** Asked for again under the same token, it is the same share. */
+  /** Idempotency token: a repeated request returns the same share. */
   token: string
   accountId: string
 }
 
-interface Ask {
+interface RamRequest {
   method?: 'POST' | 'DELETE'
   path: string
   query?: Record<string, string>
@@ -73,11 +73,11 @@ interface Ask {
 
 export type Ram = ReturnType<typeof openRam>
 
-/** AWS RAM, API version 2018-01-04, in the region of a resource configuration, until `signal` ends all of it. */
+/** A client of AWS RAM (API version 2018-01-04) in the region of a resource configuration. `signal` aborts all requests. */
 export function openRam(config: Config, configurationArn: string, signal: AbortSignal) {
-  const send = signed(config, configurationArn, signal)
+  const send = createSender(config, configurationArn, signal)
 
-  async function all<Item>(path: string, body: object, listed: string): Promise<Item[]> {
+  async function listAll<Item>(path: string, body: object, listed: string): Promise<Item[]> {
     const items: Item[] = []
     let nextToken: string | undefined
     for (let page = 0; page < PAGES_MAX; page++) {
@@ -86,17 +86,17 @@ export function openRam(config: Config, configurationArn: string, signal: AbortS
       nextToken = reply.nextToken as string | undefined
       if (!nextToken) return items
     }
-    throw new RamFailure(`AWS RAM has more than ${PAGES_MAX} pages of it`)
+    throw new RamFailure(`AWS RAM returned more than ${PAGES_MAX} pages`)
   }
 
-  const unlessUnknown = <Item>(listing: Promise<Item[]>): Promise<Item[]> =>
+  const emptyIfUnknown = <Item>(listing: Promise<Item[]>): Promise<Item[]> =>
     listing.catch((error) => {
       if (error instanceof RamFailure && error.code === UNKNOWN) return []
       throw error
     })
 
   return {
-    /** Invites the account, unless it is of the same AWS organization. */
+    /** Creates a share; this invites the account unless it is in the same AWS organization. */
     async createShare({ name, token, accountId }: NewShare): Promise<string> {
       const { resourceShare } = await send({
         path: '/createresourceshare',
@@ -110,18 +110,18 @@ export function openRam(config: Config, configurationArn: string, signal: AbortS
         },
       })
       const arn = (resourceShare as Partial<Share> | undefined)?.resourceShareArn
-      if (!arn) throw new RamFailure('AWS RAM told no ARN of the share')
+      if (!arn) throw new RamFailure('AWS RAM returned no ARN of the share')
       return arn
     },
-    /** By its ARN where that is known, else by the token that it was made with. One that was deleted is told of for some hours. */
+    /** Finds shares by ARN if known, otherwise by token. AWS lists deleted shares for some hours. */
     findShares: (by: { arn: string } | { token: string }): Promise<Share[]> => {
       const filter =
         'arn' in by ? { resourceShareArns: [by.arn] } : { tagFilters: [{ tagKey: TAG, tagValues: [by.token] }] }
-      return unlessUnknown(all('/getresourceshares', { resourceOwner: 'SELF', ...filter }, 'resourceShares'))
+      return emptyIfUnknown(listAll('/getresourceshares', { resourceOwner: 'SELF', ...filter }, 'resourceShares'))
     },
     associations: (shareArn: string, associationType: 'RESOURCE' | 'PRINCIPAL'): Promise<Associated[]> =>
-      unlessUnknown(
-        all(
+      emptyIfUnknown(
+        listAll(
           '/getresourceshareassociations',
           { associationType, resourceShareArns: [shareArn] },
           'resourceShareAssociations',
@@ -133,10 +133,10 @@ export function openRam(config: Config, configurationArn: string, signal: AbortS
   }
 }
 
-/** Requests of the REST-JSON protocol with signatures of version 4. */
-function signed(config: Config, configurationArn: string, signal: AbortSignal) {
+/** Returns a function that sends REST-JSON requests signed with Signature Version 4. */
+function createSender(config: Config, configurationArn: string, signal: AbortSignal) {
   const { PRIVATE_LINK_AWS_ACCESS_KEY_ID: accessKeyId, PRIVATE_LINK_AWS_SECRET_ACCESS_KEY: secretAccessKey } = config
-  if (!accessKeyId || !secretAccessKey) throw new RamFailure('private link is not set up any more')
+  if (!accessKeyId || !secretAccessKey) throw new RamFailure('private link is no longer configured')
   const { region, partition } = partsOf(configurationArn)
   const domain = partition === 'aws-cn' ? 'amazonaws.com.cn' : 'amazonaws.com'
   const base = new URL(config.PRIVATE_LINK_RAM_URL ?? `https://ram.${region}.${domain}`)
@@ -147,7 +147,7 @@ function signed(config: Config, configurationArn: string, signal: AbortSignal) {
     sha256: Sha256,
   })
 
-  return async ({ method = 'POST', path, query = {}, body }: Ask): Promise<Record<string, unknown>> => {
+  return async ({ method = 'POST', path, query = {}, body }: RamRequest): Promise<Record<string, unknown>> => {
     const url = new URL(base.pathname.replace(/\/$/, '') + path, base)
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
     const content = body && JSON.stringify(body)
@@ -163,23 +163,23 @@ function signed(config: Config, configurationArn: string, signal: AbortSignal) {
     const { host: _, ...sent } = headers
     const limit = AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS_MAX)])
     const request = { method, headers: sent, ...(content !== undefined && { body: content }), signal: limit }
-    const { response, text } = await answered(url, { ...request, redirect: 'manual' })
-    const reply = parsed(text)
+    const { response, text } = await fetchText(url, { ...request, redirect: 'manual' })
+    const reply = parseReply(text)
     if (response.ok) return reply
-    throw failure(response.status, response.headers.get('x-amzn-errortype'), reply)
+    throw toFailure(response.status, response.headers.get('x-amzn-errortype'), reply)
   }
 }
 
-async function answered(url: URL, request: RequestInit) {
+async function fetchText(url: URL, request: RequestInit) {
   try {
     const response = await fetch(url, request)
     return { response, text: await response.text() }
   } catch (cause) {
-    throw new RamFailure('AWS RAM does not answer', { cause })
+    throw new RamFailure('AWS RAM did not answer', { cause })
   }
 }
 
-function parsed(text: string): Record<string, unknown> {
+function parseReply(text: string): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text)
     return typeof value === 'object' && value !== null ? { ...value } : {}
@@ -188,11 +188,11 @@ function parsed(text: string): Record<string, unknown> {
   }
 }
 
-/** The name of an error may have a namespace before it and an address behind it. */
-function failure(status: number, type: string | null, reply: Record<string, unknown>): RamFailure {
-  const named = type ?? (typeof reply.__type === 'string' ? reply.__type : '')
-  const code = named.replace(/:.*$/s, '').replace(/^.*#/s, '') || undefined
-  const said = reply.message ?? reply.Message
-  const message = typeof said === 'string' ? said : 'it did not say why'
+/** Removes the namespace before and the address after the name of an error. */
+function toFailure(status: number, type: string | null, reply: Record<string, unknown>): RamFailure {
+  const errorType = type ?? (typeof reply.__type === 'string' ? reply.__type : '')
+  const code = errorType.replace(/:.*$/s, '').replace(/^.*#/s, '') || undefined
+  const replyMessage = reply.message ?? reply.Message
+  const message = typeof replyMessage === 'string' ? replyMessage : 'no reason given'
   return new RamFailure(`AWS RAM answered ${status}${code ? ` ${code}` : ''}: ${message}`, { code })
 }

@@ -5,10 +5,10 @@ interface Database {
   isPrimary: boolean
 }
 
-/** Whether this installation shares databases at all. */
+/** Returns true if private link is configured on this installation. */
 export const hasPrivateLink = ({ PRIVATE_LINK_RESOURCE_CONFIGURATIONS: list }: Config): boolean => list !== undefined
 
-/** The ARN of the VPC Lattice resource configuration that leads to a database. Of projects on one cluster it may be the same. */
+/** Returns the ARN of the VPC Lattice resource configuration for a database. Projects of one cluster may share it. */
 export function configurationOf(config: Config, { identifier, isPrimary }: Database): string | undefined {
   const entries = (config.PRIVATE_LINK_RESOURCE_CONFIGURATIONS ?? '').split(',').map((entry) => entry.split('='))
   const [, own] = entries.find(([name, arn]) => arn && name === identifier) ?? []
@@ -16,7 +16,7 @@ export function configurationOf(config: Config, { identifier, isPrimary }: Datab
   return own ?? (isPrimary && config.ENGINE !== 'neon' ? cluster || undefined : undefined)
 }
 
-/** The parts of such an ARN that are needed by themselves. */
+/** Splits such an ARN into the parts that are used on their own. */
 export function partsOf(arn: string) {
   const [, partition = '', , region = '', , resource = ''] = arn.split(':')
   return { partition, region, id: resource.slice(resource.indexOf('/') + 1) }

@@ -2,15 +2,15 @@ import { del, empty, get, post } from '../../kernel/route.ts'
 import { AssociationList, AssociationReply, AwsAccountId, CreateAssociation, DatabaseIdentifier } from './schema.ts'
 import { createAssociation, deleteAssociation, listAssociations } from './service.ts'
 
-const ENDED =
-  'The share at AWS is deleted in the background, and its row with it. One that is not there has been deleted.'
+const DELETION =
+  'The AWS share and the association are deleted in the background. Succeeds if the association does not exist.'
 
 export const privateLinkRoutes = [
   get(
     '/v2/projects/{ref}/private-link/associations',
     {
       id: 'v2-list-private-link-associations',
-      summary: 'List the AWS accounts that a project is shared with',
+      summary: 'List private link associations',
       scope: 'any caller',
       permission: 'projects:read',
       returns: AssociationList,
@@ -22,8 +22,9 @@ export const privateLinkRoutes = [
     '/v2/projects/{ref}/private-link/associations',
     {
       id: 'v2-create-private-link-association',
-      summary: 'Share a database with an AWS account',
-      description: 'The account is invited by AWS RAM in the background. Plans Team and Enterprise.',
+      summary: 'Create a private link association',
+      description:
+        'Shares a database with an AWS account, which AWS RAM invites in the background. Requires the plan Team or Enterprise.',
       scope: 'any caller',
       permission: 'projects:write',
       body: CreateAssociation,
@@ -43,8 +44,8 @@ export const privateLinkRoutes = [
     '/v2/projects/{ref}/private-link/associations/aws-account/{aws_account_id}',
     {
       id: 'v2-delete-private-link-association',
-      summary: 'Share the primary database with an AWS account no more',
-      description: ENDED,
+      summary: 'Delete the private link association of the primary database',
+      description: DELETION,
       scope: 'any caller',
       permission: 'projects:write',
       params: { aws_account_id: AwsAccountId },
@@ -59,8 +60,8 @@ export const privateLinkRoutes = [
     '/v2/projects/{ref}/private-link/associations/aws-account/{aws_account_id}/database/{database_identifier}',
     {
       id: 'v2-delete-private-link-association-for-database',
-      summary: 'Share a database with an AWS account no more',
-      description: ENDED,
+      summary: 'Delete the private link association of a database',
+      description: DELETION,
       scope: 'any caller',
       permission: 'projects:write',
       params: { aws_account_id: AwsAccountId, database_identifier: DatabaseIdentifier },

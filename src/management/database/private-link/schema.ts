@@ -6,11 +6,11 @@ const type = z.literal('private_link_association')
 
 export const AwsAccountId = z
   .string()
-  .regex(/^\d{12}$/, 'must be the 12 digits of an AWS account')
+  .regex(/^\d{12}$/, 'must be an AWS account id of 12 digits')
   .meta({ description: 'Id of an AWS account', example: '123456789012' })
 
 export const DatabaseIdentifier = Text.min(1).max(128).meta({
-  description: 'Of the primary database, which is the project ref, or of a read replica',
+  description: 'The project ref for the primary database, or the identifier of a read replica',
 })
 
 const Association = z

@@ -13,7 +13,7 @@ import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
 import { endAssociations } from './end-associations.ts'
 import type { AssociationList, AssociationReply, CreateAssociation } from './schema.ts'
 
-/** Those that are being deleted included. */
+/** The maximum number per project, including those being deleted. */
 const ASSOCIATIONS_MAX = 100
 
 type Row = typeof privateLinkAssociations.$inferSelect
@@ -31,7 +31,7 @@ export async function listAssociations({ db }: Ctx, { ref }: ProjectAccess): Pro
   return { data: rows.map(toAssociation) }
 }
 
-/** One that failed or expired gives way to a new one; another one that is there stays, and this is refused. */
+/** Creates an association. It replaces a failed or expired one; any other existing one is a conflict. */
 export async function createAssociation(
   ctx: Ctx,
   project: ProjectAccess,
@@ -41,12 +41,12 @@ export async function createAssociation(
   const row = await mutate(ctx, async (mutation) => {
     const { tx, trace, enqueue } = mutation
     await requireOrganizationPlan(tx, organizationId, 'private_link')
-    if (!hasPrivateLink(ctx.config)) throw refuse('this installation shares no databases')
+    if (!hasPrivateLink(ctx.config)) throw unavailable('private link is not configured on this installation')
     await lockProject(mutation, ref)
     const database = await findDatabase(ctx, tx, ref, input.database_identifier ?? ref)
     const account = { projectRef: ref, awsAccountId: input.aws_account_id, databaseIdentifier: database.identifier }
-    await makeWay(ctx, mutation, account)
-    await requireRoom(tx, ref)
+    await removeEnded(ctx, mutation, account)
+    await requireAssociationQuota(tx, ref)
     const at = ctx.now()
     const inserted = requireRow(
       await tx
@@ -72,7 +72,7 @@ export async function createAssociation(
   return { data: toAssociation(row) }
 }
 
-interface Which {
+interface AssociationKey {
   accountId: string
   identifier: string
 }
@@ -80,11 +80,15 @@ interface Which {
 export async function deleteAssociation(
   ctx: Ctx,
   project: ProjectAccess,
-  { accountId, identifier }: Which,
+  { accountId, identifier }: AssociationKey,
 ): Promise<void> {
   await mutate(ctx, async (mutation) => {
-    const which = isOf({ projectRef: project.ref, awsAccountId: accountId, databaseIdentifier: identifier })
-    if ((await endAssociations(mutation, which, ctx.now())) === 0) return
+    const condition = isAssociation({
+      projectRef: project.ref,
+      awsAccountId: accountId,
+      databaseIdentifier: identifier,
+    })
+    if ((await endAssociations(mutation, condition, ctx.now())) === 0) return
     const detail = { aws_account_id: accountId, database: identifier }
     await mutation.trace({ ...subject(project), action: 'private_link.delete', detail })
   })
@@ -92,14 +96,14 @@ export async function deleteAssociation(
 
 type Account = Pick<Row, 'projectRef' | 'awsAccountId' | 'databaseIdentifier'>
 
-const isOf = ({ projectRef, awsAccountId, databaseIdentifier }: Account) =>
+const isAssociation = ({ projectRef, awsAccountId, databaseIdentifier }: Account) =>
   and(
     eq(privateLinkAssociations.projectRef, projectRef),
     eq(privateLinkAssociations.databaseIdentifier, databaseIdentifier),
     eq(privateLinkAssociations.awsAccountId, awsAccountId),
   )
 
-/** Looked for while the project is locked: a read replica may be about to go. */
+/** Requires the project lock: a read replica may be in removal. */
 async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, identifier: string) {
   const [project] = await tx
     .select({ ref: projects.ref, engineState: projects.engineState })
@@ -116,38 +120,38 @@ async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, id
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
   const configurationArn = configurationOf(config, { identifier, isPrimary })
-  if (!configurationArn) throw refuse(`no resource configuration leads to the database ${identifier}`)
+  if (!configurationArn) throw unavailable(`the database ${identifier} has no resource configuration`)
   const type = isPrimary ? ('PRIMARY' as const) : ('READ_REPLICA' as const)
   return { identifier, type, dnsName: database.host, configurationArn }
 }
 
-const OVER: readonly Row['status'][] = ['CREATION_FAILED', 'ASSOCIATION_REQUEST_EXPIRED']
+const ENDED_STATUSES: readonly Row['status'][] = ['CREATION_FAILED', 'ASSOCIATION_REQUEST_EXPIRED']
 
-async function makeWay(ctx: Ctx, mutation: Mutation, account: Account): Promise<void> {
-  const [known] = await mutation.tx
+async function removeEnded(ctx: Ctx, mutation: Mutation, account: Account): Promise<void> {
+  const [existing] = await mutation.tx
     .select({ id: privateLinkAssociations.id, status: privateLinkAssociations.status })
     .from(privateLinkAssociations)
-    .where(and(isOf(account), ne(privateLinkAssociations.status, 'DELETING')))
+    .where(and(isAssociation(account), ne(privateLinkAssociations.status, 'DELETING')))
     .for('update')
-  if (!known) return
-  if (!OVER.includes(known.status)) {
-    throw new ApiError('conflict.private_link_association', { detail: `its status is ${known.status}` })
+  if (!existing) return
+  if (!ENDED_STATUSES.includes(existing.status)) {
+    throw new ApiError('conflict.private_link_association', { detail: `its status is ${existing.status}` })
   }
-  await endAssociations(mutation, eq(privateLinkAssociations.id, known.id), ctx.now())
+  await endAssociations(mutation, eq(privateLinkAssociations.id, existing.id), ctx.now())
 }
 
-/** Counted while the project is locked, so that two requests cannot take the last place. */
-async function requireRoom(tx: Writer, ref: string): Promise<void> {
+/** Requires the project lock, so that concurrent requests cannot exceed the limit. */
+async function requireAssociationQuota(tx: Writer, ref: string): Promise<void> {
   const [row] = await tx
     .select({ associations: sql<number>`count(*)::int` })
     .from(privateLinkAssociations)
     .where(eq(privateLinkAssociations.projectRef, ref))
   if ((row?.associations ?? 0) < ASSOCIATIONS_MAX) return
-  const detail = `a project has at most ${ASSOCIATIONS_MAX}, those that are being deleted included`
+  const detail = `a project can have at most ${ASSOCIATIONS_MAX}, including those being deleted`
   throw new ApiError('unprocessable.too_many_private_links', { detail })
 }
 
-const refuse = (detail: string) => new ApiError('bad_request.private_link', { detail })
+const unavailable = (detail: string) => new ApiError('bad_request.private_link', { detail })
 
 function toAssociation(row: Row): Association {
   const { id, accountName, sharedAt, resourceConfigurationArn, shareArn } = row

@@ -18,7 +18,7 @@ export async function listSnippets(ctx: Ctx, query: Query) {
   const page: Page = {
     column: sql.identifier(sort),
     order: sql.raw(order),
-    beyond: beyond(place, sort, order),
+    afterCursor: afterCursor(place, sort, order),
     size: limit + 1,
   }
   const rows = await selectSnippets(ctx, {})
@@ -31,20 +31,20 @@ export async function listSnippets(ctx: Ctx, query: Query) {
 interface Page {
   column: SQL | ReturnType<typeof sql.identifier>
   order: SQL
-  beyond: SQL
+  afterCursor: SQL
   size: number
 }
 
-/** Compared as a row, so that an index is entered at the very place. */
-function beyond(place: Place | undefined, sort: Sort, order: 'asc' | 'desc'): SQL {
+/** Compares rows, so that the index is entered exactly at the cursor. */
+function afterCursor(place: Place | undefined, sort: Sort, order: 'asc' | 'desc'): SQL {
   if (!place) return sql`true`
   const key = sort === 'name' ? sql`${place.key}` : sql`${place.key}::timestamptz`
   return sql`(s.${sql.identifier(sort)}, s.id) ${sql.raw(order === 'asc' ? '>' : '<')} (${key}, ${place.id}::uuid)`
 }
 
-/** One page of an audience's snippets, which an index has in their order. */
-const pageOf = (condition: SQL, { column, order, beyond, size }: Page): SQL =>
-  sql`(select s.id, s.${column} as key from ${snippets} s where ${condition} and ${beyond}
+/** Selects one page of the snippets of an audience, in the order of an index. */
+const pageOf = (condition: SQL, { column, order, afterCursor, size }: Page): SQL =>
+  sql`(select s.id, s.${column} as key from ${snippets} s where ${condition} and ${afterCursor}
     order by s.${column} ${order}, s.id ${order} limit ${size})`
 
 const merge = (pages: SQL[], { order, size }: Page): SQL =>
@@ -59,7 +59,7 @@ function idsInProject({ actor }: Ctx, ref: string, page: Page): SQL {
   )
 }
 
-/** Who is in an organization sees what is for it, and what is for its projects where he has a role in them or in all. */
+/** Members see snippets of their organizations, and those of the projects in which they have a role. */
 function idsEverywhere({ actor }: Ctx, page: Page): SQL {
   const { userId, organizationId } = actor
   const organizations = sql`(select organization_id as id, bool_or(project_ref is null) as everywhere from ${memberRoles}
@@ -67,7 +67,7 @@ function idsEverywhere({ actor }: Ctx, page: Page): SQL {
       and coalesce(${organizationId ?? null}::uuid = organization_id, true) group by organization_id)`
   const ofOrganization = pageOf(sql`s.organization_id = o.id and s.visibility = a.visibility`, page)
   const ofProject = pageOf(sql`s.project_ref = ${projects.ref} and s.visibility = 'project'`, page)
-  // The offset keeps the question one of each row: as a join the planner would begin with the projects and read all snippets of each.
+  // `offset 0` keeps this check per row: as a join, the planner would start with the projects and read all their snippets.
   const own = sql`s.owner_id = ${userId} and s.visibility = 'user'
     and exists (select from ${projects} where ${projects.ref} = s.project_ref and ${visibleProjects(actor)} offset 0)`
   return merge(

@@ -16,7 +16,7 @@ import type { Snippet, SnippetList } from './schema.ts'
 
 const editors = alias(users, 'editors')
 
-const SHOWN = {
+const LISTED_COLUMNS = {
   id: snippets.id,
   visibility: snippets.visibility,
   name: snippets.name,
@@ -28,11 +28,11 @@ const SHOWN = {
   editor: { id: editors.number, username: editors.username },
 }
 
-/** With what they show; lists leave out the SQL, which may be long. */
+/** Selects snippets with their project and people. Lists leave out the SQL, which may be long. */
 export const selectSnippets = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({
-      ...SHOWN,
+      ...LISTED_COLUMNS,
       ...more,
       favorite: sql<boolean>`exists (select from ${snippetFavorites}
         where ${snippetFavorites.snippetId} = ${snippets.id} and ${snippetFavorites.userId} = ${actor.userId})`,
@@ -42,7 +42,7 @@ export const selectSnippets = <More extends Record<string, PgColumn>>({ db, acto
     .innerJoin(users, eq(users.id, snippets.ownerId))
     .leftJoin(editors, eq(editors.id, snippets.updatedById))
 
-interface Shown {
+interface SnippetRow {
   id: string
   visibility: (typeof SNIPPET_VISIBILITIES)[number]
   name: string
@@ -60,7 +60,7 @@ export const toListedSnippet = ({
   updatedAt,
   editor,
   ...row
-}: Shown): z.input<typeof SnippetList>['data'][number] => ({
+}: SnippetRow): z.input<typeof SnippetList>['data'][number] => ({
   ...row,
   type: 'sql',
   inserted_at: insertedAt.toISOString(),
@@ -68,7 +68,7 @@ export const toListedSnippet = ({
   updated_by: editor,
 })
 
-/** The form of `content`; there is one. */
+/** The only format of `content`. */
 const SCHEMA_VERSION = '1.0'
 
 export async function getSnippet(ctx: Ctx, id: string): Promise<z.input<typeof Snippet>> {
@@ -77,15 +77,15 @@ export async function getSnippet(ctx: Ctx, id: string): Promise<z.input<typeof S
   return { ...listed, content: { favorite: listed.favorite, schema_version: SCHEMA_VERSION, sql } }
 }
 
-/** 404 and not 403: nobody must learn of a snippet that he may not see. */
+/** Throws 404 and not 403, so that callers cannot learn of snippets that they may not see. */
 export async function findSnippet(ctx: Ctx, id: string) {
   const { ownerId, projectRef, sql } = snippets
-  const [row] = await selectSnippets(ctx, { ownerId, projectRef, sql }).where(and(eq(snippets.id, id), visible(ctx)))
+  const [row] = await selectSnippets(ctx, { ownerId, projectRef, sql }).where(and(eq(snippets.id, id), isVisible(ctx)))
   if (!row) throw new ApiError('not_found.snippet')
   return row
 }
 
-const visible = ({ actor }: Ctx): SQL | undefined =>
+const isVisible = ({ actor }: Ctx): SQL | undefined =>
   or(
     eq(snippets.visibility, 'public'),
     and(

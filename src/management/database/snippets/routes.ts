@@ -13,7 +13,7 @@ export const snippetRoutes = [
     '/v1/snippets',
     {
       id: 'v1-list-all-snippets',
-      summary: 'List the SQL snippets that the caller may see, of one project or of all',
+      summary: 'List SQL snippets',
       scope: 'database:read',
       query: SnippetListQuery,
       returns: SnippetList,
@@ -26,7 +26,7 @@ export const snippetRoutes = [
     '/v1/snippets',
     {
       id: 'v1-create-a-snippet',
-      summary: 'Save an SQL snippet',
+      summary: 'Create an SQL snippet',
       scope: 'database:write',
       body: CreateSnippet,
       returns: Snippet,
@@ -53,9 +53,9 @@ export const snippetRoutes = [
     '/v1/snippets/{id}',
     {
       id: 'v1-update-a-snippet',
-      summary: 'Change an SQL snippet, or mark it as a favorite of the caller',
+      summary: 'Update an SQL snippet or its favorite mark',
       description:
-        'What is left out stays as it is. The mark is for all who see it and may write the database, all else for its owner and administrators.',
+        'Omitted fields stay unchanged. Everyone who sees the snippet and may write the database can set `favorite`; other fields require its owner or an administrator.',
       scope: 'database:write',
       params,
       body: UpdateSnippet,

@@ -4,7 +4,7 @@ import { Name, Ref, Text, wholeNumber } from '../../../platform/http/common-valu
 
 const Visibility = z
   .enum(SNIPPET_VISIBILITIES)
-  .meta({ id: 'SnippetVisibility', description: 'Who sees it: its owner, the project, the organization, everybody' })
+  .meta({ id: 'SnippetVisibility', description: 'Who can see the snippet: user (its owner), project, org or public' })
 
 const Person = z.object({ id: z.int(), username: z.string() }).nullable()
 
@@ -19,7 +19,7 @@ const listed = {
   project: z.object({ id: z.int(), name: z.string() }),
   owner: Person,
   updated_by: Person,
-  favorite: z.boolean().meta({ description: "The caller's own mark" }),
+  favorite: z.boolean().meta({ description: 'Whether the caller marked it as a favorite' }),
 }
 
 export const SnippetList = z
@@ -42,12 +42,12 @@ export const SnippetListQuery = z.object({
   cursor: z.string().min(1).max(8_192).optional(),
   limit: wholeNumber(1, 100).default(100),
   sort_by: z.enum(['name', 'inserted_at']).default('inserted_at'),
-  sort_order: z.enum(['asc', 'desc']).optional().meta({ description: 'Names from A on, times from the latest on' }),
+  sort_order: z.enum(['asc', 'desc']).optional().meta({ description: 'By default, names ascend and times descend' }),
 })
 
 const SQL_LENGTH_MAX = 262_144
 
-const written = {
+const writable = {
   name: Name,
   sql: Text.max(SQL_LENGTH_MAX),
   description: Text.max(1_024).nullable().optional(),
@@ -55,5 +55,5 @@ const written = {
   favorite: z.boolean().optional(),
 }
 
-export const CreateSnippet = z.object({ project_ref: Ref, ...written }).meta({ id: 'CreateSnippet' })
-export const UpdateSnippet = z.object(written).partial().meta({ id: 'UpdateSnippet' })
+export const CreateSnippet = z.object({ project_ref: Ref, ...writable }).meta({ id: 'CreateSnippet' })
+export const UpdateSnippet = z.object(writable).partial().meta({ id: 'UpdateSnippet' })

@@ -18,8 +18,8 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   requirePermission(project.role, 'database:write')
   const { userId } = ctx.actor
   const id = await mutate(ctx, async ({ tx, trace }) => {
-    await keepThere(tx, ref)
-    await requireRoom(tx, ref, userId)
+    await lockExistingProject(tx, ref)
+    await requireSnippetQuota(tx, ref, userId)
     const row = requireRow(
       await tx
         .insert(snippets)
@@ -35,15 +35,15 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
         })
         .returning({ id: snippets.id }),
     )
-    if (favorite) await mark(tx, { snippetId: row.id, userId }, favorite)
+    if (favorite) await setFavorite(tx, { snippetId: row.id, userId }, favorite)
     await trace({ ...subject(project), action: 'snippet.create', detail: { snippet: row.id, visibility } })
     return row.id
   })
   return getSnippet(ctx, id)
 }
 
-/** Nothing is added to a project that is removed meanwhile, as its snippets are removed with it. */
-async function keepThere(tx: Writer, ref: string): Promise<void> {
+/** Locks the project row, so that no snippet is added to a project that is being removed. */
+async function lockExistingProject(tx: Writer, ref: string): Promise<void> {
   const [row] = await tx
     .select({ ref: projects.ref })
     .from(projects)
@@ -52,17 +52,23 @@ async function keepThere(tx: Writer, ref: string): Promise<void> {
   if (!row) throw new ApiError('not_found.project')
 }
 
-const OF_OWNER_MAX = 1_000
+const SNIPPETS_PER_OWNER_MAX = 1_000
 
-async function requireRoom(tx: Writer, ref: string, ownerId: string): Promise<void> {
+async function requireSnippetQuota(tx: Writer, ref: string, ownerId: string): Promise<void> {
   const own = and(eq(snippets.projectRef, ref), eq(snippets.ownerId, ownerId))
-  if ((await tx.$count(snippets, own)) < OF_OWNER_MAX) return
-  throw new ApiError('unprocessable.too_many_snippets', { detail: `at most ${OF_OWNER_MAX} of yours in a project` })
+  if ((await tx.$count(snippets, own)) < SNIPPETS_PER_OWNER_MAX) return
+  throw new ApiError('unprocessable.too_many_snippets', {
+    detail: `you can have at most ${SNIPPETS_PER_OWNER_MAX} in a project`,
+  })
 }
 
-async function mark(tx: Writer, favorite: typeof snippetFavorites.$inferInsert, wanted: boolean): Promise<void> {
+async function setFavorite(
+  tx: Writer,
+  favorite: typeof snippetFavorites.$inferInsert,
+  isFavorite: boolean,
+): Promise<void> {
   const { snippetId, userId } = favorite
-  if (wanted) await tx.insert(snippetFavorites).values(favorite).onConflictDoNothing()
+  if (isFavorite) await tx.insert(snippetFavorites).values(favorite).onConflictDoNothing()
   else
     await tx
       .delete(snippetFavorites)
@@ -73,13 +79,13 @@ export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof
   const { favorite, ...changes } = input
   const fields = Object.keys(changes)
   const { project, isOwner } = await findChangeable(ctx, id, fields.length > 0)
-  if (changes.visibility === 'user' && !isOwner) throw ownersAlone()
+  if (changes.visibility === 'user' && !isOwner) throw ownerRequired()
   const { userId } = ctx.actor
   await mutate(ctx, async ({ tx, trace }) => {
-    // Locked, so that it is not deleted before it is marked.
+    // The lock prevents a deletion before the favorite is stored.
     const [row] = await tx.select({ id: snippets.id }).from(snippets).where(eq(snippets.id, id)).for('update')
     if (!row) throw new ApiError('not_found.snippet')
-    if (favorite !== undefined) await mark(tx, { snippetId: id, userId }, favorite)
+    if (favorite !== undefined) await setFavorite(tx, { snippetId: id, userId }, favorite)
     if (fields.length === 0) return
     await tx
       .update(snippets)
@@ -99,17 +105,17 @@ export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
   })
 }
 
-/** Its project. What others see of it is changed by its owner and by who administers the project. */
-async function findChangeable(ctx: Ctx, id: string, forOthers: boolean) {
+/** Returns the snippet's project. Changes that others see require the owner or an administrator of the project. */
+async function findChangeable(ctx: Ctx, id: string, isSharedChange: boolean) {
   const { ownerId, projectRef } = await findSnippet(ctx, id)
   const project = await findProject(ctx, projectRef)
   const isOwner = ownerId === ctx.actor.userId
-  requirePermission(project.role, forOthers && !isOwner ? 'projects:write' : 'database:write')
+  requirePermission(project.role, isSharedChange && !isOwner ? 'projects:write' : 'database:write')
   return { project, isOwner }
 }
 
-/** It would be hidden from who changes it, too. */
-const ownersAlone = () =>
+/** Only the owner may make a snippet private: it would be hidden from anyone else who changes it. */
+const ownerRequired = () =>
   new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.visibility', code: 'refused', message: 'only its owner keeps a snippet to himself' }],
+    issues: [{ field: 'body.visibility', code: 'refused', message: 'only the owner of a snippet can set it to user' }],
   })

@@ -1,6 +1,6 @@
 import { CATALOGUE, WANTED } from './catalogue.ts'
 
-/** What a document of one schema says beyond its catalogue. */
+/** Facts for the OpenAPI document of a schema that the catalogue lacks. */
 export interface Details {
   comment: string | null
   relations: RelationDetails[]
@@ -11,15 +11,15 @@ interface RelationDetails {
   id: number
   comment: string | null
   isPartition: boolean
-  /** The columns of its primary key. */
+  /** The columns of the primary key. */
   key: string[]
-  /** In the table's own order. */
+  /** In the order of the table. */
   columns: ColumnDetails[]
 }
 
 export interface ColumnDetails {
   name: string
-  /** Its type as Postgres writes it; of a domain what it is made from. */
+  /** The type as Postgres formats it; for a domain, the base type. */
   format: string
   default: string | null
   comment: string | null
@@ -30,11 +30,11 @@ interface RoutineDetails {
   id: number
   comment: string | null
   isVolatile: boolean
-  /** Of its arguments, in their order. */
+  /** The formatted types of the arguments, in order. */
   formats: string[]
 }
 
-/** With the schema also where the session's search path would leave it out. */
+/** Formats a type with its schema, even if the schema is on the session's search path. */
 const formatOf = (type: string, modifier: string) => `(
   SELECT CASE WHEN own.typnamespace = 'pg_catalog'::regnamespace THEN format_type(own.oid, NULL)
       ELSE CASE WHEN pg_type_is_visible(named.oid) THEN quote_ident(nspname) || '.' ELSE '' END || format_type(own.oid, ${modifier}) END
@@ -79,7 +79,7 @@ const FUNCTIONS = `
     FROM pg_proc JOIN wanted ON wanted.oid = pronamespace
    WHERE prokind = 'f'`
 
-/** A domain may be made from another: in the end from a type that is none. */
+/** Resolves chains of domains to their base type. */
 const DETAILS = `
   WITH RECURSIVE domains (domain, base, base_modifier) AS (
     SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
@@ -92,5 +92,5 @@ const DETAILS = `
     'relations', coalesce((${RELATIONS}), '[]'),
     'functions', coalesce((${FUNCTIONS}), '[]'))`
 
-/** Takes a list of one schema; answers with one row, read at one moment. */
-export const DETAILED = `SELECT (${CATALOGUE}) AS catalogue, (${DETAILS}) AS details`
+/** Takes a list of one schema and returns one row, read in one snapshot. */
+export const CATALOGUE_WITH_DETAILS = `SELECT (${CATALOGUE}) AS catalogue, (${DETAILS}) AS details`

@@ -1,4 +1,4 @@
-/** What a database's catalogue says of the schemas that are asked for, and of every type that they may name. */
+/** The catalogue of the requested schemas, and of every type that they may refer to. */
 export interface Catalogue {
   schemas: string[]
   relations: Relation[]
@@ -15,7 +15,7 @@ export interface Relation {
   updatable: boolean
   columns: Column[]
   relationships: Relationship[]
-  /** Of a view: the columns that it shows as they are, and where it takes each from. */
+  /** For a view: the columns that it passes through unchanged, and their sources. */
   origins: Origin[]
 }
 
@@ -48,7 +48,7 @@ export interface Routine {
   id: number
   schema: string
   name: string
-  /** As Postgres writes them, by which overloads are ordered. */
+  /** The arguments as Postgres formats them; overloads are sorted by it. */
   signature: string
   returns: number
   returnsSet: boolean
@@ -59,7 +59,7 @@ export interface Routine {
 export interface Argument {
   name: string
   type: number
-  /** in, out, inout, variadic, or a column of `returns table`. */
+  /** in, out, inout (b), variadic, or a column of `returns table`. */
   mode: 'i' | 'o' | 'b' | 'v' | 't'
   hasDefault: boolean
 }
@@ -68,11 +68,11 @@ export interface Type {
   id: number
   schema: string
   name: string
-  /** Of an array. */
+  /** The element type of an array. */
   element: number
-  /** Of a domain. */
+  /** The base type of a domain. */
   base: number
-  /** Of a row type: its relation, and the relation's kind. */
+  /** The relation of a row type; `kind` is the relation's kind. */
   relation: number
   kind: Relation['kind'] | 'c' | null
   values: string[] | null
@@ -90,7 +90,7 @@ const COLUMNS = `
     FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
    WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
 
-/** A key is one to one where its columns are a primary key or unique as a whole. */
+/** A foreign key is one-to-one if its columns together are a primary key or unique. */
 const RELATIONSHIPS = `
   SELECT json_agg(json_build_object(
       'name', conname, 'schema', other_schema.nspname, 'relation', other.relname,
@@ -106,8 +106,8 @@ const namesOf = (_: string, relation: string, numbers: string) =>
      JOIN pg_attribute ON attrelid = ${relation} AND attnum = number)`
 
 /**
- * A column of a view is a target entry of the query's own, two braces deep in the tree that Postgres keeps; those of
- * subqueries lie deeper. What a name holds of braces, backslashes and blanks is escaped there.
+ * Finds the source of each view column. The columns are the target entries two braces deep in the stored query tree;
+ * those of subqueries are deeper. Braces, backslashes and blanks in names are escaped in the tree.
  */
 const ORIGINS = String.raw`
   SELECT json_agg(json_build_object('name', own.attname, 'relation', origin.attrelid::int8, 'column', origin.attname))
@@ -161,11 +161,11 @@ const TYPES = `
     FROM pg_type JOIN pg_namespace ON pg_namespace.oid = typnamespace LEFT JOIN pg_class ON pg_class.oid = typrelid
    WHERE NOT ${SYSTEM_SCHEMA} OR (typtype <> 'c' AND typname !~ '^_pg_')`
 
-/** The schemas whose names are the first parameter. */
+/** The schemas named by the first parameter. */
 export const WANTED = `wanted AS MATERIALIZED (
     SELECT oid, nspname FROM pg_namespace WHERE nspname = ANY ($1::text[]) AND NOT ${SYSTEM_SCHEMA})`
 
-/** Takes the names of the schemas; answers with one row, whose one column is a catalogue. */
+/** Takes the names of the schemas and returns the catalogue in one row with one column. */
 export const CATALOGUE = `
   WITH ${WANTED}
   SELECT json_build_object(

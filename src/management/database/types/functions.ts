@@ -19,7 +19,7 @@ export const TEXT_OR_JSON = ['json', 'jsonb', 'text']
 
 export const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
 
-/** Functions that can be called over HTTP: by the names of their arguments, or with one that has none. */
+/** A function is callable over HTTP if all its arguments have names, or if its only argument has none. */
 function isCallable(routine: Routine, { find }: Types): boolean {
   const inputs = inputsOf(routine)
   if (inputs.every(({ name }) => name !== '')) return true
@@ -29,7 +29,7 @@ function isCallable(routine: Routine, { find }: Types): boolean {
 
 export type ComputedFields = (relation: Relation) => (readonly [string, Union])[]
 
-/** A function of one row of a relation can be selected as if it were a column, where none has its name. */
+/** A function whose only argument is a row of a relation is selectable as a column, unless a column has its name. */
 export function computedFieldsOf({ functions }: Catalogue, types: Types): ComputedFields {
   const byRelation = Map.groupBy(functions, (routine) => {
     const [input, ...others] = inputsOf(routine)
@@ -47,55 +47,55 @@ export function printFunctions(schema: string, catalogue: Catalogue, types: Type
     .filter((routine) => routine.schema === schema && isCallable(routine, types))
     .sort((a, b) => byName(a, b) || compareTexts(a.signature, b.signature))
   return Array.from(Map.groupBy(callable, ({ name }) => name)).flatMap(([name, overloads]) => {
-    const rivalsOf = rivalsAmong(overloads)
+    const ambiguousWith = findAmbiguous(overloads)
     const [only, ...others] = overloads.map((routine) => {
       const isAlone = overloads.length === 1
-      return signatureOf(routine, { isAlone, rivals: rivalsOf(routine) }, { catalogue, types })
+      return signatureOf(routine, { isAlone, ambiguous: ambiguousWith(routine) }, { catalogue, types })
     })
     if (only && others.length === 0) return compact(`${key(name)}: `, only, NAME_DEPTH)
-    return [`${key(name)}:`, ...[only ?? [], ...others].flatMap(asMember)]
+    return [`${key(name)}:`, ...[only ?? [], ...others].flatMap(toUnionMember)]
   })
 }
 
-/** A member of a union, one of several over many lines. */
-function asMember(lines: readonly string[]): string[] {
+/** Formats a member of a union over several lines. */
+function toUnionMember(lines: readonly string[]): string[] {
   const [first = '', ...rest] = compact('| ', lines, NAME_DEPTH + 2)
   return [`  ${first}`, ...indent(indent(rest))]
 }
 
-interface Known {
+interface Context {
   catalogue: Catalogue
   types: Types
 }
 
 interface Overloads {
   isAlone: boolean
-  rivals: readonly Routine[]
+  ambiguous: readonly Routine[]
 }
 
-function signatureOf(routine: Routine, { isAlone, rivals }: Overloads, known: Known): string[] {
-  const { types } = known
+function signatureOf(routine: Routine, { isAlone, ambiguous }: Overloads, context: Context): string[] {
+  const { types } = context
   const inputs = inputsOf(routine).sort(byName)
   const args = inputs.map(
     ({ name, type, hasDefault }) => [`${key(name)}${hasDefault ? '?' : ''}`, types.typeOf(type)] as const,
   )
-  const refusal = refusalOf(routine, rivals, known)
+  const problem = problemOf(routine, ambiguous, context)
   const depth = NAME_DEPTH + (isAlone ? 2 : 6)
   return [
     ...(args.length > 0 ? fields('Args', args, depth) : ['Args: Record<PropertyKey, never>']),
-    ...(refusal ? [`Returns: { error: true } & ${quote(refusal)}`] : printReturns(routine, known, depth)),
-    ...printSetof(routine, known),
+    ...(problem ? [`Returns: { error: true } & ${quote(problem)}`] : printReturns(routine, context, depth)),
+    ...printSetof(routine, context),
   ]
 }
 
-/** Where calls always fail, the type says why; clients look for `{ error: true }`. */
-function refusalOf(routine: Routine, rivals: readonly Routine[], { types }: Known): string | undefined {
+/** Describes why calls always fail; clients check the type for `{ error: true }`. */
+function problemOf(routine: Routine, ambiguous: readonly Routine[], { types }: Context): string | undefined {
   const inputs = inputsOf(routine)
   const [input] = inputs
   const signature = ({ name, signature }: Routine) => `${name}(${signature})`
-  if (rivals.length > 0) {
-    const named = [routine, ...rivals.slice(0, RIVALS_NAMED_MAX)].map(signature).sort(compareTexts)
-    const more = rivals.length - RIVALS_NAMED_MAX
+  if (ambiguous.length > 0) {
+    const named = [routine, ...ambiguous.slice(0, AMBIGUOUS_LISTED_MAX)].map(signature).sort(compareTexts)
+    const more = ambiguous.length - AMBIGUOUS_LISTED_MAX
     const others = more > 0 ? ` and from ${more} more` : ''
     return `A call cannot tell ${named.join(' from ')}${others}: rename the function or its argument`
   }
@@ -104,10 +104,10 @@ function refusalOf(routine: Routine, rivals: readonly Routine[], { types }: Know
   return undefined
 }
 
-const RIVALS_NAMED_MAX = 9
+const AMBIGUOUS_LISTED_MAX = 9
 
-/** Of a function without arguments the one whose only one may be left out; else the same name with another type. */
-function rivalsAmong(overloads: readonly Routine[]): (routine: Routine) => Routine[] {
+/** Finds overloads that a call cannot distinguish: an optional only argument, or the same argument name with another type. */
+function findAmbiguous(overloads: readonly Routine[]): (routine: Routine) => Routine[] {
   const ofOne = overloads.flatMap((routine) => {
     const [input, ...others] = inputsOf(routine)
     return input && others.length === 0 ? [{ routine, input }] : []
@@ -127,14 +127,14 @@ const rowTypeOf = ({ returns }: Routine, { find }: Types) => {
   return type && type.relation > 0 ? type : undefined
 }
 
-/** Postgres guesses how many rows come; a guess of one is taken at its word where the result is a row. */
+/** Postgres estimates the number of rows; an estimate of one means a single row. */
 const returnsMany = ({ returnsSet, rows }: Routine): boolean => returnsSet && rows > 1
 
-function printReturns(routine: Routine, known: Known, depth: number): string[] {
-  const { types } = known
+function printReturns(routine: Routine, context: Context, depth: number): string[] {
+  const { types } = context
   const row = rowTypeOf(routine, types)
   const isList = routine.returnsSet && (returnsMany(routine) || !row)
-  const columns = columnsOf(routine, known)
+  const columns = columnsOf(routine, context)
   if (!columns) {
     const type = types.typeOf(routine.returns)
     if (!isList) return union('Returns', type, depth)
@@ -144,8 +144,8 @@ function printReturns(routine: Routine, known: Known, depth: number): string[] {
   return isList ? [...lines.slice(0, -1), '}[]'] : lines
 }
 
-/** Of `returns table`, of several `out` arguments, or of the row of a relation in the same schema. */
-function columnsOf(routine: Routine, { catalogue, types }: Known): (readonly [string, Union])[] | undefined {
+/** The columns of `returns table`, of several `out` arguments, or of a relation in the same schema. */
+function columnsOf(routine: Routine, { catalogue, types }: Context): (readonly [string, Union])[] | undefined {
   const outputs = routine.arguments.filter(({ mode }) => /[obt]/.test(mode))
   const isTable = outputs.some(({ mode }) => mode === 't')
   if ((isTable || outputs.length > 1) && outputs.every(({ name }) => name !== '')) {
@@ -158,8 +158,8 @@ function columnsOf(routine: Routine, { catalogue, types }: Known): (readonly [st
     .map(({ name, type, nullable }) => [key(name), (nullable ? orNull : notNull)(types.typeOf(type))] as const)
 }
 
-/** Tells clients that columns of the result can be selected, and from which rows it can be embedded. */
-function printSetof(routine: Routine, { types }: Known): string[] {
+/** Prints the options by which clients select columns of the result and embed it in rows. */
+function printSetof(routine: Routine, { types }: Context): string[] {
   const to = rowTypeOf(routine, types)
   if (!to) return []
   const [input, ...others] = routine.arguments

@@ -17,7 +17,7 @@ const JSON_TYPE = `export type Json =
 const FIELD_DEPTH = 10
 const NAME_DEPTH = 6
 
-/** TypeScript types of the schemas, in the form that clients of the public generators import. */
+/** Generates TypeScript types of the schemas in the format of the public generators. */
 export function generateTypes(read: Catalogue): string {
   const catalogue = { ...read, relations: relateViews(read.relations) }
   const types = resolveTypes(catalogue)
@@ -33,13 +33,13 @@ export function generateTypes(read: Catalogue): string {
   ].join('\n')
 }
 
-interface Printed {
+interface Context {
   catalogue: Catalogue
   types: Types
   computedFields: ComputedFields
 }
 
-function printSchema(schema: string, { catalogue, types, computedFields }: Printed): string[] {
+function printSchema(schema: string, { catalogue, types, computedFields }: Context): string[] {
   const own = <Item extends { schema: string; name: string }>(items: readonly Item[]) =>
     items.filter((item) => item.schema === schema).sort(byName)
   const relations = own(catalogue.relations)
@@ -65,7 +65,7 @@ const literals = (values: readonly string[]) => values.map((value) => quote(valu
 const printEnum = ({ name, values }: Type): string[] => (values ? union(key(name), literals(values), NAME_DEPTH) : [])
 
 function printComposite({ name, attributes }: Type, types: Types): string[] {
-  // Without attributes it has no member to print, and nothing can refer to one.
+  // A type without attributes has nothing to print, and nothing can refer to it.
   if (!attributes) return []
   const lines = attributes.flatMap((attribute) =>
     union(key(attribute.name), orNull(types.typeOf(attribute.type)), NAME_DEPTH + 2),
@@ -81,42 +81,42 @@ function printRelation(relation: Relation, computedFields: ComputedFields, types
     union(key(name), (nullable ? orNull : notNull)(types.typeOf(type)), FIELD_DEPTH),
   )
   const computed = computedFields(relation).flatMap(([name, type]) => union(name, type, FIELD_DEPTH))
-  const written = (print: (column: Column, type: Union) => string[]) =>
+  const printFields = (print: (column: Column, type: Union) => string[]) =>
     columns.flatMap((column) => print(column, types.typeOf(column.type)))
   const insert = isTable ? insertField : writableField
   const update = isTable ? updateField : writableField
   return members([
     ...part('Row', [...row, ...computed]),
-    ...(isTable || relation.insertable ? part('Insert', written(insert)) : []),
-    ...(isTable || relation.updatable ? part('Update', written(update)) : []),
+    ...(isTable || relation.insertable ? part('Insert', printFields(insert)) : []),
+    ...(isTable || relation.updatable ? part('Update', printFields(update)) : []),
     ...printRelationships(relation),
   ])
 }
 
-/** Postgres takes no value for a column that it always makes itself. */
-const isMade = ({ identity, generated }: Column): boolean => identity === 'a' || generated
+/** Postgres accepts no value for a column that it always generates. */
+const isGenerated = ({ identity, generated }: Column): boolean => identity === 'a' || generated
 
 const optional = ({ name }: Column, type: Union) => union(`${key(name)}?`, type, FIELD_DEPTH)
-const given = ({ nullable }: Column, type: Union): Union => (nullable ? orNull : notNull)(type)
+const valueType = ({ nullable }: Column, type: Union): Union => (nullable ? orNull : notNull)(type)
 
 function insertField(column: Column, type: Union): string[] {
-  if (isMade(column)) return optional(column, ['never'])
+  if (isGenerated(column)) return optional(column, ['never'])
   const { nullable, identity, hasDefault } = column
-  if (nullable || identity || hasDefault) return optional(column, given(column, type))
-  return union(key(column.name), given(column, type), FIELD_DEPTH)
+  if (nullable || identity || hasDefault) return optional(column, valueType(column, type))
+  return union(key(column.name), valueType(column, type), FIELD_DEPTH)
 }
 
 const updateField = (column: Column, type: Union): string[] =>
-  optional(column, isMade(column) ? ['never'] : given(column, type))
+  optional(column, isGenerated(column) ? ['never'] : valueType(column, type))
 
 const writableField = (column: Column, type: Union): string[] =>
   optional(column, column.writable ? orNull(type) : ['never'])
 
-/** Keys to other schemas are left out: a client works on one schema at a time. */
+/** Leaves out foreign keys to other schemas: a client works on one schema at a time. */
 function printRelationships({ schema, relationships }: Relation): string[] {
-  const within = relationships.filter((one) => one.schema === schema)
-  if (within.length === 0) return ['Relationships: []']
-  const printed = within.flatMap(({ name, relation, columns, referenced, oneToOne }) => [
+  const sameSchema = relationships.filter((one) => one.schema === schema)
+  if (sameSchema.length === 0) return ['Relationships: []']
+  const printed = sameSchema.flatMap(({ name, relation, columns, referenced, oneToOne }) => [
     '{',
     ...indent([
       `foreignKeyName: ${quote(name)}`,
@@ -130,7 +130,7 @@ function printRelationships({ schema, relationships }: Relation): string[] {
   return ['Relationships: [', ...indent(printed), ']']
 }
 
-/** `__proto__` as a plain key would set the prototype of the value. */
+/** Quotes `__proto__`, which as a plain key would set the prototype of the value. */
 const valueKey = (name: string): string => (name === '__proto__' ? '["__proto__"]' : key(name))
 
 function constants(schemas: readonly string[], { types }: Catalogue): string[] {

@@ -19,12 +19,12 @@ const MEDIA = [
 ]
 
 /**
- * Swagger 2.0, in the form in which PostgREST describes a schema. It names no host, as tables are not served from here, and is
- * measured while it is made: a long list of values may stand in every column.
+ * Returns a Swagger 2.0 document in the format of PostgREST. It has no host, because this installation does not serve tables.
+ * The length is measured while it is built: every column may repeat a long list of values.
  */
 export function openApiOf(schema: string, catalogue: Catalogue, details: Details) {
   let length = 0
-  const measured = (entries: readonly Entry[]): object => {
+  const withinLimit = (entries: readonly Entry[]): object => {
     for (const entry of entries) {
       length += JSON.stringify(entry).length
       if (length > DOCUMENT_LENGTH_MAX) throw new DocumentTooLarge()
@@ -39,17 +39,17 @@ export function openApiOf(schema: string, catalogue: Catalogue, details: Details
     info: { title: title ?? `${schema} schema`, description, version: '1.0' },
     consumes: [...MEDIA, 'text/csv'],
     produces: [...MEDIA, 'text/csv'],
-    paths: measured([INTROSPECTION, ...tables.map(tablePath), ...callables.map(callPath)]),
+    paths: withinLimit([INTROSPECTION, ...tables.map(tablePath), ...callables.map(callPath)]),
     definitions: Object.fromEntries(
       tables.map(({ name, comment, columns }) => {
-        const properties = measured(columns.map((column) => [column.name, propertyOf(column)]))
+        const properties = withinLimit(columns.map((column) => [column.name, propertyOf(column)]))
         const required = columns.filter(({ nullable }) => !nullable).map((column) => column.name)
-        // The form knows no empty list of what is required.
-        const needs = required.length > 0 && { required }
-        return [name, { ...(comment && { description: comment }), ...needs, type: 'object', properties }]
+        // The format does not allow an empty list of required properties.
+        const requirement = required.length > 0 && { required }
+        return [name, { ...(comment && { description: comment }), ...requirement, type: 'object', properties }]
       }),
     ),
-    parameters: { ...COMMON_PARAMETERS, ...measured(tables.flatMap(tableParameters)) },
+    parameters: { ...COMMON_PARAMETERS, ...withinLimit(tables.flatMap(tableParameters)) },
     externalDocs: {
       description: 'PostgREST Documentation',
       url: 'https://docs.postgrest.org/en/stable/references/api.html',
@@ -69,7 +69,7 @@ const INTROSPECTION: Entry = [
   },
 ]
 
-/** The first line of a comment is what lists show. */
+/** Splits a comment into its first line, which lists show, and the rest. */
 function heading(comment: string | null): { title?: string; description?: string } {
   if (!comment) return {}
   const [title = '', ...rest] = comment.split('\n')
@@ -82,7 +82,7 @@ function summaryOf(comment: string | null) {
   return { ...(title !== undefined && { summary: title }), ...more }
 }
 
-/** A pointer in a fragment. */
+/** A JSON pointer in a URL fragment. */
 const refTo = (group: 'definitions' | 'parameters', name: string) => ({
   $ref: `#/${group}/${encodeURIComponent(name.replaceAll('~', '~0').replaceAll('/', '~1'))}`,
 })
@@ -128,18 +128,23 @@ function callPath({ name, comment, isVolatile, inputs, takesBody }: Callable): E
     ...(comment && { description: comment }),
     ...(required.length > 0 && { required }),
     type: 'object',
-    properties: Object.fromEntries(inputs.map((input) => [input.name, typed(input.format)])),
+    properties: Object.fromEntries(inputs.map((input) => [input.name, typeProperties(input.format)])),
   }
   const [first] = inputs
-  const body = { name: 'args', in: 'body', required: true, schema: takesBody && first ? typed(first.format) : args }
+  const body = {
+    name: 'args',
+    in: 'body',
+    required: true,
+    schema: takesBody && first ? typeProperties(first.format) : args,
+  }
   const post = { ...shared, parameters: [body] }
-  // Only what changes nothing can be asked for by GET, and only names can stand in a query.
+  // GET is for functions that change nothing and whose arguments have names for the query string.
   if (isVolatile || takesBody) return [`/rpc/${name}`, { post }]
   const parameters = inputs.map((input) => ({
     name: input.name,
     in: 'query',
     required: !input.hasDefault,
-    ...{ type: 'string', ...typed(input.format) },
+    ...{ type: 'string', ...typeProperties(input.format) },
     ...(input.mode === 'v' && { collectionFormat: 'multi' }),
   }))
   return [`/rpc/${name}`, { get: { ...shared, parameters }, post }]
@@ -148,8 +153,11 @@ function callPath({ name, comment, isVolatile, inputs, takesBody }: Callable): E
 function tableParameters({ name, columns }: Table): Entry[] {
   const body = { name, description: name, required: false, in: 'body', schema: refTo('definitions', name) }
   const filters = columns.map(({ name: column, comment }): Entry => {
-    const described = comment ? { description: comment } : {}
-    return [`rowFilter.${name}.${column}`, { name: column, ...described, required: false, in: 'query', type: 'string' }]
+    const commentProperties = comment ? { description: comment } : {}
+    return [
+      `rowFilter.${name}.${column}`,
+      { name: column, ...commentProperties, required: false, in: 'query', type: 'string' },
+    ]
   })
   return [[`body.${name}`, body], ...filters]
 }
@@ -195,12 +203,12 @@ function propertyOf(column: TableColumn): object {
     ...(value !== undefined && { default: value }),
     ...(description && { description }),
     ...(values && { enum: values }),
-    ...typed(format),
+    ...typeProperties(format),
     ...(lengthMax !== null && { maxLength: lengthMax }),
   }
 }
 
-/** Clients look for the tags. */
+/** Clients search the text for the tags. */
 const foreignKey = ({ table, column }: { table: string; column: string }) =>
   `This is a Foreign Key to \`${table}.${column}\`.<fk table='${table}' column='${column}'/>`
 
@@ -214,31 +222,31 @@ const TYPES: Readonly<Record<string, string>> = {
   'double precision': 'number',
 }
 
-interface Typed {
+interface TypeProperties {
   format: string
   type?: string
   items?: object
 }
 
-/** What is JSON may be of any type. */
-function typed(format: string): Typed {
+/** JSON columns have no type, because they may have any. */
+function typeProperties(format: string): TypeProperties {
   if (format.endsWith('[]')) {
-    const { type } = typed(format.slice(0, -2))
+    const { type } = typeProperties(format.slice(0, -2))
     return { format, type: 'array', items: type ? { type } : {} }
   }
   return format === 'json' || format === 'jsonb' ? { format } : { format, type: TYPES[format] ?? 'string' }
 }
 
-/** A literal as the value that it stands for; what else makes a text as the expression, and nothing for all other types. */
+/** Returns the value of a literal default. Other defaults are returned as expressions for texts and omitted for all other types. */
 function defaultOf({ format, default: expression }: TableColumn): unknown {
-  const { type } = typed(format)
+  const { type } = typeProperties(format)
   if (expression === null || type === 'array') return undefined
   const [, quoted] = /^'((?:[^']|'')*)'(?:::[^']+)?$/.exec(expression) ?? []
   const text = quoted?.replaceAll("''", "'") ?? expression
   if (type === 'string') return text
   try {
     const value: unknown = JSON.parse(text)
-    // Beyond what a number holds it would say something else.
+    // A number beyond the safe range would lose digits.
     return typeof value === 'number' && Math.abs(value) > Number.MAX_SAFE_INTEGER ? undefined : value
   } catch {
     return undefined

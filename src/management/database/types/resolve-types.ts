@@ -16,7 +16,7 @@ const SCALAR = new Map(Object.entries(SCALARS).flatMap(([type, names]) => names.
 
 const UNKNOWN: Union = ['unknown']
 
-/** The group of `Database` that an object of the schema stands in. */
+/** The group of `Database` to which a relation belongs. */
 export const groupOf = (kind: Relation['kind']): 'Tables' | 'Views' => (/[vm]/.test(kind) ? 'Views' : 'Tables')
 
 export interface Types {
@@ -24,12 +24,12 @@ export interface Types {
   find(id: number): Type | undefined
 }
 
-/** What is not printed cannot be named: enums are spelt out then, rows are unknown, as are types without a JSON form. */
+/** Resolves types by id. Enums of schemas that are not printed are spelled out; their rows and types without JSON form are `unknown`. */
 export function resolveTypes({ schemas, types }: Catalogue): Types {
   const byId = new Map(types.map((type) => [type.id, type]))
-  const printed = new Set(schemas)
+  const printedSchemas = new Set(schemas)
 
-  const place = (schema: string, group: string, name: string) =>
+  const reference = (schema: string, group: string, name: string) =>
     `Database[${quote(schema)}]["${group}"][${quote(name)}]`
 
   function typeOf(id: number): Union {
@@ -38,10 +38,10 @@ export function resolveTypes({ schemas, types }: Catalogue): Types {
     const { schema, name, kind, values } = type
     if (type.base) return typeOf(type.base)
     if (type.element) return listOfType(type.element)
-    if (values) return printed.has(schema) ? [place(schema, 'Enums', name)] : values.map(quote)
-    if (kind && !printed.has(schema)) return UNKNOWN
-    if (kind === 'c') return [place(schema, 'CompositeTypes', name)]
-    if (kind) return [`${place(schema, groupOf(kind), name)}["Row"]`]
+    if (values) return printedSchemas.has(schema) ? [reference(schema, 'Enums', name)] : values.map(quote)
+    if (kind && !printedSchemas.has(schema)) return UNKNOWN
+    if (kind === 'c') return [reference(schema, 'CompositeTypes', name)]
+    if (kind) return [`${reference(schema, groupOf(kind), name)}["Row"]`]
     const scalar = SCALAR.get(name)
     return scalar ? [scalar] : UNKNOWN
   }
@@ -54,8 +54,8 @@ export function resolveTypes({ schemas, types }: Catalogue): Types {
   return { typeOf, find: (id) => byId.get(id) }
 }
 
-/** `unknown` holds null already. */
+/** Adds null, which `unknown` already includes. */
 export const orNull = (type: Union): Union => (type[0] === 'unknown' ? type : [...type, 'null'])
 
-/** `Json` holds null, which a column that is not null does not. */
+/** Removes null from `Json` for columns that are not null. */
 export const notNull = (type: Union): Union => (type[0] === 'Json' ? ['NonNullable<Json>'] : type)

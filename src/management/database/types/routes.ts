@@ -23,8 +23,8 @@ export const typeRoutes = [
     '/v1/projects/{ref}/database/openapi',
     {
       id: 'v1-get-database-openapi',
-      summary: 'Describe the tables, views and functions of a schema as OpenAPI',
-      description: 'In the form that PostgREST gives it, without a host.',
+      summary: "Get an OpenAPI description of a schema's tables, views and functions",
+      description: 'Returns the format of PostgREST, without a host.',
       scope: 'database:read',
       query: DatabaseOpenApiQuery,
       returns: DatabaseOpenApi,

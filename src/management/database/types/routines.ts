@@ -9,11 +9,11 @@ export interface Callable {
   comment: string | null
   isVolatile: boolean
   inputs: (Argument & { format: string })[]
-  /** Its only argument has no name: the whole body is its value. */
+  /** True if the only argument has no name: the whole body is its value. */
   takesBody: boolean
 }
 
-/** Of functions that share a name, the first: a path stands for one. */
+/** Returns one function per name, because a path describes one: the first overload. */
 export function callablesOf({ functions, types }: Catalogue, { functions: found }: Details): Callable[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const names = new Map(types.map(({ id, name }) => [id, name]))

@@ -4,17 +4,17 @@ import { Text } from '../../../platform/http/common-values.ts'
 export const GenerateTypes = z.object({
   included_schemas: Text.max(10_000)
     .default('public')
-    .meta({ description: 'Names of schemas, separated by commas; what is no schema is passed over' }),
+    .meta({ description: 'Comma-separated schema names; unknown names are ignored' }),
 })
 
 export const GeneratedTypes = z.object({ types: z.string() }).meta({ id: 'GeneratedTypes' })
 
-/** One schema, which has to be there. */
+/** A single schema, which must exist. */
 export const DatabaseOpenApiQuery = z.object({ schema: Text.min(1).max(256).default('public') })
 
 export const DatabaseOpenApi = z
   .record(z.string(), z.unknown())
-  .meta({ id: 'DatabaseOpenApi', description: 'A document in the form of Swagger 2.0' })
+  .meta({ id: 'DatabaseOpenApi', description: 'A Swagger 2.0 document' })
 
 const Named = z.object({ name: z.string() })
 

@@ -4,20 +4,20 @@ import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { runQuery } from '../database/service.ts'
 import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
-import { DETAILED, type Details } from './catalogue-details.ts'
+import { CATALOGUE_WITH_DETAILS, type Details } from './catalogue-details.ts'
 import { generateTypes } from './generate-types.ts'
 import { DocumentTooLarge, openApiOf } from './openapi.ts'
 import { TooManyRelationships } from './relationships.ts'
 
-/** Reads the catalogue in one statement, and so as it is at one moment. */
+/** Reads the catalogue in one statement, and so in one snapshot. */
 export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {
   const schemas = included.split(',').map((name) => name.trim())
   const rows = await runQuery(ctx, project, { query: CATALOGUE, parameters: [schemas], readOnly: true })
   const [found] = (await parseRows(rows)) as [{ catalogue: Catalogue }]
-  return withinBounds(() => ({ types: generateTypes(found.catalogue) }))
+  return rejectTooLarge(() => ({ types: generateTypes(found.catalogue) }))
 }
 
-function withinBounds<T>(make: () => T): T {
+function rejectTooLarge<T>(make: () => T): T {
   try {
     return make()
   } catch (error) {
@@ -27,14 +27,14 @@ function withinBounds<T>(make: () => T): T {
 }
 
 export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schema: string) {
-  const rows = await runQuery(ctx, project, { query: DETAILED, parameters: [[schema]], readOnly: true })
+  const rows = await runQuery(ctx, project, { query: CATALOGUE_WITH_DETAILS, parameters: [[schema]], readOnly: true })
   const [found] = (await parseRows(rows)) as [{ catalogue: Catalogue; details: Details }]
   const { catalogue, details } = found
   if (catalogue.schemas.length === 0) {
-    const issue = { field: 'query.schema', code: 'unknown', message: 'is no schema of the database' }
+    const issue = { field: 'query.schema', code: 'unknown', message: 'must be a schema of the database' }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
-  return withinBounds(() => openApiOf(schema, catalogue, details))
+  return rejectTooLarge(() => openApiOf(schema, catalogue, details))
 }
 
 export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {

@@ -1,4 +1,4 @@
-/** How clients name single types; each takes a name of the public schema, or `{ schema }` and a name in that. */
+/** Generic types for clients. Each takes a name in the public schema, or `{ schema }` and a name in that schema. */
 export const SHORTHANDS = `
 type DatabaseWithoutInternals = Omit<Database, "__InternalSupabase">
 
@@ -27,9 +27,9 @@ export type Tables<
     : Named<Relations<DefaultSchema>, NameOrSchema>,
   "Row"
 >
-${['Insert', 'Update'].map(writing).join('')}${['Enums', 'CompositeTypes'].map(naming).join('')}`
+${['Insert', 'Update'].map(printWriteType).join('')}${['Enums', 'CompositeTypes'].map(printNamedType).join('')}`
 
-function writing(part: string): string {
+function printWriteType(part: string): string {
   return `
 export type Tables${part}<
   NameOrSchema extends keyof Group<DefaultSchema, "Tables"> | InSchema,
@@ -48,7 +48,7 @@ export type Tables${part}<
 `
 }
 
-function naming(group: string): string {
+function printNamedType(group: string): string {
   return `
 export type ${group}<
   NameOrSchema extends keyof Group<DefaultSchema, "${group}"> | InSchema,

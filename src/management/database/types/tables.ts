@@ -1,10 +1,10 @@
 import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
 import type { ColumnDetails, Details } from './catalogue-details.ts'
 import { byName } from './print-types.ts'
-import { relateViews, showKeys } from './relationships.ts'
+import { primaryKeysOfViews, relateViews } from './relationships.ts'
 import { groupOf } from './resolve-types.ts'
 
-/** A table or view as a document tells of it. */
+/** A table or view of an OpenAPI document. */
 export interface Table {
   name: string
   comment: string | null
@@ -19,13 +19,13 @@ export interface TableColumn extends ColumnDetails {
   refersTo: { table: string; column: string } | undefined
 }
 
-/** Partitions are left out: their table has their rows. */
+/** Leaves out partitions: their parent table has their rows. */
 export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const types = new Map(read.types.map((type) => [type.id, type]))
   const relations = relateViews(read.relations)
   const views = new Set(relations.filter(isView).map(({ name }) => name))
-  const keys = showKeys(read.relations, ({ id }) => details.get(id)?.key ?? [])
+  const keys = primaryKeysOfViews(read.relations, ({ id }) => details.get(id)?.key ?? [])
   return relations
     .flatMap((relation) => {
       const own = details.get(relation.id)
@@ -53,7 +53,7 @@ function valuesOf(column: Column | undefined, types: ReadonlyMap<number, Type>):
   return type?.values ?? null
 }
 
-/** By a key of this column alone, and to a table rather than to a view of it. */
+/** Returns the target of a foreign key of this column alone, preferring a table to its views. */
 function referenceOf(column: string, { schema, relationships }: Relation, views: ReadonlySet<string>) {
   const own = relationships.filter(
     ({ schema: other, columns: [only, ...more] }) => other === schema && only === column && more.length === 0,

@@ -1,11 +1,11 @@
 import { quoteLiterals } from '../../../../engine/names.ts'
 import type { Checks } from './statement.ts'
 
-/** Sessions of clients. Of others' sessions a role may not be told the kind. */
+/** Client sessions. `backend_type` is null for sessions that the role may not inspect. */
 const SESSIONS = `SELECT count(*) FROM pg_stat_activity AS session JOIN pg_roles AS login ON login.oid = usesysid
   WHERE coalesce(backend_type, 'client backend') = 'client backend'`
 
-/** Their sessions come out of the connections that are reserved, as do those of the API in the name of the owner. */
+/** Roles whose sessions use the reserved connections, as do the API's sessions as the owner. */
 const SERVICES = quoteLiterals([
   'authenticator',
   'supabase_storage_admin',
@@ -15,7 +15,7 @@ const SERVICES = quoteLiterals([
 const RESERVED = `(SELECT sum(setting::int) FROM pg_settings
   WHERE name IN ('superuser_reserved_connections', 'reserved_connections'))`
 
-/** What is asked from inside, so that one connection at least was left. */
+/** Checks that run inside the database. They can only run if at least one connection is free. */
 export const healthChecks = {
   db_connection_limit_reached: `
     SELECT NULL AS schema, NULL AS name, 'health' AS type, ARRAY[whose] AS key,

@@ -1,17 +1,17 @@
-import { CALLING } from './expressions.ts'
+import { POLICIES_EVALUATED_PER_ROW } from './expressions.ts'
 import type { Checks } from './statement.ts'
 
-/** How many names a finding lists. */
+/** The maximum number of names listed in a finding. */
 const NAMES_MAX = 10
 
 const listOf = (names: string) => `array_to_string((${names})[1:${NAMES_MAX}], ', ')`
 
-/** What an index means, but for its name. */
-const MEANING = `indrelid, relam, indkey::text, indclass::text, indcollation::text, indoption::text, indnullsnotdistinct,
+/** The definition of an index except its name. */
+const INDEX_DEFINITION = `indrelid, relam, indkey::text, indclass::text, indcollation::text, indoption::text, indnullsnotdistinct,
   pg_get_expr(indexprs, indrelid), pg_get_expr(indpred, indrelid)`
 
-/** The permissive policies of a table by role and command; `is_named` where one names the role and not only all roles. */
-const TOGETHER = `
+/** The permissive policies of a table by role and command. `is_named` is true if a policy names the role itself. */
+const PERMISSIVE_POLICIES = `
   SELECT policies.oid, schema, name, called, role, action, array_agg(DISTINCT policy ORDER BY policy) AS found,
       bool_or(role = ANY (roles)) AS is_named
     FROM policies
@@ -51,19 +51,19 @@ export const performanceChecks = {
       FROM (SELECT schema, name, called, array_agg(index ORDER BY index COLLATE "C") AS found,
                 array_agg(quote_ident(index) ORDER BY index COLLATE "C") AS called_so
               FROM indexes WHERE NOT is_attached AND indisvalid
-             GROUP BY schema, name, called, ${MEANING} HAVING count(*) > 1) AS equal`,
+             GROUP BY schema, name, called, ${INDEX_DEFINITION} HAVING count(*) > 1) AS equal`,
 
   multiple_permissive_policies: `
     SELECT schema, name, 'table' AS type, ARRAY[schema, name, role_name, action] AS key,
         format('The table %s has %s permissive policies for %s of the role %s: %s.', called, cardinality(found), action,
           role_name, ${listOf('found')}) AS detail,
         NULL::json AS more
-      FROM (${TOGETHER}) AS together, LATERAL (SELECT CASE role WHEN 0 THEN 'public' ELSE pg_get_userbyid(role)::text END) AS named (role_name)
+      FROM (${PERMISSIVE_POLICIES}) AS together, LATERAL (SELECT CASE role WHEN 0 THEN 'public' ELSE pg_get_userbyid(role)::text END) AS named (role_name)
      WHERE cardinality(found) > 1 AND is_named`,
 
   auth_rls_initplan: `
     SELECT schema, name, 'table' AS type, ARRAY[schema, name, policy] AS key,
         format('The policy %I of the table %s calls current_setting() or a function of the schema auth for each row.', policy, called) AS detail,
         NULL::json AS more
-      FROM (${CALLING}) AS calling`,
+      FROM (${POLICIES_EVALUATED_PER_ROW}) AS calling`,
 } satisfies Checks

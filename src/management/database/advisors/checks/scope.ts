@@ -1,21 +1,21 @@
 import { quoteLiterals } from '../../../../engine/names.ts'
 
-/** Whose contents are not the project's own; policies on the tables of storage are. */
+/** Schemas that the platform owns. Policies on storage tables still belong to the project. */
 const PLATFORM_SCHEMAS = ['auth', 'extensions', 'storage', 'supabase_migrations']
 
-/** What came with extensions, read once: one look for each table would cost more than all of them. */
+/** Objects that belong to extensions, read once: a lookup per table would be slower. */
 export const ofExtension = (catalogue: string, id: string) =>
   `${id} IN (SELECT objid FROM pg_depend WHERE classid = '${catalogue}'::regclass AND deptype = 'e')`
 
-/** Of either role that unidentified and signed-in users come as; `$role` stands for it. */
-export const mayEither = (right: string) =>
+/** True if `right` holds for anon or authenticated; `$role` is the placeholder for the role. */
+export const eitherRole = (right: string) =>
   `(${right.replaceAll('$role', 'anon')} OR ${right.replaceAll('$role', 'authenticated')})`
 
-/** What the checks look at, each part read only where one of them names it. */
+/** Common table expressions for the checks. Postgres evaluates only those that a check refers to. */
 export const scope = (apiSchemas: readonly string[]) => `
   schemas AS MATERIALIZED (
     SELECT oid, nspname, nspname = ANY (ARRAY[${quoteLiterals(apiSchemas)}]::name[])
-        AND ${mayEither(`has_schema_privilege('$role', oid, 'USAGE')`)} AS served
+        AND ${eitherRole(`has_schema_privilege('$role', oid, 'USAGE')`)} AS served
       FROM pg_namespace
      WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' AND nspname NOT IN (${quoteLiterals(PLATFORM_SCHEMAS)})),
   relations AS MATERIALIZED (

@@ -4,10 +4,10 @@ import { performanceChecks } from './performance.ts'
 import { scope } from './scope.ts'
 import { securityChecks } from './security.ts'
 
-/** Selects of schema, name, type, key, detail and more: text but for `key`, an array of it, and `more`, JSON. */
+/** Each check selects schema, name, type, key, detail and more. All are text except `key` (text[]) and `more` (JSON). */
 export type Checks = Readonly<Record<string, string>>
 
-/** Of each lint; how many there are is told with them. */
+/** The maximum number of findings per lint. The total is returned with them. */
 export const FINDINGS_MAX = 500
 
 const CHECKS: Record<DatabaseLint | 'db_connection_limit_reached', string> = {
@@ -17,7 +17,7 @@ const CHECKS: Record<DatabaseLint | 'db_connection_limit_reached', string> = {
 }
 export type DatabaseCheck = keyof typeof CHECKS
 
-/** What is found anew must have the same key, whatever the database's owner has set for its sessions. */
+/** Keys must not change with the session settings of the database's owner. */
 const SETTINGS = `SELECT ${Object.entries({
   search_path: 'pg_catalog',
   standard_conforming_strings: 'on',
@@ -27,7 +27,7 @@ const SETTINGS = `SELECT ${Object.entries({
   .map(([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`)
   .join(', ')}`
 
-/** A row for each finding: one statement for all lints, after one that settles what names mean. */
+/** Returns one row per finding: a single statement for all lints, after one that fixes the session settings. */
 export function checkStatement(lints: readonly DatabaseCheck[], apiSchemas: readonly string[]): string {
   const selects = lints.map(
     (lint) => `(SELECT '${lint}' AS lint, found.*, (count(*) OVER ())::int AS total FROM (${CHECKS[lint]}) AS found
