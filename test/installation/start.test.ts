@@ -88,7 +88,7 @@ describe('npm start', () => {
     const initialize = `/v1/projects/${projects[0].ref}/custom-hostname/initialize`
     expect(await owner.post(initialize, { custom_hostname: 'api.somebody.com' })).toMatchObject({
       status: 400,
-      body: { message: expect.stringContaining('this installation has no public name') },
+      body: { message: expect.stringContaining('this installation has no public host name') },
     })
 
     const again = machine.start()

@@ -111,7 +111,9 @@ describe('the template of a mail', () => {
     const most = text(left)
     const reply = await change({ [fifth]: `${most}x` })
     expect(reply.status).toBe(400)
-    expect(reply.body.message).toMatch(/ body\.mailer_templates_\w+_content: .*1000001 characters together.*1000000$/)
+    expect(reply.body.message).toMatch(
+      / body\.mailer_templates_\w+_content: .*1000001 characters, at most 1000000 are allowed$/,
+    )
     expect((await read())[fifth]).toBe(body[fifth])
     expect((await change({ [fifth]: most })).status).toBe(200)
     expect((await change({ [sixth]: longest })).status).toBe(400)

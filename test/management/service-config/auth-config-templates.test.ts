@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { problemOfTemplate } from '../../../src/management/service-config/auth-config/template.ts'
+import { findTemplateError } from '../../../src/management/service-config/auth-config/template.ts'
 import templates from '../../support/go-templates.json' with { type: 'json' }
 
 const LENGTH_MAX = 200_000
@@ -16,20 +16,20 @@ describe('a template of a mail', () => {
     '{{ define "x" }}{{ . }}{{ end }}{{ template "x" .Data }}{{ block "y" . }}{{ end }}',
     '{{ printf "%s }} \\"" .Email }}{{ `raw }}` }}{{ 1.5e3 }}{{ -1 }}{{ true }}',
   ])('may be %j', (text) => {
-    expect(problemOfTemplate(text)).toBeUndefined()
+    expect(findTemplateError(text)).toBeUndefined()
   })
 
   it.each([
     ['{{ .Code', 'not closed'],
     ['{{ .Code }', 'unexpected'],
     ['{{}}', 'empty'],
-    ['{{ end }}', 'ends nothing'],
+    ['{{ end }}', 'has no block to end'],
     ['{{ if .A }}', 'has no {{ end }}'],
     ['{{ if }}{{ end }}', 'empty'],
-    ['{{ else }}', 'belongs to nothing'],
-    ['{{ if . }}{{ else }}{{ else }}{{ end }}', 'more than one'],
-    ['{{ if . }}{{ else x }}{{ end }}', 'stands alone'],
-    ['{{ break }}', 'outside of {{ range }}'],
+    ['{{ else }}', 'has no block'],
+    ['{{ if . }}{{ else }}{{ else }}{{ end }}', 'only one'],
+    ['{{ if . }}{{ else x }}{{ end }}', 'takes no arguments here'],
+    ['{{ break }}', 'must be inside {{ range }}'],
     ['{{ Code }}', 'function "Code" is not defined'],
     ['{{ .A | upper }}', 'function "upper" is not defined'],
     ['{{ .A | "x" }}', 'cannot be called'],
@@ -40,12 +40,12 @@ describe('a template of a mail', () => {
     ['{{ $x }}', 'undefined variable $x'],
     ['{{ .A := 1 }}', 'unexpected :='],
     ['{{ .A, .B }}', 'unexpected ,'],
-    ['{{ template .A }}', 'no name'],
-    ['{{ if . }}{{ define "x" }}{{ end }}{{ end }}', 'inside of another'],
+    ['{{ template .A }}', 'a quoted name'],
+    ['{{ if . }}{{ define "x" }}{{ end }}{{ end }}', 'inside another'],
     ['{{/* never ends', 'comment'],
     ['{{ .A ; }}', 'unexpected'],
   ])('may not be %j', (text, problem) => {
-    expect(problemOfTemplate(text)).toContain(problem)
+    expect(findTemplateError(text)).toContain(problem)
   })
 
   it.each([
@@ -56,25 +56,25 @@ describe('a template of a mail', () => {
     ['{{ "\\q" }}', 'unexpected'],
     ['{{ .A. }}', 'unexpected'],
     ['{{ .A..B }}', 'unexpected'],
-    ['{{ range . }}{{ else }}{{ break }}{{ end }}', 'outside of {{ range }}'],
+    ['{{ range . }}{{ else }}{{ break }}{{ end }}', 'must be inside {{ range }}'],
     ['{{ define "x" }}a{{ end }}{{ define `x` }}b{{ end }}', 'template "x" is defined twice'],
   ])('may not be %j either', (text, problem) => {
-    expect(problemOfTemplate(text)).toContain(problem)
+    expect(findTemplateError(text)).toContain(problem)
   })
 
   it('is what Go 1.19 parses, and nothing else', () => {
-    expect(templates.accepted.filter((text) => problemOfTemplate(text) !== undefined)).toEqual([])
-    expect(templates.refused.filter((text) => problemOfTemplate(text) === undefined)).toEqual([])
+    expect(templates.accepted.filter((text) => findTemplateError(text) !== undefined)).toEqual([])
+    expect(templates.refused.filter((text) => findTemplateError(text) === undefined)).toEqual([])
   })
 
   it('may say {{ else with }}, as from Go 1.23 on', () => {
-    expect(problemOfTemplate('{{ with .A }}a{{ else with .B }}b{{ else }}c{{ end }}')).toBeUndefined()
-    expect(problemOfTemplate('{{ if .A }}a{{ else with .B }}b{{ end }}')).toContain('stands alone')
+    expect(findTemplateError('{{ with .A }}a{{ else with .B }}b{{ else }}c{{ end }}')).toBeUndefined()
+    expect(findTemplateError('{{ if .A }}a{{ else with .B }}b{{ end }}')).toContain('takes no arguments here')
   })
 
   it('may not take long to be read, nor more room than there is', () => {
-    expect(problemOfTemplate(`{{ ${'('.repeat(50_000)} }}`)).toContain('too many parentheses')
-    expect(problemOfTemplate(`{{ print ${'(.A) '.repeat(5_000)} }}`)).toBeUndefined()
+    expect(findTemplateError(`{{ ${'('.repeat(50_000)} }}`)).toContain('nested too deeply')
+    expect(findTemplateError(`{{ print ${'(.A) '.repeat(5_000)} }}`)).toBeUndefined()
     const started = performance.now()
     const parts = [
       '{{',
@@ -92,8 +92,8 @@ describe('a template of a mail', () => {
       '{{ a ',
     ]
     for (const part of parts) {
-      problemOfTemplate(part.repeat(LENGTH_MAX / part.length))
-      problemOfTemplate(`{{ ${part.repeat(LENGTH_MAX / part.length)} }}`)
+      findTemplateError(part.repeat(LENGTH_MAX / part.length))
+      findTemplateError(`{{ ${part.repeat(LENGTH_MAX / part.length)} }}`)
     }
     // Minutes, were each read up to its end from each of its places.
     expect(performance.now() - started).toBeLessThan(30_000)

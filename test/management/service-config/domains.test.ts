@@ -310,8 +310,8 @@ describe('a custom hostname', () => {
     const { place, hostname, challenge } = await initialized()
     const begun = (await place.hostname()).body
     const errors = [
-      `no TXT record at _pilothouse-challenge.${hostname} says ${challenge}`,
-      `${hostname} is no alias (CNAME) of ${place.ref}.${DOMAIN}`,
+      `the TXT record _pilothouse-challenge.${hostname} must be ${challenge}`,
+      `${hostname} must be an alias (CNAME) of ${place.ref}.${DOMAIN}`,
     ]
     const result = {
       id: expect.stringMatching(/^[0-9a-f-]{36}$/),
@@ -398,7 +398,7 @@ describe('a custom hostname', () => {
     await setName(`_pilothouse-challenge.${hostname}`, { TXT: [challenge, other.challenge] })
     expect(await other.place.reverify()).toMatchObject({
       status: 400,
-      body: { message: expect.stringContaining('another project has it') },
+      body: { message: expect.stringContaining('the hostname is used by another project') },
     })
   })
 

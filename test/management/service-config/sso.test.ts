@@ -242,7 +242,7 @@ describe('within a project', () => {
     expect((await owner.put(`${path}/${id}`, next)).body.saml).toMatchObject(next)
     const refused = await owner.put(`${path}/${id}`, { metadata_xml: metadataOf(newEntity()) })
     expect(refused).toMatchObject({ status: 400 })
-    expect(refused.body.message).toContain(`body.metadata_xml: is of the entity`)
+    expect(refused.body.message).toContain(`body.metadata_xml: must be of the provider's entity`)
     expect((await owner.get(`${path}/${id}`)).body.saml).toMatchObject(next)
   })
 
@@ -270,7 +270,7 @@ describe('within a project', () => {
     const rows = Array.from({ length: 99 }, (_, n) => ({ projectRef: ref, entityId: `e${n}`, metadataXml: XML, ...at }))
     await control.insert(ssoProviders).values(rows)
     expect((await Promise.all([create(), create()])).map(({ status }) => status).sort()).toEqual([201, 400])
-    expect((await create()).body.message).toBe('Too many SSO identity providers: a project has at most 100')
+    expect((await create()).body.message).toBe('Too many SSO identity providers: a project can have at most 100')
     const { body, headers } = await owner.get(path)
     expect(body.items).toHaveLength(100)
     expect(await queriesOf(headers)).toBeLessThanOrEqual(ROUND_TRIPS)
@@ -299,7 +299,9 @@ describe('all providers of a project together', () => {
     ] as const
     for (const [{ status, body }, field] of refused) {
       expect(status).toBe(400)
-      expect(body.message).toMatch(new RegExp(`body.${field}: the metadata of all providers has 167\\d+ bytes.*16 MiB`))
+      expect(body.message).toMatch(
+        new RegExp(`body.${field}: the metadata of all providers together has 167\\d+ bytes.*16 MiB`),
+      )
     }
     expect(await rows()).toHaveLength(16)
     const change = (beyond: number) => owner.put(`${path}/${last.body.id}`, { metadata_xml: ofMebibyte(beyond) })
@@ -314,7 +316,7 @@ describe('all providers of a project together', () => {
     await control.insert(ssoDomains).values(many.map((row) => ({ ...row, providerId: crowd.id, projectRef: ref })))
     const some = (count: number) => Array.from({ length: count }, (_, n) => `s${n}.example.com`)
     const refused = await owner.put(`${path}/${id}`, { domains: some(11) })
-    const message = expect.stringContaining('body.domains: a project has at most 1000, and would have 1001')
+    const message = expect.stringContaining('body.domains: a project can have at most 1000 domains, not 1001')
     expect([refused.status, refused.body.message]).toEqual([400, message])
     expect(await domains()).toContain('kept.example.com')
     expect((await owner.put(`${path}/${id}`, { domains: some(10) })).status).toBe(200)
@@ -421,7 +423,7 @@ describe('metadata by address', () => {
     const answers: [Parameters<typeof idp.answer>[0], string][] = [
       [withStatus(404), 'responded with status 404'],
       [withStatus(500, {}, metadataOf(idp.entity)), 'responded with status 500'],
-      [withStatus(200, {}, '<html></html>'), 'is no SAML 2.0 metadata'],
+      [withStatus(200, {}, '<html></html>'), 'must be SAML 2.0 metadata'],
       [
         withStatus(200, {}, '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'),
         'must not have a document type',

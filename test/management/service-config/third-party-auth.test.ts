@@ -138,7 +138,7 @@ describe('an integration', () => {
     for (let n = 0; n < 9; n++) await integrate(body)
     const replies = await Promise.all([create(body), create(body)])
     expect(replies.map(({ status }) => status).sort()).toEqual([201, 400])
-    const message = 'Too many third-party auth integrations: a project has at most 10'
+    const message = 'Too many third-party auth integrations: a project can have at most 10'
     expect((await create(body)).body).toEqual({ message })
   })
 
@@ -169,9 +169,9 @@ describe('a body', () => {
     const short = { ...small.jwk, n: small.jwk.n?.slice(0, 171) }
     const jwks = (...keys: unknown[]) => ({ custom_jwks: { keys } })
     const bad: [string, unknown, string][] = [
-      ['nothing', {}, 'body.oidc_issuer_url: give exactly one of'],
-      ['two sources', { oidc_issuer_url: issuer, jwks_url: jwksUrl }, 'body.jwks_url: give exactly one of'],
-      ['a source beside keys', { ...jwks(p256.jwk), jwks_url: jwksUrl }, 'body.custom_jwks: give exactly one of'],
+      ['nothing', {}, 'body.oidc_issuer_url: exactly one of'],
+      ['two sources', { oidc_issuer_url: issuer, jwks_url: jwksUrl }, 'body.jwks_url: exactly one of'],
+      ['a source beside keys', { ...jwks(p256.jwk), jwks_url: jwksUrl }, 'body.custom_jwks: exactly one of'],
       ['an issuer that is no text', { oidc_issuer_url: 1 }, 'body.oidc_issuer_url: '],
       ['an issuer that is no address', { oidc_issuer_url: 'issuer' }, 'body.oidc_issuer_url: '],
       ['an issuer without TLS', { oidc_issuer_url: issuer.replace('https', 'http') }, 'must use https'],
@@ -187,32 +187,36 @@ describe('a body', () => {
       ['keys without TLS', { jwks_url: 'http://issuers.dev/' }, 'body.jwks_url: must use https'],
       ['keys of this installation', { jwks_url: 'https://api.example.com/jwks' }, 'body.jwks_url: '],
       ['keys by number', { jwks_url: 'https://10.0.0.1/jwks' }, 'body.jwks_url: '],
-      ['a set that is text', { custom_jwks: '{"keys":[]}' }, 'body.custom_jwks: is no JWK set'],
-      ['a set that is a list', { custom_jwks: [p256.jwk] }, 'body.custom_jwks: is no JWK set'],
-      ['a set without keys', { custom_jwks: {} }, 'body.custom_jwks: is no JWK set'],
-      ['an empty set', jwks(), 'body.custom_jwks: is no JWK set'],
+      ['a set that is text', { custom_jwks: '{"keys":[]}' }, 'body.custom_jwks: must be a JWK set'],
+      ['a set that is a list', { custom_jwks: [p256.jwk] }, 'body.custom_jwks: must be a JWK set'],
+      ['a set without keys', { custom_jwks: {} }, 'body.custom_jwks: must be a JWK set'],
+      ['an empty set', jwks(), 'body.custom_jwks: must be a JWK set'],
       [
         'a set of too many keys',
         jwks(...Array.from({ length: 51 }, () => p256.jwk)),
-        'body.custom_jwks: is no JWK set',
+        'body.custom_jwks: must be a JWK set',
       ],
       [
         'a set that is too large',
         jwks(...Array.from({ length: 50 }, (_, n) => ({ ...rsa.jwk, kid: `${n}`.padEnd(256, 'x') }))),
-        'body.custom_jwks: has keys of more than 32768 characters of JSON together',
+        'body.custom_jwks: must have at most 32768 characters of JSON',
       ],
-      ['a key that is text', jwks('x'), 'body.custom_jwks: is no JWK set'],
-      ['a private key', jwks(p256.jwk, p256.privateJwk), 'body.custom_jwks: has a private key: keys.1.d'],
-      ['a private RSA key', jwks(rsa.privateJwk), 'body.custom_jwks: has a private key: keys.0.d'],
-      ['a symmetric key', jwks({ kty: 'oct', k: 'c2VjcmV0' }), 'body.custom_jwks: has a symmetric key: keys.0'],
+      ['a key that is text', jwks('x'), 'body.custom_jwks: must be a JWK set'],
+      ['a private key', jwks(p256.jwk, p256.privateJwk), 'body.custom_jwks: must not contain a private key: keys.1.d'],
+      ['a private RSA key', jwks(rsa.privateJwk), 'body.custom_jwks: must not contain a private key: keys.0.d'],
+      [
+        'a symmetric key',
+        jwks({ kty: 'oct', k: 'c2VjcmV0' }),
+        'body.custom_jwks: must not contain a symmetric key: keys.0',
+      ],
       ['a key of another curve', jwks((await newForeignKey('ES384')).jwk), 'neither RSA nor P-256 nor Ed25519: keys.0'],
       ['a key for another algorithm', jwks({ ...rsa.jwk, alg: 'PS256' }), 'is not for RS256: keys.0'],
       ['a key for another use', jwks({ ...rsa.jwk, use: 'enc' }), 'is not for signatures: keys.0'],
-      ['a kid that is no text', jwks({ ...rsa.jwk, kid: 1 }), 'as kid: keys.0'],
-      ['a kid that is too long', jwks({ ...rsa.jwk, kid: 'x'.repeat(257) }), 'as kid: keys.0'],
-      ['a kid that cannot be stored', jwks({ ...rsa.jwk, kid: '\0' }), 'as kid: keys.0'],
+      ['a kid that is no text', jwks({ ...rsa.jwk, kid: 1 }), 'of at most 256 characters: keys.0'],
+      ['a kid that is too long', jwks({ ...rsa.jwk, kid: 'x'.repeat(257) }), 'of at most 256 characters: keys.0'],
+      ['a kid that cannot be stored', jwks({ ...rsa.jwk, kid: '\0' }), 'of at most 256 characters: keys.0'],
       ['a point off the curve', jwks({ ...p256.jwk, x: p256.jwk.y }), 'cannot be read: keys.0'],
-      ['an RSA key that is too small', jwks(short), 'has not 2048 to 8192 bits: keys.0'],
+      ['an RSA key that is too small', jwks(short), 'does not have 2048 to 8192 bits: keys.0'],
       ['a key with half of its members', jwks({ ...ed25519.jwk, x: undefined }), 'cannot be read: keys.0'],
     ]
     for (const [name, body, reason] of bad) {
@@ -231,20 +235,20 @@ describe('a body', () => {
     const jwks_uri = jwksUrl
     const answers: [string, unknown, string][] = [
       [discovery, undefined, 'its /.well-known/openid-configuration responded with status 404'],
-      [discovery, '<html>', 'its /.well-known/openid-configuration answers with what is no JSON'],
-      [discovery, {}, 'its /.well-known/openid-configuration has not both'],
-      [discovery, { issuer, jwks_uri: 1 }, 'its /.well-known/openid-configuration has not both'],
-      [discovery, { issuer: 'https://other.dev', jwks_uri }, 'is not what its discovery document says'],
-      [discovery, { issuer: issuer.toUpperCase(), jwks_uri }, 'is not what its discovery document says'],
+      [discovery, '<html>', 'its /.well-known/openid-configuration must return JSON'],
+      [discovery, {}, 'its /.well-known/openid-configuration must have'],
+      [discovery, { issuer, jwks_uri: 1 }, 'its /.well-known/openid-configuration must have'],
+      [discovery, { issuer: 'https://other.dev', jwks_uri }, 'must equal the issuer in its discovery document'],
+      [discovery, { issuer: issuer.toUpperCase(), jwks_uri }, 'must equal the issuer in its discovery document'],
       [discovery, { issuer, jwks_uri: 'https://10.0.0.1/jwks' }, 'its jwks_uri must name a public domain'],
       [discovery, { issuer, jwks_uri: `http://${host}/jwks` }, 'its jwks_uri must use https'],
       [discovery, { issuer, jwks_uri: 'file:///etc/passwd' }, 'its jwks_uri must use http or https'],
       ['/jwks', undefined, 'its jwks_uri responded with status 404'],
-      ['/jwks', '{', 'its jwks_uri answers with what is no JSON'],
+      ['/jwks', '{', 'its jwks_uri must return JSON'],
       ['/jwks', 'x'.repeat(64 * 1024 + 1), 'its jwks_uri responded with more than 65536 bytes'],
-      ['/jwks', { keys: [p256.privateJwk] }, 'its jwks_uri has a private key: keys.0.d'],
-      ['/jwks', { keys: [{ kty: 'oct', k: 'eA' }] }, 'its jwks_uri has a symmetric key: keys.0'],
-      ['/jwks', { keys: [{ ...p256.jwk, use: 'enc' }] }, 'its jwks_uri has no key for signatures'],
+      ['/jwks', { keys: [p256.privateJwk] }, 'its jwks_uri must not contain a private key: keys.0.d'],
+      ['/jwks', { keys: [{ kty: 'oct', k: 'eA' }] }, 'its jwks_uri must not contain a symmetric key: keys.0'],
+      ['/jwks', { keys: [{ ...p256.jwk, use: 'enc' }] }, 'its jwks_uri must have a key for signatures'],
     ]
     for (const [path, document, reason] of answers) {
       const good = documents.get(path)
@@ -311,8 +315,8 @@ describe('the keys of an issuer', () => {
     const { integrate, rows } = await newPlace()
     const failures = [
       { document: undefined, reason: 'responded with status 404' },
-      { document: { keys: {} }, reason: 'is no JWK set' },
-      { document: { keys: [rsa.privateJwk] }, reason: 'has a private key' },
+      { document: { keys: {} }, reason: 'must be a JWK set' },
+      { document: { keys: [rsa.privateJwk] }, reason: 'must not contain a private key' },
     ]
     const issuers = await Promise.all(failures.map(() => newIssuer([p256])))
     const ids: string[] = []

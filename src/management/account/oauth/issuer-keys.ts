@@ -25,9 +25,9 @@ interface Source {
 export async function findKeys(
   ctx: SystemCtx,
   { issuer, jwksUrl, jwks }: Source,
-  options: { mayBeEmpty?: boolean } = {},
+  options: { allowEmpty?: boolean } = {},
 ): Promise<Resolved> {
-  if (jwks !== undefined) return { issuer, jwks: await readJwks(jwks, { passesOver: false }) }
+  if (jwks !== undefined) return { issuer, jwks: await readJwks(jwks, { ignoresOtherKeys: false }) }
   return resolveKeys(ctx, { oidcIssuerUrl: jwksUrl === null ? issuer : null, jwksUrl }, options)
 }
 
@@ -50,7 +50,7 @@ async function refetchKeys(ctx: SystemCtx, row: IssuerRow): Promise<IssuerRow['j
   const { organizationId, updatedAt } = row
   const triedAt = ctx.now()
   const source = { issuer: row.issuer, jwksUrl: row.jwksUrl }
-  const found = await findKeys(ctx, source, { mayBeEmpty: true }).catch((error) => {
+  const found = await findKeys(ctx, source, { allowEmpty: true }).catch((error) => {
     ctx.log.info('issuer_keys_kept', { organization: organizationId, reason: String(error) })
     return undefined
   })

@@ -76,7 +76,7 @@ const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['databas
 
 /** Unset fields are an empty string or false instead of null; only text and flags have no default. */
 function toAuth(stored: Settings<'auth'>): Attributes['auth'] {
-  const isFlag = (name: string) => FIELDS[name as FieldName].told.type === 'boolean'
+  const isFlag = (name: string) => FIELDS[name as FieldName].replySchema.type === 'boolean'
   return Object.fromEntries(
     Object.entries(toAuthConfig(stored)).map(([name, value]) => [name, value ?? (isFlag(name) ? false : '')]),
   )

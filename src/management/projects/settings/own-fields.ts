@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { keptFor } from '../../service-config/auth-config/stored-config.ts'
+import { resealFor } from '../../service-config/auth-config/stored-config.ts'
 import { type Reader, readSettings, type StoredSettings } from './read-settings.ts'
 import { type Area, changedFields, type Settings, settingsIn } from './setting-areas.ts'
 
@@ -45,5 +45,5 @@ export async function resealSettings<A extends Area>(
 ): Promise<Settings<A>> {
   if (area !== 'auth') return value
   // Auth is the only area with sealed fields.
-  return (await keptFor(ctx, from, to, value as Settings<'auth'>)) as Settings<A>
+  return (await resealFor(ctx, from, to, value as Settings<'auth'>)) as Settings<A>
 }

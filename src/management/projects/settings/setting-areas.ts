@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { SettingArea } from '../../../model/tables/index.ts'
 import { STORAGE_DEFAULTS } from '../../../services/gateway/open-project.ts'
 import { PoolerSettings, PostgresConfig } from '../../database/database-settings/schema.ts'
-import { Kept, toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
+import { StoredAuthConfig, toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
 import { POSTGREST_DEFAULTS, PostgrestConfig } from '../../service-config/postgrest/schema.ts'
 import { RealtimeSettings } from '../../service-config/realtime/schema.ts'
 
@@ -27,7 +27,7 @@ const AREAS = {
     .object({ v4: z.string(), v6: z.string(), old_v4: z.string().optional(), old_v6: z.string().optional() })
     .default({ v4: '0.0.0.0/0', v6: '::/0' }),
   disk: z.object({ size_gb: z.int() }).default({ size_gb: 8 }),
-  auth: Kept.default({ values: {}, secrets: {} }),
+  auth: StoredAuthConfig.default({ values: {}, secrets: {} }),
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
   realtime: RealtimeSettings.extend({ presence_enabled: z.boolean().default(false) }).prefault({}),
   /**

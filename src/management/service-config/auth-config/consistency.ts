@@ -8,19 +8,19 @@ import type { AuthConfig, FieldName } from './fields.ts'
 type Problem = readonly [FieldName, string]
 type Rule = (config: AuthConfig) => Problem[]
 
-/** Secrets are there as their digests, so that what is empty is not set. */
-const missing = (config: AuthConfig, names: readonly FieldName[], because: string): Problem[] =>
+/** Finds required fields that are not set. Secrets appear as digests, so an empty value means that none is set. */
+const requireSet = (config: AuthConfig, names: readonly FieldName[], reason: string): Problem[] =>
   names
     .filter((name) => config[name] === null || config[name] === '')
-    .map((name) => [name, `must be set, as ${because}`])
+    .map((name) => [name, `must be set because ${reason}`])
 
 interface Group {
-  /** All that its rule looks at, and no other group's does; first what turns the rest on. */
+  /** All fields that the rule reads, which no other rule reads; the field that enables the others comes first. */
   fields: readonly FieldName[]
   rule: Rule
 }
 
-/** What stands for the client id. */
+/** Fields that can replace the client id. */
 const ALTERNATIVES: Partial<Record<string, FieldName>> = {
   apple: 'external_apple_additional_client_ids',
   google: 'external_google_additional_client_ids',
@@ -39,7 +39,7 @@ const PROVIDERS = PROVIDER_NEEDS.map(({ name, secret, url }): Group => {
     rule(config) {
       if (!config[enabled]) return []
       const needed = alternative && config[alternative] ? others : [clientId, ...others]
-      return missing(config, needed, `${enabled} is true`)
+      return requireSet(config, needed, `${enabled} is true`)
     },
   }
 })
@@ -52,9 +52,9 @@ const hook = (name: (typeof HOOK_NAMES)[number]): Group => {
     fields: [enabled, uri, secrets],
     rule(config) {
       if (!config[enabled]) return []
-      const called = config[uri]?.startsWith('http')
-      const problems = missing(config, [uri], `${enabled} is true`)
-      return called ? [...problems, ...missing(config, [secrets], `${uri} is called`)] : problems
+      const isHttp = config[uri]?.startsWith('http')
+      const problems = requireSet(config, [uri], `${enabled} is true`)
+      return isHttp ? [...problems, ...requireSet(config, [secrets], `${uri} is called`)] : problems
     },
   }
 }
@@ -63,9 +63,9 @@ const SMTP: Group = {
   fields: SMTP_FIELDS,
   rule(config) {
     const [host, ...others] = SMTP_FIELDS
-    if (config.smtp_host) return missing(config, others, `${host} is set`)
+    if (config.smtp_host) return requireSet(config, others, `${host} is set`)
     const set = others.find((name) => config[name])
-    return set ? [[host, `must be set, as ${set} is`]] : []
+    return set ? [[host, `must be set because ${set} is set`]] : []
   },
 }
 
@@ -73,10 +73,10 @@ const CAPTCHA_NEEDS = ['security_captcha_provider', 'security_captcha_secret'] a
 const CAPTCHA: Group = {
   fields: ['security_captcha_enabled', ...CAPTCHA_NEEDS],
   rule: (config) =>
-    config.security_captcha_enabled ? missing(config, CAPTCHA_NEEDS, 'security_captcha_enabled is true') : [],
+    config.security_captcha_enabled ? requireSet(config, CAPTCHA_NEEDS, 'security_captcha_enabled is true') : [],
 }
 
-/** A hook that sends the messages stands for a provider. */
+/** A hook that sends the messages replaces a provider. */
 const SMS_HOOK = hook('send_sms')
 const PHONE: Group = {
   fields: ['external_phone_enabled', ...SMS_HOOK.fields, 'sms_provider', ...Object.values(SMS_CREDENTIALS).flat()],
@@ -84,26 +84,26 @@ const PHONE: Group = {
     const { external_phone_enabled: enabled, hook_send_sms_enabled: hooked, sms_provider: provider } = config
     const problems = SMS_HOOK.rule(config)
     if (!enabled || hooked || !provider) return problems
-    const because = `external_phone_enabled is true and sms_provider is ${provider}`
-    return [...problems, ...missing(config, SMS_CREDENTIALS[provider], because)]
+    const reason = `external_phone_enabled is true and sms_provider is ${provider}`
+    return [...problems, ...requireSet(config, SMS_CREDENTIALS[provider], reason)]
   },
 }
 
 const PASSKEY_NEEDS = ['webauthn_rp_id', 'webauthn_rp_origins'] as const
 const PASSKEYS: Group = {
   fields: ['passkey_enabled', ...PASSKEY_NEEDS],
-  rule: (config) => (config.passkey_enabled ? missing(config, PASSKEY_NEEDS, 'passkey_enabled is true') : []),
+  rule: (config) => (config.passkey_enabled ? requireSet(config, PASSKEY_NEEDS, 'passkey_enabled is true') : []),
 }
 
 const POOL: Group = {
   fields: ['db_max_pool_size_unit', 'db_max_pool_size'],
   rule: ({ db_max_pool_size: size, db_max_pool_size_unit: unit }) =>
     unit === 'percent' && size !== null && size > 100
-      ? [['db_max_pool_size', 'must be at most 100, as db_max_pool_size_unit is percent']]
+      ? [['db_max_pool_size', 'must be at most 100 because db_max_pool_size_unit is percent']]
       : [],
 }
 
-/** Whoever reads or changes the configuration has all of them at hand. */
+/** The maximum length of all mail templates: every read or change of the configuration loads all of them. */
 const MAIL_BODIES_LENGTH_MAX = 1_000_000
 
 const MAILS: Group = {
@@ -111,16 +111,16 @@ const MAILS: Group = {
   rule(config) {
     const lengths = MAIL_BODIES.map((name) => [name, config[name]?.length ?? 0] as const)
     const [longest] = lengths.toSorted(([, one], [, other]) => other - one)
-    const together = lengths.reduce((sum, [, length]) => sum + length, 0)
-    if (!longest || together <= MAIL_BODIES_LENGTH_MAX) return []
-    const message = `must be shorter: the templates of all mails have ${together} characters together, and may have ${MAIL_BODIES_LENGTH_MAX}`
+    const total = lengths.reduce((sum, [, length]) => sum + length, 0)
+    if (!longest || total <= MAIL_BODIES_LENGTH_MAX) return []
+    const message = `must be shorter: all mail templates together have ${total} characters, at most ${MAIL_BODIES_LENGTH_MAX} are allowed`
     return [[longest[0], message]]
   },
 }
 
 const HOOKS = HOOK_NAMES.filter((name) => name !== 'send_sms').map(hook)
 
-/** What no field says of itself: judged on the whole configuration as it would be. */
+/** Rules that involve several fields and are checked on the whole configuration after a change. */
 const GROUPS: readonly Group[] = [...PROVIDERS, ...HOOKS, SMTP, CAPTCHA, PHONE, PASSKEYS, POOL, MAILS]
 
 export function requireConsistent(config: AuthConfig): void {
@@ -132,25 +132,29 @@ export function requireConsistent(config: AuthConfig): void {
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
 }
 
-/** The fewest of the `changed` fields that must stay as they are `before` for `after` not to contradict itself. */
-export const contradicting = (before: AuthConfig, after: AuthConfig, changed: readonly string[]): FieldName[] =>
+/** Returns the smallest set of `changed` fields that must keep their value from `before` to make `after` consistent. */
+export const findInconsistentFields = (
+  before: AuthConfig,
+  after: AuthConfig,
+  changed: readonly string[],
+): FieldName[] =>
   GROUPS.flatMap(({ fields, rule }) => {
     const candidates = fields.filter((name) => changed.includes(name))
-    const suffices = (names: readonly FieldName[]) =>
+    const isConsistentWith = (names: readonly FieldName[]) =>
       rule({ ...after, ...Object.fromEntries(names.map((name) => [name, before[name]])) }).length === 0
-    // What was stored before there was the rule may contradict itself whatever stays: then all of the group does.
-    const choices = suffices(candidates) ? subsets(candidates) : [[]]
-    for (const names of choices) if (suffices(names)) return names
+    // A configuration stored before the rule existed may be inconsistent anyway: then the whole group stays unchanged.
+    const choices = isConsistentWith(candidates) ? subsets(candidates) : [[]]
+    for (const names of choices) if (isConsistentWith(names)) return names
     return candidates
   })
 
-/** The smaller ones first. */
+/** Yields all subsets, smaller ones first. */
 function* subsets<T>(items: readonly T[]): Generator<T[]> {
   for (let size = 0; size <= items.length; size++) yield* subsetsOf(items, size)
 }
 
 function* subsetsOf<T>(items: readonly T[], size: number): Generator<T[]> {
   if (size === 0) return yield []
-  for (const [place, item] of items.entries())
-    for (const others of subsetsOf(items.slice(place + 1), size - 1)) yield [item, ...others]
+  for (const [index, item] of items.entries())
+    for (const others of subsetsOf(items.slice(index + 1), size - 1)) yield [item, ...others]
 }

@@ -1,23 +1,27 @@
 import { changedFields, mergeFields } from '../../projects/settings/setting-areas.ts'
-import { contradicting } from './consistency.ts'
+import { findInconsistentFields } from './consistency.ts'
 import type { FieldName } from './fields.ts'
-import { type Kept, rememberedDigests, toAuthConfig } from './stored-config.ts'
+import { collectDigests, type StoredAuthConfig, toAuthConfig } from './stored-config.ts'
 
-interface Heir {
-  value: Kept
-  /** Fields that stay as they are, as the parent's would contradict what is the branch's own. */
+interface Inherited {
+  value: StoredAuthConfig
+  /** Fields that keep the branch's value, because the parent's would be inconsistent with the branch's own fields. */
   leftOut: FieldName[]
 }
 
-/** `theirs` is bound to the branch already: its secrets are sealed for the branch's row, and its digests the branch's. */
-export function inheritAuthConfig(mine: Kept, theirs: Kept, own: readonly string[]): Heir {
-  const all = merge(mine, theirs, own)
-  const leftOut = contradicting(toAuthConfig(mine), toAuthConfig(all), changedFields('auth', mine, all))
-  const value = merge(mine, theirs, [...own, ...leftOut])
-  return { value: { ...value, digests: rememberedDigests(mine, changedFields('auth', mine, value)) }, leftOut }
+/** Merges the parent's configuration into the branch's. The secrets of `parent` are already encrypted for the branch. */
+export function inheritAuthConfig(
+  branch: StoredAuthConfig,
+  parent: StoredAuthConfig,
+  own: readonly string[],
+): Inherited {
+  const all = merge(branch, parent, own)
+  const leftOut = findInconsistentFields(toAuthConfig(branch), toAuthConfig(all), changedFields('auth', branch, all))
+  const value = merge(branch, parent, [...own, ...leftOut])
+  return { value: { ...value, digests: collectDigests(branch, changedFields('auth', branch, value)) }, leftOut }
 }
 
-const merge = (mine: Kept, theirs: Kept, own: readonly string[]): Kept => ({
-  values: mergeFields(mine.values, theirs.values, own),
-  secrets: mergeFields(mine.secrets, theirs.secrets, own),
+const merge = (branch: StoredAuthConfig, parent: StoredAuthConfig, own: readonly string[]): StoredAuthConfig => ({
+  values: mergeFields(branch.values, parent.values, own),
+  secrets: mergeFields(branch.secrets, parent.secrets, own),
 })

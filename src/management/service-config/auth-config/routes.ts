@@ -2,7 +2,7 @@ import { get, patch } from '../../kernel/route.ts'
 import { AuthConfigReply, UpdateAuthConfig } from './schema.ts'
 import { getAuthConfig, updateAuthConfig } from './service.ts'
 
-/** All templates of mails at once, with what JSON adds to quotes, line ends and letters beyond ASCII. */
+/** Fits all mail templates, including JSON escapes. */
 const BODY_SIZE_BYTES_MAX = 8 * 1024 ** 2
 
 export const authConfigRoutes = [
@@ -10,8 +10,8 @@ export const authConfigRoutes = [
     '/v1/projects/{ref}/config/auth',
     {
       id: 'v1-get-auth-service-config',
-      summary: "Get the settings of a project's Auth",
-      description: 'What was never set is there with its default. Secrets are told as digests.',
+      summary: "Get a project's Auth settings",
+      description: 'Returns defaults for settings that were never set, and digests instead of secrets.',
       scope: 'auth:read',
       returns: AuthConfigReply,
     },
@@ -22,9 +22,9 @@ export const authConfigRoutes = [
     '/v1/projects/{ref}/config/auth',
     {
       id: 'v1-update-auth-service-config',
-      summary: "Change the settings of a project's Auth",
+      summary: "Update a project's Auth settings",
       description:
-        'What is left out stays as it is, null brings the default back. An empty smtp_host takes all of the mail server away.',
+        'Omitted settings stay unchanged; null resets a setting to its default. An empty `smtp_host` removes the mail server settings.',
       scope: 'auth:write',
       body: UpdateAuthConfig,
       bodySizeBytesMax: BODY_SIZE_BYTES_MAX,

@@ -4,27 +4,27 @@ import { openAuthSecret, sealAuthSecret } from '../../../model/secrets/auth.ts'
 import { hmacOf } from '../../../platform/secrets/digest.ts'
 import { type AuthConfig, FIELD_ENTRIES } from './fields.ts'
 
-/** What was set, beside the defaults; secrets are sealed, with the digest that is told of them. */
-export const Kept = z.object({
+/** Values that differ from the defaults. Secrets are encrypted and stored with their digest. */
+export const StoredAuthConfig = z.object({
   values: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   secrets: z.record(z.string(), z.object({ sealed: z.string(), digest: z.string() })),
-  /** Digests that each secret had before, and those of its parent's: they mean what is set now. */
+  /** Earlier digests of each secret, including the parent's. Clients may send them to mean the current secret. */
   digests: z.record(z.string(), z.array(z.string())).optional(),
 })
-export type Kept = z.output<typeof Kept>
-type KeptSecret = Kept['secrets'][string]
+export type StoredAuthConfig = z.output<typeof StoredAuthConfig>
+type StoredSecret = StoredAuthConfig['secrets'][string]
 
-export function toAuthConfig({ values, secrets }: Kept): AuthConfig {
+export function toAuthConfig({ values, secrets }: StoredAuthConfig): AuthConfig {
   const entries = FIELD_ENTRIES.map(([name, field]) => [
     name,
     field.secret ? (secrets[name]?.digest ?? null) : (values[name] ?? field.default),
   ])
-  // What is kept was parsed by the schema of its field.
+  // Stored values were validated by the schemas of their fields.
   return Object.fromEntries(entries) as AuthConfig
 }
 
-/** Clients compare the digest with one that they make of the secret they have. */
-export async function keepSecret(ctx: SystemCtx, ref: string, name: string, text: string): Promise<KeptSecret> {
+/** Encrypts a secret and adds its digest, with which clients compare their own copy of the secret. */
+export async function sealSecret(ctx: SystemCtx, ref: string, name: string, text: string): Promise<StoredSecret> {
   const [sealed, digest] = await Promise.all([
     sealAuthSecret(ctx.config.ENCRYPTION_KEY, ref, name, text),
     hmacOf(ref, text),
@@ -34,12 +34,12 @@ export async function keepSecret(ctx: SystemCtx, ref: string, name: string, text
 
 const DIGESTS_MAX = 8
 
-/** All digests that are known of a secret, the last first. */
-export const digestsOf = ({ secrets, digests }: Kept, name: string): string[] =>
+/** All known digests of a secret, latest first. */
+export const digestsOf = ({ secrets, digests }: StoredAuthConfig, name: string): string[] =>
   Array.from(new Set([...(secrets[name] ? [secrets[name].digest] : []), ...(digests?.[name] ?? [])]))
 
-/** The digests of those whose secrets change, so that none that was told once is taken for a secret. */
-export const rememberedDigests = (before: Kept, names: readonly string[]): Kept['digests'] => ({
+/** Collects the digests of changed secrets, so that a digest sent later is not stored as a secret. */
+export const collectDigests = (before: StoredAuthConfig, names: readonly string[]): StoredAuthConfig['digests'] => ({
   ...before.digests,
   ...Object.fromEntries(
     names.flatMap((name) => {
@@ -49,11 +49,16 @@ export const rememberedDigests = (before: Kept, names: readonly string[]): Kept[
   ),
 })
 
-/** The same for another project, to whose row the secrets are bound then. */
-export async function keptFor(ctx: SystemCtx, from: string, to: string, { values, secrets }: Kept): Promise<Kept> {
+/** Re-encrypts the secrets for another project, because they are bound to the project's row. */
+export async function resealFor(
+  ctx: SystemCtx,
+  from: string,
+  to: string,
+  { values, secrets }: StoredAuthConfig,
+): Promise<StoredAuthConfig> {
   const entries = Object.entries(secrets).map(async ([name, { sealed }]) => {
     const secret = await openAuthSecret(ctx.config.ENCRYPTION_KEY, from, name, sealed)
-    return [name, await keepSecret(ctx, to, name, secret)] as const
+    return [name, await sealSecret(ctx, to, name, secret)] as const
   })
   return { values, secrets: Object.fromEntries(await Promise.all(entries)) }
 }

@@ -5,20 +5,20 @@ const DECIMAL = String.raw`(?:${DIGITS}(?:\.(?:${DIGITS})?)?|\.${DIGITS})(?:[eE]
 const HEX_FLOAT = String.raw`0[xX](?:_?${HEX_DIGITS}(?:\.(?:${HEX_DIGITS})?)?|\.${HEX_DIGITS})[pP][+-]?${DIGITS}`
 const FLOAT = `(?:${HEX_FLOAT}|${DECIMAL})`
 
-/** A number of Go's; whether it can be held is for {@link fitsNumber}. */
+/** A number literal of Go; {@link fitsNumber} checks its range. */
 export const NUMBER = new RegExp(`[+-]?(?:(?:${FLOAT}[+-])?${FLOAT}i|${INTEGER}|${FLOAT})(?![\\p{L}\\p{Nd}_.])`, 'uy')
 
 const IMAGINARY = new RegExp(`^(?:([+-]?${FLOAT})(?=[+-]))?([+-]?${FLOAT})i$`)
 const WHOLE = new RegExp(`^([+-]?)(${INTEGER})$`)
 const HEX = /^[+-]?0x([0-9a-f]*)\.?([0-9a-f]*)p(.*)$/i
 
-/** Whether an int64, a uint64, a float64 or a pair of these holds what {@link NUMBER} found. */
+/** Returns true if a literal of {@link NUMBER} fits an int64, a uint64, a float64 or a complex128. */
 export function fitsNumber(text: string): boolean {
   const whole = WHOLE.exec(text)
   if (whole) return fitsInteger(whole[1] ?? '', whole[2] ?? '')
   const imaginary = IMAGINARY.exec(text)
   if (imaginary) return [imaginary[1] ?? '0', imaginary[2] ?? ''].every(isFinite64)
-  // Such as 09: it is no octal, and what has neither a point nor an exponent is no float.
+  // For example, 09 is not octal, and without a point or an exponent it is not a float either.
   return /[.ep]/i.test(text) && isFinite64(text)
 }
 

@@ -1,34 +1,34 @@
 import type { Token } from './template-tokens.ts'
 
-/** What Go's own templates can call. */
+/** The predefined functions of Go templates. */
 const FUNCTIONS = new Set(
   'and call eq ge gt html index js le len lt ne not or print printf println slice urlquery'.split(' '),
 )
 const CONSTANTS = new Set(['true', 'false', 'nil'])
-/** Each is read inside the one around it. */
+/** Parsing is recursive, so the nesting is limited. */
 const PARENTHESES_MAX = 100
 
-export class Unparsable extends Error {}
-export function refuse(reason: string): never {
-  throw new Unparsable(reason)
+export class TemplateSyntaxError extends Error {}
+export function syntaxError(reason: string): never {
+  throw new TemplateSyntaxError(reason)
 }
 
-/** An action that is being read, up to its end. */
+/** A position in the tokens of an action. */
 export interface Cursor {
   tokens: readonly Token[]
   at: number
 }
 
-/** Of what the pipeline stands in. */
+/** The variables of the surrounding template. */
 export interface Scope {
-  knows(variable: string): boolean
+  has(variable: string): boolean
   declare(variable: string): void
 }
 
 interface Pipeline {
   cursor: Cursor
   scope: Scope
-  /** As many variables as can be declared: two by `range` alone. */
+  /** The maximum number of declared variables: two for `range`, otherwise one. */
   declarationsMax: number
 }
 
@@ -37,48 +37,49 @@ export function skipSpace(cursor: Cursor): Token | undefined {
   return cursor.tokens[cursor.at]
 }
 
-/** A pipeline that ends where the action does. */
+/** Reads a pipeline up to the end of the action. */
 export function readPipeline(pipeline: Pipeline): void {
   readCommands(pipeline, 0)
-  const behind = pipeline.cursor.tokens[pipeline.cursor.at]
-  if (behind) refuse(`unexpected ${behind.text}`)
+  const next = pipeline.cursor.tokens[pipeline.cursor.at]
+  if (next) syntaxError(`unexpected ${next.text}`)
 }
 
-/** Ends at the end of the action, or before a parenthesis that somebody else has opened. */
+/** Reads commands up to the end of the action or before an unmatched closing parenthesis. */
 function readCommands(pipeline: Pipeline, depth: number): void {
   const { cursor } = pipeline
-  if (depth > PARENTHESES_MAX) refuse(`there are too many parentheses: ${PARENTHESES_MAX} at most, inside each other`)
+  if (depth > PARENTHESES_MAX)
+    syntaxError(`parentheses are nested too deeply: at most ${PARENTHESES_MAX} levels are allowed`)
   readDeclarations(pipeline)
   for (let stage = 1; ; stage++) {
     const first = skipSpace(cursor)
     if (!first || first.kind === 'close') {
-      if (stage === 1) refuse('an action or a command is empty')
+      if (stage === 1) syntaxError('an action or a command is empty')
       return
     }
-    if (first.kind === 'pipe') refuse('an action or a command is empty')
-    if (stage > 1 && isLiteral(first)) refuse(`${first.text} cannot be called in a pipeline`)
+    if (first.kind === 'pipe') syntaxError('an action or a command is empty')
+    if (stage > 1 && isLiteral(first)) syntaxError(`${first.text} cannot be called in a pipeline`)
     readCommand(pipeline, depth)
   }
 }
 
-/** `$a := …`, `$a = …` and, of range, `$a, $b := …` come before the commands; else the variable is the first of them. */
+/** Reads `$a := …`, `$a = …` or, for range, `$a, $b := …` before the commands. Any other variable is the first operand. */
 function readDeclarations({ cursor, scope, declarationsMax }: Pipeline): void {
   for (let count = 1; ; count++) {
     const variable = skipSpace(cursor)
     if (variable?.kind !== 'variable') return
-    const behind = { tokens: cursor.tokens, at: cursor.at + 1 }
-    const sign = skipSpace(behind)
+    const lookahead = { tokens: cursor.tokens, at: cursor.at + 1 }
+    const sign = skipSpace(lookahead)
     if (sign?.kind !== 'assign' && sign?.kind !== 'comma') return
-    cursor.at = behind.at + 1
+    cursor.at = lookahead.at + 1
     scope.declare(variable.text)
     if (sign.kind === 'assign') return
-    if (count >= declarationsMax) refuse(`unexpected ${sign.text} after ${variable.text}`)
+    if (count >= declarationsMax) syntaxError(`unexpected ${sign.text} after ${variable.text}`)
     const next = skipSpace(cursor)
-    if (next?.kind !== 'variable') refuse('{{ range }} declares variables alone')
+    if (next?.kind !== 'variable') syntaxError('{{ range }} can only declare variables')
   }
 }
 
-/** Operands with space between them. */
+/** Reads operands separated by spaces. */
 function readCommand(pipeline: Pipeline, depth: number): void {
   const { cursor } = pipeline
   for (let next = skipSpace(cursor); next && next.kind !== 'close'; next = skipSpace(cursor)) {
@@ -87,8 +88,8 @@ function readCommand(pipeline: Pipeline, depth: number): void {
       return
     }
     readOperand(pipeline, next, depth)
-    const behind = cursor.tokens[cursor.at]
-    if (behind && !['space', 'pipe', 'close'].includes(behind.kind)) refuse(`unexpected ${behind.text}`)
+    const following = cursor.tokens[cursor.at]
+    if (following && !['space', 'pipe', 'close'].includes(following.kind)) syntaxError(`unexpected ${following.text}`)
   }
 }
 
@@ -101,14 +102,14 @@ function readOperand(pipeline: Pipeline, token: Token, depth: number): void {
   cursor.at += 1
   if (kind === 'open') {
     readCommands({ ...pipeline, declarationsMax: 1 }, depth + 1)
-    if (cursor.tokens[cursor.at]?.kind !== 'close') refuse('a parenthesis is not closed')
+    if (cursor.tokens[cursor.at]?.kind !== 'close') syntaxError('a parenthesis is not closed')
     cursor.at += 1
   }
-  if (kind === 'word' && !FUNCTIONS.has(text) && !CONSTANTS.has(text)) refuse(`function "${text}" is not defined`)
-  if (kind === 'variable' && !scope.knows(text)) refuse(`undefined variable ${text}`)
-  if (kind === 'pipe' || kind === 'comma' || kind === 'assign') refuse(`unexpected ${text}`)
+  if (kind === 'word' && !FUNCTIONS.has(text) && !CONSTANTS.has(text)) syntaxError(`function "${text}" is not defined`)
+  if (kind === 'variable' && !scope.has(text)) syntaxError(`undefined variable ${text}`)
+  if (kind === 'pipe' || kind === 'comma' || kind === 'assign') syntaxError(`unexpected ${text}`)
   while (cursor.tokens[cursor.at]?.kind === 'field') {
-    if (isLiteral(token)) refuse(`unexpected ${cursor.tokens[cursor.at]?.text} after ${text}`)
+    if (isLiteral(token)) syntaxError(`unexpected ${cursor.tokens[cursor.at]?.text} after ${text}`)
     cursor.at += 1
   }
 }

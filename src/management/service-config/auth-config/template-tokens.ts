@@ -19,45 +19,45 @@ export interface Token {
 
 const HEX4 = '[0-9a-fA-F]{4}'
 const NO_SURROGATE = '(?![dD][89a-fA-F])'
-/** By its number, of up to 10FFFF. */
+/** A code point escape up to 10FFFF. */
 const CODE_POINT = `u${NO_SURROGATE}${HEX4}|U0000${NO_SURROGATE}${HEX4}|U000[1-9a-fA-F]${HEX4}|U0010${HEX4}`
-/** Of one character, or of one byte. */
+/** An escape of a character or a byte. */
 const ESCAPE = String.raw`\\(?:[abfnrtv\\]|[0-3][0-7]{2}|x[0-9a-fA-F]{2}|${CODE_POINT})`
 const NAME = String.raw`[\p{L}\p{Nd}_]`
-/** What has to follow a name: else it is no name, whatever it would have been. */
-const BEHIND_NAME = String.raw`(?=[ \t\r\n.,|:()]|\}\}|$)`
+/** The lookahead after a name; otherwise the text is not a name. */
+const AFTER_NAME = String.raw`(?=[ \t\r\n.,|:()]|\}\}|$)`
 
-const form = (source: string) => new RegExp(source, 'uy')
+const pattern = (source: string) => new RegExp(source, 'uy')
 
-/** Each from where the last one ended; the first that fits counts. */
-const FORMS: readonly [Token['kind'] | 'end', RegExp][] = [
-  ['end', form(String.raw`(?:[ \t\r\n]-)?\}\}`)],
-  // What a closing `-` trims belongs to it.
-  ['space', form(String.raw`[ \t\r\n]+(?!-\}\})`)],
-  ['string', form(String.raw`"(?:[^"\\\n]|\\"|${ESCAPE})*"`)],
-  ['string', form('`[^`]*`')],
-  // A character is a number.
-  ['number', form(String.raw`'(?:[^'\\\n]|\\'|${ESCAPE})'`)],
+/** Token patterns; the first that matches at the position wins. */
+const TOKEN_PATTERNS: readonly [Token['kind'] | 'end', RegExp][] = [
+  ['end', pattern(String.raw`(?:[ \t\r\n]-)?\}\}`)],
+  // Space before a closing `-` belongs to the end.
+  ['space', pattern(String.raw`[ \t\r\n]+(?!-\}\})`)],
+  ['string', pattern(String.raw`"(?:[^"\\\n]|\\"|${ESCAPE})*"`)],
+  ['string', pattern('`[^`]*`')],
+  // Go treats a character literal as a number.
+  ['number', pattern(String.raw`'(?:[^'\\\n]|\\'|${ESCAPE})'`)],
   ['number', NUMBER],
-  ['field', form(String.raw`\.(?!\d)${NAME}+${BEHIND_NAME}`)],
-  ['dot', form(String.raw`\.${BEHIND_NAME}`)],
-  ['variable', form(String.raw`\$${NAME}*${BEHIND_NAME}`)],
-  ['word', form(String.raw`(?!\d)${NAME}+${BEHIND_NAME}`)],
-  ['open', form(String.raw`\(`)],
-  ['close', form(String.raw`\)`)],
-  ['pipe', form(String.raw`\|`)],
-  ['assign', form(':?=')],
-  ['comma', form(',')],
+  ['field', pattern(String.raw`\.(?!\d)${NAME}+${AFTER_NAME}`)],
+  ['dot', pattern(String.raw`\.${AFTER_NAME}`)],
+  ['variable', pattern(String.raw`\$${NAME}*${AFTER_NAME}`)],
+  ['word', pattern(String.raw`(?!\d)${NAME}+${AFTER_NAME}`)],
+  ['open', pattern(String.raw`\(`)],
+  ['close', pattern(String.raw`\)`)],
+  ['pipe', pattern(String.raw`\|`)],
+  ['assign', pattern(':?=')],
+  ['comma', pattern(',')],
 ]
 
 interface Action {
   tokens: Token[]
-  /** Behind the braces that close it. */
+  /** The position after the closing braces. */
   end: number
   problem?: string
 }
 
-/** The action that begins at `from`, behind its opening braces. */
+/** Tokenizes the action whose opening braces end at `from`. */
 export function tokensOf(text: string, from: number): Action {
   const tokens: Token[] = []
   let at = from + (/^-[ \t\r\n]/.test(text.slice(from, from + 2)) ? 1 : 0)
@@ -72,18 +72,18 @@ export function tokensOf(text: string, from: number): Action {
 }
 
 function nextAt(text: string, at: number) {
-  for (const [kind, form] of FORMS) {
-    form.lastIndex = at
-    const [found] = form.exec(text) ?? []
-    if (found !== undefined && (form !== NUMBER || fitsNumber(found))) return { kind, text: found }
+  for (const [kind, pattern] of TOKEN_PATTERNS) {
+    pattern.lastIndex = at
+    const [found] = pattern.exec(text) ?? []
+    if (found !== undefined && (pattern !== NUMBER || fitsNumber(found))) return { kind, text: found }
   }
   return undefined
 }
 
-const NAMED: Record<string, string> = { a: '\x07', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }
+const NAMED_ESCAPES: Record<string, string> = { a: '\x07', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }
 
-/** What a token of the kind string stands for. */
-export function unquoted(text: string): string {
+/** Returns the value of a string token. */
+export function unquote(text: string): string {
   const inner = text.slice(1, -1)
   if (text.startsWith('`')) return inner.replaceAll('\r', '')
   return inner.replace(
@@ -91,7 +91,7 @@ export function unquoted(text: string): string {
     (_, x?: string, u?: string, U?: string, octal?: string, one = '') => {
       if (octal) return String.fromCharCode(Number.parseInt(octal, 8))
       const hex = x ?? u ?? U
-      return hex === undefined ? (NAMED[one] ?? one) : String.fromCodePoint(Number.parseInt(hex, 16))
+      return hex === undefined ? (NAMED_ESCAPES[one] ?? one) : String.fromCodePoint(Number.parseInt(hex, 16))
     },
   )
 }

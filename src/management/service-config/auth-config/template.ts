@@ -1,28 +1,35 @@
-import { type Cursor, readPipeline, refuse, type Scope, skipSpace, Unparsable } from './template-pipeline.ts'
-import { tokensOf, unquoted } from './template-tokens.ts'
+import {
+  type Cursor,
+  readPipeline,
+  type Scope,
+  skipSpace,
+  syntaxError,
+  TemplateSyntaxError,
+} from './template-pipeline.ts'
+import { tokensOf, unquote } from './template-tokens.ts'
 
-/** What ends with {{ end }}, and declares variables until then. */
+/** A block that ends with {{ end }}, and the variables declared in it. */
 interface Block {
   keyword: 'if' | 'with' | 'range'
   variables: string[]
-  /** Nothing but `end` may follow. */
-  otherwise: boolean
+  /** True after {{ else }}. */
+  hasElse: boolean
 }
 
-/** The text itself, and each template that is defined in it: no other's variables and loops are seen there. */
+/** The text itself or a template defined in it. Each has its own variables and loops. */
 interface Template {
   keyword: 'define' | 'block' | ''
   name: string
   blocks: Block[]
   variables: Set<string>
-  /** Of nothing but white space. */
+  /** True if it contains only white space. */
   isEmpty: boolean
 }
 
-interface Reading {
-  /** The innermost is the last. */
+interface ParserState {
+  /** Nested templates, innermost last. */
   templates: [Template, ...Template[]]
-  /** By name, whether one of them holds anything: that one is the only one. */
+  /** By name, whether a non-empty definition exists, of which only one is allowed. */
   defined: Map<string, boolean>
 }
 
@@ -35,88 +42,88 @@ const newTemplate = (keyword: Template['keyword'], name: string): Template => ({
 })
 
 /**
- * Why Go's text/template (1.23) would not parse a text, which has no name and no functions of its own; undefined where
- * it would. Parentheses nest less deep here.
+ * Returns the syntax error that Go's text/template (1.23) would report for a text, or undefined. Unlike Go, it limits the
+ * nesting of parentheses.
  */
-export function problemOfTemplate(text: string): string | undefined {
-  const reading: Reading = { templates: [newTemplate('', '')], defined: new Map() }
+export function findTemplateError(text: string): string | undefined {
+  const state: ParserState = { templates: [newTemplate('', '')], defined: new Map() }
   try {
     for (const part of partsOf(text)) {
-      if (typeof part !== 'string') readAction(reading, { tokens: part, at: 0 })
-      else if (/\P{White_Space}/u.test(part)) innermost(reading).isEmpty = false
+      if (typeof part !== 'string') readAction(state, { tokens: part, at: 0 })
+      else if (/\P{White_Space}/u.test(part)) innermost(state).isEmpty = false
     }
-    const { blocks, keyword } = innermost(reading)
+    const { blocks, keyword } = innermost(state)
     const open = blocks.at(-1)?.keyword ?? keyword
-    if (open) refuse(`{{ ${open} }} has no {{ end }}`)
-    define(reading, reading.templates[0])
+    if (open) syntaxError(`{{ ${open} }} has no {{ end }}`)
+    define(state, state.templates[0])
   } catch (error) {
-    if (error instanceof Unparsable) return error.message
+    if (error instanceof TemplateSyntaxError) return error.message
     throw error
   }
 }
 
-/** The texts, and the tokens of each action between them; comments are neither. */
+/** Yields the texts and the tokens of each action between them; comments are skipped. */
 function* partsOf(text: string): Generator<string | Cursor['tokens']> {
-  let behind = 0
-  for (let start = text.indexOf('{{'); start !== -1; start = text.indexOf('{{', behind)) {
-    yield text.slice(behind, start)
+  let position = 0
+  for (let start = text.indexOf('{{'); start !== -1; start = text.indexOf('{{', position)) {
+    yield text.slice(position, start)
     const comment = /^\{\{(-[ \t\r\n])?\/\*/.exec(text.slice(start, start + 6))
-    if (comment) behind = endOfComment(text, start + comment[0].length)
+    if (comment) position = endOfComment(text, start + comment[0].length)
     else {
       const { tokens, end, problem } = tokensOf(text, start + 2)
-      if (problem) refuse(problem)
+      if (problem) syntaxError(problem)
       yield tokens
-      behind = end
+      position = end
     }
   }
-  yield text.slice(behind)
+  yield text.slice(position)
 }
 
 function endOfComment(text: string, from: number): number {
   const end = text.indexOf('*/', from)
   const [closing] = (end !== -1 && /^\*\/([ \t\r\n]-)?\}\}/.exec(text.slice(end, end + 6))) || []
-  if (!closing) refuse('a comment does not end with */}}')
+  if (!closing) syntaxError('a comment does not end with */}}')
   return end + closing.length
 }
 
-const innermost = ({ templates }: Reading): Template => templates.at(-1) ?? templates[0]
+const innermost = ({ templates }: ParserState): Template => templates.at(-1) ?? templates[0]
 
-function readAction(reading: Reading, cursor: Cursor): void {
-  const template = innermost(reading)
+function readAction(state: ParserState, cursor: Cursor): void {
+  const template = innermost(state)
   const first = skipSpace(cursor)
   const keyword = first?.kind === 'word' ? first.text : ''
   if (keyword === 'define' && template.keyword === '' && template.blocks.length === 0) {
     cursor.at += 1
-    reading.templates.push(newTemplate(keyword, readName(keyword, cursor)))
+    state.templates.push(newTemplate(keyword, readName(keyword, cursor)))
     requireEnd(keyword, cursor)
     return
   }
   if (keyword === 'end' || keyword === 'else') {
     cursor.at += 1
-    if (keyword === 'end') readEnd(reading, cursor)
+    if (keyword === 'end') readEnd(state, cursor)
     else readElse(template, cursor)
     return
   }
   template.isEmpty = false
-  readContent(reading, keyword, cursor)
+  readContent(state, keyword, cursor)
 }
 
-/** What puts something into the template that it stands in. */
-function readContent(reading: Reading, keyword: string, cursor: Cursor): void {
-  const template = innermost(reading)
-  if (keyword === 'define') refuse('{{ define }} is inside of another block')
+/** Reads an action that adds content to the current template. */
+function readContent(state: ParserState, keyword: string, cursor: Cursor): void {
+  const template = innermost(state)
+  if (keyword === 'define') syntaxError('{{ define }} cannot be inside another block')
   if (isOneOf(keyword, ['if', 'with', 'range', 'break', 'continue', 'template', 'block'])) cursor.at += 1
   if (keyword === 'break' || keyword === 'continue') {
-    const isInside = template.blocks.some((block) => block.keyword === 'range' && !block.otherwise)
-    if (!isInside) refuse(`{{ ${keyword} }} is outside of {{ range }}`)
+    const isInside = template.blocks.some((block) => block.keyword === 'range' && !block.hasElse)
+    if (!isInside) syntaxError(`{{ ${keyword} }} must be inside {{ range }}`)
     requireEnd(keyword, cursor)
   } else if (isOneOf(keyword, ['if', 'with', 'range'])) {
-    template.blocks.push({ keyword, variables: [], otherwise: false })
+    template.blocks.push({ keyword, variables: [], hasElse: false })
     readCondition(template, keyword, cursor)
   } else if (keyword === 'template' || keyword === 'block') {
     const name = readName(keyword, cursor)
     if (keyword === 'block' || skipSpace(cursor)) readCondition(template, keyword, cursor)
-    if (keyword === 'block') reading.templates.push(newTemplate(keyword, name))
+    if (keyword === 'block') state.templates.push(newTemplate(keyword, name))
   } else readCondition(template, keyword, cursor)
 }
 
@@ -129,9 +136,9 @@ function readCondition(template: Template, keyword: string, cursor: Cursor): voi
 
 function scopeOf({ variables, blocks }: Template): Scope {
   return {
-    knows: (variable) => variables.has(variable),
+    has: (variable) => variables.has(variable),
     declare: (variable) => {
-      // One that is known already outlives the block.
+      // A variable that exists already outlives the block.
       if (variables.has(variable)) return
       variables.add(variable)
       blocks.at(-1)?.variables.push(variable)
@@ -141,37 +148,37 @@ function scopeOf({ variables, blocks }: Template): Scope {
 
 function readName(keyword: string, cursor: Cursor): string {
   const name = skipSpace(cursor)
-  if (name?.kind !== 'string') refuse(`{{ ${keyword} }} has no name in quotes`)
+  if (name?.kind !== 'string') syntaxError(`{{ ${keyword} }} must have a quoted name`)
   cursor.at += 1
-  return unquoted(name.text)
+  return unquote(name.text)
 }
 
 function requireEnd(keyword: string, cursor: Cursor): void {
-  if (skipSpace(cursor)) refuse(`{{ ${keyword} }} stands alone`)
+  if (skipSpace(cursor)) syntaxError(`{{ ${keyword} }} takes no arguments here`)
 }
 
-function readEnd(reading: Reading, cursor: Cursor): void {
-  const { templates } = reading
-  const template = innermost(reading)
+function readEnd(state: ParserState, cursor: Cursor): void {
+  const { templates } = state
+  const template = innermost(state)
   const block = template.blocks.pop()
-  if (!block && templates.length === 1) refuse('{{ end }} ends nothing')
+  if (!block && templates.length === 1) syntaxError('{{ end }} has no block to end')
   requireEnd('end', cursor)
   if (block) for (const variable of block.variables) template.variables.delete(variable)
   else {
     templates.pop()
-    define(reading, template)
+    define(state, template)
   }
 }
 
-function define({ defined }: Reading, { name, isEmpty }: Template): void {
-  if (defined.get(name) && !isEmpty) refuse(`${name ? `template "${name}"` : 'the text itself'} is defined twice`)
+function define({ defined }: ParserState, { name, isEmpty }: Template): void {
+  if (defined.get(name) && !isEmpty) syntaxError(`${name ? `template "${name}"` : 'the text itself'} is defined twice`)
   if (!defined.get(name)) defined.set(name, !isEmpty)
 }
 
 function readElse(template: Template, cursor: Cursor): void {
   const open = template.blocks.at(-1)
-  if (!open) refuse('{{ else }} belongs to nothing')
-  if (open.otherwise) refuse('there is more than one {{ else }}')
+  if (!open) syntaxError('{{ else }} has no block')
+  if (open.hasElse) syntaxError('a block can have only one {{ else }}')
   const next = skipSpace(cursor)
   if (next?.kind === 'word' && next.text === open.keyword && next.text !== 'range') {
     cursor.at += 1
@@ -179,5 +186,5 @@ function readElse(template: Template, cursor: Cursor): void {
     return
   }
   requireEnd('else', cursor)
-  open.otherwise = true
+  open.hasElse = true
 }

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
 import { LIST_LENGTH_MAX, Short } from './field.ts'
-import { problemOfTemplate } from './template.ts'
+import { findTemplateError } from './template.ts'
 
 const LOCAL_HOSTS = ['localhost', '127.0.0.1', '[::1]', 'host.docker.internal']
 const POSTGRES_NAME = /^[a-zA-Z_][a-zA-Z0-9_]{0,62}$/
@@ -11,20 +11,20 @@ const webUrl = (text: string): URL | undefined => {
   return url && ['http:', 'https:'].includes(url.protocol) ? url : undefined
 }
 
-/** With a scheme or without. */
-export const Address = Short.regex(/^[^,]+$/, 'must be one address, without a comma')
+/** An address with or without a scheme. */
+export const Address = Short.regex(/^[^,]+$/, 'must be a single address without a comma')
 
-/** Separated by commas. */
+/** A comma-separated list. */
 export const List = Text.max(LIST_LENGTH_MAX)
 
 const isOrigin = (entry: string): boolean =>
   webUrl(entry)?.origin === entry.toLowerCase() || /^android:apk-key-hash:[\w-]+$/.test(entry)
 
-/** As Auth reads them: trimmed, and without the empty ones. */
+/** A comma-separated list of origins. Auth trims entries and ignores empty ones. */
 export const OriginList = List.refine((text) => {
   const entries = text.split(',').map((entry) => entry.trim())
   return entries.every((entry) => entry === '' || isOrigin(entry))
-}, 'must be origins such as https://example.com, separated by commas')
+}, 'must be comma-separated origins such as https://example.com')
 
 const HOST_NAME = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
 export const HostName = Text.max(253).refine((text) => text === '' || HOST_NAME.test(text), 'must be a host name')
@@ -34,13 +34,13 @@ export const Port = Text.regex(/^[1-9][0-9]{0,4}$/, 'must be a port').refine(
   'must be at most 65535',
 )
 
-/** Names separated by commas. */
+/** Comma-separated names. */
 export const Tags = Short.regex(/^\s*(?:[a-zA-Z0-9_-]+\s*,+\s*)*[a-zA-Z0-9_-]*\s*$/)
 
-/** `<phone>=<code>`, separated by commas. */
+/** Comma-separated `<phone>=<code>` pairs. */
 export const TestCodes = List.regex(/^(?:[0-9]{1,15}=[0-9]+(?:,|$))*$/)
 
-/** An operator's own machine apart, a hook is called under TLS alone. */
+/** A hook must use TLS unless it is on the operator's own machine. */
 function isHookUri(text: string): boolean {
   if (text === '') return true
   const [, path] = /^pg-functions:\/\/(.*)$/.exec(text) ?? []
@@ -53,24 +53,24 @@ function isHookUri(text: string): boolean {
 }
 export const HookUri = Short.refine(
   isHookUri,
-  'must be an https URL, an http URL of this machine, or pg-functions://<database>/<schema>/<function>',
+  'must be an https URL, an http URL of a local host, or pg-functions://<database>/<schema>/<function>',
 )
 
 const HOOK_SECRET = /^v1,whsec_[A-Za-z0-9+/=]{32,88}$/
 const KEY_PAIR = /^v1a,whpk_[A-Za-z0-9+/=]+:whsk_[A-Za-z0-9+/=]+$/
-/** More than one while they are being exchanged. */
+/** Several secrets are allowed during a rotation. */
 export const areHookSecrets = (text: string): boolean =>
   text === '' || text.split('|').every((one) => HOOK_SECRET.test(one) || KEY_PAIR.test(one))
-export const HOOK_SECRETS_FORM = 'must be v1,whsec_<base64 of 24 to 66 bytes>, several separated by |'
+export const HOOK_SECRETS_FORMAT = 'must be v1,whsec_<base64 of 24 to 66 bytes>, several separated by |'
 
 const template = (lengthMax: number) =>
-  // No longer text is read for its problems.
+  // Longer texts are not parsed.
   Text.max(lengthMax, { abort: true }).superRefine((value, { addIssue }) => {
-    const problem = problemOfTemplate(value)
-    if (problem) addIssue({ code: 'custom', message: `is not a template: ${problem}` })
+    const problem = findTemplateError(value)
+    if (problem) addIssue({ code: 'custom', message: `must be a valid template: ${problem}` })
   })
 export const Message = template(2_000)
-/** Of all of them together, `rules.ts` says more. */
+/** The total length of all mail bodies is checked in `consistency.ts`. */
 export const MailBody = template(200_000)
 
 export const Email = z.email().max(320)

@@ -17,7 +17,7 @@ import type { CustomHostnameConfig } from './schema.ts'
 type Row = typeof customHostnames.$inferSelect
 type Config = z.input<typeof CustomHostnameConfig>
 
-const TAKEN = 'custom_hostnames_once'
+const UNIQUE_HOSTNAME = 'custom_hostnames_once'
 
 export async function getHostname(ctx: Ctx, { ref }: ProjectAccess): Promise<Config> {
   const [row] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, ref))
@@ -27,9 +27,9 @@ export async function getHostname(ctx: Ctx, { ref }: ProjectAccess): Promise<Con
 
 export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostname: string): Promise<Config> {
   const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, destinationRules(ctx).ownHosts)
-  if (problem) throw refuse(problem)
+  if (problem) throw invalidHostname(problem)
   const now = ctx.now()
-  const row = await change(ctx, project, async (mutation) => {
+  const row = await changeHostname(ctx, project, async (mutation) => {
     const [inserted] = await mutation.tx
       .insert(customHostnames)
       .values({
@@ -47,20 +47,20 @@ export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostn
 
 const PENDING = ['2_initiated', '3_challenge_verified'] as const
 
-/** The names are looked up before anything is locked: a resolver may take its time. */
+/** Looks up the DNS records before it takes a lock, because a resolver may be slow. */
 export async function reverifyHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
-  const [seen] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
-  requirePending(seen)
-  const found = await verify(ctx, { ...seen, origin: originOf(ctx, project.ref) })
-  const row = await change(ctx, project, async (mutation) => {
+  const [before] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
+  requirePending(before)
+  const found = await verify(ctx, { ...before, origin: originOf(ctx, project.ref) })
+  const row = await changeHostname(ctx, project, async (mutation) => {
     const [updated] = await mutation.tx
       .update(customHostnames)
-      // Once a name is the project's, it stays so without the record.
+      // A verified hostname stays verified without the record.
       .set({ ...found, ...(found.status === '2_initiated' && { status: sql`status` }), updatedAt: ctx.now() })
-      .where(and(eq(customHostnames.id, seen.id), inArray(customHostnames.status, [...PENDING])))
+      .where(and(eq(customHostnames.id, before.id), inArray(customHostnames.status, [...PENDING])))
       .returning()
     if (!updated) throw new ApiError('bad_request.custom_hostname.not_pending')
-    if (updated.status !== seen.status) await trace(mutation, project, 'custom_hostname.verify', updated)
+    if (updated.status !== before.status) await trace(mutation, project, 'custom_hostname.verify', updated)
     return updated
   })
   return toConfig(ctx, row)
@@ -74,7 +74,7 @@ function requirePending(row: Row | undefined): asserts row is Row {
 }
 
 export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
-  const row = await change(ctx, project, async (mutation) => {
+  const row = await changeHostname(ctx, project, async (mutation) => {
     const { tx } = mutation
     const [before] = await tx.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
     if (before?.status === '5_services_reconfigured') throw new ApiError('bad_request.custom_hostname.active')
@@ -93,7 +93,7 @@ export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promis
 }
 
 export async function deleteHostname(ctx: Ctx, project: ProjectAccess): Promise<void> {
-  const { hostname } = await change(ctx, project, async (mutation) => {
+  const { hostname } = await changeHostname(ctx, project, async (mutation) => {
     const [deleted] = await mutation.tx
       .delete(customHostnames)
       .where(eq(customHostnames.projectRef, project.ref))
@@ -105,27 +105,27 @@ export async function deleteHostname(ctx: Ctx, project: ProjectAccess): Promise<
   forgetHost(hostname)
 }
 
-const change = <T>(ctx: Ctx, { ref }: ProjectAccess, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
+const changeHostname = <T>(ctx: Ctx, { ref }: ProjectAccess, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
   mutate(ctx, async (mutation) => {
     await lockProject(mutation, ref)
     return work(mutation)
   }).catch((error: unknown) => {
-    if (uniqueViolation(error) === TAKEN) throw refuse('another project has it')
+    if (uniqueViolation(error) === UNIQUE_HOSTNAME) throw invalidHostname('the hostname is used by another project')
     throw error
   })
 
 const trace = (mutation: Mutation, { ref, organizationId }: ProjectAccess, action: string, { hostname, status }: Row) =>
   mutation.trace({ action, organizationId, projectRef: ref, detail: { hostname, status } })
 
-/** Where the custom hostname must lead: the project's own host, else the installation's. */
+/** The host to which the custom hostname must point: the project's own host or that of the installation. */
 const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): string =>
   PROJECT_DOMAIN ? `${ref}.${PROJECT_DOMAIN}` : new URL(BASE_URL).hostname
 
 const originProblem = (origin: string): string | undefined =>
-  isDnsName(origin) ? undefined : 'this installation has no public name that a hostname could be an alias of'
+  isDnsName(origin) ? undefined : 'this installation has no public host name to which a hostname could point'
 
 function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
-  const isSought = status === '2_initiated'
+  const isUnverified = status === '2_initiated'
   const [name, value] = [challengeName(hostname), challenge]
   return {
     status,
@@ -137,11 +137,11 @@ function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, error
       result: {
         id,
         hostname,
-        // The CLI shows the one record that it finds here. Certificates are the business of what ends TLS in front of this installation.
-        ssl: isSought
+        // The CLI shows the record from here. Certificates are managed by the TLS proxy in front of this installation.
+        ssl: isUnverified
           ? { status: 'pending_validation', validation_records: [{ txt_name: name, txt_value: value }] }
           : { status: 'external', validation_records: [] },
-        ownership_verification: isSought ? { type: 'txt', name, value } : {},
+        ownership_verification: isUnverified ? { type: 'txt', name, value } : {},
         custom_origin_server: originOf(ctx, projectRef),
         ...(errors.length > 0 && { verification_errors: errors }),
         status: status === '5_services_reconfigured' ? 'active' : 'pending',
@@ -150,4 +150,4 @@ function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, error
   }
 }
 
-const refuse = (detail: string) => new ApiError('bad_request.custom_hostname', { detail })
+const invalidHostname = (detail: string) => new ApiError('bad_request.custom_hostname', { detail })

@@ -1,19 +1,19 @@
 import * as z from 'zod'
 
-/** RFC 1123, in either case, which names do not know. */
+/** A label of RFC 1123; names are case-insensitive. */
 const LABEL = /^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
-/** Reserved (RFC 5891, § 4.2.3.1). */
+/** Labels reserved by RFC 5891, § 4.2.3.1. */
 const ENCODED = /^..--/
 
 export const VanitySubdomain = z
   .string()
   .max(63)
   .toLowerCase()
-  .regex(LABEL, 'must be letters, digits and hyphens, and neither begin nor end with a hyphen')
-  .refine((name) => !ENCODED.test(name), 'must not have hyphens as its third and fourth character')
+  .regex(LABEL, 'must consist of letters, digits and hyphens, and must not start or end with a hyphen')
+  .refine((name) => !ENCODED.test(name), 'must not have hyphens as its third and fourth characters')
   .meta({ id: 'VanitySubdomain', example: 'acme' })
 
-/** What is expected to be the installation's own below its domain, or what mail and browsers go by. */
+/** Names that users expect to belong to the installation, or that mail and browsers use. */
 const RESERVED = new Set(
   (
     'abuse account accounts admin administrator api app apps assets auth autoconfig autodiscover billing blog cdn console dashboard db ' +
@@ -24,15 +24,15 @@ const RESERVED = new Set(
 
 const REF = /^[a-z]{20}$/
 
-/** Why no project can have the name; undefined for one that may be free. `ownHost`: the management API's. */
+/** Returns why a subdomain is not allowed; undefined if it is. `ownHost` is the host of the management API. */
 export function problemOf(subdomain: string, { host, ownHost }: { host: string; ownHost: string }): string | undefined {
   if (RESERVED.has(subdomain) || host === ownHost) return `${subdomain} is reserved`
-  if (REF.test(subdomain)) return 'what looks like the ref of a project is reserved'
+  if (REF.test(subdomain)) return 'names in the format of project refs are reserved'
   return undefined
 }
 
 const HOSTNAME_LENGTH_MAX = 253
-/** An internationalized name comes in its ASCII form. */
+/** A label of a hostname; internationalized names must be in ASCII form. */
 const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
 
 const isHostname = (hostname: string): boolean => {

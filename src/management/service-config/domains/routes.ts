@@ -36,7 +36,7 @@ export const domainRoutes = [
     {
       id: 'v1-delete-hostname-config',
       stability: 'Beta',
-      summary: "Take a project's custom hostname away",
+      summary: "Delete a project's custom hostname",
       scope: 'domains:write',
       query: RemoveHostnameQuery,
       returns: empty,
@@ -50,9 +50,9 @@ export const domainRoutes = [
     '/v1/projects/{ref}/custom-hostname/initialize',
     {
       id: 'v1-update-hostname-config',
-      summary: 'Begin to give a project a custom hostname',
+      summary: 'Initialize a custom hostname',
       description:
-        'The reply says which records the name needs: a TXT record that shows whose it is, and an alias to custom_origin_server.',
+        'The reply contains the required DNS records: a TXT record that proves ownership, and an alias of `custom_origin_server`.',
       scope: 'domains:write',
       body: NewCustomHostname,
       returns: CustomHostnameConfig,
@@ -67,7 +67,7 @@ export const domainRoutes = [
     '/v1/projects/{ref}/custom-hostname/reverify',
     {
       id: 'v1-verify-dns-config',
-      summary: 'Look at the records of a custom hostname',
+      summary: 'Verify the DNS records of a custom hostname',
       scope: 'domains:write',
       returns: CustomHostnameConfig,
       status: 201,
@@ -86,7 +86,7 @@ export const domainRoutes = [
     '/v1/projects/{ref}/custom-hostname/activate',
     {
       id: 'v1-activate-custom-hostname',
-      summary: 'Let a verified custom hostname lead to the project',
+      summary: 'Activate a verified custom hostname',
       scope: 'domains:write',
       returns: CustomHostnameConfig,
       status: 201,
@@ -111,8 +111,8 @@ export const domainRoutes = [
     '/v1/projects/{ref}/vanity-subdomain',
     {
       id: 'v1-deactivate-vanity-subdomain-config',
-      summary: "Take a project's vanity subdomain away",
-      description: 'A project that has none is left as it is.',
+      summary: "Delete a project's vanity subdomain",
+      description: 'Succeeds if the project has none.',
       scope: 'domains:write',
       returns: empty,
       limit: 'vanitySubdomainDelete',
@@ -124,7 +124,7 @@ export const domainRoutes = [
     '/v1/projects/{ref}/vanity-subdomain/check-availability',
     {
       id: 'v1-check-vanity-subdomain-availability',
-      summary: 'Ask whether a vanity subdomain is free',
+      summary: 'Check whether a vanity subdomain is available',
       scope: 'domains:write',
       body: NewVanitySubdomain,
       returns: Availability,
@@ -138,8 +138,8 @@ export const domainRoutes = [
     '/v1/projects/{ref}/vanity-subdomain/activate',
     {
       id: 'v1-activate-vanity-subdomain-config',
-      summary: 'Give a project a vanity subdomain',
-      description: 'It takes the place of the one that the project has.',
+      summary: 'Activate a vanity subdomain',
+      description: "Replaces the project's current vanity subdomain.",
       scope: 'domains:write',
       body: NewVanitySubdomain,
       returns: ActiveSubdomain,

@@ -7,7 +7,7 @@ export const NewVanitySubdomain = z.object({ vanity_subdomain: VanitySubdomain }
 export const VanitySubdomainConfig = z
   .object({
     status: z.enum(['not-used', 'custom-domain-used', 'active']),
-    custom_domain: z.string().optional().meta({ description: 'The whole name, such as acme.example.com' }),
+    custom_domain: z.string().optional().meta({ description: 'The full host name, such as acme.example.com' }),
   })
   .meta({ id: 'VanitySubdomainConfig' })
 
@@ -33,11 +33,11 @@ export const CustomHostnameConfig = z
             status: z.enum(['pending_validation', 'external']),
             validation_records: z.array(z.object({ txt_name: z.string(), txt_value: z.string() })),
           })
-          .meta({ description: 'Certificates are the business of what ends TLS in front of this installation' }),
+          .meta({ description: 'Certificates are managed by the TLS proxy in front of this installation' }),
         ownership_verification: z
           .object({ type: z.string().optional(), name: z.string().optional(), value: z.string().optional() })
-          .meta({ description: 'The record that shows whose the name is; empty once it was seen' }),
-        custom_origin_server: z.string().meta({ description: 'What the name must be an alias of' }),
+          .meta({ description: 'The record that proves ownership; empty once verified' }),
+        custom_origin_server: z.string().meta({ description: 'The host of which the hostname must be an alias' }),
         verification_errors: z.array(z.string()).optional(),
         status: z.enum(['pending', 'active']),
       }),
@@ -45,5 +45,5 @@ export const CustomHostnameConfig = z
   })
   .meta({ id: 'CustomHostnameConfig' })
 
-/** Some clients name the add-on that hosted projects buy; here there is none to remove. */
+/** Some clients name the paid add-on of hosted projects, which does not exist on this installation. */
 export const RemoveHostnameQuery = z.object({ remove_addon: z.stringbool().optional() })

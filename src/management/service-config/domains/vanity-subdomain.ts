@@ -14,7 +14,7 @@ import type { VanitySubdomainConfig } from './schema.ts'
 
 type Config = Ctx['config']
 
-const TAKEN = 'vanity_subdomains_once'
+const UNIQUE_SUBDOMAIN = 'vanity_subdomains_once'
 
 export async function getVanity(
   { db, config }: Ctx,
@@ -31,7 +31,7 @@ export async function getVanity(
   return custom ? { status: 'custom-domain-used', custom_domain: custom.hostname } : { status: 'not-used' }
 }
 
-/** No name is, where there is no domain for it; to activate it says why. */
+/** Checks availability. Without a project domain no name is available; activation reports the reason. */
 export async function checkVanity(ctx: Ctx, { ref }: ProjectAccess, subdomain: string) {
   const { db, config } = ctx
   const { PROJECT_DOMAIN: domain } = config
@@ -47,25 +47,25 @@ export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain
   const { ref, organizationId } = project
   const host = hostOf(ctx.config, subdomain)
   const reserved = problem(ctx.config, subdomain, host)
-  if (reserved) throw refuse(reserved)
+  if (reserved) throw invalidSubdomain(reserved)
   const before = await mutate(ctx, async (mutation) => {
     await lockProject(mutation, ref)
     const { tx } = mutation
-    const [had] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
-    if (had?.subdomain === subdomain) return subdomain
+    const [current] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
+    if (current?.subdomain === subdomain) return subdomain
     await releaseSubdomain(tx, ref, ctx.now())
     const values = { subdomain, createdAt: ctx.now() }
     await tx
       .insert(vanitySubdomains)
       .values({ projectRef: ref, ...values })
       .onConflictDoUpdate({ target: vanitySubdomains.projectRef, set: values })
-    // Only now is it known what a project did that has just given it up.
-    if (await isQuarantined(tx, { subdomain, ref }, ctx.now())) throw refuse(`${subdomain} is taken`)
-    const detail = { subdomain, ...(had && { before: had.subdomain }) }
+    // Checked after the write, so that a concurrent release is visible.
+    if (await isQuarantined(tx, { subdomain, ref }, ctx.now())) throw invalidSubdomain(`${subdomain} is taken`)
+    const detail = { subdomain, ...(current && { before: current.subdomain }) }
     await mutation.trace({ action: 'vanity_subdomain.activate', organizationId, projectRef: ref, detail })
-    return had?.subdomain
+    return current?.subdomain
   }).catch((error: unknown) => {
-    if (uniqueViolation(error) === TAKEN) throw refuse(`${subdomain} is taken`)
+    if (uniqueViolation(error) === UNIQUE_SUBDOMAIN) throw invalidSubdomain(`${subdomain} is taken`)
     throw error
   })
   for (const name of [before, subdomain]) if (name) forgetHost(name)
@@ -86,11 +86,11 @@ export async function deleteVanity(ctx: Ctx, { ref, organizationId }: ProjectAcc
 }
 
 function hostOf({ PROJECT_DOMAIN: domain }: Config, subdomain: string): string {
-  if (!domain) throw refuse('this installation has no PROJECT_DOMAIN, so that its projects have no hosts of their own')
+  if (!domain) throw invalidSubdomain('this installation has no PROJECT_DOMAIN, so its projects have no hosts')
   return `${subdomain}.${domain}`
 }
 
 const problem = ({ BASE_URL }: Config, subdomain: string, host: string) =>
   problemOf(subdomain, { host, ownHost: new URL(BASE_URL).hostname })
 
-const refuse = (detail: string) => new ApiError('bad_request.vanity_subdomain', { detail })
+const invalidSubdomain = (detail: string) => new ApiError('bad_request.vanity_subdomain', { detail })

@@ -7,7 +7,7 @@ export const postgrestRoutes = [
     '/v1/projects/{ref}/postgrest',
     {
       id: 'v1-get-postgrest-service-config',
-      summary: "Get what a project's Data API is set to",
+      summary: "Get a project's Data API settings",
       scope: 'any caller',
       permission: 'database:read',
       returns: PostgrestConfigWithSecret,
@@ -19,9 +19,9 @@ export const postgrestRoutes = [
     '/v1/projects/{ref}/postgrest',
     {
       id: 'v1-update-postgrest-service-config',
-      summary: "Change what a project's Data API is set to",
+      summary: "Update a project's Data API settings",
       description:
-        'What is left out stays as it is. The settings are kept for a PostgREST of your own: none runs here.',
+        'Omitted settings stay unchanged. They are only stored, for a PostgREST of your own: this installation runs none.',
       scope: 'any caller',
       permission: 'database:write',
       body: UpdatePostgrestConfig,

@@ -6,16 +6,16 @@ const NAME_BYTES_MAX = 63
 
 const isName = (name: string) => name !== '' && new TextEncoder().encode(name).length <= NAME_BYTES_MAX
 
-/** Names of schemas as PostgREST takes them; none at all stands for an API that is off. */
+/** Comma-separated schema names in the format of PostgREST. An empty text disables the API. */
 const SchemaNames = Text.max(LIST_LENGTH_MAX).refine(
   (text) => text === '' || text.split(',').every((name) => isName(name.trim())),
-  'must be names of schemas, separated by commas',
+  'must be comma-separated schema names',
 )
 const count = (max: number) => z.int().min(0).max(max)
 
 export const PostgrestConfig = z
   .object({
-    db_schema: SchemaNames.meta({ description: 'Schemas of the Data API, separated by commas; empty where it is off' }),
+    db_schema: SchemaNames.meta({ description: 'Comma-separated schemas of the Data API; empty if it is disabled' }),
     max_rows: count(1_000_000),
     db_extra_search_path: SchemaNames,
     db_pool: count(1_000).nullable(),
@@ -26,7 +26,7 @@ export const PostgrestConfig = z
   .meta({ id: 'PostgrestConfig' })
 
 export const PostgrestConfigWithSecret = PostgrestConfig.extend({
-  jwt_secret: z.string().optional().meta({ description: 'For who may read secrets' }),
+  jwt_secret: z.string().optional().meta({ description: 'Only returned to callers who may read secrets' }),
 }).meta({ id: 'PostgrestConfigWithSecret' })
 
 export const UpdatePostgrestConfig = z

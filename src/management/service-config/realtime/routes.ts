@@ -20,8 +20,9 @@ export const realtimeRoutes = [
     '/v1/projects/{ref}/config/realtime',
     {
       id: 'v1-update-realtime-config',
-      summary: "Change a project's Realtime settings",
-      description: 'What is left out stays as it is. They are kept for a Realtime server of your own: none runs here.',
+      summary: "Update a project's Realtime settings",
+      description:
+        'Omitted settings stay unchanged. They are only stored, for a Realtime server of your own: this installation runs none.',
       scope: 'any caller',
       permission: 'database:write',
       body: UpdateRealtimeConfig,
@@ -35,8 +36,8 @@ export const realtimeRoutes = [
     '/v1/projects/{ref}/config/realtime/shutdown',
     {
       id: 'v1-shutdown-realtime',
-      summary: "End all connections to a project's Realtime server",
-      description: 'Refused, as none runs here.',
+      summary: "Shut down all connections to a project's Realtime server",
+      description: 'Not available: this installation runs no Realtime server.',
       scope: 'any caller',
       permission: 'database:write',
       returns: empty,

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-/** Of each number the most that it may be set to. */
+/** The maximum of each number. */
 const REALTIME_MAX = {
   connection_pool: 100,
   postgres_changes_pool: 100,
@@ -23,7 +23,7 @@ export const UpdateRealtimeConfig = z
   .partial()
   .meta({ id: 'UpdateRealtimeConfig' })
 
-/** As stored: what was never set is not there. */
+/** The stored settings, without those that were never set. */
 export const RealtimeSettings = UpdateRealtimeConfig.meta({ id: 'RealtimeSettings' })
 
 const nullable = Object.fromEntries(
@@ -38,4 +38,4 @@ export const RealtimeConfig = z
     presence_enabled: z.boolean(),
     admin_suspended_at: z.iso.datetime().nullable(),
   })
-  .meta({ id: 'RealtimeConfig', description: 'Null is what was never set' })
+  .meta({ id: 'RealtimeConfig', description: 'Settings that were never set are null' })

@@ -18,9 +18,9 @@ const IDP = `${ROOT}/md:IDPSSODescriptor`
 const SIGN_ON = `${IDP}/md:SingleSignOnService`
 const KEY = `${IDP}/md:KeyDescriptor`
 const CERTIFICATE = `${KEY}/ds:KeyInfo/ds:X509Data/ds:X509Certificate`
-const MET_DEPTH_MAX = CERTIFICATE.split('/').length
+const MATCHED_DEPTH_MAX = CERTIFICATE.split('/').length
 
-/** By which a browser can be sent to sign on. */
+/** Bindings by which a browser can be redirected to sign on. */
 const BINDINGS = ['HTTP-Redirect', 'HTTP-POST'].map((name) => `urn:oasis:names:tc:SAML:2.0:bindings:${name}`)
 
 interface Entity {
@@ -32,62 +32,62 @@ interface Entity {
 
 const newEntity = (id: string): Entity => ({ id, roles: 0, signOnServices: 0, certificates: [] })
 
-/** The entity of a SAML 2.0 identity provider that can be used: with a place to sign on, and certificates that can be read if it has any. */
+/** Validates the metadata of a SAML 2.0 identity provider and returns its entity ID. Requires a sign-on address and readable certificates. */
 export function readMetadata(xml: string): string {
   if (new TextEncoder().encode(xml).length > METADATA_BYTES_MAX) {
-    throw new UnusableValue(`has more than ${METADATA_BYTES_MAX} bytes`)
+    throw new UnusableValue(`must have at most ${METADATA_BYTES_MAX} bytes`)
   }
-  const [provider, ...others] = find(xml).filter(({ roles }) => roles > 0)
-  if (!provider) throw new UnusableValue('describes no identity provider: it has no IDPSSODescriptor')
+  const [provider, ...others] = findEntities(xml).filter(({ roles }) => roles > 0)
+  if (!provider) throw new UnusableValue('must describe an identity provider: it has no IDPSSODescriptor')
   if (others.length > 0 || provider.roles > 1) {
-    throw new UnusableValue('describes more than one identity provider: it must have one IDPSSODescriptor')
+    throw new UnusableValue('must describe only one identity provider: it has more than one IDPSSODescriptor')
   }
   const { id, signOnServices, certificates } = provider
   if (id === '' || id.length > ENTITY_ID_LENGTH_MAX) {
     throw new UnusableValue(`must have an entityID of 1 to ${ENTITY_ID_LENGTH_MAX} characters`)
   }
   if (signOnServices === 0)
-    throw new UnusableValue('has no SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
+    throw new UnusableValue('must have a SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
   for (const certificate of certificates) requireCertificate(certificate)
   return id
 }
 
-/** Reads the text once, from its beginning: nothing is expanded, and a document type ends it. */
-function find(xml: string): Entity[] {
+/** Parses the text in one pass. Entities are not expanded, and a document type is rejected. */
+function findEntities(xml: string): Entity[] {
   const found: Entity[] = []
   const path: string[] = []
   let forSignatures = false
   let certificate: string | undefined
   const parser = new SaxesParser({ xmlns: true })
-  const place = () => {
+  const pathInEntity = () => {
     const inEntity = path[0] === LIST ? path.slice(1) : path
-    return inEntity.length > MET_DEPTH_MAX ? '' : inEntity.join('/')
+    return inEntity.length > MATCHED_DEPTH_MAX ? '' : inEntity.join('/')
   }
-  const keep = (text: string) => {
+  const appendText = (text: string) => {
     if (certificate !== undefined) certificate += text
   }
   parser.on('error', ({ message }) => {
-    throw new UnusableValue(`is not well-formed XML: ${message.slice(0, REASON_LENGTH_MAX)}`)
+    throw new UnusableValue(`must be well-formed XML: ${message.slice(0, REASON_LENGTH_MAX)}`)
   })
   parser.on('doctype', () => {
     throw new UnusableValue('must not have a document type definition')
   })
   parser.on('opentag', (tag) => {
-    if (path.length === DEPTH_MAX) throw new UnusableValue(`is nested more than ${DEPTH_MAX} deep`)
+    if (path.length === DEPTH_MAX) throw new UnusableValue(`must not be nested deeper than ${DEPTH_MAX} levels`)
     path.push(nameOf(tag))
-    const where = place()
+    const position = pathInEntity()
     if (path.length === 1) requireRoot(tag)
     const entity = found.at(-1)
-    if (where === ROOT) found.push(newEntity(attributeOf(tag, 'entityID').trim()))
-    else if (where === IDP && entity) entity.roles += 1
-    else if (where === SIGN_ON && entity && isUsable(tag)) entity.signOnServices += 1
-    else if (where === KEY) forSignatures = attributeOf(tag, 'use') !== 'encryption'
-    else if (where === CERTIFICATE && forSignatures) certificate = ''
+    if (position === ROOT) found.push(newEntity(attributeOf(tag, 'entityID').trim()))
+    else if (position === IDP && entity) entity.roles += 1
+    else if (position === SIGN_ON && entity && isUsable(tag)) entity.signOnServices += 1
+    else if (position === KEY) forSignatures = attributeOf(tag, 'use') !== 'encryption'
+    else if (position === CERTIFICATE && forSignatures) certificate = ''
   })
-  parser.on('text', keep)
-  parser.on('cdata', keep)
+  parser.on('text', appendText)
+  parser.on('cdata', appendText)
   parser.on('closetag', () => {
-    if (certificate !== undefined && place() === CERTIFICATE) {
+    if (certificate !== undefined && pathInEntity() === CERTIFICATE) {
       found.at(-1)?.certificates.push(certificate)
       certificate = undefined
     }
@@ -99,13 +99,13 @@ function find(xml: string): Entity[] {
 
 const nameOf = ({ uri, local }: SaxesTagNS): string => `${PREFIXES[uri] ?? ''}:${local}`
 
-/** Only those without a prefix are the element's own. */
+/** Reads an attribute without a prefix. */
 const attributeOf = ({ attributes }: SaxesTagNS, name: string): string =>
   Object.hasOwn(attributes, name) ? (attributes[name]?.value ?? '') : ''
 
 function requireRoot(tag: SaxesTagNS): void {
   if (![ROOT, LIST].includes(nameOf(tag))) {
-    throw new UnusableValue('is no SAML 2.0 metadata: its root must be an EntityDescriptor or an EntitiesDescriptor')
+    throw new UnusableValue('must be SAML 2.0 metadata: its root must be an EntityDescriptor or an EntitiesDescriptor')
   }
 }
 
@@ -119,6 +119,6 @@ function requireCertificate(base64: string): void {
     const bytes = Uint8Array.from(atob(base64.replace(/\s/g, '')), (character) => character.charCodeAt(0))
     new X509Certificate(bytes)
   } catch (cause) {
-    throw new UnusableValue('has a certificate for signatures that cannot be read', { cause })
+    throw new UnusableValue('must have readable signing certificates', { cause })
   }
 }

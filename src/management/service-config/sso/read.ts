@@ -13,7 +13,7 @@ export type DomainRow = typeof ssoDomains.$inferSelect
 
 export async function listProviders(ctx: Ctx, { ref }: ProjectAccess) {
   const { db } = ctx
-  // Without the metadata, of which each may have a megabyte.
+  // Leaves out the metadata, which may have a megabyte per provider.
   const { metadataXml: _, ...columns } = getTableColumns(ssoProviders)
   const [settings, rows, domains] = await db.batch([
     selectSettings(db, ref, 'auth'),
@@ -26,7 +26,7 @@ export async function listProviders(ctx: Ctx, { ref }: ProjectAccess) {
       .select()
       .from(ssoDomains)
       .where(eq(ssoDomains.projectRef, ref))
-      .orderBy(...IN_ORDER),
+      .orderBy(...DOMAIN_ORDER),
   ])
   if (!isEnabled(settings)) throw new ApiError('not_found.saml')
   const byProvider = Map.groupBy(domains, ({ providerId }) => providerId)
@@ -50,7 +50,7 @@ export async function findProvider(ctx: Ctx, { ref }: ProjectAccess, id: string)
       .select()
       .from(ssoDomains)
       .where(and(eq(ssoDomains.projectRef, ref), eq(ssoDomains.providerId, id)))
-      .orderBy(...IN_ORDER),
+      .orderBy(...DOMAIN_ORDER),
   ])
   if (!isEnabled(settings)) throw new ApiError('not_found.saml_or_sso_provider')
   if (!row) throw new ApiError('not_found.sso_provider')
@@ -61,7 +61,7 @@ export async function requireSaml(ctx: Ctx, { ref }: ProjectAccess): Promise<voi
   if (!isEnabled(await selectSettings(ctx.db, ref, 'auth'))) throw new ApiError('not_found.saml')
 }
 
-export const IN_ORDER = [asc(ssoDomains.createdAt), asc(ssoDomains.domain)]
+export const DOMAIN_ORDER = [asc(ssoDomains.createdAt), asc(ssoDomains.domain)]
 
 const isEnabled = (auth: Awaited<ReturnType<typeof selectSettings>>): boolean =>
   toAuthConfig(settingsFrom('auth', auth).value).saml_enabled === true
@@ -71,7 +71,7 @@ const times = ({ createdAt, updatedAt }: { createdAt: Date; updatedAt: Date }) =
   updated_at: updatedAt.toISOString(),
 })
 
-/** A provider is of one kind alone, so that what is SAML about it goes by the provider's own id. */
+/** All providers are SAML providers, so the `saml` object has the id of the provider. */
 export function toProvider(
   row: Omit<ProviderRow, 'metadataXml'> & Partial<Pick<ProviderRow, 'metadataXml'>>,
   domains: readonly DomainRow[],

@@ -8,7 +8,7 @@ import { createProvider, deleteProvider, updateProvider } from './service.ts'
 const params = { provider_id: z.uuid().toLowerCase() }
 const PROVIDER_ERRORS = ['not_found.saml_or_sso_provider', 'not_found.sso_provider'] as const
 const WRITE_ERRORS = ['bad_request.sso_domain', 'service_unavailable.name_resolution'] as const
-/** With what JSON adds to quotes, line ends and letters beyond ASCII. */
+/** Fits the metadata including JSON escapes. */
 const bodySizeBytesMax = 3 * METADATA_BYTES_MAX
 
 export const ssoRoutes = [
@@ -16,8 +16,8 @@ export const ssoRoutes = [
     '/v1/projects/{ref}/config/auth/sso/providers',
     {
       id: 'v1-create-a-sso-provider',
-      summary: 'Add a SAML 2.0 identity provider',
-      description: 'Takes exactly one of metadata_xml and metadata_url.',
+      summary: 'Create a SAML 2.0 identity provider',
+      description: 'Requires exactly one of `metadata_xml` and `metadata_url`.',
       scope: 'auth:write',
       body: CreateProvider,
       bodySizeBytesMax,
@@ -32,7 +32,7 @@ export const ssoRoutes = [
     '/v1/projects/{ref}/config/auth/sso/providers',
     {
       id: 'v1-list-all-sso-provider',
-      summary: 'List the SAML 2.0 identity providers, without their metadata',
+      summary: 'List SAML 2.0 identity providers without their metadata',
       scope: 'auth:read',
       returns: ProviderList,
       errors: ['not_found.saml'],
@@ -57,9 +57,9 @@ export const ssoRoutes = [
     '/v1/projects/{ref}/config/auth/sso/providers/{provider_id}',
     {
       id: 'v1-update-a-sso-provider',
-      summary: 'Change an identity provider',
+      summary: 'Update an identity provider',
       description:
-        'What is left out stays as it is. New metadata must be of the same entity; of metadata_url it is read anew.',
+        'Omitted fields stay unchanged. New metadata must be of the same entity. A given `metadata_url` is fetched again.',
       scope: 'auth:write',
       params,
       body: UpdateProvider,
@@ -74,7 +74,7 @@ export const ssoRoutes = [
     '/v1/projects/{ref}/config/auth/sso/providers/{provider_id}',
     {
       id: 'v1-delete-a-sso-provider',
-      summary: 'Remove an identity provider',
+      summary: 'Delete an identity provider',
       scope: 'auth:write',
       params,
       returns: Provider,

@@ -14,9 +14,9 @@ const AttributeName = Text.min(1).max(1_024)
 
 const Default = z
   .union([z.looseObject({}), z.number(), z.string(), z.boolean()])
-  // Whoever writes out the mapping would run out of stack.
+  // Limits the nesting, because serializing the mapping is recursive.
   .refine((value) => isStorable(value), {
-    error: `must be text that can be stored, nested ${DEFAULT_DEPTH_MAX} deep at most`,
+    error: `must contain only valid text and must not nest deeper than ${DEFAULT_DEPTH_MAX} levels`,
     abort: true,
   })
 
@@ -39,7 +39,7 @@ const AttributeMapping = z
   })
   .meta({ id: 'AttributeMapping' })
 
-/** Postgres takes neither a NUL nor half a surrogate pair, in names as in values. */
+/** Postgres accepts neither NUL nor a lone surrogate, in names and values. */
 function isStorable(value: unknown, depth = 0): boolean {
   if (typeof value === 'string') return Text.safeParse(value).success
   if (typeof value !== 'object' || value === null) return true
@@ -52,9 +52,12 @@ const DOMAIN =
 const Domain = z
   .string()
   .toLowerCase()
-  .regex(DOMAIN, 'must be a domain such as example.com, without a scheme, a port or a wildcard; beyond ASCII as xn--…')
+  .regex(
+    DOMAIN,
+    'must be a domain such as example.com without scheme, port or wildcard; internationalized domains start with xn--',
+  )
 
-const written = {
+const writable = {
   metadata_xml: Text.max(METADATA_BYTES_MAX).optional(),
   metadata_url: Text.max(2_048).optional(),
   domains: z.array(Domain).max(DOMAINS_MAX).optional(),
@@ -70,19 +73,22 @@ const sourcesIn = ({ metadata_xml, metadata_url }: Sources): number =>
   [metadata_xml, metadata_url].filter((source) => source !== undefined).length
 
 export const CreateProvider = z
-  .object({ type: z.literal('saml'), ...written })
+  .object({ type: z.literal('saml'), ...writable })
   .refine((body) => sourcesIn(body) === 1, {
     path: ['metadata_xml'],
-    message: 'give either this or metadata_url',
+    message: 'exactly one of metadata_xml and metadata_url is required',
   })
   .meta({ id: 'CreateSsoProvider' })
 
 export const UpdateProvider = z
-  .object(written)
-  .refine((body) => sourcesIn(body) <= 1, { path: ['metadata_xml'], message: 'give this or metadata_url, not both' })
+  .object(writable)
+  .refine((body) => sourcesIn(body) <= 1, {
+    path: ['metadata_xml'],
+    message: 'must be absent if metadata_url is given',
+  })
   .meta({ id: 'UpdateSsoProvider' })
 
-const at = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
+const times = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
 
 export const Provider = z
   .object({
@@ -91,13 +97,13 @@ export const Provider = z
       id: z.uuid(),
       entity_id: z.string(),
       metadata_url: z.string().optional(),
-      metadata_xml: z.string().optional().meta({ description: 'Left out of lists' }),
+      metadata_xml: z.string().optional().meta({ description: 'Not in lists' }),
       attribute_mapping: AttributeMapping.optional(),
       name_id_format: NameIdFormat.optional(),
-      ...at,
+      ...times,
     }),
-    domains: z.array(z.object({ id: z.uuid(), domain: z.string(), ...at })),
-    ...at,
+    domains: z.array(z.object({ id: z.uuid(), domain: z.string(), ...times })),
+    ...times,
   })
   .meta({ id: 'SsoProvider' })
 

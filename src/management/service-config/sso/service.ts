@@ -10,11 +10,11 @@ import { fetchText } from '../../../platform/net/fetch-text.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { METADATA_BYTES_MAX, readMetadata } from './metadata.ts'
-import { type DomainRow, findProvider, IN_ORDER, type ProviderRow, requireSaml, toProvider } from './read.ts'
+import { DOMAIN_ORDER, type DomainRow, findProvider, type ProviderRow, requireSaml, toProvider } from './read.ts'
 import type { CreateProvider, UpdateProvider } from './schema.ts'
 
 const PROVIDERS_MAX = 100
-/** Of all providers of a project together. */
+/** The maximum total size of the metadata of all providers of a project. */
 const METADATA_MIB_MAX = 16
 const DOMAINS_MAX = 1_000
 
@@ -26,19 +26,19 @@ const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, p
 export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateProvider>) {
   await requireSaml(ctx, project)
   const source = await readSource(ctx, input)
-  if (!source) throw new Error('a provider without metadata')
+  if (!source) throw new Error('the provider has no metadata')
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, project.ref)
     const now = ctx.now()
     const [row] = await tx
       .insert(ssoProviders)
-      .values({ projectRef: project.ref, ...source, ...optionsIn(input), createdAt: now, updatedAt: now })
+      .values({ projectRef: project.ref, ...source, ...optionColumns(input), createdAt: now, updatedAt: now })
       .onConflictDoNothing()
       .returning()
     if (!row) throw new ApiError('unprocessable.sso_entity', { detail: source.entityId })
     const domains = await setDomains(tx, row, input.domains ?? [], now)
-    await requireRoom(tx, project.ref, input)
+    await requireProviderQuota(tx, project.ref, input)
     const { id: provider, entityId: entity } = row
     const detail = { provider, entity, domains: domains.map(({ domain }) => domain) }
     await trace({ ...subject(project), action: 'sso_provider.create', detail })
@@ -57,12 +57,12 @@ export async function updateProvider(ctx: Ctx, project: ProjectAccess, id: strin
     const now = ctx.now()
     const [row] = await tx
       .update(ssoProviders)
-      .set({ ...source, ...optionsIn(input), updatedAt: now })
+      .set({ ...source, ...optionColumns(input), updatedAt: now })
       .where(and(eq(ssoProviders.projectRef, project.ref), eq(ssoProviders.id, id)))
       .returning()
     if (!row) throw new ApiError('not_found.sso_provider')
     const domains = input.domains ? await setDomains(tx, row, input.domains, now) : await domainsOf(tx, id)
-    await requireRoom(tx, project.ref, input)
+    await requireProviderQuota(tx, project.ref, input)
     await trace({ ...subject(project), action: 'sso_provider.update', detail: { provider: id, fields } })
     return toProvider(row, domains)
   })
@@ -85,7 +85,7 @@ export async function deleteProvider(ctx: Ctx, project: ProjectAccess, id: strin
   })
 }
 
-/** Undefined where none is given. Users are known by the entity that vouched for them, so that a provider keeps its own. */
+/** Reads the given metadata, if any. Users are identified by their provider's entity, so the entity must not change. */
 async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<Source | undefined> {
   const { metadata_url: url, metadata_xml: xml } = input
   if (url === undefined && xml === undefined) return undefined
@@ -93,7 +93,7 @@ async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<S
     const metadataXml = url === undefined ? (xml ?? '') : await fetchMetadata(ctx, url)
     const entityId = readMetadata(metadataXml)
     if (expected !== undefined && entityId !== expected) {
-      throw new UnusableValue(`is of the entity ${entityId}, and the provider of ${expected}`)
+      throw new UnusableValue(`must be of the provider's entity ${expected}, not ${entityId}`)
     }
     return { entityId, metadataUrl: url ?? null, metadataXml }
   })
@@ -102,18 +102,18 @@ async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<S
 const fetchMetadata = (ctx: Ctx, url: string): Promise<string> =>
   fetchText(ctx, url, { accept: 'application/samlmetadata+xml, application/xml', sizeBytesMax: METADATA_BYTES_MAX })
 
-const optionsIn = ({ attribute_mapping, name_id_format }: Update) => ({
+const optionColumns = ({ attribute_mapping, name_id_format }: Update) => ({
   ...(attribute_mapping && { attributeMapping: attribute_mapping }),
   ...(name_id_format && { nameIdFormat: name_id_format }),
 })
 
-/** Counted while the project is locked, with what has just been written: two requests cannot take the last place. */
-async function requireRoom(
+/** Checks the limits after the write. Requires the project lock, so that concurrent requests cannot exceed them. */
+async function requireProviderQuota(
   tx: Writer,
   ref: string,
   { metadata_xml: xml, metadata_url: url, ...input }: Update,
 ): Promise<void> {
-  const [held] = await tx
+  const [totals] = await tx
     .select({
       providers: sql<number>`count(*)::int`,
       metadataBytes: sql<number>`coalesce(sum(octet_length(${ssoProviders.metadataXml})), 0)::int`,
@@ -121,22 +121,22 @@ async function requireRoom(
     })
     .from(ssoProviders)
     .where(eq(ssoProviders.projectRef, ref))
-  const { providers, metadataBytes, domains } = held ?? { providers: 0, metadataBytes: 0, domains: 0 }
+  const { providers, metadataBytes, domains } = totals ?? { providers: 0, metadataBytes: 0, domains: 0 }
   if (providers > PROVIDERS_MAX) {
-    throw new ApiError('bad_request.sso_providers', { detail: `a project has at most ${PROVIDERS_MAX}` })
+    throw new ApiError('bad_request.sso_providers', { detail: `a project can have at most ${PROVIDERS_MAX}` })
   }
   const field = url === undefined ? 'metadata_xml' : 'metadata_url'
   if ((xml ?? url) !== undefined && metadataBytes > METADATA_MIB_MAX * 1024 ** 2) {
-    throw tooMuch(
+    throw limitExceeded(
       field,
-      `the metadata of all providers has ${metadataBytes} bytes, and may have ${METADATA_MIB_MAX} MiB`,
+      `the metadata of all providers together has ${metadataBytes} bytes, at most ${METADATA_MIB_MAX} MiB are allowed`,
     )
   }
   if (input.domains && domains > DOMAINS_MAX)
-    throw tooMuch('domains', `a project has at most ${DOMAINS_MAX}, and would have ${domains}`)
+    throw limitExceeded('domains', `a project can have at most ${DOMAINS_MAX} domains, not ${domains}`)
 }
 
-const tooMuch = (field: string, message: string) =>
+const limitExceeded = (field: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'too_much', message }] })
 
 const domainsOf = (tx: Writer, id: string): Promise<DomainRow[]> =>
@@ -144,19 +144,19 @@ const domainsOf = (tx: Writer, id: string): Promise<DomainRow[]> =>
     .select()
     .from(ssoDomains)
     .where(eq(ssoDomains.providerId, id))
-    .orderBy(...IN_ORDER)
+    .orderBy(...DOMAIN_ORDER)
 
-/** Those that stay keep their rows. */
-async function setDomains(tx: Writer, { id: providerId, projectRef }: ProviderRow, given: string[], now: Date) {
-  const wanted = Array.from(new Set(given)).sort()
-  await tx.delete(ssoDomains).where(and(eq(ssoDomains.providerId, providerId), notInArray(ssoDomains.domain, wanted)))
-  if (wanted.length === 0) return []
+/** Replaces the domains; unchanged ones keep their rows. */
+async function setDomains(tx: Writer, { id: providerId, projectRef }: ProviderRow, requested: string[], now: Date) {
+  const names = Array.from(new Set(requested)).sort()
+  await tx.delete(ssoDomains).where(and(eq(ssoDomains.providerId, providerId), notInArray(ssoDomains.domain, names)))
+  if (names.length === 0) return []
   await tx
     .insert(ssoDomains)
-    .values(wanted.map((domain) => ({ providerId, projectRef, domain, createdAt: now, updatedAt: now })))
+    .values(names.map((domain) => ({ providerId, projectRef, domain, createdAt: now, updatedAt: now })))
     .onConflictDoNothing()
   const domains = await domainsOf(tx, providerId)
-  const taken = wanted.filter((domain) => !domains.some((row) => row.domain === domain))
+  const taken = names.filter((domain) => !domains.some((row) => row.domain === domain))
   if (taken.length > 0) throw new ApiError('bad_request.sso_domain', { detail: taken.join(', ') })
   return domains
 }

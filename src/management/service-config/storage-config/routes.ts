@@ -8,7 +8,7 @@ export const storageConfigRoutes = [
     '/v1/projects/{ref}/config/storage',
     {
       id: 'v1-get-storage-config',
-      summary: "Get the settings of a project's storage",
+      summary: "Get a project's storage settings",
       scope: 'any caller',
       permission: 'storage:read',
       returns: StorageConfigReply,
@@ -20,8 +20,8 @@ export const storageConfigRoutes = [
     '/v1/projects/{ref}/config/storage',
     {
       id: 'v1-update-storage-config',
-      summary: "Change the settings of a project's storage",
-      description: 'What is left out stays as it is. Takes effect within a second.',
+      summary: "Update a project's storage settings",
+      description: 'Omitted settings stay unchanged. Changes take effect within a second.',
       scope: 'any caller',
       permission: 'projects:write',
       body: UpdateStorageConfig,
@@ -34,7 +34,7 @@ export const storageConfigRoutes = [
     '/v1/projects/{ref}/storage/buckets',
     {
       id: 'v1-list-all-buckets',
-      summary: 'List the buckets of a project',
+      summary: 'List storage buckets',
       scope: 'storage:read',
       returns: z.array(Bucket),
       errors: [

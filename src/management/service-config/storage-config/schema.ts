@@ -22,40 +22,58 @@ export const StorageConfigReply = z
   })
   .meta({ id: 'StorageConfig' })
 
-/** Only what holds already is accepted: a feature that is absent stays absent. */
-const Absent = (feature: string) => z.literal(false, `this installation has no ${feature}: must be false`)
-const None = z.literal(0, 'must be 0, as the feature is absent')
+/** Accepts only the current value of a feature that this installation lacks. */
+const Unavailable = (feature: string) => z.literal(false, `this installation has no ${feature}: must be false`)
+const UnavailableCount = z.literal(0, 'must be 0: this installation does not have the feature')
 
 export const UpdateStorageConfig = z
   .object({
-    fileSizeLimit: z.int().min(0).max(FILE_SIZE_LIMIT_MAX).optional().meta({ description: 'Bytes of one object' }),
+    fileSizeLimit: z
+      .int()
+      .min(0)
+      .max(FILE_SIZE_LIMIT_MAX)
+      .optional()
+      .meta({ description: 'Maximum size of an object in bytes' }),
     features: z
       .object({
-        imageTransformation: z.object({ enabled: Absent('image transformation') }).optional(),
-        s3Protocol: z.object({ enabled: Absent('S3 protocol for clients') }).optional(),
-        purgeCache: z.object({ enabled: Absent('cache to purge') }).optional(),
+        imageTransformation: z.object({ enabled: Unavailable('image transformation') }).optional(),
+        s3Protocol: z.object({ enabled: Unavailable('S3 protocol for clients') }).optional(),
+        purgeCache: z.object({ enabled: Unavailable('cache to purge') }).optional(),
         icebergCatalog: z
-          .object({ enabled: Absent('Iceberg catalog'), maxNamespaces: None, maxTables: None, maxCatalogs: None })
+          .object({
+            enabled: Unavailable('Iceberg catalog'),
+            maxNamespaces: UnavailableCount,
+            maxTables: UnavailableCount,
+            maxCatalogs: UnavailableCount,
+          })
           .optional(),
-        vectorBuckets: z.object({ enabled: Absent('vector buckets'), maxBuckets: None, maxIndexes: None }).optional(),
+        vectorBuckets: z
+          .object({
+            enabled: Unavailable('vector buckets'),
+            maxBuckets: UnavailableCount,
+            maxIndexes: UnavailableCount,
+          })
+          .optional(),
       })
       .optional()
       .meta({
-        description: 'This installation has none of them: `false` and 0 are accepted, everything else is refused',
+        description: 'This installation has none of these features: only `false` and 0 are accepted',
       }),
-    external: z.object({ upstreamTarget: z.literal('main', 'this installation has no other upstream') }).optional(),
+    external: z
+      .object({ upstreamTarget: z.literal('main', 'must be main: this installation has no other upstream') })
+      .optional(),
   })
   .meta({ id: 'UpdateStorageConfig' })
 
-const TOLD = 'ISO 8601; `infinity`, `-infinity` or nothing where the row says so'
+const TIME_FORMAT = 'ISO 8601, `infinity` or `-infinity`; empty if the row has no time'
 
 export const Bucket = z
   .object({
     id: z.string(),
     name: z.string(),
     owner: z.string(),
-    created_at: z.string().meta({ description: TOLD }),
-    updated_at: z.string().meta({ description: TOLD }),
+    created_at: z.string().meta({ description: TIME_FORMAT }),
+    updated_at: z.string().meta({ description: TIME_FORMAT }),
     public: z.boolean(),
   })
   .meta({ id: 'Bucket' })

@@ -8,22 +8,22 @@ import { runQuery } from '../../database/database/service.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import type { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
 
-const ABSENT = { enabled: false }
+const UNAVAILABLE = { enabled: false }
 
 export const getStorageConfig = (project: ProjectAccess): z.input<typeof StorageConfigReply> => ({
   ...storageConfigOf(project),
   features: {
-    imageTransformation: ABSENT,
-    s3Protocol: ABSENT,
-    purgeCache: ABSENT,
-    icebergCatalog: { ...ABSENT, maxNamespaces: 0, maxTables: 0, maxCatalogs: 0 },
-    vectorBuckets: { ...ABSENT, maxBuckets: 0, maxIndexes: 0 },
+    imageTransformation: UNAVAILABLE,
+    s3Protocol: UNAVAILABLE,
+    purgeCache: UNAVAILABLE,
+    icebergCatalog: { ...UNAVAILABLE, maxNamespaces: 0, maxTables: 0, maxCatalogs: 0 },
+    vectorBuckets: { ...UNAVAILABLE, maxBuckets: 0, maxIndexes: 0 },
   },
   capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
   external: { upstreamTarget: 'main' },
-  // The CLI holds the storage server that it starts on a developer's machine at the migration of this name, and that has none of ours.
+  // The CLI pins its local storage server to this migration, which would not know migrations of this installation.
   migrationVersion: null,
-  // Its connections are pooled, and serve one request after another.
+  // Connections are pooled and reused by one request after another.
   databasePoolMode: 'recycled',
 })
 
@@ -38,7 +38,7 @@ export async function updateStorageConfig(
   return {}
 }
 
-/** Its owner may set it to anything: `infinity` is told as such, and null as nothing. */
+/** Formats a time that the owner may set to anything: `infinity` is kept, and null becomes an empty text. */
 const timeIn = (column: string) => `
   coalesce(
     case when isfinite(${column}) then to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
@@ -54,7 +54,7 @@ const BUCKETS = `
 
 const UNDEFINED_TABLE = '42P01'
 
-/** A project that was never stored anything in may have no tables for it yet, and then no buckets. */
+/** Lists buckets. A project without any upload may not have the table yet, and so has no buckets. */
 export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
   try {
     return (await parseRows(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<

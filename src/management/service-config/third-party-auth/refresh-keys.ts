@@ -5,25 +5,25 @@ import { rowsOf } from '../../../platform/db/client.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
 import type { KeySet } from './jwks.ts'
-import { nextRefresh, nextTry } from './refresh-schedule.ts'
+import { nextRefresh, nextRetry } from './refresh-schedule.ts'
 import { type Resolved, resolveKeys, type Source } from './resolve-keys.ts'
 
-interface Lane {
-  /** Of issuers whose last attempt failed, or of all others. */
-  isOfFailing: boolean
-  atOnce: number
-  /** In one tick; each may take two requests and two names, and a tick has other duties. */
+interface RefreshGroup {
+  /** Whether the group has the issuers whose last attempt failed, or all others. */
+  isFailing: boolean
+  concurrency: number
+  /** The maximum per tick. Each refresh may take two requests and two DNS lookups, and a tick has other work. */
   refreshedMax: number
 }
 
-/** Those that fail, and let everybody wait before they do, take nothing from the others. */
-const LANES: readonly Lane[] = [
-  { isOfFailing: false, atOnce: 4, refreshedMax: 40 },
-  { isOfFailing: true, atOnce: 2, refreshedMax: 10 },
+/** Failing issuers, which are often slow, have their own limits so that they do not delay the others. */
+const GROUPS: readonly RefreshGroup[] = [
+  { isFailing: false, concurrency: 4, refreshedMax: 40 },
+  { isFailing: true, concurrency: 2, refreshedMax: 10 },
 ]
-/** After it none is begun: the rest is for the next tick. */
-const BEGUN_MS_MAX = 30_000
-/** Longer than what is begun can take. */
+/** No refresh is started after this time; the rest waits for the next tick. */
+const START_MS_MAX = 30_000
+/** Longer than a refresh can take. */
 const LEASE_SECONDS = 120
 
 type Leased = Source & {
@@ -35,33 +35,33 @@ type Leased = Source & {
   leasedUntil: string
 }
 
-/** Fetches the keys of issuers whose time has come, what is due for longest first. Those that fail keep the keys that they have. */
+/** Fetches the keys of due issuers, longest overdue first. An issuer that fails keeps its stored keys. */
 export async function refreshIssuers(ctx: SystemCtx): Promise<void> {
-  await Promise.all(LANES.map((lane) => refreshLane(ctx, lane)))
+  await Promise.all(GROUPS.map((group) => refreshGroup(ctx, group)))
 }
 
-async function refreshLane(ctx: SystemCtx, { isOfFailing, atOnce, refreshedMax }: Lane): Promise<void> {
-  const endsAt = Date.now() + BEGUN_MS_MAX
-  let left = refreshedMax
+async function refreshGroup(ctx: SystemCtx, { isFailing, concurrency, refreshedMax }: RefreshGroup): Promise<void> {
+  const endsAt = Date.now() + START_MS_MAX
+  let remaining = refreshedMax
   const refreshNext = async () => {
-    while (left > 0 && Date.now() < endsAt) {
-      left -= 1
-      const next = await lease(ctx, isOfFailing)
+    while (remaining > 0 && Date.now() < endsAt) {
+      remaining -= 1
+      const next = await lease(ctx, isFailing)
       if (!next) return
       await refresh(ctx, next)
     }
   }
-  await Promise.all(Array.from({ length: atOnce }, refreshNext))
+  await Promise.all(Array.from({ length: concurrency }, refreshNext))
 }
 
-/** The time of the next attempt is the lease: what somebody else has taken is not due. */
-async function lease({ db, databaseNow }: SystemCtx, isOfFailing: boolean): Promise<Leased | undefined> {
+/** Leases the next due issuer by moving its time of the next attempt, so that it is no longer due. */
+async function lease({ db, databaseNow }: SystemCtx, isFailing: boolean): Promise<Leased | undefined> {
   const [leased] = await rowsOf<Leased>(
     db,
     sql`update third_party_auths t set refresh_at = ${databaseNow} + make_interval(secs => ${LEASE_SECONDS})
       from (
         select id from third_party_auths
-        where refresh_at <= ${databaseNow} and (refresh_error is not null) = ${isOfFailing}
+        where refresh_at <= ${databaseNow} and (refresh_error is not null) = ${isFailing}
         order by refresh_at limit 1 for no key update skip locked
       ) due
       where t.id = due.id
@@ -73,21 +73,22 @@ async function lease({ db, databaseNow }: SystemCtx, isOfFailing: boolean): Prom
 }
 
 async function refresh(ctx: SystemCtx, leased: Leased): Promise<void> {
-  const found = await resolveKeys(ctx, leased, { mayBeEmpty: true }).catch((error: unknown) => error)
+  const found = await resolveKeys(ctx, leased, { allowEmpty: true }).catch((error: unknown) => error)
   if (!isResolved(found)) return postpone(ctx, leased, found)
   const isSame =
-    found.issuer === leased.issuer && JSON.stringify(sorted(found.jwks)) === JSON.stringify(sorted(leased.resolvedJwks))
+    found.issuer === leased.issuer &&
+    JSON.stringify(sortMembers(found.jwks)) === JSON.stringify(sortMembers(leased.resolvedJwks))
   if (isSame) await confirm(ctx, leased)
   else await replace(ctx, leased, found)
 }
 
 const isResolved = (found: unknown): found is Resolved => typeof found === 'object' && found !== null && 'jwks' in found
 
-/** jsonb has an order of its own for the members of an object. */
-const sorted = ({ keys }: KeySet) => keys.map((key) => Object.entries(key).sort())
+/** Sorts the members of keys, because jsonb does not keep their order. */
+const sortMembers = ({ keys }: KeySet) => keys.map((key) => Object.entries(key).sort())
 
-/** Still there, and not taken by anybody else since. */
-const isHeld = ({ id, leasedUntil }: Leased) =>
+/** True if the row exists and the lease is still held. */
+const isLeasedBy = ({ id, leasedUntil }: Leased) =>
   and(eq(thirdPartyAuths.id, id), sql`${thirdPartyAuths.refreshAt}::text = ${leasedUntil}`)
 
 async function confirm({ db, now }: SystemCtx, leased: Leased): Promise<void> {
@@ -95,7 +96,7 @@ async function confirm({ db, now }: SystemCtx, leased: Leased): Promise<void> {
   await db
     .update(thirdPartyAuths)
     .set({ resolvedAt: at, refreshAt: nextRefresh(at), refreshError: null })
-    .where(isHeld(leased))
+    .where(isLeasedBy(leased))
 }
 
 async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolved): Promise<void> {
@@ -112,7 +113,7 @@ async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolve
         refreshAt: nextRefresh(at),
         refreshError: null,
       })
-      .where(isHeld(leased))
+      .where(isLeasedBy(leased))
       .returning({ id: thirdPartyAuths.id })
     if (!row) return
     const [project] = await tx
@@ -120,8 +121,8 @@ async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolve
       .from(projects)
       .where(eq(projects.ref, ref))
     const keys = jwks.keys.map(({ kid }) => kid)
-    const about = { ...project, projectRef: ref, detail: { integration: id, keys } }
-    await trace({ ...about, action: 'third_party_auth.refresh' })
+    const entry = { ...project, projectRef: ref, detail: { integration: id, keys } }
+    await trace({ ...entry, action: 'third_party_auth.refresh' })
   })
   clearProjectCaches(ref)
 }
@@ -131,6 +132,6 @@ async function postpone({ db, now, log }: SystemCtx, leased: Leased, error: unkn
   log.info('third_party_keys_kept', { project: leased.ref, integration: leased.id, reason: message })
   await db
     .update(thirdPartyAuths)
-    .set({ refreshAt: nextTry(now(), new Date(leased.resolvedAtMs)), refreshError: message })
-    .where(isHeld(leased))
+    .set({ refreshAt: nextRetry(now(), new Date(leased.resolvedAtMs)), refreshError: message })
+    .where(isLeasedBy(leased))
 }

@@ -14,37 +14,39 @@ export interface Source {
 }
 
 export interface Resolved {
-  /** What tokens must say in `iss`; null where only their keys are known. */
+  /** The required `iss` claim of tokens; null if only the keys are known. */
   issuer: string | null
   jwks: KeySet
 }
 
-/** The keys as they stand there now. */
+/** Fetches the current keys of an issuer. */
 export async function resolveKeys(
   ctx: SystemCtx,
   { oidcIssuerUrl, jwksUrl }: Source,
-  { mayBeEmpty = false } = {},
+  { allowEmpty = false } = {},
 ): Promise<Resolved> {
   const fetchJwks = async (url: string): Promise<KeySet> =>
-    readJwks(await fetchJson(ctx, url), { passesOver: true, mayBeEmpty })
+    readJwks(await fetchJson(ctx, url), { ignoresOtherKeys: true, allowEmpty })
   if (oidcIssuerUrl === null) return { issuer: null, jwks: await fetchJwks(jwksUrl ?? '') }
   const { issuer, jwks_uri } = await discover(ctx, oidcIssuerUrl)
-  const jwks = await inside('its jwks_uri', () => fetchJwks(jwks_uri))
+  const jwks = await withLocation('its jwks_uri', () => fetchJwks(jwks_uri))
   return { issuer, jwks }
 }
 
 async function discover(ctx: SystemCtx, url: string): Promise<z.output<typeof Discovery>> {
   const { search, hash } = URL.parse(url) ?? { search: '', hash: '' }
   if (search || hash) throw new UnusableValue('must have neither a query nor a fragment')
-  const document = await inside('its /.well-known/openid-configuration', async () => {
+  const document = await withLocation('its /.well-known/openid-configuration', async () => {
     const value = await fetchJson(ctx, `${withoutSlash(url)}/.well-known/openid-configuration`)
     const { data } = Discovery.safeParse(value)
-    if (!data) throw new UnusableValue('has not both "issuer" and "jwks_uri"')
+    if (!data) throw new UnusableValue('must have "issuer" and "jwks_uri"')
     return data
   })
-  // Some issuers end in a slash that people leave out: tokens must say what the issuer says.
+  // Users often omit a trailing slash of the issuer; tokens must have the issuer's own spelling.
   if (withoutSlash(document.issuer) !== withoutSlash(url)) {
-    throw new UnusableValue(`is not what its discovery document says: ${JSON.stringify(document.issuer.slice(0, 200))}`)
+    throw new UnusableValue(
+      `must equal the issuer in its discovery document: ${JSON.stringify(document.issuer.slice(0, 200))}`,
+    )
   }
   return document
 }
@@ -56,15 +58,15 @@ async function fetchJson(ctx: SystemCtx, url: string): Promise<unknown> {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new UnusableValue('answers with what is no JSON', { cause })
+    throw new UnusableValue('must return JSON', { cause })
   }
 }
 
-/** Says where on the way it went wrong; what the address itself is refused for needs no place. */
-async function inside<T>(place: string, work: () => Promise<T>): Promise<T> {
+/** Adds the location of an error in the discovery to its message. */
+async function withLocation<T>(location: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (cause) {
-    throw cause instanceof UnusableValue ? new UnusableValue(`${place} ${cause.message}`, { cause }) : cause
+    throw cause instanceof UnusableValue ? new UnusableValue(`${location} ${cause.message}`, { cause }) : cause
   }
 }

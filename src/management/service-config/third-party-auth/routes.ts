@@ -11,8 +11,9 @@ export const thirdPartyAuthRoutes = [
     '/v1/projects/{ref}/config/auth/third-party-auth',
     {
       id: 'v1-create-project-tpa-integration',
-      summary: "Take another issuer's tokens beside the project's own",
-      description: 'Takes exactly one of oidc_issuer_url, jwks_url and custom_jwks.',
+      summary: 'Create a third-party auth integration',
+      description:
+        "Accepts another issuer's tokens in addition to the project's own. Requires exactly one of `oidc_issuer_url`, `jwks_url` and `custom_jwks`.",
       scope: 'auth:write',
       body: CreateIntegration,
       returns: Integration,
@@ -26,7 +27,7 @@ export const thirdPartyAuthRoutes = [
     '/v1/projects/{ref}/config/auth/third-party-auth',
     {
       id: 'v1-list-project-tpa-integrations',
-      summary: 'List the issuers whose tokens are taken',
+      summary: 'List third-party auth integrations',
       scope: 'auth:read',
       returns: z.array(Integration),
     },
@@ -37,7 +38,7 @@ export const thirdPartyAuthRoutes = [
     '/v1/projects/{ref}/config/auth/third-party-auth/{tpa_id}',
     {
       id: 'v1-get-project-tpa-integration',
-      summary: 'Get an issuer and its keys',
+      summary: 'Get a third-party auth integration',
       scope: 'auth:read',
       params,
       returns: Integration,
@@ -50,7 +51,7 @@ export const thirdPartyAuthRoutes = [
     '/v1/projects/{ref}/config/auth/third-party-auth/{tpa_id}',
     {
       id: 'v1-delete-project-tpa-integration',
-      summary: "Take an issuer's tokens no more",
+      summary: 'Delete a third-party auth integration',
       scope: 'auth:write',
       params,
       returns: Integration,

@@ -16,11 +16,11 @@ import { nextRefresh } from './refresh-schedule.ts'
 import { resolveKeys } from './resolve-keys.ts'
 import type { CreateIntegration, Integration } from './schema.ts'
 
-/** A token without a known `kid` is tried with the keys of each. */
+/** The maximum per project: a token without a known `kid` is verified with the keys of each integration. */
 export const INTEGRATIONS_MAX = 10
 
 type Row = typeof thirdPartyAuths.$inferSelect
-type Found = Pick<Row, 'type' | 'issuer' | 'resolvedJwks' | 'refreshAt'> &
+type ResolvedRow = Pick<Row, 'type' | 'issuer' | 'resolvedJwks' | 'refreshAt'> &
   Partial<Pick<Row, 'oidcIssuerUrl' | 'jwksUrl' | 'customJwks'>>
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
@@ -35,7 +35,7 @@ export async function listIntegrations({ db }: Ctx, { ref }: ProjectAccess) {
 }
 
 export async function getIntegration({ db }: Ctx, { ref }: ProjectAccess, id: string) {
-  const [row] = await db.select().from(thirdPartyAuths).where(isOne(ref, id))
+  const [row] = await db.select().from(thirdPartyAuths).where(isIntegration(ref, id))
   if (!row) throw new ApiError('not_found.third_party_auth')
   return toIntegration(row)
 }
@@ -46,7 +46,7 @@ export async function createIntegration(ctx: Ctx, project: ProjectAccess, input:
   const row = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, ref)
-    await requireRoom(tx, ref)
+    await requireIntegrationQuota(tx, ref)
     const now = ctx.now()
     const inserted = requireRow(
       await tx
@@ -66,7 +66,7 @@ export async function createIntegration(ctx: Ctx, project: ProjectAccess, input:
 export async function deleteIntegration(ctx: Ctx, project: ProjectAccess, id: string) {
   const { ref } = project
   const row = await mutate(ctx, async ({ tx, trace }) => {
-    const [deleted] = await tx.delete(thirdPartyAuths).where(isOne(ref, id)).returning()
+    const [deleted] = await tx.delete(thirdPartyAuths).where(isIntegration(ref, id)).returning()
     if (!deleted) throw new ApiError('not_found.third_party_auth')
     await trace({ ...subject(project), action: 'third_party_auth.delete', detail: { integration: id } })
     return deleted
@@ -75,21 +75,21 @@ export async function deleteIntegration(ctx: Ctx, project: ProjectAccess, id: st
   return toIntegration(row)
 }
 
-/** A query may be a credential. */
+/** Removes the query, which may contain a credential. */
 function withoutQuery(url: string): string {
   const { origin, pathname } = new URL(url)
   return origin + pathname
 }
 
-const isOne = (ref: string, id: string) => and(eq(thirdPartyAuths.projectRef, ref), eq(thirdPartyAuths.id, id))
+const isIntegration = (ref: string, id: string) => and(eq(thirdPartyAuths.projectRef, ref), eq(thirdPartyAuths.id, id))
 
-async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Promise<Found> {
+async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Promise<ResolvedRow> {
   const { oidc_issuer_url: oidcIssuerUrl = null, jwks_url: jwksUrl = null, custom_jwks: customJwks } = input
   if (oidcIssuerUrl === null && jwksUrl === null) {
-    const resolvedJwks = await attributeToField('custom_jwks', () => readJwks(customJwks, { passesOver: false }))
+    const resolvedJwks = await attributeToField('custom_jwks', () => readJwks(customJwks, { ignoresOtherKeys: false }))
     return {
       type: 'custom_jwks',
-      customJwks: asGiven(customJwks) ?? resolvedJwks,
+      customJwks: storableOriginal(customJwks) ?? resolvedJwks,
       resolvedJwks,
       issuer: null,
       refreshAt: null,
@@ -101,18 +101,18 @@ async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Pr
   return { type, oidcIssuerUrl, jwksUrl, issuer, resolvedJwks: jwks, refreshAt: nextRefresh(ctx.now()) }
 }
 
-/** Clients compare it with what they sent; where it cannot be kept, what was read from it says the same. */
-const asGiven = (value: unknown) =>
+/** Returns the original set, with which clients compare their own, or undefined if it cannot be stored. */
+const storableOriginal = (value: unknown) =>
   isStorable(value) && JSON.stringify(value).length <= KEY_SET_CHARACTERS_MAX ? value : undefined
 
-/** Counted while the project is locked, so that two requests cannot take the last place. */
-async function requireRoom(tx: Writer, ref: string): Promise<void> {
+/** Requires the project lock, so that concurrent requests cannot exceed the limit. */
+async function requireIntegrationQuota(tx: Writer, ref: string): Promise<void> {
   const [row] = await tx
     .select({ integrations: sql<number>`count(*)::int` })
     .from(thirdPartyAuths)
     .where(eq(thirdPartyAuths.projectRef, ref))
   if ((row?.integrations ?? 0) < INTEGRATIONS_MAX) return
-  throw new ApiError('bad_request.third_party_auths', { detail: `a project has at most ${INTEGRATIONS_MAX}` })
+  throw new ApiError('bad_request.third_party_auths', { detail: `a project can have at most ${INTEGRATIONS_MAX}` })
 }
 
 function toIntegration(row: Row): z.input<typeof Integration> {

@@ -1,9 +1,9 @@
 import {
-  alwaysThere,
   choice,
   flag,
   hours,
   INT32_MAX,
+  neverNull,
   notNull,
   readOnly,
   Short,
@@ -20,7 +20,7 @@ const LETTERS = 'abcdefghijklmnopqrstuvwxyz'
 const CAPITALS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'
 const DIGITS = '0123456789'
 const SIGNS = `!@#$%^&*()_+-=[]{};'\\\\:"|<>?,./\`~`
-/** A password must have one of each group; colons part them. */
+/** A password must contain a character of each group; colons separate the groups. */
 const CHARACTER_GROUPS = [
   `${LETTERS}${CAPITALS}:${DIGITS}`,
   `${LETTERS}:${CAPITALS}:${DIGITS}`,
@@ -80,13 +80,13 @@ export const SAML = {
 
 export const OAUTH_SERVER = {
   custom_oauth_enabled: notNull(flag()),
-  custom_oauth_max_providers: alwaysThere(readOnly(whole(0, INT32_MAX, 3))),
+  custom_oauth_max_providers: neverNull(readOnly(whole(0, INT32_MAX, 3))),
   nimbus_oauth_client_id: text(),
   nimbus_oauth_client_secret: secret(),
   nimbus_oauth_email_optional: readOnly(unsetFlag),
-  oauth_server_allow_dynamic_registration: alwaysThere(flag()),
+  oauth_server_allow_dynamic_registration: neverNull(flag()),
   oauth_server_authorization_path: text(),
-  oauth_server_enabled: alwaysThere(flag()),
+  oauth_server_enabled: neverNull(flag()),
 }
 
 export const PASSKEYS = {

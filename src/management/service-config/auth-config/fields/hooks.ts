@@ -1,5 +1,5 @@
 import { family, flag, secretOf, text } from '../field.ts'
-import { areHookSecrets, HOOK_SECRETS_FORM, HookUri } from '../text-forms.ts'
+import { areHookSecrets, HOOK_SECRETS_FORMAT, HookUri } from '../text-forms.ts'
 
 export const HOOK_NAMES = [
   'custom_access_token',
@@ -14,5 +14,5 @@ export const HOOK_NAMES = [
 export const HOOKS = family('hook_', HOOK_NAMES, () => ({
   enabled: flag(),
   uri: text(HookUri),
-  secrets: secretOf(areHookSecrets, HOOK_SECRETS_FORM),
+  secrets: secretOf(areHookSecrets, HOOK_SECRETS_FORMAT),
 }))

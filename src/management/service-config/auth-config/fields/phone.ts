@@ -1,4 +1,4 @@
-import { alwaysThere, choice, flag, INT16_MAX, INT32_MAX, notNull, secret, text, whole } from '../field.ts'
+import { choice, flag, INT16_MAX, INT32_MAX, neverNull, notNull, secret, text, whole } from '../field.ts'
 import { Instant, Message, TestCodes } from '../text-forms.ts'
 
 const CODE = 'Your code is {{ .Code }}'
@@ -23,13 +23,13 @@ export const SMS = {
   sms_twilio_verify_account_sid: text(),
   sms_twilio_verify_auth_token: secret(),
   sms_twilio_verify_message_service_sid: text(),
-  // Clients compare it as it is: it says who sends, and opens nothing without the secret.
+  // Not a secret: clients compare it in plain text, and it is useless without the API secret.
   sms_vonage_api_key: text(),
   sms_vonage_api_secret: secret(),
   sms_vonage_from: text(),
 }
 
-/** Without which a provider sends nothing. */
+/** The fields that each provider requires. */
 export const SMS_CREDENTIALS = {
   messagebird: ['sms_messagebird_access_key', 'sms_messagebird_originator'],
   textlocal: ['sms_textlocal_api_key', 'sms_textlocal_sender'],
@@ -47,7 +47,7 @@ export const MFA = {
   mfa_max_enrolled_factors: whole(0, INT32_MAX, 10),
   mfa_phone_enroll_enabled: flag(),
   mfa_phone_max_frequency: whole(0, INT16_MAX, 5),
-  mfa_phone_otp_length: alwaysThere(whole(0, INT16_MAX, 6)),
+  mfa_phone_otp_length: neverNull(whole(0, INT16_MAX, 6)),
   mfa_phone_template: text(Message, CODE),
   mfa_phone_verify_enabled: flag(),
   mfa_totp_enroll_enabled: flag(true),

@@ -1,9 +1,9 @@
 import { family, flag, secret, text, unsetFlag } from '../field.ts'
 
 const credentials = () => ({ enabled: flag(), client_id: text(), secret: secret() })
-const ordinary = () => ({ ...credentials(), email_optional: flag() })
+const standardFields = () => ({ ...credentials(), email_optional: flag() })
 
-const ORDINARY = [
+const STANDARD = [
   'bitbucket',
   'discord',
   'facebook',
@@ -20,19 +20,19 @@ const ORDINARY = [
   'x',
   'zoom',
 ] as const
-/** Of which there are many installations. */
-const ADDRESSED = ['azure', 'gitlab', 'keycloak'] as const
-const PROVIDERS = [...ORDINARY, ...ADDRESSED, 'apple', 'google', 'workos'] as const
+/** Providers with many installations, which need a URL. */
+const WITH_URL = ['azure', 'gitlab', 'keycloak'] as const
+const PROVIDERS = [...STANDARD, ...WITH_URL, 'apple', 'google', 'workos'] as const
 type Provider = (typeof PROVIDERS)[number]
 
-/** What signs users in, with the credentials that were given to the project there. */
+/** External sign-in methods with the project's credentials. */
 export const EXTERNAL = {
-  ...family('external_', ORDINARY, ordinary),
-  ...family('external_', ADDRESSED, () => ({ ...ordinary(), url: text() })),
+  ...family('external_', STANDARD, standardFields),
+  ...family('external_', WITH_URL, () => ({ ...standardFields(), url: text() })),
   ...family('external_', ['workos'], () => ({ ...credentials(), url: text() })),
-  ...family('external_', ['apple'], () => ({ ...ordinary(), additional_client_ids: text() })),
+  ...family('external_', ['apple'], () => ({ ...standardFields(), additional_client_ids: text() })),
   ...family('external_', ['google'], () => ({
-    ...ordinary(),
+    ...standardFields(),
     additional_client_ids: text(),
     skip_nonce_check: unsetFlag,
   })),
@@ -43,14 +43,14 @@ export const EXTERNAL = {
   external_web3_solana_enabled: flag(),
 }
 
-interface Needs {
+interface Requirement {
   name: Provider
-  /** Apps can bring an ID token of these, for which no secret is needed. */
+  /** False for providers whose ID tokens an app can send, which requires no secret. */
   secret: boolean
-  /** There is none that would be meant without one. */
+  /** True if the provider has no default URL. */
   url: boolean
 }
-export const PROVIDER_NEEDS: readonly Needs[] = PROVIDERS.map((name) => ({
+export const PROVIDER_NEEDS: readonly Requirement[] = PROVIDERS.map((name) => ({
   name,
   secret: name !== 'apple' && name !== 'google',
   url: name === 'keycloak',
