@@ -159,7 +159,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     const reply = await postDrain(await newDrained(), type, {})
     expect(reply.status).toBe(400)
     expect(fieldsOf(reply)).toEqual(['body.data.attributes.backend_type'])
-    expect(reply.body.error.description).toContain(`${type} cannot be had: the API has no fields for its config`)
+    expect(reply.body.error.description).toContain(`${type} is not supported: must be one of webhook`)
   })
 
   it.each([

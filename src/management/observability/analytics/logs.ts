@@ -13,7 +13,7 @@ import { QueryError, TOO_LONG } from './sql/tokens.ts'
 
 const MINUTE_MS = 60_000
 const WINDOW_MINUTES_MAX = 24 * 60
-/** What is older has been read from the database's host by then. */
+/** Older messages have already been read from the database's host. */
 const RECENT_MS = 3 * MINUTE_MS
 const EDGE_LOGS = `select id, timestamp, event_message, request.method, request.path, response.status_code
   from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as request
@@ -21,7 +21,7 @@ const EDGE_LOGS = `select id, timestamp, event_message, request.method, request.
 
 type Answer = z.input<typeof AnalyticsAnswer>
 
-/** What a query over the project's logs answers. One that is wrong answers why, with status 200, as clients expect it. */
+/** Runs a query on the project's logs. An invalid query returns its error with status 200, as clients expect. */
 export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<typeof LogsQuery>): Promise<Answer> {
   const window = windowOf(query, ctx.now())
   try {
@@ -30,10 +30,10 @@ export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<
       ...window,
       now: ctx.now(),
     })
-    const isOfNow = window.end.getTime() > ctx.now().getTime() - RECENT_MS
-    if (isOfNow && (sources?.includes('postgres_logs') ?? true)) await freshenPostgresLogs(ctx, project.ref)
+    const includesRecent = window.end.getTime() > ctx.now().getTime() - RECENT_MS
+    if (includesRecent && (sources?.includes('postgres_logs') ?? true)) await freshenPostgresLogs(ctx, project.ref)
     const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, project.ref, statement)
-    if (!row?.rows) throw new QueryError(`the answer is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
+    if (!row?.rows) throw new QueryError(`the result is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
     return { result: row.rows.map((values) => Object.fromEntries(columns.map((name, n) => [name, values[n]]))) }
   } catch (error) {
     return { result: [], error: problemOf(ctx, error) }
@@ -45,20 +45,21 @@ function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof Lo
   const isMinute = iso_timestamp_start === undefined
   const start = isMinute ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
   const minutes = Math.round((end.getTime() - start.getTime()) / MINUTE_MS)
-  if (start > end) throw refused('iso_timestamp_start', 'must not be after the end')
-  if (minutes > WINDOW_MINUTES_MAX) throw refused('iso_timestamp_end', 'must be at most 24 hours after the start')
+  if (start > end) throw invalid('iso_timestamp_start', 'must not be after iso_timestamp_end')
+  if (minutes > WINDOW_MINUTES_MAX)
+    throw invalid('iso_timestamp_end', 'must be at most 24 hours after iso_timestamp_start')
   return { start, end }
 }
 
-const refused = (name: string, message: string) =>
+const invalid = (name: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `query.${name}`, code: 'invalid', message }] })
 
 function problemOf({ log }: Ctx, error: unknown): string {
   if (error instanceof QueryError) return error.message
   const { code = '', message = '' } = postgresFailure(error) ?? {}
-  // A value of the query that Postgres cannot take, such as a wrong regular expression.
+  // Postgres rejects a value of the query, such as an invalid regular expression.
   if (code.startsWith('22')) return message
-  // More of something than Postgres takes, such as groups.
+  // The query exceeds a limit of Postgres, such as the number of groups.
   if (code.startsWith('54')) return TOO_LONG
   if (!code.startsWith('42')) throw error
   log.error('failed', { code: 'logs_query', error: describeError(error) })

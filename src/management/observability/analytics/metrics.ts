@@ -4,7 +4,7 @@ import { EngineRefusal } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
 
-/** What the project's server uses now. Asking neither wakes it nor keeps it awake. */
+/** Returns the current resource usage of the project's server. The request neither wakes the server nor keeps it awake. */
 export async function getMetrics({ engine }: Ctx, { ref }: ProjectAccess): Promise<string> {
   if (!engine.metrics) throw notMeasured(`the driver ${engine.name} does not measure databases`)
   return engine.metrics(ref).catch((error) => {

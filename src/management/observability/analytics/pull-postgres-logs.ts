@@ -7,57 +7,57 @@ import { rowsOf } from '../../../platform/db/client.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 
-/** Whoever logs more in a day is read on the next one, as far as the host still has it. */
+/** A project that logs more per day is read on the next day, as far as the host still has the messages. */
 const MESSAGES_PER_DAY_MAX = 200_000
 const PAGE_LINES = 500
-/** Of one project in one round. */
+/** The maximum number of pages per project and round. */
 const PAGES_MAX = 4
-/** Of one round; those that were read the longest time ago come first. */
+/** The maximum number of projects per round, least recently read first. */
 const PROJECTS_MAX = 500
-const AT_ONCE = 8
+const CONCURRENCY = 8
 
-interface Place {
+interface ProjectCursor {
   ref: string
-  /** Null where nothing has been read. */
+  /** Null if nothing has been read. */
   cursor: string | null
 }
 
-/** Stores what the servers have logged since the last round. */
+/** Stores the messages that the servers have logged since the last round. */
 export async function pullPostgresLogs(ctx: SystemCtx): Promise<void> {
   const { engine, log } = ctx
   if (!engine.logs) return
   const { ends, unreachable } = await engine.logs.ends()
   if (unreachable.length > 0) log.error('logs_unreachable', { hosts: unreachable })
-  const due = await behind(ctx, ends)
+  const due = await selectProjectsToRead(ctx, ends)
   const next = async () => {
-    for (let place = due.shift(); place; place = due.shift()) await pullTolerantly(ctx, place)
+    for (let project = due.shift(); project; project = due.shift()) await pullOrLog(ctx, project)
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, next))
+  await Promise.all(Array.from({ length: CONCURRENCY }, next))
 }
 
 const FRESHEN_MS_MAX = 2_000
 
-/** Stores what one server has logged up to now, for a query; what takes too long is left to the next round. */
+/** Stores the latest messages of one server before a query. If that takes too long, the next round stores them. */
 export async function freshenPostgresLogs(ctx: SystemCtx, ref: string): Promise<void> {
   const { db, engine } = ctx
   if (!engine.logs) return
   const pull = async () => {
     const [row] = await db.select().from(postgresLogCursors).where(eq(postgresLogCursors.projectRef, ref))
     if (row && row.day === today(ctx) && row.messages >= MESSAGES_PER_DAY_MAX) return
-    await pullTolerantly(ctx, { ref, cursor: row?.cursor ?? null })
+    await pullOrLog(ctx, { ref, cursor: row?.cursor ?? null })
   }
-  const tooLate = new Promise<void>((resolve) => setTimeout(resolve, FRESHEN_MS_MAX))
+  const timeout = new Promise<void>((resolve) => setTimeout(resolve, FRESHEN_MS_MAX))
   const pulling = pull()
   ctx.waitUntil(pulling)
-  await Promise.race([pulling, tooLate])
+  await Promise.race([pulling, timeout])
 }
 
 const today = ({ now }: SystemCtx): string => now().toISOString().slice(0, 10)
 
-/** Projects whose log goes on after their cursor. */
-async function behind(ctx: SystemCtx, ends: ReadonlyMap<string, string>): Promise<Place[]> {
+/** Selects projects whose log continues after their cursor. */
+async function selectProjectsToRead(ctx: SystemCtx, ends: ReadonlyMap<string, string>): Promise<ProjectCursor[]> {
   const all = JSON.stringify([...ends].map(([ref, end]) => ({ ref, end })))
-  return rowsOf<Place>(
+  return rowsOf<ProjectCursor>(
     ctx.db,
     sql`select p.ref, c.cursor from json_to_recordset(${all}::json) e (ref text, "end" text)
       join projects p on p.ref = e.ref and p.removed_at is null
@@ -67,16 +67,16 @@ async function behind(ctx: SystemCtx, ends: ReadonlyMap<string, string>): Promis
   )
 }
 
-/** A host that is down holds up no other project, and the next round comes to this one again. */
-async function pullTolerantly(ctx: SystemCtx, place: Place): Promise<void> {
+/** Logs a failure instead of throwing, so that a host that is down does not block other projects. */
+async function pullOrLog(ctx: SystemCtx, project: ProjectCursor): Promise<void> {
   try {
-    if (ctx.engine.logs) await pull(ctx, ctx.engine.logs, place)
+    if (ctx.engine.logs) await pull(ctx, ctx.engine.logs, project)
   } catch (error) {
-    ctx.log.error('logs_not_read', { project: place.ref, error: describeError(error) })
+    ctx.log.error('logs_not_read', { project: project.ref, error: describeError(error) })
   }
 }
 
-async function pull(ctx: SystemCtx, logs: DatabaseLogs, { ref, cursor }: Place): Promise<void> {
+async function pull(ctx: SystemCtx, logs: DatabaseLogs, { ref, cursor }: ProjectCursor): Promise<void> {
   let at = cursor
   for (let count = 0; count < PAGES_MAX; count++) {
     const page = await logs.read(ref, at ?? undefined, PAGE_LINES)
@@ -86,11 +86,11 @@ async function pull(ctx: SystemCtx, logs: DatabaseLogs, { ref, cursor }: Place):
 }
 
 /**
- * Stores a page and its cursor in one statement, and only if the cursor is still the one that the page follows: of several who
- * read the same page, one stores it. False for the others, and where the project is gone.
+ * Stores a page and its cursor in one statement if the page still follows the stored cursor, so that only one of several
+ * concurrent readers stores it. Returns false for the others, or if the project was removed.
  */
-async function store(ctx: SystemCtx, { ref, cursor }: Place, page: LogPage): Promise<boolean> {
-  const messages = [...skipped(ctx, page), ...page.lines].map(({ timestamp, message, fields }) => ({
+async function store(ctx: SystemCtx, { ref, cursor }: ProjectCursor, page: LogPage): Promise<boolean> {
+  const messages = [...skippedNotice(ctx, page), ...page.lines].map(({ timestamp, message, fields }) => ({
     at: timestamp,
     message,
     attributes: Object.fromEntries(
@@ -120,15 +120,15 @@ async function store(ctx: SystemCtx, { ref, cursor }: Place, page: LogPage): Pro
   return row?.moved === 1
 }
 
-/** Tells of what was logged faster than it was read. */
-function skipped({ now }: SystemCtx, { skippedBytes, lines }: LogPage): LogPage['lines'] {
+/** Returns a message about lines that were logged faster than they were read. */
+function skippedNotice({ now }: SystemCtx, { skippedBytes, lines }: LogPage): LogPage['lines'] {
   if (skippedBytes === 0) return []
   const timestamp = lines[0]?.timestamp ?? now().toISOString()
-  const message = `${skippedBytes} bytes of the log were not kept: they were written faster than the log is read`
+  const message = `${skippedBytes} bytes of the log were not stored: they were written faster than the log is read`
   return [{ timestamp, message, fields: { error_severity: 'WARNING' } }]
 }
 
-/** Deletes messages that are older than a week, and the places of projects that are gone. */
+/** Deletes messages older than a week and the cursors of removed projects. */
 export async function purgePostgresLogs(ctx: SystemCtx): Promise<void> {
   await purgeLogs(ctx, 'postgres_logs')
   await purgeInPortions(

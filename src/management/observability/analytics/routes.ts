@@ -14,7 +14,7 @@ import {
 import { getApiCounts, getFunctionStats, getRequestCount } from './usage.ts'
 
 const LOGS =
-  'Messages of Postgres, calls of functions and workers, what they print, builds of workers and runs of branches. At most 1,000 rows come.'
+  'Logs contain Postgres messages, calls and output of functions and workers, worker builds and branch runs. Returns at most 1,000 rows.'
 
 export const analyticsRoutes = [
   get(
@@ -35,7 +35,7 @@ export const analyticsRoutes = [
     '/v1/projects/{ref}/analytics/endpoints/logs',
     {
       id: 'v1-query-project-logs',
-      summary: 'Query the logs of a project in one table',
+      summary: 'Query the logs of a project in a single table',
       description: LOGS,
       scope: 'analytics:read',
       limit: 'logs',
@@ -49,9 +49,9 @@ export const analyticsRoutes = [
     '/v1/projects/{ref}/analytics/endpoints/metrics',
     {
       id: 'v1-get-project-metrics',
-      summary: "Get what a project's database uses now, in the text format of Prometheus",
+      summary: "Get a project's database metrics in the Prometheus text format",
       description:
-        'Connections, transactions, size, cache, WAL, CPU, memory and the lag of replicas; of a database that sleeps, its state.',
+        'Includes connections, transactions, size, cache, WAL, CPU, memory and replica lag. For a suspended database, returns only its state.',
       scope: 'analytics:read',
       limit: 'logs',
       returns: text('text/plain; charset=utf-8', z.string()),
@@ -64,9 +64,9 @@ export const analyticsRoutes = [
     '/v1/projects/{ref}/analytics/endpoints/usage.api-counts',
     {
       id: 'v1-get-project-usage-api-count',
-      summary: 'Count the requests to the services of a project',
+      summary: "Count requests to a project's services",
       description:
-        'By the minute up to 3 hours back, else by the hour. No Auth, Realtime or Data API runs here that could count any.',
+        'Counts per minute for intervals up to 3 hours, otherwise per hour. Counts for Auth, Realtime and the Data API are zero: this installation does not run them.',
       scope: 'any caller',
       permission: 'analytics:read',
       limit: 'apiCounts',
@@ -80,8 +80,8 @@ export const analyticsRoutes = [
     '/v1/projects/{ref}/analytics/endpoints/usage.api-requests-count',
     {
       id: 'v1-get-project-usage-request-count',
-      summary: 'Count all requests to a project in the last day',
-      description: 'To storage, functions and workers.',
+      summary: 'Count requests to a project in the last day',
+      description: 'Counts requests to storage, functions and workers.',
       scope: 'any caller',
       permission: 'analytics:read',
       limit: 'requestCount',
@@ -94,8 +94,8 @@ export const analyticsRoutes = [
     '/v1/projects/{ref}/analytics/endpoints/functions.combined-stats',
     {
       id: 'v1-get-project-function-combined-stats',
-      summary: 'Count the calls of a function and what they printed',
-      description: 'By the minute up to 3 hours back, else by the hour.',
+      summary: 'Count calls and log lines of a function',
+      description: 'Counts per minute for intervals up to 3 hours, otherwise per hour.',
       scope: 'any caller',
       permission: 'analytics:read',
       query: FunctionStatsQuery,

@@ -6,9 +6,9 @@ const SQL_LENGTH_MAX = 10_000
 const Moment = z.iso.datetime({ offset: true }).optional()
 
 export const LogsQuery = z.object({
-  sql: Text.max(SQL_LENGTH_MAX).optional().meta({ description: 'One SELECT; without it the edge logs are read' }),
-  iso_timestamp_start: Moment.meta({ description: 'A minute before the end where it is not given' }),
-  iso_timestamp_end: Moment.meta({ description: 'Now where it is not given; at most 24 hours after the start' }),
+  sql: Text.max(SQL_LENGTH_MAX).optional().meta({ description: 'A single SELECT statement. Default: the edge logs' }),
+  iso_timestamp_start: Moment.meta({ description: 'Default: one minute before the end' }),
+  iso_timestamp_end: Moment.meta({ description: 'Default: now. At most 24 hours after the start' }),
 })
 
 export const Interval = z.enum(['15min', '30min', '1hr', '3hr', '1day', '3day', '7day'])
@@ -17,15 +17,15 @@ export const ApiCountsQuery = z.object({ interval: Interval.default('1day') })
 
 export const FunctionStatsQuery = z.object({
   interval: Interval.extract(['15min', '1hr', '3hr', '1day']),
-  function_id: Text.meta({ description: 'Of no function, the result is empty' }),
+  function_id: Text.meta({ description: 'The result is empty if the function does not exist' }),
 })
 
-/** `error` tells what is wrong with the question; the result is empty then. */
-const answer = <T extends z.ZodType>(row: T) => z.object({ result: z.array(row), error: z.string().optional() })
+/** `error` describes a problem of the query; the result is then empty. */
+const resultOf = <T extends z.ZodType>(row: T) => z.object({ result: z.array(row), error: z.string().optional() })
 
-export const AnalyticsAnswer = answer(z.record(z.string(), z.unknown())).meta({ id: 'AnalyticsResponse' })
+export const AnalyticsAnswer = resultOf(z.record(z.string(), z.unknown())).meta({ id: 'AnalyticsResponse' })
 
-export const ApiCounts = answer(
+export const ApiCounts = resultOf(
   z.object({
     timestamp: z.string(),
     total_auth_requests: z.int(),
@@ -35,9 +35,9 @@ export const ApiCounts = answer(
   }),
 ).meta({ id: 'UsageApiCounts' })
 
-export const RequestCount = answer(z.object({ count: z.int() })).meta({ id: 'UsageRequestCount' })
+export const RequestCount = resultOf(z.object({ count: z.int() })).meta({ id: 'UsageRequestCount' })
 
-export const FunctionStats = answer(
+export const FunctionStats = resultOf(
   z.object({
     timestamp: z.string(),
     requests_count: z.int(),

@@ -7,7 +7,7 @@ import { readBounded } from './concurrent-reads.ts'
 import type { ApiCounts, FunctionStats, FunctionStatsQuery, Interval } from './schema.ts'
 import { QueryError } from './sql/tokens.ts'
 
-/** How far back, and how much time a row is of. */
+/** The length of each interval, and the time that a row covers. */
 const INTERVALS = {
   '15min': { minutes: 15, row: '1 minute' },
   '30min': { minutes: 30, row: '1 minute' },
@@ -34,7 +34,7 @@ function windowOf({ now }: Ctx, interval: Name) {
 const startOf = (row: ReturnType<typeof windowOf>['row'], at: ReturnType<typeof sql>) =>
   sql`to_char(date_bin(${row}, ${at}, '2000-01-01Z'::timestamptz) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`
 
-/** Rows of the times that had requests. Of Auth, Realtime and the Data API no server runs here that could have had any. */
+/** Counts requests; only times with requests have rows. The installation runs no Auth, Realtime or Data API, so those are zero. */
 export async function getApiCounts(
   ctx: Ctx,
   { ref }: ProjectAccess,
@@ -51,7 +51,7 @@ export async function getApiCounts(
   return { result: rows }
 }
 
-/** Of all services of the project together, in the last day. */
+/** Counts the requests to all services of a project in the last day. */
 export async function getRequestCount(ctx: Ctx, { ref }: ProjectAccess) {
   const { start, end } = windowOf(ctx, '1day')
   const result = await rowsOf<{ count: number }>(
@@ -62,7 +62,7 @@ export async function getRequestCount(ctx: Ctx, { ref }: ProjectAccess) {
   return { result }
 }
 
-/** Calls of one function and what they printed; rows of the times that had calls. */
+/** Counts calls and log lines of a function; only times with calls have rows. */
 export async function getFunctionStats(
   ctx: Ctx,
   { ref }: ProjectAccess,

@@ -11,14 +11,14 @@ type Fields = Record<string, unknown>
 
 const FIELD = 'body.data.attributes'
 
-/** A config that can be sent to: complete, leading where logs may go, its secrets apart. Errors name the fields. */
+/** Validates a config and its destination, and separates its secrets. Errors name the fields. */
 export async function checkConfig(
   ctx: SystemCtx,
   type: BackendType,
-  given: Fields,
+  input: Fields,
 ): Promise<{ config: Fields; secrets: Fields }> {
   const backend = backendOf(type)
-  const parsed = backend.config.safeParse(given)
+  const parsed = backend.config.safeParse(input)
   if (!parsed.success) throw invalid(parsed.error.issues.flatMap((issue) => issuesOf(type, issue)))
   await requireTarget(ctx, backend, parsed.data)
   const isSecret = ([name]: [string, unknown]) => backend.secrets.includes(name)
@@ -36,7 +36,7 @@ export function backendOf(type: BackendType): Backend {
     {
       field: `${FIELD}.backend_type`,
       code: 'unsupported',
-      message: `${type} cannot be had: the API has no fields for its config. There are ${Object.keys(BACKENDS).join(', ')}`,
+      message: `${type} is not supported: must be one of ${Object.keys(BACKENDS).join(', ')}`,
     },
   ])
 }

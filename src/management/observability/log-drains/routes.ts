@@ -11,7 +11,7 @@ export const logDrainRoutes = [
     {
       id: 'v2-list-log-drains',
       summary: 'List the log drains of a project',
-      description: 'What is secret of a config is in no reply.',
+      description: 'Replies never contain the secrets of a config.',
       scope: 'analytics_config:read',
       returns: LogDrainList,
     },
@@ -22,8 +22,9 @@ export const logDrainRoutes = [
     '/v2/projects/{ref}/analytics/log-drains',
     {
       id: 'v2-create-log-drain',
-      summary: 'Send the logs of a project somewhere else, from now on',
-      description: 'Plans Pro, Team and Enterprise.',
+      summary: 'Create a log drain',
+      description:
+        'Sends the logs of a project to another service from now on. Requires the plan Pro, Team or Enterprise.',
       scope: 'analytics_config:write',
       body: CreateLogDrain,
       returns: LogDrainReply,
@@ -42,9 +43,8 @@ export const logDrainRoutes = [
     '/v2/projects/{ref}/analytics/log-drains/{id}',
     {
       id: 'v2-update-log-drain',
-      summary: 'Change a log drain',
-      description:
-        'A config takes the place of the one before it; of secrets that it leaves out, those of the same backend stay.',
+      summary: 'Update a log drain',
+      description: 'A config replaces the previous one. Omitted secrets stay unchanged if the backend stays the same.',
       scope: 'analytics_config:write',
       params,
       body: UpdateLogDrain,
@@ -58,7 +58,7 @@ export const logDrainRoutes = [
     '/v2/projects/{ref}/analytics/log-drains/{id}',
     {
       id: 'v2-delete-log-drain',
-      summary: 'Delete a log drain, with what it has not sent yet',
+      summary: 'Delete a log drain and its unsent logs',
       scope: 'analytics_config:write',
       params,
       returns: empty,

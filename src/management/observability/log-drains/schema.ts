@@ -5,10 +5,10 @@ import { Name, Text } from '../../../platform/http/common-values.ts'
 const BackendType = z.enum(BACKEND_TYPES).meta({ id: 'LogDrainBackendType' })
 const Port = z.int().min(0).max(65_535)
 
-/** Fields of the backends that replies show; which of them a backend has, src/outbound/drains/backends says. */
-const shown = {
+/** Config fields that replies contain. src/outbound/drains/backends defines which fields a backend has. */
+const visible = {
   url: z.string(),
-  http: z.enum(['http1', 'http2']).meta({ description: 'http2 is refused: HTTP/2 cannot be required here' }),
+  http: z.enum(['http1', 'http2']).meta({ description: 'http2 is rejected: this installation cannot require HTTP/2' }),
   gzip: z.boolean(),
   username: z.string().nullable(),
   region: z.string(),
@@ -25,8 +25,8 @@ const shown = {
   protocol: z.string(),
 }
 
-/** No reply holds these. */
-const secret = {
+/** Config fields that replies never contain. */
+const secrets = {
   headers: z.record(z.string(), z.string()),
   api_key: z.string(),
   password: z.string().nullable(),
@@ -36,10 +36,10 @@ const secret = {
   secret_access_key: z.string(),
 }
 
-const refused = { cipher_key: z.string(), ca_cert: z.string(), client_cert: z.string(), client_key: z.string() }
+const unsupported = { cipher_key: z.string(), ca_cert: z.string(), client_cert: z.string(), client_key: z.string() }
 
 const Config = z
-  .looseObject({ ...shown, ...secret, ...refused })
+  .looseObject({ ...visible, ...secrets, ...unsupported })
   .partial()
   .meta({
     id: 'LogDrainConfig',
@@ -72,7 +72,7 @@ const LogDrain = z
     attributes: z.object({
       name: z.string(),
       description: z.string().optional(),
-      config: z.object(shown).partial().meta({ description: 'Without what is secret' }),
+      config: z.object(visible).partial().meta({ description: 'The config without its secrets' }),
       backend_type: BackendType,
     }),
   })

@@ -18,12 +18,12 @@ import type { CreateLogDrain, LogDrainReply, UpdateLogDrain } from './schema.ts'
 
 type Row = typeof logDrains.$inferSelect
 
-/** What is logged is noted for each of them. */
+/** The maximum number per project: every log record is queued for each drain. */
 const LOG_DRAINS_MAX = 20
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 const ofProject = (ref: string) => and(eq(logDrains.projectRef, ref), isNull(logDrains.deletedAt))
-const isOne = (ref: string, id: string) => and(ofProject(ref), eq(logDrains.id, id))
+const isLogDrain = (ref: string, id: string) => and(ofProject(ref), eq(logDrains.id, id))
 
 export async function listLogDrains({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db.select().from(logDrains).where(ofProject(ref)).orderBy(asc(logDrains.id))
@@ -37,10 +37,10 @@ export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }:
   const { config, secrets } = await checkConfig(ctx, backendType, data.attributes.config)
   const id = newTimedId(ctx.now())
   const sealedSecrets = await sealSecrets(ctx.config.ENCRYPTION_KEY, id, secrets)
-  const row = await mutateNamed(ctx, async (mutation) => {
+  const row = await mutateUniqueName(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, ref)
-    await requireRoom(tx, ref)
+    await requireDrainQuota(tx, ref)
     const at = ctx.now()
     const times = { nextAt: at, createdAt: at, updatedAt: at }
     const inserted = requireRow(
@@ -68,14 +68,14 @@ export async function updateLogDrain(
   const { name, description } = data.attributes
   const before = await findLogDrain(ctx, project, id)
   const changed = await changesOfConfig(ctx, before, data.attributes)
-  const row = await mutateNamed(ctx, async ({ tx, trace }) => {
+  const row = await mutateUniqueName(ctx, async ({ tx, trace }) => {
     const [current] = await tx
       .select({ sealedSecrets: logDrains.sealedSecrets })
       .from(logDrains)
-      .where(isOne(project.ref, id))
+      .where(isLogDrain(project.ref, id))
       .for('no key update')
     if (!current) throw new ApiError('not_found.log_drain')
-    // Another change came first: what is kept must be what that one has left.
+    // A concurrent change replaced the secrets: start again with its secrets.
     if (changed.sealedSecrets && current.sealedSecrets !== before.sealedSecrets) return undefined
     const [after] = await tx
       .update(logDrains)
@@ -95,30 +95,34 @@ export async function updateLogDrain(
   return row ? { data: toLogDrain(row) } : updateLogDrain(ctx, project, id, { data })
 }
 
-/** What waits goes to the new place, at once, also where a sender is at the old one. */
+/** Returns the changes of a config. Queued logs go to the new destination at once, even if a sender is active. */
 async function changesOfConfig(
   ctx: Ctx,
-  { id, backendType, sealedSecrets, config: standing }: Row,
-  { config: given, backend_type: type }: z.output<typeof UpdateLogDrain>['data']['attributes'],
+  { id, backendType, sealedSecrets, config: previous }: Row,
+  { config: input, backend_type: type }: z.output<typeof UpdateLogDrain>['data']['attributes'],
 ): Promise<Partial<Row>> {
   const backend = backendOf(type)
-  if (given === undefined) {
+  if (input === undefined) {
     if (type === backendType) return {}
     const issue = {
       field: 'body.data.attributes.config',
       code: 'missing',
-      message: `must be given with another backend`,
+      message: `is required when backend_type changes`,
     }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
   const key = ctx.config.ENCRYPTION_KEY
-  const misses = backend.secrets.some((name) => !(name in given))
-  // What no key opens any more must be given again.
-  const kept = type === backendType && misses ? await openSecrets(key, id, sealedSecrets).catch(() => ({})) : {}
-  const { config, secrets } = await checkConfig(ctx, type, { ...kept, ...given })
-  const place = (one: object) => placeOf(backend.target(one))
-  if (Object.keys(kept).length > 0 && place({ ...standing, ...kept }) !== place({ ...config, ...secrets })) {
-    requireGiven(kept, given)
+  const omitsSecret = backend.secrets.some((name) => !(name in input))
+  // Secrets that cannot be decrypted must be given again.
+  const keptSecrets =
+    type === backendType && omitsSecret ? await openSecrets(key, id, sealedSecrets).catch(() => ({})) : {}
+  const { config, secrets } = await checkConfig(ctx, type, { ...keptSecrets, ...input })
+  const origin = (one: object) => originOf(backend.target(one))
+  if (
+    Object.keys(keptSecrets).length > 0 &&
+    origin({ ...previous, ...keptSecrets }) !== origin({ ...config, ...secrets })
+  ) {
+    requireAllSecrets(keptSecrets, input)
   }
   return {
     ...{ backendType: type, config, sealedSecrets: await sealSecrets(key, id, secrets) },
@@ -126,29 +130,29 @@ async function changesOfConfig(
   }
 }
 
-const placeOf = (target: Target): string =>
+const originOf = (target: Target): string =>
   'url' in target ? new URL(target.url).origin : `${target.host}:${target.port}`
 
-/** Who may change a drain could else lead what he was never shown to a place of his own. */
-function requireGiven(kept: object, given: object): void {
-  const missing = Object.keys(kept).filter((name) => !(name in given))
+/** Requires the secrets again: otherwise a caller could send secrets that they cannot read to their own host. */
+function requireAllSecrets(keptSecrets: object, input: object): void {
+  const missing = Object.keys(keptSecrets).filter((name) => !(name in input))
   if (missing.length === 0) return
   throw new ApiError('bad_request.validation_failed', {
     issues: missing.map((name) => ({
       field: `body.data.attributes.config.${name}`,
       code: 'missing',
-      message: 'must be given again where logs are to go to another host',
+      message: 'must be given again when the destination changes',
     })),
   })
 }
 
-/** At once for everybody; a sweep removes what it had still to send, which may be much. */
+/** Soft-deletes a drain. A sweep removes its queued logs, which may be many. */
 export async function deleteLogDrain(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
     const [deleted] = await tx
       .update(logDrains)
       .set({ deletedAt: ctx.now(), claim: null })
-      .where(isOne(project.ref, id))
+      .where(isLogDrain(project.ref, id))
       .returning({ id: logDrains.id })
     if (!deleted) throw new ApiError('not_found.log_drain')
     await trace({ ...subject(project), action: 'log_drain.delete', detail: { log_drain: id } })
@@ -156,18 +160,18 @@ export async function deleteLogDrain(ctx: Ctx, project: ProjectAccess, id: strin
 }
 
 async function findLogDrain({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise<Row> {
-  const [row] = await db.select().from(logDrains).where(isOne(ref, id))
+  const [row] = await db.select().from(logDrains).where(isLogDrain(ref, id))
   if (!row) throw new ApiError('not_found.log_drain')
   return row
 }
 
-/** Counted while the project is locked, so that two requests cannot take the last place. */
-async function requireRoom(tx: Writer, ref: string): Promise<void> {
+/** Requires the project lock, so that concurrent requests cannot exceed the limit. */
+async function requireDrainQuota(tx: Writer, ref: string): Promise<void> {
   if ((await tx.$count(logDrains, ofProject(ref))) < LOG_DRAINS_MAX) return
-  throw new ApiError('bad_request.log_drains', { detail: `a project has at most ${LOG_DRAINS_MAX}` })
+  throw new ApiError('bad_request.log_drains', { detail: `a project can have at most ${LOG_DRAINS_MAX}` })
 }
 
-async function mutateNamed<T>(ctx: Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+async function mutateUniqueName<T>(ctx: Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   try {
     return await mutate(ctx, work)
   } catch (error) {

@@ -4,15 +4,15 @@ import type { Ctx } from '../../../ctx.ts'
 import { type Role, roleAllows } from '../../../model/roles.ts'
 import { webhookEndpoints } from '../../../model/tables/index.ts'
 
-/** Whose endpoints a request is about: a project's or an organization's own. */
+/** The project or organization whose endpoints a request is about. */
 export interface Owner {
   organization: { id: string; slug: string }
   projectRef: string | null
-  /** Of the organization's projects the caller sees these alone. */
+  /** The only projects of the organization that the caller sees; undefined for all. */
   onlyProjects?: readonly string[]
-  /** Custom headers often hold credentials of the receiver: who may not read secrets is not shown them. */
+  /** True if the caller may read secrets. Custom headers often contain credentials of the receiver. */
   showsHeaders: boolean
-  /** Before /webhooks, for links. */
+  /** The path before `/webhooks`, for links. */
   path: string
 }
 
@@ -37,7 +37,7 @@ export const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: Organ
   ...(onlyProjects && { onlyProjects }),
 })
 
-/** The filter that keeps every query within what the path names. */
+/** Restricts a query to the endpoints of the owner. */
 export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>
   and(
     eq(webhookEndpoints.organizationId, organization.id),
@@ -45,7 +45,7 @@ export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>
     projectRef === null ? isNull(webhookEndpoints.projectRef) : eq(webhookEndpoints.projectRef, projectRef),
   )
 
-/** The owner as the audit log names it. */
+/** The owner in the format of the audit log. */
 export const subjectOf = ({ organization, projectRef }: Owner) => ({
   organizationId: organization.id,
   ...(projectRef !== null && { projectRef }),

@@ -26,9 +26,9 @@ import {
 
 const id = z.uuid().toLowerCase()
 
-/** What a row says whether the endpoints are a project's or an organization's. */
+/** Route options shared by the endpoints of projects and of organizations. */
 const LIST = {
-  summary: 'List the webhook endpoints',
+  summary: 'List webhook endpoints',
   scope: 'any caller',
   query: EndpointListQuery,
   returns: EndpointList,
@@ -56,7 +56,7 @@ const GET = {
 const UPDATE = {
   summary: 'Update a webhook endpoint',
   description:
-    'A new signing secret signs at once; the previous one also signs for `WEBHOOK_ROTATION_HOURS` (24 by default).',
+    'A new signing secret applies at once. The previous one also signs for `WEBHOOK_ROTATION_HOURS` (24 by default).',
   scope: 'any caller',
   params: { id },
   body: UpdateEndpoint,
@@ -71,8 +71,8 @@ const DELETE = {
   errors: ['not_found.endpoint'],
 } as const
 const DELIVERIES = {
-  summary: 'List the deliveries to an endpoint, newest first',
-  description: 'Each attempt is one; they are kept for 14 days.',
+  summary: 'List deliveries of an endpoint, newest first',
+  description: 'Each attempt is a delivery. Deliveries are kept for 14 days.',
   scope: 'any caller',
   params: { id },
   query: DeliveryListQuery,
@@ -81,7 +81,7 @@ const DELIVERIES = {
 } as const
 const TEST = {
   summary: 'Send a test event to an endpoint',
-  description: 'Its payload holds is_test: true; it is tried once.',
+  description: 'The payload contains `is_test: true`. The event is sent once, without retries.',
   scope: 'any caller',
   params: { id },
   body: TestEvent,
@@ -98,8 +98,8 @@ const DELIVERY = {
   errors: ['not_found.delivery'],
 } as const
 const RETRY = {
-  summary: 'Try a delivery once more',
-  description: 'One attempt, at once; a pending one is brought forward instead.',
+  summary: 'Retry a delivery',
+  description: 'Makes one attempt at once. A pending attempt is moved forward instead.',
   scope: 'any caller',
   params: { id },
   returns: Ingress,

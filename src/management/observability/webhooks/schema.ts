@@ -11,14 +11,14 @@ const EVENT_TYPES_MAX = EVENT_TYPES.length + 1
 const EventType = z.enum(EVENT_TYPES).meta({ id: 'WebhookEventType' })
 const Subscription = z.enum([...EVENT_TYPES, '*']).meta({ id: 'WebhookSubscription' })
 
-/** A rule that lives with what it protects, as zod runs it. */
-const follows = <T>(problemOf: (value: T) => string | undefined) =>
+/** Turns a function that describes a problem into a zod check. */
+const checkWith = <T>(problemOf: (value: T) => string | undefined) =>
   z.superRefine<T>((value, check) => {
     const problem = problemOf(value)
     if (problem) check.addIssue(problem)
   })
 
-/** A JSON object of strings, as the check makes sure, with all its names: z.record() leaves out `__proto__`. */
+/** A JSON object of strings. The check is written by hand because z.record() drops the key `__proto__`. */
 const Strings = z
   .unknown()
   .superRefine((value, check) => {
@@ -38,7 +38,7 @@ const Strings = z
 const attributes = {
   url: HttpUrl.max(URL_LENGTH_MAX).meta({
     format: 'uri',
-    description: 'http or https; its host must be a public domain that resolves to no reserved address',
+    description: 'An http or https URL whose host is a public domain that does not resolve to a reserved address',
   }),
   enabled: z.boolean(),
   description: Text.refine((text) => Array.from(text).length <= 512, 'must be at most 512 characters')
@@ -49,17 +49,17 @@ const attributes = {
     .min(1)
     .max(EVENT_TYPES_MAX),
   custom_headers: Strings.check(
-    follows((headers) => {
+    checkWith((headers) => {
       const found = headerProblem(headers)
       return found && `${found.name}: ${found.problem}`
     }),
   ).nullable(),
   signing_secret: z
     .string()
-    .check(follows(secretProblem))
+    .check(checkWith(secretProblem))
     .meta({
       ...SECRET_RULES,
-      description: '`whsec_` and base64 stands for the bytes; anything else for its own characters',
+      description: '`whsec_` followed by base64 is decoded to bytes; any other text is used as it is',
     }),
 }
 
@@ -120,13 +120,14 @@ const Delivery = z
       id: z.uuid(),
       event_id: z.uuid().meta({ description: 'The webhook-id header of every attempt of this event to this endpoint' }),
       status: z.enum(DELIVERY_STATUSES),
-      response_code: z.int().meta({ description: '0 when no response came' }),
+      response_code: z.int().meta({ description: '0 if there was no response' }),
       response_headers: Strings.nullable(),
       response_body: z.union([Strings, z.string()]).nullable(),
       error_code: z.string().nullable(),
       error_message: z.string().nullable(),
       attempt_timestamp: z.iso.datetime().meta({
-        description: 'While pending: when the attempt is due. If skipped: when it was skipped, or was due before that',
+        description:
+          'The time of the attempt. If pending: when it is due. If skipped: when it was skipped or, if earlier, due',
       }),
       event: z.object({
         type: EventType,
@@ -151,14 +152,14 @@ export const DeliveryListQuery = z
     message: 'cannot be combined with page[after]',
   })
 
-/** Strict, as what is misplaced would else ask for an event that nobody asked for. */
+/** Strict, because ignoring a misplaced field would send an event of the wrong type. */
 export const TestEvent = z
   .strictObject({
     data: z
       .object({ type: z.literal('event'), attributes: z.object({ type: z.enum(EVENT_TYPE_SPELLINGS) }) })
       .optional(),
   })
-  .meta({ id: 'WebhookTestEvent', description: 'Without data, one of the subscribed types is sent' })
+  .meta({ id: 'WebhookTestEvent', description: 'Default: an event of a subscribed type' })
   .optional()
 
 export const Ingress = z

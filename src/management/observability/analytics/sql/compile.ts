@@ -1,25 +1,25 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { sourcesAsked } from './asked.ts'
 import { type Bound, binderOf, TRUNCATES } from './bind.ts'
+import { sourcesInCondition } from './condition-sources.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
 import { createNumbering } from './numbering.ts'
 import type { Expression, Item, Query } from './query.ts'
 import { COLUMNS, type Column, rowsOfSources, type Scope, UNIFIED } from './sources.ts'
 import { QueryError } from './tokens.ts'
-import { applied, cast, only, sumOf, typed, typeOf, wrongType } from './values.ts'
+import { applyFunction, cast, only, sumOf, typed, typeOf, wrongType } from './values.ts'
 
 export interface Compiled {
-  /** Gives one row with `rows`, a JSON array of arrays of values; null where they take more than ANSWER_LENGTH_MAX. */
+  /** Returns one row with `rows`, a JSON array of arrays of values; null if it is longer than ANSWER_LENGTH_MAX. */
   statement: SQL
   /** The names of the values. */
   columns: string[]
-  /** Those that are read; undefined for all. */
+  /** The sources that the query reads; undefined for all. */
   sources: readonly string[] | undefined
 }
 
 const ROWS_MAX = 1_000
 export const ANSWER_LENGTH_MAX = 4 * 1024 * 1024
-/** Postgres gives functions a hundred arguments. */
+/** Postgres functions take at most a hundred arguments. */
 const COLUMNS_MAX = 50
 
 const COLUMN_TYPES: Record<Column, Type> = {
@@ -30,21 +30,21 @@ const COLUMN_TYPES: Record<Column, Type> = {
   event_message: 'text',
   log_attributes: 'attributes',
 }
-/** Attributes that BigQuery holds as numbers; ClickHouse holds all as text. */
+/** Attributes that are numbers in BigQuery; in ClickHouse all are text. */
 const NUMBERS = ['response.status_code', 'execution_time_ms', 'parsed.process_id']
 
-/** Everything that the query says of itself is a parameter of the statement or decides among texts of ours. */
+/** Compiles a query to SQL. Values of the query become parameters; its other parts only select among fixed texts. */
 export function compileQuery(query: Query, scope: Scope & { now: Date }): Compiled {
   return new Compiler(query, scope).compile()
 }
 
-/** What another query reads in the place of a table. Its columns are called c0, c1 and so on. */
+/** A subquery that another query reads. Its columns are named c0, c1 and so on. */
 interface Derived extends Pick<Compiled, 'sources'> {
   rows: SQL
   columns: { name: string; type: Type }[]
 }
 
-const placed = (place: number): SQL => sql`logs.${sql.raw(`c${place}`)}`
+const columnAt = (place: number): SQL => sql`logs.${sql.raw(`c${place}`)}`
 const toItem = (name: string): Item => ({ expression: { kind: 'path', names: [name] }, name, isNamed: false })
 
 class Compiler {
@@ -57,7 +57,7 @@ class Compiler {
   readonly #groups = new Map<number, Value>()
   #isGrouped = false
   #isInAggregate = false
-  /** After IN. */
+  /** True if a subquery after IN reads other sources. */
   #readsOthers = false
 
   constructor(query: Query, scope: Scope & { now: Date }) {
@@ -71,8 +71,8 @@ class Compiler {
 
   compile(): Compiled {
     const { limit } = this.#query
-    const { select, names, columns, sources } = this.#select((value) => this.#shown(value))
-    // From where the answer gets too long, nothing more of it is kept.
+    const { select, names, columns, sources } = this.#select((value) => this.#output(value))
+    // Rows beyond the maximum length of the answer are dropped.
     const statement = sql`
       with answer as (${select} limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${this.#query.offset ?? 0}),
       measured as (select *, sum(length(answer::text)) over (rows unbounded preceding) <= ${ANSWER_LENGTH_MAX} as fits from answer)
@@ -81,7 +81,7 @@ class Compiler {
     return { statement, columns, sources }
   }
 
-  /** To be read by another query: values keep their types. */
+  /** Compiles a subquery, whose values keep their types. */
   derive(): Derived {
     const { limit, offset } = this.#query
     const { select, columns, types, sources } = this.#select(typed)
@@ -94,56 +94,62 @@ class Compiler {
     }
   }
 
-  #select(shown: (value: Value) => SQL) {
+  #select(output: (value: Value) => SQL) {
     const { distinct, groupBy, having, orderBy, where } = this.#query
     const bound = where && this.#bind(where, 'column')
     const name = this.#query.table.toLowerCase()
-    const asked = name === UNIFIED ? bound && sourcesAsked(bound) : [name]
+    const readSources = name === UNIFIED ? bound && sourcesInCondition(bound) : [name]
     const condition = bound ? this.#condition(bound, 'WHERE') : sql`true`
     const items = this.#items.map(({ expression }) => this.#bind(expression, 'column'))
     const order = orderBy.map(({ expression, descending }) => ({
-      by: this.#bindOwn(expression),
+      by: this.#bindPreferringAlias(expression),
       descending,
     }))
-    const table = this.#from?.rows ?? rowsOfSources(this.#scope, { sources: asked, order: orderOfTime(order[0]) })
-    const groups = groupBy.map((expression) => this.#bindOwn(expression))
+    const table = this.#from?.rows ?? rowsOfSources(this.#scope, { sources: readSources, order: orderOfTime(order[0]) })
+    const groups = groupBy.map((expression) => this.#bindPreferringAlias(expression))
     const keys = this.#group(distinct ? [...groups, ...items] : groups)
     this.#isGrouped =
       keys.length > 0 || [...items, ...order.map(({ by }) => by)].some(hasAggregate) || having !== undefined
     const values = items.map((item) => this.#value(item))
     const { names, columns } = this.#columns()
     const select = sql`
-        select ${list(values.map((value, n) => sql`${shown(value)} as ${names[n]}`))}
+        select ${list(values.map((value, n) => sql`${output(value)} as ${names[n]}`))}
         from (select ${list([sql`logs.*`, ...keys])} from (${table}) as logs where ${condition}) as logs
         ${this.#groups.size > 0 ? sql`group by ${list([...this.#groups.values()].map((group) => group.sql))}` : sql``}
-        ${having ? sql`having ${this.#condition(this.#bind(having, 'own name'), 'HAVING')}` : sql``}
-        ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}`
-    const sources = this.#readsOthers ? undefined : this.#from ? this.#from.sources : asked
+        ${having ? sql`having ${this.#condition(this.#bind(having, 'alias'), 'HAVING')}` : sql``}
+        ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#orderTerm(one)))}` : sql``}`
+    const sources = this.#readsOthers ? undefined : this.#from ? this.#from.sources : readSources
     return { select, names, columns, types: values.map(({ type }) => type), sources }
   }
 
-  /** `2` is the second column that is selected. */
-  #bindOwn(expression: Expression): Bound {
-    if (expression.kind !== 'number') return this.#bind(expression, 'own name')
+  /** Binds an expression in which a number such as `2` means the second selected column. */
+  #bindPreferringAlias(expression: Expression): Bound {
+    if (expression.kind !== 'number') return this.#bind(expression, 'alias')
     const item = this.#items[expression.value - 1]
-    if (!item) throw new QueryError(`there is no column ${expression.value}`)
+    if (!item)
+      throw new QueryError(`unknown column ${expression.value}: the position must be that of a selected column`)
     return this.#bind(item.expression, 'column')
   }
 
   #columns(): { names: SQL[]; columns: string[] } {
-    if (this.#items.length > COLUMNS_MAX) throw new QueryError(`more than ${COLUMNS_MAX} columns are selected`)
+    if (this.#items.length > COLUMNS_MAX)
+      throw new QueryError(`too many columns: at most ${COLUMNS_MAX} can be selected`)
     const columns = this.#items.map(({ name }) => name)
-    const twice = columns.find((name, n) => columns.indexOf(name) < n)
-    if (twice !== undefined) throw new QueryError(`two columns are named ${JSON.stringify(twice)}: name one with AS`)
+    const duplicate = columns.find((name, n) => columns.indexOf(name) < n)
+    if (duplicate !== undefined)
+      throw new QueryError(`duplicate column ${JSON.stringify(duplicate)}: rename one with AS`)
     return { names: columns.map((_, n) => sql.raw(`c${n}`)), columns }
   }
 
-  /** What is grouped by becomes columns of its own: the same expression elsewhere has other parameters. */
+  /** Adds a column for each group key, because the same expression elsewhere has other parameters. */
   #group(expressions: readonly Bound[]): SQL[] {
-    if (expressions.some(hasAggregate)) throw new QueryError('an aggregate cannot be grouped by')
-    const written = expressions.map((expression) => ({ key: this.#keyOf(expression), value: this.#value(expression) }))
+    if (expressions.some(hasAggregate)) throw new QueryError('GROUP BY cannot contain an aggregate')
+    const groupKeys = expressions.map((expression) => ({
+      key: this.#keyOf(expression),
+      value: this.#value(expression),
+    }))
     const keys: SQL[] = []
-    for (const { key, value } of written) {
+    for (const { key, value } of groupKeys) {
       if (this.#groups.has(key)) continue
       const name = sql.raw(`g${keys.length}`)
       keys.push(sql`${typed(value)} as ${name}`)
@@ -154,18 +160,18 @@ class Compiler {
 
   #condition(expression: Bound, clause: string): SQL {
     if (clause === 'WHERE' && hasAggregate(expression))
-      throw new QueryError('WHERE cannot hold an aggregate: use HAVING')
+      throw new QueryError('WHERE cannot contain an aggregate: use HAVING')
     return cast(this.#value(expression), 'boolean', clause)
   }
 
-  #ordered({ by, descending }: { by: Bound; descending: boolean }): SQL {
+  #orderTerm({ by, descending }: { by: Bound; descending: boolean }): SQL {
     const value = this.#value(by)
-    // A time is never null, and the index has nulls first.
+    // A time is never null, and `nulls last` would not match the index.
     const nulls = value.type === 'time' ? sql`` : sql`nulls last`
     return descending ? sql`${typed(value)} desc ${nulls}` : typed(value)
   }
 
-  #shown(value: Value): SQL {
+  #output(value: Value): SQL {
     if (value.type === 'interval') throw new QueryError('an interval cannot be selected')
     if (value.type !== 'time') return typed(value)
     return this.#query.table.toLowerCase() === UNIFIED
@@ -189,16 +195,16 @@ class Compiler {
       case 'interval':
         return { type: 'interval', sql: sql`${`${expression.count} ${expression.unit}`}::interval` }
       case 'column':
-        this.#refuseUngrouped(expression.name)
+        this.#requireGrouped(expression.name)
         return { type: COLUMN_TYPES[expression.name], sql: sql`logs.${sql.raw(expression.name)}` }
       case 'derived':
-        this.#refuseUngrouped(expression.name)
-        return { type: this.#from?.columns[expression.place]?.type ?? 'null', sql: placed(expression.place) }
+        this.#requireGrouped(expression.name)
+        return { type: this.#from?.columns[expression.place]?.type ?? 'null', sql: columnAt(expression.place) }
       case 'attribute':
-        this.#refuseUngrouped(expression.key)
+        this.#requireGrouped(expression.key)
         return this.#attribute(expression)
       case 'query':
-        throw new QueryError('a subquery is supported in FROM and after IN')
+        throw new QueryError('a subquery is only supported in FROM and after IN')
       case 'call':
         return this.#call(expression)
     }
@@ -209,10 +215,10 @@ class Compiler {
     if (of === undefined) return attribute(expression, sql`logs.log_attributes`)
     const column = this.#from?.columns[of]
     if (column?.type !== 'attributes') throw new QueryError(`${column?.name} has no attributes`)
-    return attribute(expression, placed(of))
+    return attribute(expression, columnAt(of))
   }
 
-  #among(expression: Bound, query: Query): Value {
+  #inSubquery(expression: Bound, query: Query): Value {
     const { rows, columns } = new Compiler(query, this.#scope).derive()
     const [column, ...others] = columns
     if (!column || others.length > 0) throw new QueryError('the subquery after IN must select one column')
@@ -220,31 +226,31 @@ class Compiler {
     return { type: 'boolean', sql: sql`(${cast(this.#value(expression), column.type, 'IN')} in (${rows}))` }
   }
 
-  #refuseUngrouped(name: string): void {
-    if (this.#isGrouped && !this.#isInAggregate) throw new QueryError(`${name} is neither grouped by nor aggregated`)
+  #requireGrouped(name: string): void {
+    if (this.#isGrouped && !this.#isInAggregate) throw new QueryError(`${name} must be in GROUP BY or in an aggregate`)
   }
 
   #call({ name, args, distinct }: Bound & { kind: 'call' }): Value {
     if (isAggregate(name)) return this.#aggregate(name, args, distinct ?? false)
-    if (distinct) throw new QueryError(`DISTINCT is for aggregates, and ${name} is none`)
+    if (distinct) throw new QueryError(`DISTINCT is only for aggregates: ${name} is not an aggregate`)
     if (NOW.includes(name)) return this.#time(this.#scope.now)
-    if (TRUNCATES.includes(name)) return this.#truncated(name, args)
-    if (name === 'in' && args[1]?.kind === 'query') return this.#among(args[0] as Bound, args[1].query)
+    if (TRUNCATES.includes(name)) return this.#truncate(name, args)
+    if (name === 'in' && args[1]?.kind === 'query') return this.#inSubquery(args[0] as Bound, args[1].query)
     const values = args.map((arg) => this.#value(arg))
     const signature = Object.hasOwn(FUNCTIONS, name) && FUNCTIONS[name]
-    return signature ? applied(name, signature, values) : this.#general(name, args, values)
+    return signature ? applyFunction(name, signature, values) : this.#general(name, args, values)
   }
 
   #aggregate(name: string, args: Bound[], distinct: boolean): Value {
-    if (this.#isInAggregate) throw new QueryError(`${name} stands in another aggregate`)
+    if (this.#isInAggregate) throw new QueryError(`${name} cannot be inside another aggregate`)
     if (name === 'count' && args.length === 0) return { type: 'number', sql: sql`count(*)` }
     if (name === 'quantile' && args[0]?.kind !== 'number') throw new QueryError('quantile is written quantile(0.95)(x)')
     this.#isInAggregate = true
     const values = args.map((arg) => this.#value(arg))
     this.#isInAggregate = false
-    if (distinct && !OF_DISTINCT.includes(name)) throw new QueryError(`${name} takes no DISTINCT`)
+    if (distinct && !DISTINCT_AGGREGATES.includes(name)) throw new QueryError(`${name} does not support DISTINCT`)
     const signature = AGGREGATES[name]
-    if (signature) return applied(name, distinct ? distinctly(signature) : signature, values)
+    if (signature) return applyFunction(name, distinct ? withDistinct(signature) : signature, values)
     const [value] = values
     if (!value || values.length > 1) throw new QueryError(`${name} takes one value`)
     const { gives, write } = AGGREGATES_OF_ANY[name] as (typeof AGGREGATES_OF_ANY)[string]
@@ -255,16 +261,16 @@ class Compiler {
 
   #time = (at: Date): Value => ({ type: 'time', sql: sql`${at.toISOString()}::timestamptz` })
 
-  /** A time in text is a time where one is needed. */
+  /** Converts a text to a time if a time is required. */
   #timeOf(expression: Bound, value: Value): Value {
     if (expression.kind !== 'text') return value
     const text = expression.value.trim().replace(' ', 'T')
     const at = Date.parse(/[zZ]$|[-+]\d\d:?\d\d$/.test(text) ? text : `${text}${text.includes('T') ? 'Z' : ''}`)
-    if (Number.isNaN(at)) throw new QueryError(`${JSON.stringify(expression.value)} is no time`)
+    if (Number.isNaN(at)) throw new QueryError(`invalid time ${JSON.stringify(expression.value)}`)
     return this.#time(new Date(at))
   }
 
-  #truncated(name: string, args: Bound[]): Value {
+  #truncate(name: string, args: Bound[]): Value {
     const units = args.flatMap((arg) =>
       arg.kind === 'text' ? UNITS.filter((unit) => unit === arg.value.toLowerCase()) : [],
     )
@@ -272,20 +278,20 @@ class Compiler {
     if (!at || args.length > 2 || units.length !== 1) {
       throw new QueryError(`${name} takes a time and one of ${UNITS.join(', ')}`)
     }
-    return applied(name, FUNCTIONS.tostartofinterval as Signature, [
+    return applyFunction(name, FUNCTIONS.tostartofinterval as Signature, [
       this.#value(at),
       { type: 'interval', sql: sql`${`1 ${units[0]}`}::interval` },
     ])
   }
 
-  /** What takes values of any type. */
+  /** Compiles functions that take values of any type. */
   #general(name: string, args: Bound[], values: Value[]): Value {
     if (['=', '<>', '<', '<=', '>', '>='].includes(name)) {
-      const [one, other] = this.#alike(args, values)
+      const [one, other] = this.#toCommonType(args, values)
       return { type: 'boolean', sql: sql`(${one} ${sql.raw(name)} ${other})` }
     }
     if (name === 'in') {
-      const [one, ...others] = this.#alike(args, values)
+      const [one, ...others] = this.#toCommonType(args, values)
       return { type: 'boolean', sql: sql`(${one} in (${list(others)}))` }
     }
     if (name === 'isnull') return { type: 'boolean', sql: sql`(${typed(only(name, values))} is null)` }
@@ -296,17 +302,17 @@ class Compiler {
       if (!at || !value) throw new QueryError(`${name} takes a time`)
       return { type: 'time', sql: cast(this.#timeOf(at, value), 'time', name) }
     }
-    if (TO_TEXT.includes(name)) return { type: 'text', sql: sql`${this.#shown(only(name, values))}::text` }
+    if (TO_TEXT.includes(name)) return { type: 'text', sql: sql`${this.#output(only(name, values))}::text` }
     if (TO_NUMBER.includes(name)) {
       const value = only(name, values)
-      return value.type === 'number' ? value : applied(name, FUNCTIONS.toint64 as Signature, [value])
+      return value.type === 'number' ? value : applyFunction(name, FUNCTIONS.toint64 as Signature, [value])
     }
     if (name === 'coalesce' || name === 'ifnull') {
       const type = typeOf(values)
-      return { type, sql: sql`coalesce(${list(this.#alike(args, values))})` }
+      return { type, sql: sql`coalesce(${list(this.#toCommonType(args, values))})` }
     }
     if (name === 'nullif' && values.length === 2) {
-      return { type: typeOf(values), sql: sql`nullif(${list(this.#alike(args, values))})` }
+      return { type: typeOf(values), sql: sql`nullif(${list(this.#toCommonType(args, values))})` }
     }
     if (name === 'if' || name === 'multiif') return this.#choice(name, args, values)
     throw new QueryError(`the function ${name} is not supported`)
@@ -317,18 +323,18 @@ class Compiler {
       throw new QueryError(`${name} takes conditions, values and one value`)
     const isCondition = (n: number) => n % 2 === 0 && n < values.length - 1
     const chosen = values.filter((_, n) => !isCondition(n))
-    const alike = this.#alike(
+    const results = this.#toCommonType(
       args.filter((_, n) => !isCondition(n)),
       chosen,
     )
     const cases = values.flatMap((value, n) =>
-      isCondition(n) ? [sql`when ${cast(value, 'boolean', name)} then ${alike[n / 2]}`] : [],
+      isCondition(n) ? [sql`when ${cast(value, 'boolean', name)} then ${results[n / 2]}`] : [],
     )
-    return { type: typeOf(chosen), sql: sql`case ${sql.join(cases, sql` `)} else ${alike.at(-1)} end` }
+    return { type: typeOf(chosen), sql: sql`case ${sql.join(cases, sql` `)} else ${results.at(-1)} end` }
   }
 
-  /** Of one type, which a text that tells a time may become. */
-  #alike(args: Bound[], values: Value[]): SQL[] {
+  /** Casts values to their common type; a text may become a time. */
+  #toCommonType(args: Bound[], values: Value[]): SQL[] {
     const type = typeOf(values)
     const types = values.map((value) => value.type)
     if (types.includes('text') && types.includes('number')) throw new QueryError(TEXT_AND_NUMBER)
@@ -344,13 +350,13 @@ const orderOfTime = (first?: { by: Bound; descending: boolean }) => {
   return first.descending ? 'desc' : 'asc'
 }
 
-/** Of different values alone. */
-const OF_DISTINCT = ['count', 'sum', 'avg', 'min', 'max', 'any', 'any_value']
-const distinctly = ({ sql: write, ...rest }: Signature): Signature => ({
+/** Aggregates that support DISTINCT. */
+const DISTINCT_AGGREGATES = ['count', 'sum', 'avg', 'min', 'max', 'any', 'any_value']
+const withDistinct = ({ sql: write, ...rest }: Signature): Signature => ({
   ...rest,
   sql: (value) => write(sql`distinct ${value}`),
 })
-const TEXT_AND_NUMBER = 'text and numbers cannot be compared or mixed: toInt64OrZero(…) makes a number of a text'
+const TEXT_AND_NUMBER = 'text and numbers cannot be compared or mixed: convert the text with toInt64OrZero(…)'
 const UNITS = ['second', 'minute', 'hour', 'day', 'week']
 const NOW = ['now', 'now64', 'current_timestamp', 'current_datetime']
 const TO_TIME = [

@@ -6,12 +6,12 @@ export interface Value {
   sql: SQL
 }
 
-/** What a function takes and gives; with `more`, as many of that type as there are. */
+/** The parameter and result types of a function; `more` is the type of further optional arguments. */
 export interface Signature {
   takes: readonly Type[]
   more?: Type
   gives: Type
-  /** Writes each of them once: as one stands in another, what is written twice at each level would grow beyond all bounds. */
+  /** Uses each argument once: with nesting, duplicates would grow exponentially. */
   sql(...args: SQL[]): SQL
 }
 
@@ -27,7 +27,7 @@ const ofTime = takes('time')
 const ofTimeAndInterval = takes('time', 'interval')
 const ofTimeAndNumber = takes('time', 'number')
 
-/** Null where it is none. */
+/** Parses a number; null if the text is not a number. */
 const numberIn = (text: SQL) => sql`substring(${text} from '^\\s*([-+]?[0-9]{1,18}(?:\\.[0-9]{1,9})?)\\s*$')::numeric`
 
 const start = (interval: string) =>
@@ -38,16 +38,19 @@ const ago = (unit: string) =>
 
 const lower = ofText('text', (text) => sql`lower(${text})`)
 const upper = ofText('text', (text) => sql`upper(${text})`)
-const position = ofTwoTexts('number', (text, part) => sql`strpos(${text}, ${part})::numeric`)
-const positionAnyCase = ofTwoTexts('number', (text, part) => sql`strpos(lower(${text}), lower(${part}))::numeric`)
-const starts = ofTwoTexts('boolean', (text, part) => sql`starts_with(${text}, ${part})`)
-const ends = ofTwoTexts('boolean', (text, part) => sql`starts_with(reverse(${text}), reverse(${part}))`)
-const matches = ofTwoTexts('boolean', (text, form) => sql`(${text} ~ ${form})`)
+const position = ofTwoTexts('number', (text, substring) => sql`strpos(${text}, ${substring})::numeric`)
+const positionAnyCase = ofTwoTexts(
+  'number',
+  (text, substring) => sql`strpos(lower(${text}), lower(${substring}))::numeric`,
+)
+const startsWith = ofTwoTexts('boolean', (text, substring) => sql`starts_with(${text}, ${substring})`)
+const endsWith = ofTwoTexts('boolean', (text, substring) => sql`starts_with(reverse(${text}), reverse(${substring}))`)
+const matches = ofTwoTexts('boolean', (text, pattern) => sql`(${text} ~ ${pattern})`)
 const number = ofText('number', numberIn)
 const numberOrZero = ofText('number', (text) => sql`coalesce(${numberIn(text)}, 0)`)
-const earlier = ofTimeAndInterval('time', (at, interval) => sql`(${at} - ${interval})`)
-const later = ofTimeAndInterval('time', (at, interval) => sql`(${at} + ${interval})`)
-const part: Signature = {
+const subtract = ofTimeAndInterval('time', (at, interval) => sql`(${at} - ${interval})`)
+const add = ofTimeAndInterval('time', (at, interval) => sql`(${at} + ${interval})`)
+const substring: Signature = {
   takes: ['text', 'number'],
   more: 'number',
   gives: 'text',
@@ -57,18 +60,18 @@ const part: Signature = {
 
 const NUMBERS = ['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'float32', 'float64']
 
-/** Names in lower case, as ClickHouse or BigQuery call them. Aggregates, and what takes any type, are written elsewhere. */
+/** Functions of ClickHouse and BigQuery by lower-case name. Aggregates and functions of any type are elsewhere. */
 export const FUNCTIONS: Record<string, Signature> = {
   ...{ lower, upper, lowerutf8: lower, upperutf8: upper, position, strpos: position },
   ...{ positioncaseinsensitive: positionAnyCase, positioncaseinsensitiveutf8: positionAnyCase },
-  ...{ startswith: starts, starts_with: starts, endswith: ends, ends_with: ends },
-  ...{ match: matches, regexp_contains: matches, substring: part, substr: part },
+  ...{ startswith: startsWith, starts_with: startsWith, endswith: endsWith, ends_with: endsWith },
+  ...{ match: matches, regexp_contains: matches, substring: substring, substr: substring },
   length: ofText('number', (text) => sql`length(${text})::numeric`),
   trim: ofText('text', (text) => sql`trim(${text})`),
   concat: { takes: ['text'], more: 'text', gives: 'text', sql: (...texts) => sql`concat(${sql.join(texts, sql`, `)})` },
   '||': ofTwoTexts('text', (one, other) => sql`(${one} || ${other})`),
-  like: ofTwoTexts('boolean', (text, form) => sql`(${text} like ${form})`),
-  ilike: ofTwoTexts('boolean', (text, form) => sql`(${text} ilike ${form})`),
+  like: ofTwoTexts('boolean', (text, pattern) => sql`(${text} like ${pattern})`),
+  ilike: ofTwoTexts('boolean', (text, pattern) => sql`(${text} ilike ${pattern})`),
   empty: ofText('boolean', (text) => sql`(coalesce(${text}, '') = '')`),
   notempty: ofText('boolean', (text) => sql`(coalesce(${text}, '') <> '')`),
   ...Object.fromEntries(
@@ -109,7 +112,7 @@ export const FUNCTIONS: Record<string, Signature> = {
     'time',
     (at, interval) => sql`date_bin(${interval}, ${at}, '2000-01-03Z'::timestamptz)`,
   ),
-  ...{ timestamp_sub: earlier, datetime_sub: earlier, timestamp_add: later, datetime_add: later },
+  ...{ timestamp_sub: subtract, datetime_sub: subtract, timestamp_add: add, datetime_add: add },
   subtractseconds: ago('second'),
   subtractminutes: ago('minute'),
   subtracthours: ago('hour'),
@@ -119,7 +122,7 @@ export const FUNCTIONS: Record<string, Signature> = {
 const ofAny = (gives: Type, write: (value: SQL) => SQL) => ({ gives, write })
 const distinct = ofAny('number', (value) => sql`count(distinct ${value})`)
 
-/** Aggregates of values of any type, and what they give: undefined for the type of the value. */
+/** Aggregates of values of any type; `gives` is undefined if the result has the type of the value. */
 export const AGGREGATES_OF_ANY: Record<string, { gives?: Type; write(value: SQL): SQL }> = {
   count: ofAny('number', (value) => sql`count(${value})`),
   uniq: distinct,

@@ -4,18 +4,18 @@ import { QueryError, type Token, tokensOf } from './tokens.ts'
 const DEPTH_MAX = 50
 const QUERIES_MAX = 10
 const UNIT = /^(second|minute|hour|day|week)s?$/i
-/** Each level binds closer than the one before. */
+/** Operators by increasing precedence. */
 const BINARY: readonly (readonly string[])[] = [
   ['||', '+', '-'],
   ['*', '/', '%'],
 ]
 const COMPARISONS: Record<string, string> = { '==': '=', '!=': '<>' }
 const COMPARES = ['=', '==', '!=', '<>', '<', '<=', '>', '>=']
-/** What cannot be the name of a column without `as`. */
+/** Words that cannot be an alias without `as`. */
 const RESERVED = ['from', 'where', 'group', 'having', 'order', 'limit', 'offset', 'cross', 'left', 'join', 'on', 'as']
 const ENDS_EXPRESSION = [...RESERVED, 'and', 'or', 'then', 'else', 'when', 'end', 'asc', 'desc', 'is', 'in', 'like']
 
-/** A query in the part of ClickHouse's and BigQuery's SQL that both readers of logs have in common; throws QueryError. */
+/** Parses a query in the common subset of ClickHouse SQL and BigQuery SQL. Throws QueryError. */
 export function parseQuery(text: string): Query {
   return new Parser(text).query()
 }
@@ -35,20 +35,20 @@ class Parser {
   }
 
   query(): Query {
-    if (this.#tookWord('with')) {
+    if (this.#skipWord('with')) {
       this.#list(() => {
         const name = this.#name('the name of a common table expression').toLowerCase()
         this.#expectWord('as')
-        this.#tables.set(name, this.#nested())
+        this.#tables.set(name, this.#parseSubquery())
       })
     }
     const query = this.#select()
-    this.#tookSign(';')
+    this.#skipSign(';')
     if (this.#next.kind !== 'end') throw this.#unexpected('the end of the query')
     return query
   }
 
-  #nested(): Query {
+  #parseSubquery(): Query {
     this.#expectSign('(')
     const query = this.#select()
     this.#expectSign(')')
@@ -57,25 +57,25 @@ class Parser {
 
   #select(): Query {
     this.#queries += 1
-    if (this.#queries > QUERIES_MAX) throw new QueryError(`the query holds more than ${QUERIES_MAX} SELECTs`)
+    if (this.#queries > QUERIES_MAX) throw new QueryError(`the query has more than ${QUERIES_MAX} SELECTs`)
     this.#expectWord('select')
-    const distinct = this.#tookWord('distinct')
-    const items = this.#tookSign('*') ? ('*' as const) : this.#list(() => this.#item())
+    const distinct = this.#skipWord('distinct')
+    const items = this.#skipSign('*') ? ('*' as const) : this.#list(() => this.#item())
     this.#expectWord('from')
     return {
-      ...{ distinct, items, ...this.#from(), unnested: this.#unnested() },
-      where: this.#tookWord('where') ? this.#expression() : undefined,
-      groupBy: this.#tookWord('group') ? this.#by() : [],
-      having: this.#tookWord('having') ? this.#expression() : undefined,
-      orderBy: this.#tookWord('order') ? this.#orderBy() : [],
-      limit: this.#tookWord('limit') ? this.#whole() : undefined,
-      offset: this.#tookWord('offset') ? this.#whole() : undefined,
+      ...{ distinct, items, ...this.#from(), unnested: this.#unnestClauses() },
+      where: this.#skipWord('where') ? this.#expression() : undefined,
+      groupBy: this.#skipWord('group') ? this.#byList() : [],
+      having: this.#skipWord('having') ? this.#expression() : undefined,
+      orderBy: this.#skipWord('order') ? this.#orderBy() : [],
+      limit: this.#skipWord('limit') ? this.#wholeNumber() : undefined,
+      offset: this.#skipWord('offset') ? this.#wholeNumber() : undefined,
     }
   }
 
   #from(): Pick<Query, 'table' | 'alias' | 'from'> {
     if (this.#isSign('(')) {
-      const from = this.#nested()
+      const from = this.#parseSubquery()
       return { table: from.table, alias: this.#alias(), from }
     }
     const table = this.#name('the name of a table')
@@ -93,30 +93,30 @@ class Parser {
   }
 
   #alias(): string | undefined {
-    if (this.#tookWord('as')) return this.#name('a name')
+    if (this.#skipWord('as')) return this.#name('a name')
     const { kind, value } = this.#next
     const isName = kind === 'quoted' || (kind === 'name' && !RESERVED.includes(value.toLowerCase()))
     return isName ? this.#take().value : undefined
   }
 
-  #unnested(): Query['unnested'] {
+  #unnestClauses(): Query['unnested'] {
     const unnested: Query['unnested'] = []
     for (;;) {
-      const isLeft = this.#tookWord('left')
-      if (isLeft || this.#tookWord('cross')) this.#expectWord('join')
-      else if (!this.#tookSign(',')) break
-      if (!this.#tookWord('unnest')) throw new QueryError('a join is supported with UNNEST alone, as of `metadata`')
+      const isLeft = this.#skipWord('left')
+      if (isLeft || this.#skipWord('cross')) this.#expectWord('join')
+      else if (!this.#skipSign(',')) break
+      if (!this.#skipWord('unnest')) throw new QueryError('a join is only supported with UNNEST, such as of `metadata`')
       this.#expectSign('(')
       const path = this.#path(this.#name('a path'))
       this.#expectSign(')')
       unnested.push({ alias: this.#alias() ?? path.at(-1) ?? '', path })
-      if (isLeft && this.#tookWord('on')) this.#expectWord('true')
+      if (isLeft && this.#skipWord('on')) this.#expectWord('true')
     }
-    if (this.#isWord('join')) throw new QueryError('a join is supported with UNNEST alone, as of `metadata`')
+    if (this.#isWord('join')) throw new QueryError('a join is only supported with UNNEST, such as of `metadata`')
     return unnested
   }
 
-  #by(): Expression[] {
+  #byList(): Expression[] {
     this.#expectWord('by')
     return this.#list(() => this.#expression())
   }
@@ -125,13 +125,13 @@ class Parser {
     this.#expectWord('by')
     return this.#list(() => {
       const expression = this.#expression()
-      const descending = this.#tookWord('desc')
-      if (!descending) this.#tookWord('asc')
+      const descending = this.#skipWord('desc')
+      if (!descending) this.#skipWord('asc')
       return { expression, descending }
     })
   }
 
-  #whole(): number {
+  #wholeNumber(): number {
     const token = this.#take()
     if (token.kind !== 'number' || !/^\d{1,9}$/.test(token.value)) throw this.#unexpected('a whole number', token)
     return Number(token.value)
@@ -141,28 +141,28 @@ class Parser {
     this.#depth += 1
     if (this.#depth > DEPTH_MAX) throw new QueryError('the query is nested too deeply')
     let left = this.#conjunction()
-    while (this.#tookWord('or')) left = call('or', left, this.#conjunction())
+    while (this.#skipWord('or')) left = call('or', left, this.#conjunction())
     this.#depth -= 1
     return left
   }
 
   #conjunction(): Expression {
     let left = this.#negation()
-    while (this.#tookWord('and')) left = call('and', left, this.#negation())
+    while (this.#skipWord('and')) left = call('and', left, this.#negation())
     return left
   }
 
   #negation(): Expression {
     let negated = false
-    while (this.#tookWord('not')) negated = !negated
+    while (this.#skipWord('not')) negated = !negated
     const condition = this.#condition()
     return negated ? call('not', condition) : condition
   }
 
   #condition(): Expression {
     const left = this.#binary(0)
-    if (this.#tookWord('is')) {
-      const negated = this.#tookWord('not')
+    if (this.#skipWord('is')) {
+      const negated = this.#skipWord('not')
       this.#expectWord('null')
       return negate(negated, call('isnull', left))
     }
@@ -171,11 +171,11 @@ class Parser {
       this.#take()
       return call(COMPARISONS[sign] ?? sign, left, this.#binary(0))
     }
-    const negated = this.#tookWord('not')
-    if (this.#tookWord('in')) return negate(negated, call('in', left, ...this.#listed()))
-    if (this.#tookWord('like')) return negate(negated, call('like', left, this.#binary(0)))
-    if (this.#tookWord('ilike')) return negate(negated, call('ilike', left, this.#binary(0)))
-    if (this.#tookWord('between')) {
+    const negated = this.#skipWord('not')
+    if (this.#skipWord('in')) return negate(negated, call('in', left, ...this.#inOperand()))
+    if (this.#skipWord('like')) return negate(negated, call('like', left, this.#binary(0)))
+    if (this.#skipWord('ilike')) return negate(negated, call('ilike', left, this.#binary(0)))
+    if (this.#skipWord('between')) {
       const from = this.#binary(0)
       this.#expectWord('and')
       return negate(negated, call('and', call('>=', left, from), call('<=', left, this.#binary(0))))
@@ -196,7 +196,7 @@ class Parser {
   }
 
   #unary(): Expression {
-    return this.#tookSign('-') ? call('-', { kind: 'number', value: 0 }, this.#primary()) : this.#primary()
+    return this.#skipSign('-') ? call('-', { kind: 'number', value: 0 }, this.#primary()) : this.#primary()
   }
 
   #primary(): Expression {
@@ -211,12 +211,12 @@ class Parser {
     }
     if (token.kind === 'quoted' && !this.#isSign('.') && !this.#isSign('['))
       return { kind: 'quoted', value: token.value }
-    if (token.kind === 'quoted') return this.#placed(token.value)
+    if (token.kind === 'quoted') return this.#pathOrAttribute(token.value)
     if (token.kind !== 'name') throw this.#unexpected('a value', token)
-    return this.#named(token)
+    return this.#nameExpression(token)
   }
 
-  #named(token: Token): Expression {
+  #nameExpression(token: Token): Expression {
     const word = token.value.toLowerCase()
     if (word === 'true' || word === 'false') return { kind: 'boolean', value: word === 'true' }
     if (word === 'null') return { kind: 'null' }
@@ -224,12 +224,12 @@ class Parser {
     if (word === 'interval') return this.#interval()
     if (this.#isSign('(')) return this.#call(word)
     if (ENDS_EXPRESSION.includes(word)) throw this.#unexpected('a value', token)
-    return this.#placed(token.value)
+    return this.#pathOrAttribute(token.value)
   }
 
-  #placed(first: string): Expression {
+  #pathOrAttribute(first: string): Expression {
     const names = this.#path(first)
-    if (!this.#tookSign('[')) return { kind: 'path', names }
+    if (!this.#skipSign('[')) return { kind: 'path', names }
     const key = this.#take()
     if (key.kind !== 'text') throw this.#unexpected('the name of an attribute in quotes', key)
     this.#expectSign(']')
@@ -239,13 +239,13 @@ class Parser {
   #call(name: string): Expression {
     if (name === 'cast' || name === 'safe_cast') return this.#cast()
     this.#expectSign('(')
-    if (this.#tookSign('*')) {
+    if (this.#skipSign('*')) {
       this.#expectSign(')')
       if (name !== 'count') throw new QueryError(`${name}(*) is not supported`)
       return call(name)
     }
-    const distinct = this.#tookWord('distinct')
-    const args = this.#tookSign(')') ? [] : this.#list(() => this.#expression())
+    const distinct = this.#skipWord('distinct')
+    const args = this.#skipSign(')') ? [] : this.#list(() => this.#expression())
     if (args.length > 0) this.#expectSign(')')
     // Aggregates with parameters of their own: quantile(0.95)(x).
     const more = this.#isSign('(') ? this.#parenthesized() : []
@@ -263,13 +263,13 @@ class Parser {
 
   #case(): Expression {
     const parts: Expression[] = []
-    while (this.#tookWord('when')) {
+    while (this.#skipWord('when')) {
       parts.push(this.#expression())
       this.#expectWord('then')
       parts.push(this.#expression())
     }
     if (parts.length === 0) throw this.#unexpected('WHEN')
-    parts.push(this.#tookWord('else') ? this.#expression() : { kind: 'null' })
+    parts.push(this.#skipWord('else') ? this.#expression() : { kind: 'null' })
     this.#expectWord('end')
     return call('multiif', ...parts)
   }
@@ -278,14 +278,14 @@ class Parser {
     const token = this.#take()
     const [, count = '', inText] = /^(\d{1,7})(?:\s+(\w+))?$/.exec(token.value) ?? []
     const [, unit] = UNIT.exec(inText ?? this.#name('a unit of time')) ?? []
-    if (!unit || count === '') throw this.#unexpected('such as INTERVAL 5 MINUTE', token)
+    if (!unit || count === '') throw this.#unexpected('an interval such as INTERVAL 5 MINUTE', token)
     return { kind: 'interval', count: Number(count), unit: unit.toLowerCase() }
   }
 
-  #listed(): Expression[] {
+  #inOperand(): Expression[] {
     const after = this.#tokens[this.#at + 1]
     const isQuery = this.#isSign('(') && after?.kind === 'name' && after.value.toLowerCase() === 'select'
-    return isQuery ? [{ kind: 'query', query: this.#nested() }] : this.#parenthesized()
+    return isQuery ? [{ kind: 'query', query: this.#parseSubquery() }] : this.#parenthesized()
   }
 
   #parenthesized(): Expression[] {
@@ -297,19 +297,19 @@ class Parser {
 
   #path(first: string): string[] {
     const names = [first]
-    while (this.#tookSign('.')) names.push(this.#name('a name'))
+    while (this.#skipSign('.')) names.push(this.#name('a name'))
     return names
   }
 
   #list<T>(read: () => T): T[] {
     const values = [read()]
-    while (this.#tookSign(',')) values.push(read())
+    while (this.#skipSign(',')) values.push(read())
     return values
   }
 
-  #name(what: string): string {
+  #name(expected: string): string {
     const token = this.#take()
-    if (token.kind !== 'name' && token.kind !== 'quoted') throw this.#unexpected(what, token)
+    if (token.kind !== 'name' && token.kind !== 'quoted') throw this.#unexpected(expected, token)
     return token.value
   }
 
@@ -325,24 +325,24 @@ class Parser {
 
   #isSign = (sign: string) => this.#next.kind === 'sign' && this.#next.value === sign
   #isWord = (word: string) => this.#next.kind === 'name' && this.#next.value.toLowerCase() === word
-  #tookSign = (sign: string) => this.#isSign(sign) && this.#take() !== undefined
-  #tookWord = (word: string) => this.#isWord(word) && this.#take() !== undefined
+  #skipSign = (sign: string) => this.#isSign(sign) && this.#take() !== undefined
+  #skipWord = (word: string) => this.#isWord(word) && this.#take() !== undefined
 
   #expectSign(sign: string): void {
-    if (!this.#tookSign(sign)) throw this.#unexpected(`"${sign}"`)
+    if (!this.#skipSign(sign)) throw this.#unexpected(`"${sign}"`)
   }
 
   #expectWord(word: string): void {
-    if (!this.#tookWord(word)) throw this.#unexpected(word.toUpperCase())
+    if (!this.#skipWord(word)) throw this.#unexpected(word.toUpperCase())
   }
 
   #unexpected(expected: string, { kind, from, to } = this.#next): QueryError {
     const found = kind === 'end' ? 'the end of the query' : JSON.stringify(this.#text.slice(from, to))
-    return new QueryError(`expected ${expected}, but there is ${found} at position ${from + 1}`)
+    return new QueryError(`expected ${expected}, found ${found} at position ${from + 1}`)
   }
 }
 
-const MISPLACED = 'a subquery is supported in FROM and after IN'
+const MISPLACED = 'a subquery is only supported in FROM and after IN'
 
 const call = (name: string, ...args: Expression[]): Expression & { kind: 'call' } => ({ kind: 'call', name, args })
 const negate = (negated: boolean, condition: Expression) => (negated ? call('not', condition) : condition)

@@ -1,23 +1,23 @@
-/** Operators and `case` are calls too: `=`, `and`, `in`, `like`, `multiif`. Names of calls are in lower case. */
+/** An expression of a query. Operators and `case` are calls such as `=`, `and`, `in` and `multiif`, with lower-case names. */
 export type Expression =
   | { kind: 'text'; value: string }
   | { kind: 'number'; value: number }
   | { kind: 'boolean'; value: boolean }
   | { kind: 'null' }
-  /** In double quotes: a name or a text, by who reads the table. */
+  /** In double quotes: a name in ClickHouse, a text in BigQuery. */
   | { kind: 'quoted'; value: string }
   | { kind: 'interval'; count: number; unit: string }
-  /** `m.request.method`, as it is spelled. */
+  /** A path such as `m.request.method`, in its original spelling. */
   | { kind: 'path'; names: string[] }
-  /** `log_attributes['level']` */
+  /** An attribute such as `log_attributes['level']`. */
   | { kind: 'attribute'; of: string[]; key: string }
   | { kind: 'call'; name: string; args: Expression[]; distinct?: boolean }
-  /** After IN. */
+  /** A subquery after IN. */
   | { kind: 'query'; query: Query }
 
 export interface Item {
   expression: Expression
-  /** What its column is called in the answer. */
+  /** The name of the column in the result. */
   name: string
   isNamed: boolean
 }
@@ -26,12 +26,12 @@ export interface Query {
   distinct: boolean
   /** `*` for all columns. */
   items: Item[] | '*'
-  /** Of the logs, at the bottom where `from` is nested. */
+  /** The log table; with a nested `from`, that of the innermost query. */
   table: string
-  /** A subquery or a common table expression that is read in the place of the table. */
+  /** The subquery or common table expression that is read instead of the table. */
   from: Query | undefined
   alias: string | undefined
-  /** `cross join unnest(m.request) as request`: the alias and the path that it stands for. */
+  /** The alias and path of `cross join unnest(m.request) as request`. */
   unnested: { alias: string; path: string[] }[]
   where: Expression | undefined
   groupBy: Expression[]

@@ -1,4 +1,4 @@
-/** What is wrong with a query, in words for who wrote it. */
+/** An error of a log query; the message is shown to its author. */
 export class QueryError extends Error {
   override name = 'QueryError'
 }
@@ -6,11 +6,11 @@ export class QueryError extends Error {
 export const TOO_LONG = 'the query is too long'
 
 export interface Token {
-  /** `quoted`: in double quotes, which hold a name for ClickHouse and a text for BigQuery. */
+  /** `quoted` is in double quotes: a name in ClickHouse, a text in BigQuery. */
   kind: 'name' | 'quoted' | 'text' | 'number' | 'sign' | 'end'
-  /** A name as it is spelled, a text without its quotes and escapes. */
+  /** A name in its original spelling, or a text without quotes and escapes. */
   value: string
-  /** Where it begins and ends in the query. */
+  /** The start in the query; `to` is the end. */
   from: number
   to: number
 }
@@ -27,40 +27,40 @@ const SIGN = /<=|>=|<>|!=|==|\|\||[-+*/%=<>(),.[\];]/y
 const ESCAPES: Record<string, string> = { n: '\n', t: '\t', r: '\r', '\\': '\\', "'": "'", '"': '"' }
 const ESCAPE = /\\([\s\S])/g
 const ESCAPE_OR_QUOTE = /''|\\([\s\S])/g
-const unescaped = (text: string, form: RegExp) =>
-  text.replace(form, (whole, escaped?: string) => (escaped === undefined ? "'" : (ESCAPES[escaped] ?? whole)))
+const decodeEscapes = (text: string, pattern: RegExp) =>
+  text.replace(pattern, (whole, escaped?: string) => (escaped === undefined ? "'" : (ESCAPES[escaped] ?? whole)))
 
-const FORMS: readonly [RegExp, Token['kind'], (found: RegExpExecArray) => string][] = [
+const TOKEN_PATTERNS: readonly [RegExp, Token['kind'], (found: RegExpExecArray) => string][] = [
   [RAW_TEXT, 'text', ([, text = '']) => text],
   [NAME, 'name', ([name]) => name],
   [NAME_IN_BACKTICKS, 'name', ([, name = '']) => name],
-  [QUOTED, 'quoted', ([, text = '']) => unescaped(text, ESCAPE)],
+  [QUOTED, 'quoted', ([, text = '']) => decodeEscapes(text, ESCAPE)],
   [NUMBER, 'number', ([number]) => number],
-  [TEXT, 'text', ([, text = '']) => unescaped(text, ESCAPE_OR_QUOTE)],
+  [TEXT, 'text', ([, text = '']) => decodeEscapes(text, ESCAPE_OR_QUOTE)],
   [SIGN, 'sign', ([sign]) => sign],
 ]
 
 export function tokensOf(query: string): Token[] {
   const tokens: Token[] = []
-  let at = after(SPACE, query, 0)
+  let at = endOf(SPACE, query, 0)
   while (at < query.length) {
     const token = tokenAt(query, at)
     tokens.push(token)
-    at = after(SPACE, query, token.to)
+    at = endOf(SPACE, query, token.to)
   }
   return [...tokens, { kind: 'end', value: '', from: at, to: at }]
 }
 
-function after(form: RegExp, query: string, at: number): number {
-  form.lastIndex = at
-  return form.test(query) ? form.lastIndex : at
+function endOf(pattern: RegExp, query: string, at: number): number {
+  pattern.lastIndex = at
+  return pattern.test(query) ? pattern.lastIndex : at
 }
 
 function tokenAt(query: string, from: number): Token {
-  for (const [form, kind, read] of FORMS) {
-    form.lastIndex = from
-    const found = form.exec(query)
-    if (found) return { kind, value: read(found), from, to: form.lastIndex }
+  for (const [pattern, kind, read] of TOKEN_PATTERNS) {
+    pattern.lastIndex = from
+    const found = pattern.exec(query)
+    if (found) return { kind, value: read(found), from, to: pattern.lastIndex }
   }
   throw new QueryError(`unexpected ${JSON.stringify(query[from])} at position ${from + 1}`)
 }

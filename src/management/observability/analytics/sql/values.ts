@@ -13,9 +13,13 @@ const PG_TYPES: Record<Type, SQL> = {
 }
 export const typed = ({ sql: value, type }: Value): SQL => (type === 'null' ? sql`null::text` : value)
 
-export function applied(name: string, { takes, more, gives, sql: write }: Signature, values: readonly Value[]): Value {
-  const isTaken = values.length === takes.length || (more && values.length > takes.length)
-  if (!isTaken)
+export function applyFunction(
+  name: string,
+  { takes, more, gives, sql: write }: Signature,
+  values: readonly Value[],
+): Value {
+  const isCountValid = values.length === takes.length || (more && values.length > takes.length)
+  if (!isCountValid)
     throw new QueryError(`${name} takes ${takes.length} values${more ? ' or more' : ''}, not ${values.length}`)
   return { type: gives, sql: write(...values.map((value, n) => cast(value, takes[n] ?? more ?? 'text', name))) }
 }
@@ -56,6 +60,6 @@ export function cast(value: Value, type: Type, name: string): SQL {
 }
 
 export function wrongType(name: string, expected: string, { type }: Value): QueryError {
-  const hint = type === 'text' && expected === WORDS.number ? ': toInt64OrZero(…) makes a number of a text' : ''
+  const hint = type === 'text' && expected === WORDS.number ? ': convert the text with toInt64OrZero(…)' : ''
   return new QueryError(`${name} takes ${expected}, not ${WORDS[type]}${hint}`)
 }

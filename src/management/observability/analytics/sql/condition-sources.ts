@@ -1,11 +1,11 @@
 import type { Bound } from './bind.ts'
 
-/** The sources whose rows may fulfil a condition; undefined for any. Others need not be read, and one alone is read by its index. */
-export function sourcesAsked(condition: Bound): string[] | undefined {
+/** Returns the sources whose rows can match a condition; undefined for all. Other sources are not read. */
+export function sourcesInCondition(condition: Bound): string[] | undefined {
   if (condition.kind !== 'call') return undefined
   const { name, args } = condition
   if (name === 'and' || name === 'or') {
-    const [one, other] = args.map(sourcesAsked)
+    const [one, other] = args.map(sourcesInCondition)
     if (name === 'or') return one && other && [...one, ...other]
     return one && other ? one.filter((source) => other.includes(source)) : (one ?? other)
   }
