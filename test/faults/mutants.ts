@@ -162,13 +162,13 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'who publishes wakes the senders',
     MUTATE,
-    'if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))',
+    'if (endpointIds.length > 0) ctx.waitUntil(wakeSenders(ctx, endpointIds))',
     '',
   ),
   simulated(
     'the senders are woken after the commit',
     MUTATE,
-    'woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))',
+    'endpointIds.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))',
     'await wakeSenders(ctx, await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow }))',
   ),
   simulated('a sender whose call failed gets a message', WAKE, "calls[n]?.status === 'rejected'", 'n < 0'),
