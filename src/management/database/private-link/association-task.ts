@@ -5,7 +5,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { isRefusal, openRam, type Ram } from './aws-ram.ts'
-import { standingOf } from './share-state.ts'
+import { nextStatus } from './share-state.ts'
 
 type Row = typeof privateLinkAssociations.$inferSelect
 type Changes = Partial<Pick<Row, 'status' | 'sharedAt' | 'dueAt' | 'attempts' | 'lastError'>>
@@ -123,7 +123,7 @@ async function checkShare(ctx: SystemCtx, row: Row, ram: Ram, shareArn: string):
   ])
   const at = ctx.now()
   const of = (entity: string) => (one: { associatedEntity?: string }) => one.associatedEntity === entity
-  const { status, reason } = standingOf(row.status, {
+  const { status, reason } = nextStatus(row.status, {
     resource: resources.find(of(row.resourceConfigurationArn)),
     principal: principals.find(of(row.awsAccountId)),
     isNew: row.status === 'CREATING' && msSinceRequested(row, at) < UNLISTED_MS_MAX,

@@ -20,7 +20,7 @@ interface ShareStatus {
 const ENDED_STATES: readonly (AssociationState | undefined)[] = ['FAILED', 'DISASSOCIATING', 'DISASSOCIATED']
 
 /** Derives the next status from the state at AWS. It stays unchanged if that is inconclusive, such as for a suspended share. */
-export function standingOf(before: AssociationStatus, { resource, principal, isNew }: Observed): ShareStatus {
+export function nextStatus(before: AssociationStatus, { resource, principal, isNew }: Observed): ShareStatus {
   if (ENDED_STATES.includes(resource?.status)) return failed('database', resource)
   if (!resource)
     return isNew ? { status: before } : { status: 'CREATION_FAILED', reason: 'the share does not exist at AWS' }
