@@ -87,7 +87,7 @@ async function newFixture(): Promise<Fixture> {
   const cloudflare = await startCloudflare()
   const root = mkdtempSync(join(tmpdir(), 'pilothouse-deploy-'))
   onTestFinished(() => rmSync(root, { recursive: true }))
-  for (const name of ['dev', 'host', 'drizzle', 'node_modules', 'package.json', 'tsconfig.json']) {
+  for (const name of ['dev', 'docs', 'host', 'drizzle', 'node_modules', 'package.json', 'tsconfig.json']) {
     symlinkSync(resolve(name), join(root, name))
   }
   cpSync('src', join(root, 'src'), { recursive: true })
@@ -203,7 +203,7 @@ describe('npm run deploy', () => {
     settings(VARS.replace(/^BASE_URL.*$/m, 'BASE_URL = "nowhere"'))
     const malformed = await deploy()
     expect(malformed.code).toBe(1)
-    expect(malformed.output).toMatch(/^wrangler\.toml, \[vars\] \(README, Settings\):\n.*BASE_URL/s)
+    expect(malformed.output).toMatch(/^wrangler\.toml, \[vars\] \(docs\/configuration\.md\):\n.*BASE_URL/s)
     expect([cloudflare.changes, malformed.deployed, await tables()]).toEqual([[], [], 0])
   })
 })
