@@ -48,7 +48,7 @@ const BASE_URL = 'https://api.example.com'
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
   const begun = join(folder, 'begun')
-  const bundle = join(begun, 'bundle')
+  const bundle = join(folder, 'bundle')
   const start = async (folder: string) =>
     startServices({ folder, baseUrl: BASE_URL, durable: false, sleepAfterSeconds: 20 })
   const begin = async () => (await start(begun)).stop()
@@ -57,6 +57,8 @@ export default async function setup(project: TestProject) {
     startGithubServer(),
     begin(),
     buildWorker({ folder: bundle, entry: ENTRY }),
+    // For tests that run `npm start` on a copy of the folder.
+    buildWorker({ folder: join(begun, 'bundle') }),
   ])
   const own = join(folder, 'own')
   copyInstallation(begun, own)
