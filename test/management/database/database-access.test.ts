@@ -552,7 +552,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect((await authorize(member, ref, 'postgres')).body.login.expires_at).toBe(soon)
     const { userId: ended, member: late } = await granted(ref, 'postgres', { expires_at: soon })
     const reply = await authorize(late.at(new Date(soon * 1000)), ref, 'postgres')
-    expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('is over') } })
+    expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('has expired') } })
     expect(await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, ended))).toEqual([])
     const { userId } = await granted(ref, 'anon')
     const brief = await tokenOf(userId, { expiresAt: new Date(soon * 1000) })

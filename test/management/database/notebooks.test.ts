@@ -180,7 +180,7 @@ describe('POST /v2/projects/{ref}/notebooks', () => {
     const reply = await owner().post(pathOf(project), bodyOf(EMPTY))
     expect(reply).toMatchObject({
       status: 422,
-      body: { error: { code: 'unprocessable.too_many_notebooks', description: 'at most 1000' } },
+      body: { error: { code: 'unprocessable.too_many_notebooks', description: 'a project can have at most 1000' } },
     })
     await save(organization.owner, ref)
   })

@@ -177,7 +177,7 @@ describe('with a host that answers', () => {
     const { rows } = await control.execute(sql`select message, to_char(at at time zone 'utc', '.US') as at
       from postgres_logs where project_ref = ${project} order by postgres_logs.at`)
     expect(rows).toEqual([
-      { message: expect.stringMatching(/^12345 bytes of the log were not kept/), at: '.006000' },
+      { message: expect.stringMatching(/^12345 bytes of the log were not stored/), at: '.006000' },
       { message: 'a', at: '.006001' },
       { message: 'b', at: '.006002' },
       { message: 'c', at: '.006003' },
