@@ -170,7 +170,7 @@ describe('supabase config', () => {
 
   it('push sends all else where triggers are to send requests, and says why they cannot', async () => {
     writeFileSync(file(), 'project_id = "x"\n[api]\nmax_rows = 78\n[experimental.webhooks]\nenabled = true\n')
-    await expect(cli('push', '--yes')).rejects.toThrow(/the driver host offers no pg_net/)
+    await expect(cli('push', '--yes')).rejects.toThrow(/the driver host does not offer the extension pg_net/)
     const api = await organization.owner.get(`/v1/projects/${ref}/postgrest`)
     expect(api.body).toMatchObject({ max_rows: 78 })
   })

@@ -142,7 +142,10 @@ describe('a disabled organization', () => {
     expect((await owner.post('/v1/oauth/register', registered)).status).toBe(400)
     const app = await registerApp(await newOrganization())
     const reply = await answer(app, owner.token, { query: { organization_slug: slug } })
-    expect([reply.status, reply.body]).toEqual([422, expect.stringContaining(`no organization ${slug}`)])
+    expect([reply.status, reply.body]).toEqual([
+      422,
+      expect.stringContaining(`You are not in the organization ${slug}`),
+    ])
   })
 
   it('is as it was once it is enabled', async () => {

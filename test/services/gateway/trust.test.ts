@@ -47,7 +47,9 @@ async function fillApiKeys({ owner }: TestOrganization, ref: string): Promise<vo
     secretJwtTemplate: n < largest - 1 ? row.secretJwtTemplate : { role: 'service_role' },
   }))
   await control.insert(apiKeys).values(others)
-  expect((await create('last', { role: 'anon' })).body.message).toBe(`Too many API keys: at most ${API_KEYS_MAX}`)
+  expect((await create('last', { role: 'anon' })).body.message).toBe(
+    `Too many API keys: a project can have at most ${API_KEYS_MAX}`,
+  )
 }
 
 it('whom the largest project trusts is read in half a MiB, and opened', async () => {
