@@ -117,10 +117,10 @@ export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): {
   return { tooLarge: large.signal, end: () => ended.abort() }
 }
 
-/** Where the machine runs out of memory, Linux ends these before databases. */
+/** Marks the process for the kernel's out-of-memory killer, which then ends it before any database. */
 const OUT_OF_MEMORY_SCORE = '600'
 
-/** As far as the system allows it. */
+/** Lowers the process's priority and raises its out-of-memory score, if the system allows it. */
 export function lowerPriority(pid: number | undefined, nice: number): void {
   if (pid === undefined) return
   try {

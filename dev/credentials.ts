@@ -31,7 +31,7 @@ export async function saveCredentials({ folder, controlUrl, baseUrl, databasePor
   return { credentials, isNew: credentials.access_token !== knownToken }
 }
 
-/** Where the last start listened: its ports may have been set for it alone. Empty where there was none. */
+/** The addresses of the last start, whose ports may have been set for it alone. Empty if there was no start. */
 export async function readCredentials(folder: string): Promise<Partial<Credentials>> {
   const text = await readFile(join(folder, CREDENTIALS), 'utf8').catch(() => '{}')
   try {

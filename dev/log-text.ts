@@ -48,7 +48,7 @@ function quoted(text: string): string {
   return JSON.stringify(text).replace(AFTER_ASCII_CONTROLS, (c) => `\\u00${c.charCodeAt(0).toString(16)}`)
 }
 
-/** Of this machine's clock, as its user reads it. */
+/** The time in the zone of this machine. */
 function timeOf(at: Date): string {
   const two = (n: number) => String(n).padStart(2, '0')
   const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join('-')

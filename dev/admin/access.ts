@@ -41,7 +41,7 @@ function setUser(db: ControlDb, username: string, disabledAt: Date | null): Prom
   })
 }
 
-/** What runs for its projects goes on. */
+/** A disabled organization refuses every call about it. Databases and programs of its projects keep running. */
 function setOrganization(db: ControlDb, slug: string, disabledAt: Date | null): Promise<string> {
   return change(db, async ({ tx, trace }) => {
     const { id, disabledAt: before } = await findOrganization(tx, slug)

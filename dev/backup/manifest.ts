@@ -20,14 +20,14 @@ const StoredInstance = z.strictObject({
   /** The base backup that its recovery begins with. */
   backup: z.string(),
   isPaused: z.boolean(),
-  /** What the host is asked for: version, size, settings, access rules. */
+  /** The instance as the host creates it: version, size, settings, access rules. */
   spec: z.record(z.string(), z.unknown()),
 })
 export type StoredInstance = z.output<typeof StoredInstance>
 
 const Manifest = z.strictObject({
   format: z.literal(1),
-  /** Of Pilothouse. */
+  /** The version of Pilothouse that wrote the backup. */
   version: z.string(),
   /** When the newest migration of the control database was written. */
   migration: z.int(),

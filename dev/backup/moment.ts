@@ -14,7 +14,7 @@ const Moment = z.object({ backup: z.string(), keys: z.array(z.string()), spec: z
 export interface InstallationMoment {
   at: Date
   instances: StoredInstance[]
-  /** Of the archived objects that recovery to that moment needs. */
+  /** Keys of the archived objects that recovery to that moment needs. */
   keys: string[]
 }
 

@@ -6,7 +6,7 @@ import { MissingObject } from '../../host/backups/errors.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { errorCode, StartError } from '../start-error.ts'
 
-/** Where a backup of an installation is stored: a folder, or a bucket below a prefix. Bodies stream. */
+/** The store of a backup: a folder, or a bucket below a prefix. Bodies are streamed. */
 export interface BackupPlace extends Pick<ArchiveStore, 'put' | 'get'> {
   isEmpty(): Promise<boolean>
 }

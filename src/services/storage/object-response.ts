@@ -7,7 +7,7 @@ export interface ResponseMetadata {
   size: number
   mimetype: string
   cacheControl: string
-  /** With its quotes. */
+  /** The ETag, quotes included. */
   etag: string
   lastModified: Date
   xRobotsTag: string
