@@ -2,6 +2,7 @@ import { eq } from 'drizzle-orm'
 import { PLANS, type Plan } from '../../../config.ts'
 import { organizations } from '../../../model/tables/index.ts'
 import type { Db, Writer } from '../../../platform/db/client.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 
 /** The smallest plan that includes each feature. A smaller plan is refused with the error `payment_required.<feature>`. */
@@ -23,19 +24,19 @@ export function requirePlan({ plan }: { plan: Plan }, feature: PlanFeature): voi
   if (!planIncludes(plan, feature)) throw new ApiError(`payment_required.${feature}`, { detail: `its plan is ${plan}` })
 }
 
-/**
- * Requires the plan of an organization by its id. Inside a transaction the organization is locked: a change of the plan, which may
- * end what the transaction makes, waits for it.
- */
+/** Requires the plan of the organization with this id, as `requirePlan` does. */
 export async function requireOrganizationPlan(
   db: Pick<Db | Writer, 'select'>,
   organizationId: string,
   feature: PlanFeature,
 ): Promise<void> {
-  const [organization] = await db
-    .select({ plan: organizations.plan })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-    .for('share')
-  if (organization) requirePlan(organization, feature)
+  requirePlan(requireRow(await planOf(db, organizationId)), feature)
 }
+
+/** As `requireOrganizationPlan`, and locks the plan: a change that ends what the transaction makes waits for its end. */
+export async function requireLockedPlan(tx: Writer, organizationId: string, feature: PlanFeature): Promise<void> {
+  requirePlan(requireRow(await planOf(tx, organizationId).for('share')), feature)
+}
+
+const planOf = (db: Pick<Db | Writer, 'select'>, organizationId: string) =>
+  db.select({ plan: organizations.plan }).from(organizations).where(eq(organizations.id, organizationId))

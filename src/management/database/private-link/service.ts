@@ -6,7 +6,7 @@ import { privateLinkAssociations, projects } from '../../../model/tables/index.t
 import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
+import { requireLockedPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
@@ -40,7 +40,7 @@ export async function createAssociation(
   const { ref, organizationId } = project
   const row = await mutate(ctx, async (mutation) => {
     const { tx, trace, enqueue } = mutation
-    await requireOrganizationPlan(tx, organizationId, 'private_link')
+    await requireLockedPlan(tx, organizationId, 'private_link')
     if (!hasPrivateLink(ctx.config)) throw unavailable('private link is not configured on this installation')
     await lockProject(mutation, ref)
     const database = await findDatabase(ctx, tx, ref, input.database_identifier ?? ref)
