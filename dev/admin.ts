@@ -1,4 +1,4 @@
-import { EngineUnavailable } from '../src/engine/engine.ts'
+import { EngineUnavailable } from '../src/engine/engine-errors.ts'
 import { readCommand, readHelp } from './admin/commands.ts'
 import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import * as z from 'zod'
-import { EngineBusy } from '../../src/engine/engine.ts'
+import { EngineBusy } from '../../src/engine/engine-errors.ts'
 import { type Call, type HostApi, NoContent } from '../../src/engine/host/client.ts'
 import { SettingsRefused } from '../../src/engine/settings.ts'
 import { errorMessage, StartError } from '../start-error.ts'

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import * as z from 'zod'
 import { errorCode, errorMessage } from '../../dev/start-error.ts'
-import { EngineUnavailable } from '../../src/engine/engine.ts'
+import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import { HOST_NAMES } from '../../src/engine/host/names.ts'
 import { scriptFailure } from '../../src/engine/host/script-failure.ts'
 import { RESULT_SIZE_BYTES_MAX, runSql, SQL_TIMEOUT_MS_MAX } from '../../src/engine/run-sql.ts'

@@ -1,4 +1,4 @@
-import { EngineUnavailable } from './engine.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 import { repairRunners } from './roles.ts'
 import { type Cluster, openSession, type SessionSource, userOf, withAdmin } from './session.ts'
 

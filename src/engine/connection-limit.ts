@@ -1,4 +1,4 @@
-import { EngineUnavailable } from './engine.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 
 /** SQLSTATE that Postgres reports when a role or the server has no connection left. */
 export const TOO_MANY_CONNECTIONS = '53300'

@@ -1,4 +1,4 @@
-import { EngineUnavailable, SqlError, type SqlErrorFields } from './engine.ts'
+import { EngineUnavailable, SqlError, type SqlErrorFields } from './engine-errors.ts'
 
 /** The driver's error for an error message of the server, with the position as text. */
 interface DatabaseError extends Error, Omit<SqlErrorFields, 'message' | 'position'> {

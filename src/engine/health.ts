@@ -1,5 +1,6 @@
 import { withTimeout } from '../platform/timeout.ts'
-import { type EngineHealth, EngineUnavailable } from './engine.ts'
+import type { EngineHealth } from './engine.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 import { type Server, withAdmin } from './session.ts'
 
 /** Waits for the state of a project; reports it as unhealthy if there is no answer in time. */

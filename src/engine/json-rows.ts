@@ -1,4 +1,4 @@
-import { SqlResultTooLarge } from './engine.ts'
+import { SqlResultTooLarge } from './engine-errors.ts'
 import { escapeJson, type JsonPiece, joinText } from './json-bytes.ts'
 import { asIs, asText, type Encode, encoderOf } from './value-encoders.ts'
 

@@ -1,5 +1,6 @@
 import { TOO_MANY_CONNECTIONS, withConnectionSlot } from './connection-limit.ts'
-import { EngineUnavailable, SqlError, type SqlRequest, SqlResultTooLarge, SqlTimeout } from './engine.ts'
+import type { SqlRequest } from './engine.ts'
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from './engine-errors.ts'
 import type { JsonPiece } from './json-bytes.ts'
 import { type Outcome, runStatement } from './run-statement.ts'
 import type { Login, ParameterStatus, Session, SessionSource } from './session.ts'

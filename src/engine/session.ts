@@ -2,7 +2,7 @@ import { Client } from '@neondatabase/serverless'
 import { BoundedMap } from '../platform/bounded-map.ts'
 import { withTimeout } from '../platform/timeout.ts'
 import { isDatabaseError } from './database-errors.ts'
-import { EngineUnavailable } from './engine.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 import type { RowSink } from './json-rows.ts'
 import type { ProjectNames } from './names.ts'
 

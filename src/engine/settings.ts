@@ -1,6 +1,6 @@
 import { isDatabaseError, statementFailure } from './database-errors.ts'
 import { endSessionsOnce, MAY_END, sessionsOfProject } from './end-sessions.ts'
-import { EngineUnavailable } from './engine.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 

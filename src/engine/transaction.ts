@@ -1,5 +1,6 @@
 import { statementFailure } from './database-errors.ts'
-import { SqlError, type Transaction, type TransactionRequest } from './engine.ts'
+import type { Transaction, TransactionRequest } from './engine.ts'
+import { SqlError } from './engine-errors.ts'
 import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run-sql.ts'
 import { runStatement } from './run-statement.ts'
 import type { Session, SessionSource, Wire } from './session.ts'

@@ -1,5 +1,6 @@
 import type { UpgradePhase } from '../model/upgrade-phases.ts'
-import { EngineRefusal, type Fence } from './engine.ts'
+import type { Fence } from './engine.ts'
+import { EngineRefusal } from './engine-errors.ts'
 
 /** Upgrades of a project to a newer version of Postgres. */
 export interface PostgresUpgrades {

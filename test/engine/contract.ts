@@ -1,13 +1,7 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import {
-  EngineUnavailable,
-  type ProjectEngine,
-  parseRows,
-  SqlError,
-  SqlTimeout,
-  Superseded,
-} from '../../src/engine/engine.ts'
+import { type ProjectEngine, parseRows } from '../../src/engine/engine.ts'
+import { EngineUnavailable, SqlError, SqlTimeout, Superseded } from '../../src/engine/engine-errors.ts'
 import { loginRole, type Power } from '../../src/engine/logins.ts'
 import type { ProjectNames } from '../../src/engine/names.ts'
 import { createBucket } from '../../src/services/storage/statements/buckets.ts'

@@ -1,14 +1,7 @@
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import {
-  EngineRefusal,
-  EngineUnavailable,
-  type Fence,
-  type PointInTimeRequest,
-  type ProjectSpec,
-  parseRows,
-  Superseded,
-} from '../../src/engine/engine.ts'
+import { type Fence, type PointInTimeRequest, type ProjectSpec, parseRows } from '../../src/engine/engine.ts'
+import { EngineRefusal, EngineUnavailable, Superseded } from '../../src/engine/engine-errors.ts'
 import { loginRole } from '../../src/engine/logins.ts'
 import { SCRAM_ITERATIONS } from '../support/neon-server/compute.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { SqlResultTooLarge } from '../../src/engine/engine.ts'
+import { SqlResultTooLarge } from '../../src/engine/engine-errors.ts'
 import { escapeJson, joinText } from '../../src/engine/json-bytes.ts'
 import { rowWriter } from '../../src/engine/json-rows.ts'
 import { encoderOf, parameterText } from '../../src/engine/value-encoders.ts'

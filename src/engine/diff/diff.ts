@@ -1,7 +1,7 @@
 import type { FactBase } from '@supabase/pg-delta/core'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { statementFailure } from '../database-errors.ts'
-import { SqlError } from '../engine.ts'
+import { SqlError } from '../engine-errors.ts'
 import { withProjectSession } from '../run-sql.ts'
 import type { Cluster, Session } from '../session.ts'
 import { extrasHandler, extrasRules } from './extra-facts.ts'

@@ -1,5 +1,6 @@
 import * as z from 'zod'
-import { databaseMissing, EngineBusy, EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import type { Fence } from '../engine.ts'
+import { databaseMissing, EngineBusy, EngineRefusal, EngineUnavailable, Superseded } from '../engine-errors.ts'
 import { SettingsRefused } from '../settings.ts'
 import type { HostAddress } from './directory.ts'
 

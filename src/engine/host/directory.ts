@@ -3,7 +3,7 @@ import { hostAssociatedData } from '../../model/secrets/associated-data.ts'
 import { hosts as hostRows, projects } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
-import { databaseMissing, EngineUnavailable } from '../engine.ts'
+import { databaseMissing, EngineUnavailable } from '../engine-errors.ts'
 
 /** The address at which clients reach the projects of a host. */
 export interface ClientAddress {

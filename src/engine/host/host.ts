@@ -2,15 +2,8 @@ import * as z from 'zod'
 import { INSTANCE_SIZES } from '../../model/tables/values.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
-import {
-  type CopyRequest,
-  DATABASE_MISSING,
-  type EngineHealth,
-  EngineUnavailable,
-  type Fence,
-  type ProjectEngine,
-  type ProjectSpec,
-} from '../engine.ts'
+import type { CopyRequest, EngineHealth, Fence, ProjectEngine, ProjectSpec } from '../engine.ts'
+import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
 import { healthWithTimeout } from '../health.ts'
 import { setOwnerPassword } from '../roles.ts'
 import { runBatch } from '../run-batch.ts'

@@ -1,4 +1,4 @@
-import { EngineUnavailable } from '../engine.ts'
+import { EngineUnavailable } from '../engine-errors.ts'
 import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { Instance, isMissing } from './client.ts'

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import type { EngineStates } from '../driver-states.ts'
-import { EngineRefusal, type Fence, type ProjectMoves, type ProjectSpec } from '../engine.ts'
+import type { Fence, ProjectMoves, ProjectSpec } from '../engine.ts'
+import { EngineRefusal } from '../engine-errors.ts'
 import { type HostApi, NoContent, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
 

@@ -1,4 +1,5 @@
-import { EngineUnavailable, type Machine, NoCapacity, type ProjectSpec, type RegionOptions } from '../engine.ts'
+import type { Machine, ProjectSpec, RegionOptions } from '../engine.ts'
+import { EngineUnavailable, NoCapacity } from '../engine-errors.ts'
 import type { HostApi, HostDescription } from './client.ts'
 import type { HostAccess } from './project-host.ts'
 

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../engine.ts'
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../engine-errors.ts'
 
 const text = z.string().optional()
 

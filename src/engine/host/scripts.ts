@@ -1,4 +1,5 @@
-import { EngineUnavailable, type SqlRequest, type SqlResult } from '../engine.ts'
+import type { SqlRequest, SqlResult } from '../engine.ts'
+import { EngineUnavailable } from '../engine-errors.ts'
 import { parameterText } from '../value-encoders.ts'
 import type { HostAddress } from './directory.ts'
 import { readScriptFailure } from './script-failure.ts'

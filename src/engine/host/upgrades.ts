@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { UPGRADE_PHASES } from '../../model/upgrade-phases.ts'
-import { EngineRefusal } from '../engine.ts'
+import { EngineRefusal } from '../engine-errors.ts'
 import { SettingsRefused } from '../settings.ts'
 import { type PostgresUpgrades, UpgradeFailed } from '../upgrades.ts'
 import type { HostAccess } from './project-host.ts'

@@ -1,5 +1,6 @@
 import { sessionsOf } from '../cluster-sessions.ts'
-import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
+import type { ProjectSpec } from '../engine.ts'
+import { SqlError, SqlResultTooLarge } from '../engine-errors.ts'
 import { joinText } from '../json-bytes.ts'
 import { disableLogins } from '../logins.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'

@@ -22,7 +22,7 @@ import type {
   ProjectResponse,
   ProjectsResponse,
 } from '@neondatabase/api-client'
-import { EngineRefusal, EngineUnavailable } from '../engine.ts'
+import { EngineRefusal, EngineUnavailable } from '../engine-errors.ts'
 
 export interface NeonAccount {
   /** Base URL of Neon's API, version 2. */

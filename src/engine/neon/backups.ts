@@ -1,5 +1,5 @@
 import type { DatabaseBackups } from '../backup.ts'
-import { UnsupportedByDriver } from '../engine.ts'
+import { UnsupportedByDriver } from '../engine-errors.ts'
 
 const refuseBackups = async () => {
   throw new UnsupportedByDriver('the driver neon makes no backups: restore to a point in time instead')

@@ -1,4 +1,5 @@
-import { type CopyRequest, EngineUnavailable, type Fence, type ProjectSpec, Superseded } from '../engine.ts'
+import type { CopyRequest, Fence, ProjectSpec } from '../engine.ts'
+import { EngineUnavailable, Superseded } from '../engine-errors.ts'
 import { withAdmin } from '../session.ts'
 import { adoptBranch, copyHistory, emptyStorage, historyDigest, type ProjectLogin } from './adopt-branch.ts'
 import { hasFailed, NeonFailure, OperationFailed } from './api.ts'

@@ -1,4 +1,4 @@
-import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../engine.ts'
+import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../engine-errors.ts'
 import { powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { projectNames, quoteLiteral } from '../names.ts'
 import { type Cluster, withAdmin } from '../session.ts'

@@ -1,13 +1,8 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import { driverState } from '../driver-states.ts'
-import {
-  DATABASE_MISSING,
-  type EngineHealth,
-  EngineUnavailable,
-  type ProjectEngine,
-  type ProjectSpec,
-} from '../engine.ts'
+import type { EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
+import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
 import { healthWithTimeout, serverVersion } from '../health.ts'
 import { joinText } from '../json-bytes.ts'
 import { projectNames } from '../names.ts'

@@ -1,5 +1,5 @@
 import { isDatabaseError } from '../database-errors.ts'
-import { EngineUnavailable } from '../engine.ts'
+import { EngineUnavailable } from '../engine-errors.ts'
 import { SettingsRefused } from '../settings.ts'
 
 const INVALID_VALUE = '22023'

@@ -1,5 +1,5 @@
 import type { Endpoint } from '@neondatabase/api-client'
-import { databaseMissing } from '../engine.ts'
+import { databaseMissing } from '../engine-errors.ts'
 import { hasFailed, type NeonApi, OperationFailed, SUCCEEDED_STATUSES, throwRefusal } from './api.ts'
 import { ignoreNotFound } from './projects.ts'
 import type { NeonReplica, NeonState, Site, Sites } from './sites.ts'

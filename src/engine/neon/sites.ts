@@ -1,6 +1,6 @@
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { EngineStates } from '../driver-states.ts'
-import { databaseMissing } from '../engine.ts'
+import { databaseMissing } from '../engine-errors.ts'
 
 /** The place of a project's database at Neon. */
 export interface Site {

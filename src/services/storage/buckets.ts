@@ -1,6 +1,6 @@
 import type { Hono } from 'hono'
 import * as z from 'zod'
-import { SqlError } from '../../engine/engine.ts'
+import { SqlError } from '../../engine/engine-errors.ts'
 import { checkMimeTypes, parseSizeLimit, SIZE_RULE } from './bucket-limits.ts'
 import { asCaller, asReader, asServer } from './database.ts'
 import { checkBucketName } from './object-names.ts'

@@ -1,5 +1,6 @@
 import { TOO_MANY_CONNECTIONS } from '../../engine/connection-limit.ts'
-import { EngineUnavailable, type Row, SqlError, type Statement } from '../../engine/engine.ts'
+import type { Row, Statement } from '../../engine/engine.ts'
+import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { API_ROLES } from '../../engine/roles.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'

@@ -1,4 +1,5 @@
-import { type Row, SqlError } from '../../engine/engine.ts'
+import type { Row } from '../../engine/engine.ts'
+import { SqlError } from '../../engine/engine-errors.ts'
 import { BucketError } from '../../platform/blobs/bucket.ts'
 import { PIECE_BYTES, readPieces } from '../../platform/blobs/ranged-read.ts'
 import { openStore } from '../../platform/blobs/store.ts'

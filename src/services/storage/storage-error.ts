@@ -1,4 +1,4 @@
-import { EngineUnavailable, SqlError } from '../../engine/engine.ts'
+import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { isBucketUnavailable } from '../../platform/blobs/bucket.ts'
 import { BodyInterrupted, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { isUnavailable } from '../../platform/db/postgres-errors.ts'

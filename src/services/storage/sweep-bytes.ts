@@ -1,6 +1,7 @@
 import { eq, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
-import { SqlError, type Statement } from '../../engine/engine.ts'
+import type { Statement } from '../../engine/engine.ts'
+import { SqlError } from '../../engine/engine-errors.ts'
 import { projects } from '../../model/tables/index.ts'
 import { removeBlobs } from '../../platform/blobs/remove.ts'
 import { BlobsNotRemoved, openStore } from '../../platform/blobs/store.ts'

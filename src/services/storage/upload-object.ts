@@ -1,4 +1,5 @@
-import { type Row, SqlError, type Statement } from '../../engine/engine.ts'
+import type { Row, Statement } from '../../engine/engine.ts'
+import { SqlError } from '../../engine/engine-errors.ts'
 import { BodyStalled, readChunks } from '../../platform/blobs/chunk-reader.ts'
 import { discardBody } from '../../platform/blobs/discard-body.ts'
 import { MemoryExhausted } from '../../platform/blobs/memory-budget.ts'

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { describe, expect, inject, it, vi } from 'vitest'
 import type { SystemCtx } from '../../../src/ctx.ts'
-import { EngineUnavailable } from '../../../src/engine/engine.ts'
+import { EngineUnavailable } from '../../../src/engine/engine-errors.ts'
 import { createHostEngine } from '../../../src/engine/host/host.ts'
 import { reconcileProjects } from '../../../src/management/projects/projects/reconcile.ts'
 import { heartbeats, projects, projectTasks } from '../../../src/model/tables/index.ts'

@@ -1,6 +1,6 @@
 import { and, desc, eq, isNotNull, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineUnavailable, Superseded } from '../../../engine/engine.ts'
+import { EngineUnavailable, Superseded } from '../../../engine/engine-errors.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../../model/tables/index.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'

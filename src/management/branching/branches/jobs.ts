@@ -1,6 +1,7 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { type Fence, SqlError, Superseded } from '../../../engine/engine.ts'
+import type { Fence } from '../../../engine/engine.ts'
+import { SqlError, Superseded } from '../../../engine/engine-errors.ts'
 import {
   actionRuns,
   type BranchStatus,

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type { BranchAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { EngineUnavailable } from '../../../engine/engine.ts'
+import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import { projects, type RunKind } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { findMigration } from '../../database/migrations/history.ts'

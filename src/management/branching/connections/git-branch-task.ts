@@ -1,6 +1,6 @@
 import { and, eq, isNull, lte, or, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { Superseded } from '../../../engine/engine.ts'
+import { Superseded } from '../../../engine/engine-errors.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
 import { gitBranches } from '../../../model/tables/index.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'

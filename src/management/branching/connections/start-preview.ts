@@ -1,6 +1,6 @@
 import { and, count, eq, isNull, not } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { Superseded } from '../../../engine/engine.ts'
+import { Superseded } from '../../../engine/engine-errors.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { branches, gitBranches } from '../../../model/tables/index.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'

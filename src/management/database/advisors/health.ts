@@ -1,5 +1,5 @@
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
-import { EngineUnavailable, SqlTimeout } from '../../../engine/engine.ts'
+import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
 import type { Finding } from './finding.ts'
 import type { AskedLint, HealthLint } from './lints.ts'
 

@@ -1,7 +1,7 @@
 import { and, count, eq, inArray, isNull } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { EngineUnavailable, SqlTimeout } from '../../../engine/engine.ts'
+import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { memberRoles } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'

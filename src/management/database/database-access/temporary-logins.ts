@@ -1,6 +1,6 @@
 import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../../../engine/engine.ts'
+import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../../../engine/engine-errors.ts'
 import type { LoginSpec } from '../../../engine/logins.ts'
 import { ROLES, roleAllows } from '../../../model/roles.ts'
 import { passwordOf } from '../../../model/secrets/project.ts'

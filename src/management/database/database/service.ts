@@ -1,16 +1,14 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
+import type { ProjectEngine, Replica, SqlResult } from '../../../engine/engine.ts'
 import {
   EngineUnavailable,
   NoCapacity,
-  type ProjectEngine,
-  type Replica,
   SqlError,
-  type SqlResult,
   SqlResultTooLarge,
   SqlTimeout,
-} from '../../../engine/engine.ts'
+} from '../../../engine/engine-errors.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'

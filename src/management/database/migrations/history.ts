@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { type Fence, SqlError, SqlResultTooLarge, Superseded, type Transaction } from '../../../engine/engine.ts'
+import type { Fence, Transaction } from '../../../engine/engine.ts'
+import { SqlError, SqlResultTooLarge, Superseded } from '../../../engine/engine-errors.ts'
 import { type SplitStatement, splitStatements } from '../../../engine/split-statements.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import type { MigrationRow } from '../../../model/tables/index.ts'

@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type { Ctx } from '../../../ctx.ts'
 import { withConnectionSlot } from '../../../engine/connection-limit.ts'
-import { EngineUnavailable } from '../../../engine/engine.ts'
+import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { QueryError } from './sql/tokens.ts'
 

@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { EngineRefusal } from '../../../engine/engine.ts'
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
 

@@ -1,4 +1,4 @@
-import { EngineRefusal } from '../../../engine/engine.ts'
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
 import { type Jobs, PermanentError, type Step } from '../projects/tasks.ts'
 

@@ -1,5 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
-import { EngineUnavailable, type Fence, type ProjectEngine } from '../../../engine/engine.ts'
+import type { Fence, ProjectEngine } from '../../../engine/engine.ts'
+import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
 import { deleteProjectRows } from '../../../model/project-rows.ts'
 import { logDrains } from '../../../model/tables/index.ts'

@@ -1,6 +1,7 @@
 import { and, eq, inArray, notExists, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineRefusal, type Fence, type ProjectMoves, Superseded } from '../../../engine/engine.ts'
+import type { Fence, ProjectMoves } from '../../../engine/engine.ts'
+import { EngineRefusal, Superseded } from '../../../engine/engine-errors.ts'
 import { type projects as projectRows, projects, projectTasks, REGION_CODES } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineBusy } from '../../../engine/engine.ts'
+import { EngineBusy } from '../../../engine/engine-errors.ts'
 import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'

@@ -1,4 +1,4 @@
-import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../../engine/engine.ts'
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { BuildUnavailable } from '../../../services/runtime/build-client.ts'

@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { Superseded } from '../../../engine/engine.ts'
+import { Superseded } from '../../../engine/engine-errors.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { ATTEMPTS_MAX, fail, finish, isPostponed } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'

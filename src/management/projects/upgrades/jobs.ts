@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineRefusal } from '../../../engine/engine.ts'
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
 import { backups, projectTasks, type TaskInput } from '../../../model/tables/index.ts'
 import { checkHealth } from '../projects/jobs.ts'

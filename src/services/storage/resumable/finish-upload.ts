@@ -1,4 +1,4 @@
-import { SqlError } from '../../../engine/engine.ts'
+import { SqlError } from '../../../engine/engine-errors.ts'
 import type { Stored } from '../../../platform/blobs/store.ts'
 import { blobKey } from '../blob-key.ts'
 import { asServer } from '../database.ts'
