@@ -39,12 +39,17 @@ async function connect(ref: string): Promise<pg.Client> {
   return client
 }
 
-/** Makes what the instance takes on disk so large, by a file that the server itself allocates. */
+const fillers = new Map<string, number>()
+
+/**
+ * Makes what the instance takes on disk so large, by a file that the server itself allocates. The file changes to its
+ * new size at once: a round of another test file may measure at any moment.
+ */
 async function inflate(ref: string, bytes: number): Promise<void> {
-  const run = (command: string) => adminRows(ref, `copy (select) to program 'cat > /dev/null; ${command}'`)
-  await run('rm -f filler')
-  const more = bytes - (await measure(ref))
-  if (more > 0) await run(`fallocate -l ${more} filler`)
+  const filler = Math.max(0, bytes - (await measure(ref)) + (fillers.get(ref) ?? 0))
+  const resize = filler > 0 ? `fallocate -l ${filler} filler && truncate -s ${filler} filler` : 'rm -f filler'
+  await adminRows(ref, `copy (select) to program 'cat > /dev/null; ${resize}'`)
+  fillers.set(ref, filler)
   // The duty would be content with what was measured half a minute ago.
   await measure(ref)
 }
