@@ -52,7 +52,9 @@ export function lifecycleRoutes({ pool, locks, region, features, endSessions, fo
     }),
     route('GET', '/instances', async ({ query }) => {
       const sized = query.get('sizes') === 'true'
-      return Promise.all(primaries().map((instance) => shown(instance, sized)))
+      const onlyWoken = query.get('woken') === 'true'
+      const instances = primaries().filter(({ record }) => !onlyWoken || record.isWoken)
+      return Promise.all(instances.map((instance) => shown(instance, sized)))
     }),
     route('GET', '/instances/{name}', async ({ name, query }) => {
       const instance = pool.require(name)

@@ -161,11 +161,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const session: Session = { ...caller, isSecure: line.isSecure, instance, role, database }
     if (!attempt) return openTrusted(line, session, route)
 
-    checkRules(session)
-    const login = await logIn(line, session, attempt)
-    // The rules may have changed meanwhile.
-    checkRules(session)
-    if (login.networks && !isWithin(caller.address, login.networks)) throw notAllowed(caller.address)
+    const login = await logIn(session, () => authenticate(line.stream, { instance, role, secret, attempt }))
     const admitted = sessions.admit(session, line.stream, login.maxConnections - limits.reserved)
     attempt.end()
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
@@ -180,9 +176,18 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     if (networks && !isWithin(address, networks)) throw notAllowed(address)
   }
 
-  async function logIn(line: Line, session: Session, attempt: Attempt): Promise<Login> {
-    const { instance, role } = session
-    return counted(session, authenticate(line.stream, { instance, role, secret, attempt }))
+  /** Checks the password and the rules. A login that succeeds resumes a paused instance. */
+  async function logIn(session: Session, check: () => Promise<Login>): Promise<Login> {
+    const { instance } = session
+    const checkAll = async () => {
+      const login = await counted(session, check())
+      // The rules may have changed meanwhile.
+      checkRules(session)
+      checkNetworks(session, login)
+      return login
+    }
+    checkRules(session)
+    return instance.record.isPaused ? instance.resumeByLogin(checkAll) : checkAll()
   }
 
   async function counted<Value>({ instance, address }: Session, login: Promise<Value>): Promise<Value> {
@@ -199,17 +204,14 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     if (!instance) throw unknownTenant()
     const address = normalizeAddress(caller.address)
     const session: Session = { ...caller, address, instance, role, database: '' }
-    const allow = async (check: () => Promise<Login>): Promise<Login> => {
+    const recheck = async (login: Login) => {
       checkRules(session)
-      const login = await check()
-      if (login.networks && !isWithin(address, login.networks)) throw notAllowed(address)
-      return login
+      checkNetworks(session, await recheckLogin(instance, role, login))
     }
     const attempt = unauthenticated.begin(address, () => {})
     try {
-      const check = () => counted(session, checkPassword({ instance, role, secret }, password))
-      const login = await delayGuesses(allow(check))
-      return { recheck: async () => void (await allow(() => recheckLogin(instance, role, login))) }
+      const login = await delayGuesses(logIn(session, () => checkPassword({ instance, role, secret }, password)))
+      return { recheck: () => recheck(login) }
     } finally {
       attempt.end()
     }
@@ -275,6 +277,10 @@ class Banned extends Fatal {
 
 /** A ban from a replica is one from its project. */
 const bansOf = ({ name, record }: Instance): string => record.primary?.name ?? name
+
+function checkNetworks({ address }: Session, { networks }: Login) {
+  if (networks && !isWithin(address, networks)) throw notAllowed(address)
+}
 
 const notAllowed = (address: string) => new Fatal('28000', `Address not in tenant allow_list: ${address}`)
 

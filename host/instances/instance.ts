@@ -67,6 +67,8 @@ export class PostgresInstance implements Instance {
   #failure: string | undefined
   #admin: Promise<Admin> | undefined
   #uses = 0
+  /** Logins of clients to the paused instance that are under way. */
+  #logins = 0
   #usedAt = Date.now()
   #endedAt = Date.now()
   #backOffMs = BACK_OFF_MS.first
@@ -194,7 +196,7 @@ export class PostgresInstance implements Instance {
   }
 
   async pause(): Promise<void> {
-    await this.update({ isPaused: true })
+    await this.update({ isPaused: true, isWoken: false })
     await this.#transitions.run(() => this.#stop())
   }
 
@@ -211,9 +213,23 @@ export class PostgresInstance implements Instance {
   }
 
   async resume(): Promise<void> {
-    await this.update({ isPaused: false })
+    await this.update({ isPaused: false, isWoken: false })
     await this.wake()
     await this.#open()
+  }
+
+  async resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login> {
+    this.#logins += 1
+    try {
+      const result = await login()
+      if (this.#record.isPaused) await this.update({ isPaused: false, isWoken: true })
+      return result
+    } finally {
+      this.#logins -= 1
+      await this.#transitions.run(async () => {
+        if (this.#isClosed && this.#logins === 0) await this.#stop()
+      })
+    }
   }
 
   async restart(): Promise<void> {
@@ -302,7 +318,7 @@ export class PostgresInstance implements Instance {
 
   async #start(): Promise<void> {
     if (this.#record.sealed) throw new InstanceUnavailable(MOVING)
-    if (this.#record.isPaused) throw new InstanceUnavailable('The project is paused')
+    if (this.#record.isPaused && this.#logins === 0) throw new InstanceUnavailable('The project is paused')
     if (this.#isGone) throw new InstanceUnavailable('The database has been stopped')
     if (this.#server) return
     this.#isStarting = true

@@ -18,8 +18,10 @@ export interface InstanceRecord {
   major: string
   /** A size that the specification names, such as `micro`. */
   size: string
-  /** Paused instances start for nobody. */
+  /** A paused instance starts only for a client's login, which resumes it. */
   isPaused: boolean
+  /** A client's login has resumed it, which the control plane has not acknowledged yet. */
+  isWoken?: boolean
   /** It serves nobody: it is about to be on another host, or has just come from one. Only `unseal` opens it. */
   sealed?: 'leaving' | 'arriving' | undefined
   /** Postgres settings that the owner has chosen, over those of the size. */
@@ -76,6 +78,8 @@ export interface Instance {
   state(): InstanceState
   /** Starts the server if it sleeps; rejects with `InstanceUnavailable` if it is paused or cannot start. */
   wake(): Promise<void>
+  /** Runs the login of a client with the server of a paused instance started. A login that succeeds resumes the instance. */
+  resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login>
   /** A socket to the server, awake, before the startup message. Counts as use until it closes. */
   connect(): Promise<Socket>
   /** Over one session that is kept while the server runs. Wakes it. */

@@ -48,6 +48,8 @@ export interface ProjectEngine {
   prepare(spec: Omit<ProjectSpec, 'password'>): Promise<void>
   /** The refs of all projects that have a database at the provider, whoever created it. */
   refs(): Promise<string[]>
+  /** The paused projects that a client's login has resumed. Absent if the driver keeps paused projects stopped. */
+  wokenRefs?(): Promise<string[]>
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups

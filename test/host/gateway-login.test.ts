@@ -196,11 +196,17 @@ it('wakes the instance while the client waits', async () => {
   expect(await waiting).toEqual([{ one: 1 }])
 })
 
-it('tells why an instance is not available', async () => {
-  await server.get(OTHER).update({ isPaused: true })
+it('resumes a paused instance only by a login that is allowed', async () => {
+  const other = server.get(OTHER)
   const user = `postgres.${OTHER}`
-  await expect(logIn({ port, user })).rejects.toMatchObject({ code: '57P03', message: 'The project is paused' })
-  await server.get(OTHER).update({ isPaused: false })
+  await other.update({ isPaused: true, access: { ssl: false, networks: ['10.0.0.0/8'] } })
+  await expect(logIn({ port, user })).rejects.toThrow('allow_list')
+  await other.update({ access: { ssl: false, networks: null } })
+  await expect(logIn({ port, user, password: 'wrong' })).rejects.toMatchObject(wrongPassword('postgres'))
+  await expect(logIn({ port, user: `cli_login_abcdefgh.${OTHER}` })).rejects.toMatchObject({ code: '28000' })
+  expect(other.record).toMatchObject({ isPaused: true })
+  expect(await query({ port, user }, 'select 1 as one')).toEqual([{ one: 1 }])
+  expect(other.record).toMatchObject({ isPaused: false, isWoken: true })
 })
 
 it('passes large results and inputs whole', async () => {

@@ -106,6 +106,7 @@ function instance(settings: Record<string, string>, paths: Instance['paths'], re
     programs: PROGRAMS,
     state: () => (server ? 'running' : 'asleep'),
     wake: start,
+    resumeByLogin: (login) => login(),
     start,
     stop,
     restart: () => stop().then(start),

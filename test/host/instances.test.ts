@@ -149,17 +149,24 @@ describe('a host', () => {
     await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
   })
 
-  it('does not start a paused one, until it is resumed', async () => {
+  it('starts a paused one for nobody but a client that logs in', async () => {
     const ref = refOf('p')
     await create(ref)
+    const wokenOnes = async () =>
+      (await call('GET', '/instances?woken=true')).body.map(({ name }: { name: string }) => name)
     const open = await connect(host.gatewayPort, ref)
     const ended = new Promise<void>((resolve) => open.once('end', () => resolve()))
     expect(await call('POST', `/instances/${ref}/pause`)).toMatchObject({ status: 204 })
     await ended
-    await expect(connect(host.gatewayPort, ref)).rejects.toMatchObject({ code: '57P03' })
+    await expect(connect(host.gatewayPort, ref, 'wrong')).rejects.toMatchObject({ code: '28P01' })
     expect(await stateOf(ref)).toBe('paused')
-    expect(await call('POST', `/instances/${ref}/resume`)).toMatchObject({ status: 204 })
+    expect(existsSync(join(folder, 'instances', ref, 'data', 'postmaster.pid'))).toBe(false)
+    expect(await wokenOnes()).not.toContain(ref)
     expect(await query(host.gatewayPort, ref, 'select 1 as n')).toEqual([{ n: 1 }])
+    expect(await stateOf(ref)).toBe('running')
+    expect(await wokenOnes()).toContain(ref)
+    expect(await call('POST', `/instances/${ref}/resume`)).toMatchObject({ status: 204 })
+    expect(await wokenOnes()).not.toContain(ref)
   })
 
   it('starts a server again that was killed', async () => {

@@ -31,8 +31,9 @@ export async function startOneInstance(names: readonly string[]): Promise<OneIns
   }
   const instanceOf = (name: string): Instance => {
     let record: InstanceRecord = { ...server.record, name }
+    let logins = 0
     const checkPaused = () => {
-      if (record.isPaused) throw new InstanceUnavailable('The project is paused')
+      if (record.isPaused && logins === 0) throw new InstanceUnavailable('The project is paused')
     }
     return {
       ...server,
@@ -42,6 +43,16 @@ export async function startOneInstance(names: readonly string[]): Promise<OneIns
       },
       state: () => (record.isPaused ? 'paused' : held && server.state() !== 'running' ? 'starting' : server.state()),
       wake,
+      async resumeByLogin(login) {
+        logins += 1
+        try {
+          const result = await login()
+          record = { ...record, isPaused: false, isWoken: true }
+          return result
+        } finally {
+          logins -= 1
+        }
+      },
       async connect() {
         checkPaused()
         await wake()

@@ -124,6 +124,7 @@ function plainInstance(paths: Instance['paths'], trial: Trial): PlainInstance {
     paths,
     programs: { major: '18', version: '18', bin },
     state: () => (server ? 'running' : 'asleep'),
+    resumeByLogin: (login) => login(),
     wake: async () => {
       if (!server) await start()
     },

@@ -48,6 +48,7 @@ export const testInstance = (instance: PostgresInstance): TestInstance => ({
   admin: instance.admin,
   state: () => instance.state(),
   wake: () => instance.wake(),
+  resumeByLogin: (login) => instance.resumeByLogin(login),
   connect: () => instance.connect(),
   withAdmin: (database, work) => instance.withAdmin(database, work),
   update: (change) => instance.update(change),

@@ -95,6 +95,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       const names = (await listInstances(access)).map(({ name }) => name).filter((name) => /^[a-z]{20}$/.test(name))
       return [...new Set([...names, ...(await states.refs())])]
     },
+    wokenRefs: async () => (await listInstances(access, '?woken=true')).map(({ name }) => name),
     settings: hostSettings(access),
     logins: hostLogins(access),
     upgrades: hostUpgrades(access),

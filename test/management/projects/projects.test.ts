@@ -4,7 +4,7 @@ import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { organizations } from '../../../src/model/tables/index.ts'
 import { adminClient, instancesOfHost } from '../../instances.ts'
-import { control, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
 import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from '../../support/projects.ts'
 
 const connectionString = (ref: string, password = PASSWORD) =>
@@ -208,7 +208,6 @@ describe('the life of a project', () => {
     expect([paused.headers.get('content-length'), paused.headers.get('content-type')]).toEqual(['0', null])
     await untilStatus(owner, ref, 'INACTIVE')
     await expect(session.query('select 1')).rejects.toThrow()
-    await expect(connect(ref)).rejects.toThrow(/paused/)
     expect(await runSql(owner, ref, 'select 1')).toMatchObject({
       status: 409,
       body: { message: expect.stringContaining('INACTIVE') },
@@ -241,6 +240,40 @@ describe('the life of a project', () => {
     await expect(connect(ref)).rejects.toThrow('Tenant or user not found')
     expect(await instancesOfHost()).not.toContain(ref)
     expect((await owner.get('/v1/projects')).body.map((row: { ref: string }) => row.ref)).not.toContain(ref)
+  })
+
+  it('is restored by a client that logs in to its database while it is paused', async () => {
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    await tick()
+    await expect(connect(ref, 'wrong-password')).rejects.toThrow('password authentication failed')
+    await tick()
+    expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
+
+    const session = await connect(ref)
+    expect((await session.query('select 1 as n')).rows).toEqual([{ n: 1 }])
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await runSql(owner, ref, 'select 2 as n')).body).toEqual([{ n: 2 }])
+    expect((await session.query('select 3 as n')).rows).toEqual([{ n: 3 }])
+    await session.end()
+  })
+
+  it('is paused again after such a login while its organization is disabled', async () => {
+    const { owner, id, slug } = await newOrganization()
+    const ref = await newProject({ owner, slug })
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    const disable = (disabledAt: Date | null) =>
+      control.update(organizations).set({ disabledAt }).where(eq(organizations.id, id))
+    await disable(new Date())
+    const session = await connect(ref)
+    await tick()
+    await expect(session.query('select 1')).rejects.toThrow()
+    await disable(null)
+    expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
   })
 
   it.each(['with connection limit 0', 'with allow_connections false'])(
