@@ -12,7 +12,9 @@ const NAMES = ['aaaaaaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbbbbbb', 'cccccccccccccccc
 const QUERIES = [`select repeat('z', 15000000)`, `select repeat('z', 1000) from generate_series(1, 15000)`]
 
 async function serve() {
-  const host = await startSqlHost(NAMES)
+  // A busy machine may need minutes for all results: the bound of memory is tested here, and not that of time.
+  const limits = { waitMs: 240_000, budgetWaitMs: 240_000, sendTimeoutMs: 240_000 }
+  const host = await startSqlHost(NAMES, { limits })
   process.on('disconnect', () => void host.stop().then(() => process.exit(0)))
   process.send?.(host.url)
 }

@@ -143,7 +143,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
   it.each([
     "select repeat('x', 1000000) from generate_series(1, 40)",
     "select repeat('x', 40000000)",
-    'select 1 as n from generate_series(1, 10000) a, generate_series(1, 10000) b',
+    "select repeat('x', 200) from generate_series(1, 200000)",
   ])('refuses a result that is too large: %s', async (query) => {
     for (const run of [sql, readOnly]) {
       const result = await run(query)
