@@ -72,7 +72,7 @@ const imports = new Map(
 
 const roomOf = (file: string): string => file.split('/')[0] ?? ''
 
-/** Groups of names that reach each other, each sorted (Tarjan's algorithm). */
+/** Returns the groups of names that reach each other, each sorted (Tarjan's algorithm). */
 function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[][] {
   const index = new Map<string, number>()
   const low = new Map<string, number>()
@@ -99,7 +99,7 @@ function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[][] {
 }
 
 describe('the imports of src', () => {
-  it('lead only to rooms that are allowed', () => {
+  it('lead only to allowed rooms', () => {
     const breaches = [...imports].flatMap(([file, targets]) => {
       const room = roomOf(file)
       if (ENTRY_POINTS.includes(room)) return []
@@ -112,19 +112,19 @@ describe('the imports of src', () => {
     expect(breaches).toEqual([])
   })
 
-  it('form no cycle of rooms', () => {
+  it('form no cycle between rooms', () => {
     const rooms = Object.keys(ROOMS)
     const isBelow = (room: string, other: string) => rooms.indexOf(room) < rooms.indexOf(other)
     const upward = rooms.flatMap((room) => (ROOMS[room] ?? []).filter((other) => !isBelow(other, room)))
     expect(upward).toEqual([])
   })
 
-  it('form no cycle of files but the listed ones', () => {
+  it('form no cycle between files except the listed ones', () => {
     const found = cyclesIn(imports).map((group) => group.join(' '))
     expect(found.sort()).toEqual(CYCLES.map((group) => group.join(' ')).sort())
   })
 
-  it('tie no more areas of the management API to each other than before', () => {
+  it('add no further cycle between areas of the management API', () => {
     const areaOf = (file: string): string => file.split('/').slice(1, 3).join('/')
     const areas = new Map<string, string[]>()
     for (const [file, targets] of imports) {
@@ -164,7 +164,7 @@ const OWNERS: Readonly<Record<string, readonly string[]>> = {
   'management/service-config/domains': ['customHostnames', 'releasedSubdomains', 'vanitySubdomains'],
   'management/service-config/sso': ['ssoDomains', 'ssoProviders'],
   'management/service-config/third-party-auth': ['thirdPartyAuths'],
-  // What leaves the installation is requested by areas and sent by outbound.
+  // Areas request what leaves the installation; outbound sends it.
   outbound: ['logDrainEntries', 'webhookDeliveries', 'webhookEndpoints', 'webhookEvents'],
   services: ['invocations', 'requestCounts', 'storageRequests', 'workerImages'],
   model: ['heartbeats'],
@@ -203,7 +203,7 @@ const FOREIGN_WRITES: readonly string[] = [
 ]
 
 describe('the tables of the control database', () => {
-  it('are written by their owner alone', () => {
+  it('are written only by their owner', () => {
     const ownerOf = new Map(Object.entries(OWNERS).flatMap(([owner, tables]) => tables.map((table) => [table, owner])))
     const found = files.flatMap((file) => {
       if (file.startsWith('model/')) return []

@@ -22,7 +22,7 @@ declare module 'vitest' {
     /** The folder of the Worker as it is deployed. */
     bundle: string
     controlUrl: string
-    /** Of the control plane's instance: the superuser, over its socket. */
+    /** Address of the control plane's instance: its superuser, over its socket. */
     adminUrl: string
     host: { url: string; key: string; run: string }
     hooksUrl: string
@@ -30,21 +30,21 @@ declare module 'vitest' {
     databaseHost: string
     databasePort: number
     encryptionKey: string
-    /** The settings of the GitHub App, whose GitHub is on this machine. */
+    /** The settings of the GitHub App, whose GitHub server runs on this machine. */
     github: GithubServer['settings']
     s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
 
-/** What /metrics of the run's Worker is opened with. */
+/** The token that opens /metrics of the run's Worker. */
 const METRICS_TOKEN = 'metrics-token-of-the-tests-0123456789'
 
 const ENTRY = fileURLToPath(new URL('support/worker-entry.ts', import.meta.url))
 
-/** A public name, so that what is refused for it is refused as the installation's own. */
+/** A public name, so that requests that are refused for it are refused as the installation's own. */
 const BASE_URL = 'https://api.example.com'
 
-/** One Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
+/** Starts one Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
   const begun = join(folder, 'begun')
@@ -57,7 +57,7 @@ export default async function setup(project: TestProject) {
     startGithubServer(),
     begin(),
     buildWorker({ folder: bundle, entry: ENTRY }),
-    // For tests that run `npm start` on a copy of the folder.
+    // Tests that run `npm start` use a copy of this folder.
     buildWorker({ folder: join(begun, 'bundle') }),
   ])
   const own = join(folder, 'own')
@@ -68,7 +68,7 @@ export default async function setup(project: TestProject) {
   const vars = {
     ...services.vars,
     SQL_TIMEOUT_SECONDS: '6',
-    // Hundreds of projects would be awake.
+    // Without a short sleep time, hundreds of projects would be awake at once.
     PAID_SLEEP_AFTER_MINUTES: '0.35',
     PROJECT_DOMAIN: 'projects.example.com',
     CLIENT_ADDRESS_HEADER: 'x-test-address',
@@ -115,10 +115,10 @@ export default async function setup(project: TestProject) {
   }
 }
 
-/** The arguments of `npm test`; with any other, only a part of the tests runs. */
+/** The arguments of `npm test`; any other arguments run only a part of the tests. */
 const WHOLE_SUITE = 'run --config test/vitest.config.ts'
 
-/** A declared error that no test raised fails the run, once the whole suite has run. */
+/** Fails the run if no test raised a declared error, once the whole suite has run. */
 function reportCoverage(logs: readonly string[]): void {
   if (process.argv.slice(2).join(' ') !== WHOLE_SUITE) return
   const missing = uncovered(logs)
@@ -134,14 +134,14 @@ interface Hooks {
   servers: Map<string, string>
 }
 
-/** What tests do to the Worker from outside beside HTTP: tick its cron, read its log, change what the names of hosts mean. */
+/** Serves what tests do to the Worker beside HTTP: run its cron, read its log, change the addresses of host names. */
 function hooksServer({ worker, lines, names, servers }: Hooks): HttpServer {
   const act = async ({ url = '' }: IncomingMessage): Promise<unknown> => {
     const { pathname, searchParams } = new URL(url, 'http://hooks')
     const at = searchParams.get('at')
     if (pathname === '/tick') return worker.tick(at === null ? undefined : new Date(at))
     if (pathname === '/logs') {
-      // What the Worker wrote before its answer may lie unread in the pipe.
+      // Lines that the Worker wrote before its answer may still be unread in the pipe.
       for (let turn = 0; turn < 2; turn++) await setImmediate()
       return lines.filter((line) => line.includes(searchParams.get('part') ?? ''))
     }

@@ -9,17 +9,19 @@ interface Place {
   run: string
 }
 
-/** A superuser's client in a project's database, or in the control plane's instance, of the run's host or of another. */
+/**
+ * Connects a superuser to a project's database, or to the control plane's instance, on the run's host or on another.
+ */
 export async function adminClient(name: string, { database = 'postgres', at = inject('host') as Place } = {}) {
   await wake(name, at)
   const client = new pg.Client({ host: join(at.run, name), user: 'supabase_admin', database })
-  // That it is cut off is no error of the run.
+  // A cut connection is not an error of the run.
   client.on('error', () => {})
   await client.connect()
   return client
 }
 
-/** Rows of one query of a superuser's. */
+/** Returns the rows of one query that a superuser runs. */
 export async function adminRows<Row extends pg.QueryResultRow>(
   name: string,
   query: string,
@@ -33,14 +35,14 @@ export async function adminRows<Row extends pg.QueryResultRow>(
   }
 }
 
-/** By its host, without waking it; undefined for none. */
+/** Returns the state that the host reports, without waking the instance; undefined if it does not exist. */
 export async function instanceState(name: string, { url, key }: Place = inject('host')): Promise<string | undefined> {
   const response = await fetch(`${url}/host/v1/instances/${name}`, { headers: { authorization: `Bearer ${key}` } })
   const body = (await response.json()) as { state: string }
   return response.status === 404 ? undefined : body.state
 }
 
-/** Asks the control API of the run's host, and returns its answer's body. */
+/** Sends a request to the control API of the run's host and returns the body of the answer. */
 export async function askHost<Reply>(method: 'GET' | 'PUT' | 'POST' | 'DELETE', path: string, body?: object) {
   const { url, key } = inject('host')
   const response = await fetch(`${url}/host/v1${path}`, {
@@ -53,15 +55,15 @@ export async function askHost<Reply>(method: 'GET' | 'PUT' | 'POST' | 'DELETE', 
   return (text === '' ? undefined : JSON.parse(text)) as Reply
 }
 
-/** Until it is called again with `resume`, the host refuses all sessions of an instance that the control plane takes for running. */
+/** Makes the host refuse all sessions of an instance, which the control plane takes for running, until `resume`. */
 export const onHost = (name: string, change: 'pause' | 'resume') =>
   askHost<void>('POST', `/instances/${name}/${change}`)
 
-/** The names of the host's instances. */
+/** Returns the names of the host's instances. */
 export const instancesOfHost = async () =>
   (await askHost<{ name: string }[]>('GET', '/instances')).map(({ name }) => name)
 
-/** An instance that sleeps has no socket. */
+/** Wakes an instance: a sleeping one has no socket. */
 async function wake(name: string, { url, key }: Place): Promise<void> {
   const response = await fetch(`${url}/sql`, {
     method: 'POST',

@@ -1,7 +1,10 @@
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
-/** Small files that take long: begun last, as files are begun by their size, each would run alone in the end. */
+/**
+ * Small files that take long. They start first: files start in the order of their size, so each would run alone at
+ * the end.
+ */
 const LONG = ['engine/contract-host', 'faults', 'engine/diff']
 
 class LongFirst extends BaseSequencer {
@@ -16,13 +19,14 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/global-setup.ts'],
-    // A machine that is shared may give no time for minutes; what hangs is ended all the same.
+    // A busy machine may give a test no time for minutes; a test that hangs must still end.
     testTimeout: 300_000,
     hookTimeout: 300_000,
     expect: { poll: { timeout: 60_000 } },
-    // Tests share no state but what a file makes itself: to load all modules anew for each file would cost a second of each.
+    // Tests share only the state that a file makes itself. Loading all modules anew for each file would cost a second
+    // each.
     isolate: false,
-    // More than the cores of CI, as some wait for clusters and schedules.
+    // More workers than the cores of CI, because some tests wait for clusters and schedules.
     maxWorkers: 4,
     sequence: { sequencer: LongFirst },
   },

@@ -39,7 +39,7 @@ const issueOf = async (code: string, files: Files = {}) => {
   return Array.isArray(result) ? result[0] : result
 }
 
-describe('a version', () => {
+describe('a version of a package', () => {
   it.each([
     ['npm:base', 'base 2.1.0'],
     ['npm:base@1', 'base 1.2.0'],
@@ -49,11 +49,11 @@ describe('a version', () => {
     ['npm:base@>=1 <2.1', 'base 2.0.0'],
     ['npm:/base@2.0.0/sub', 'sub 2.0.0'],
     ['npm:base@3.0.0-rc.1', 'base 3.0.0-rc.1'],
-  ])('of %s', async (specifier, value) => {
+  ])('is resolved: %s', async (specifier, value) => {
     expect(await run(`import it from '${specifier}'; export default it`)).toBe(value)
   })
 
-  it('that does not exist is told with its place', async () => {
+  it('is reported with the position of its import if it does not exist', async () => {
     expect(await issueOf(`const a = 1\n  import it from 'npm:base@9'; export default it`)).toEqual({
       message: 'npm:base has no version that satisfies "9"',
       file: 'index.ts',
@@ -74,7 +74,7 @@ describe('a version', () => {
     })
   })
 
-  it('is one for a package and its peers', async () => {
+  it('is the same for a package and its peers', async () => {
     await web.publish(
       'plugin',
       '1.0.0',
@@ -88,7 +88,7 @@ describe('a version', () => {
     expect(await run(code)).toEqual(['base 1.0.0', 'base 1.0.0'])
   })
 
-  it('comes from package.json for bare names, and from its lock where there is one', async () => {
+  it('comes from package.json for bare names, and from the lock file if one exists', async () => {
     const code = `import a from 'base'; import b from 'base/sub'; import c from 'other'; export default [a, b, c]`
     const json = JSON.stringify({ dependencies: { base: '^1.0.0', other: 'npm:base@2.0.0' } })
     expect(await run(code, { 'package.json': json })).toEqual(['base 1.2.0', 'sub 1.2.0', 'base 2.0.0'])
@@ -103,14 +103,14 @@ describe('a version', () => {
 })
 
 describe('a package', () => {
-  it('may be named as what every object has', async () => {
+  it('may have the name of a property that every object has', async () => {
     await web.publish('innocent', '1.0.0', { 'index.js': `import 'constructor'` })
     expect(await issueOf(`import 'npm:innocent'`)).toMatchObject({
       message: 'innocent@1.0.0 imports "constructor", which is not among its dependencies',
     })
   })
 
-  extended('is unpacked within a bound, alone and with all others', async () => {
+  extended('is unpacked within a limit, alone and together with all others', async () => {
     const text = 'a'.repeat(44 * 1024 ** 2)
     for (const name of ['large-a', 'large-b', 'large-c']) await web.publish(name, '1.0.0', { 'index.js': '', text })
     const code = `import 'npm:large-a'; import 'npm:large-b'; import 'npm:large-c'`
@@ -122,7 +122,7 @@ describe('a package', () => {
     expect(await issueOf(`import 'npm:bomb'`)).toMatchObject({ message: 'bomb@1.0.0 is too large', file: 'index.ts' })
   })
 
-  it('is entered as workers enter it, by import and by require', async () => {
+  it('is entered by the conditions of Workers, by import and by require', async () => {
     await web.publish(
       'both',
       '1.0.0',
@@ -152,7 +152,7 @@ describe('a package', () => {
     expect(await run(code)).toEqual(['import', 'require'])
   })
 
-  it('is entered as in Node where it has nothing for workers, whatever it has for browsers', async () => {
+  it('is entered as in Node if it has no entry for Workers, even if it has one for browsers', async () => {
     const files = {
       'node.js': `module.exports = [require('./part.js'), require('depd')]`,
       'part.js': `module.exports = 'of node'`,
@@ -172,7 +172,7 @@ describe('a package', () => {
     expect(await run(code)).toEqual([ofNode, ofNode, 'of bundlers'])
   })
 
-  it('may be CommonJS, with files without extensions, folders, JSON, cycles and what is not there', async () => {
+  it('may be CommonJS, with files without extensions, folders, JSON, cycles and missing files', async () => {
     await web.publish(
       'old',
       '1.0.0',
@@ -195,7 +195,7 @@ describe('a package', () => {
     expect(await run(code)).toEqual([1, 1, 'folder', 'a/b', 'MODULE_NOT_FOUND', 'object', '/', 'production'])
   })
 
-  it('finds what it depends on optionally, unless that is made for a system or on it', async () => {
+  it('finds its optional dependencies, except those for an operating system', async () => {
     const plain = { 'index.js': `module.exports = 'there'` }
     await web.publish('plain-helper', '1.0.0', plain)
     await web.publish('mac-helper', '1.0.0', plain, { os: ['darwin'] })
@@ -216,7 +216,7 @@ describe('a package', () => {
     ])
   })
 
-  it('finds what it depends on and may be given, too', async () => {
+  it('finds its optional peers too', async () => {
     await web.publish('twice-helper', '1.0.0', { 'index.js': `module.exports = 'there'` })
     await web.publish(
       'twice',
@@ -231,7 +231,7 @@ describe('a package', () => {
     expect(await run(`import it from 'npm:twice'; export default it`)).toBe('there')
   })
 
-  it('may require the folder that it lies in', async () => {
+  it('may require its own folder', async () => {
     const files = {
       'index.js': `exports.name = 'index'`,
       'main.js': `exports.name = 'main'`,
@@ -248,7 +248,7 @@ describe('a package', () => {
     expect(await run(code('named'))).toEqual(['main', 'main'])
   })
 
-  it('that is CommonJS is imported by default as in Node, and by bundled code as bundlers have it', async () => {
+  it('is imported by default as in Node if it is CommonJS, and as in bundlers by bundled code', async () => {
     await web.publish('compiled', '1.0.0', {
       'index.js': `exports.__esModule = true; exports.default = 'default'; exports.named = 'named'`,
     })
@@ -287,7 +287,7 @@ describe('a package', () => {
     expect(await run(`import it from 'npm:mapped'; export default it`)).toEqual(['inner of node', 'own'])
   })
 
-  it('of JSR is found by its own name, and depends on others of JSR', async () => {
+  it('of JSR is found by its own name, and depends on other packages of JSR', async () => {
     await jsr.publish('@jsr/std__text', '1.0.0', { 'mod.js': `export const text = 'text'` }, { exports: './mod.js' })
     await jsr.publish(
       '@jsr/std__page',
@@ -306,7 +306,7 @@ describe('a package', () => {
     })
   })
 
-  it('may be compressed in several parts, with zeros after them', async () => {
+  it('may be compressed in several parts, followed by zeros', async () => {
     const compress = (tar: Uint8Array) =>
       Buffer.concat([gzipSync(tar.subarray(0, 700)), gzipSync(tar.subarray(700)), Buffer.alloc(512)])
     await web.publish('in-parts', '1.0.0', { 'index.js': `export default 'whole'` }, {}, compress)
@@ -318,7 +318,7 @@ describe('a package', () => {
     })
   })
 
-  it('must be what its registry announces', async () => {
+  it('must match what its registry announces', async () => {
     await web.publish('forged', '1.0.0', { 'index.js': `export default 'honest'` })
     const [forged, base] = ['/tarballs/forged-1.0.0.tgz', '/tarballs/base-1.0.0.tgz']
     web.pages.set(forged, web.pages.get(base) ?? {})
@@ -327,7 +327,7 @@ describe('a package', () => {
     })
   })
 
-  it('that depends on what it does not declare is told with its own place', async () => {
+  it('is reported with its own position if it imports an undeclared dependency', async () => {
     await web.publish('careless', '1.0.0', { 'index.js': `import x from 'undeclared'; export default x` })
     expect(await issueOf(`export * from 'npm:careless'`)).toEqual({
       message: 'careless@1.0.0 imports "undeclared", which is not among its dependencies',
@@ -337,7 +337,7 @@ describe('a package', () => {
     })
   })
 
-  it('is fetched once, and then kept', async () => {
+  it('is fetched once, then cached', async () => {
     await web.publish('kept', '1.0.0', { 'index.js': `export default 'kept'`, 'other.js': `export default 'other'` })
     const code = `import a from 'npm:kept'; import b from 'npm:kept/other.js'; export default [a, b]`
     for (const times of [1, 2]) expect(await run(`${code} // ${times}`)).toEqual(['kept', 'other'])
@@ -350,7 +350,7 @@ describe('a registry', () => {
     ['is busy', { status: 503 }, 'answers 503'],
     ['limits us', { status: 429 }, 'answers 429'],
     ['answers with something else', { body: '<html>' }, 'Invalid registry response'],
-  ])('that %s is not the fault of who deploys', async (_name, page, message) => {
+  ])("that %s is not reported as the deployer's fault", async (_name, page, message) => {
     const name = `broken-${crypto.randomUUID()}`
     web.pages.set(`/${name}`, page)
     expect(await issueOf(`export * from 'npm:${name}'`)).toEqual({ unavailable: expect.stringContaining(message) })

@@ -14,7 +14,7 @@ afterAll(() => builder.stop())
 
 const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
 
-it('the builder does nothing for who has not its key, at none of its ports', async () => {
+it('the builder refuses every request without its key, at each of its ports', async () => {
   const probed = JSON.stringify(program('export default {}'))
   await builder.probe(program('export default {}'))
   const statuses = builder.ports.flatMap((port) =>
@@ -26,8 +26,8 @@ it('the builder does nothing for who has not its key, at none of its ports', asy
   expect(await Promise.all(statuses)).toEqual(builder.ports.flatMap(() => [403, 403]))
 })
 
-describe('a program that is probed', () => {
-  it('tells its handlers, and none of them is called', async () => {
+describe('a program on trial', () => {
+  it('reports its handlers, and none of them is called', async () => {
     const js = `export default { fetch() { throw new Error('called') }, scheduled() {} }`
     expect(await builder.probe(program(js))).toEqual({ handlers: ['fetch', 'scheduled'] })
     const named = `import { WorkerEntrypoint } from 'cloudflare:workers'; export default class extends WorkerEntrypoint { fetch() {} }`
@@ -50,7 +50,7 @@ describe('a program that is probed', () => {
     expect(handlers).toContain('fetch')
   })
 
-  it('finds its environment at once', async () => {
+  it('finds its environment at its start', async () => {
     const js = `import { env } from 'cloudflare:workers'; if (env.A !== 'b') throw new Error('no environment'); export default {}`
     expect(await builder.probe({ ...program(js), env: { A: 'b' } })).toEqual({ handlers: [] })
   })
@@ -71,7 +71,7 @@ describe('a program that is probed', () => {
     expect(issues[0]?.message).toContain(message)
   })
 
-  it('ends its process alone when it takes memory that no heap bounds', async () => {
+  it('ends only its own process when it takes memory that no heap limit bounds', async () => {
     const small = await startBuilderProcess({}, 1024)
     const greedy = `const all = []; for (;;) { all.push(new Uint8Array(64 * 1024 ** 2).fill(1)); await 0 }`
     const { issues = [] } = await small.probe(program(greedy))
@@ -83,12 +83,12 @@ describe('a program that is probed', () => {
   it.each([
     ['large arrays', 'const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))'],
     ['small objects', 'for (let n = 0, all = []; ; n += 1) all.push({ n })'],
-  ])('is told that it takes too much memory, also where that is all heap: %s', async (_name, js) => {
+  ])('gets an error that names its memory, also if all of it is heap: %s', async (_name, js) => {
     const { issues = [] } = await builder.probe(program(js))
     expect(issues[0]?.message).toBe('The program ended the process that started it: does it need too much memory?')
   })
 
-  extended('cannot stop others by a loop without an end, nor by taking all memory', async () => {
+  extended('cannot block others by an endless loop, nor by taking all memory', async () => {
     const [looping, greedy, healthy, image] = await Promise.all([
       builder.probe(program('for (;;);')),
       builder.probe(program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))')),
@@ -102,8 +102,8 @@ describe('a program that is probed', () => {
   })
 })
 
-describe('a process that is supervised', () => {
-  it('and does not come up holds nobody for ever, nor is that the fault of who asks', async () => {
+describe('a supervised process', () => {
+  it("that does not start blocks nobody for long, and is not reported as the caller's fault", async () => {
     const lines: string[] = []
     const modules = [{ type: 'ESModule', path: 'loop.js', contents: 'for (;;);' }]
     const worker = { name: 'loop', compatibilityDate: '2026-11-01', modules }
@@ -117,7 +117,7 @@ describe('a process that is supervised', () => {
     await looping.stop()
   })
 
-  it('does nothing for who has gone before his turn, and refuses more than may wait', async () => {
+  it('drops callers that left before their turn, and refuses callers beyond the waiting limit', async () => {
     const contents = `let asked = 0
       export default { async fetch({ url }) { asked += 1; await scheduler.wait(url.endsWith('/slow') ? 1_000 : 0); return new Response(String(asked)) } }`
     const worker = {
@@ -145,13 +145,13 @@ describe('a process that is supervised', () => {
 })
 
 describe('a build', () => {
-  it('that needs a registry that cannot be reached is not the fault of who deploys', async () => {
+  it("is not reported as the deployer's fault if a registry cannot be reached", async () => {
     expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({
       unavailable: expect.stringMatching(/^The registry http:\/\/127\.0\.0\.1:\d+ cannot be reached$/),
     })
   })
 
-  it('of more than 64 MiB is refused, and others go on', async () => {
+  it('of more than 64 MiB is refused, and other builds go on', async () => {
     const body = new Uint8Array(65 * 1024 ** 2)
     await expect(builder.post('/function', body)).rejects.toThrow('413')
     expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })

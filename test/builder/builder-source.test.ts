@@ -20,8 +20,8 @@ afterAll(async () => {
 
 const run = async (files: Files, spec = {}) => defaultOf(await builder.build(files, spec))
 
-describe('what a function imports of its own source', () => {
-  it('is TypeScript, JSON, text and bytes, in other folders and in cycles', async () => {
+describe('an import from the source of a function', () => {
+  it('may be TypeScript, JSON, text or bytes, in other folders and in cycles', async () => {
     const files = {
       'functions/hello/index.ts': `
         import { shared } from '../_shared/mod.ts'
@@ -54,13 +54,13 @@ describe('what a function imports of its own source', () => {
     expect(cycle).toMatchObject({ image: { main: 'program.js' } })
   })
 
-  it('may leave out what bundlers find by themselves', async () => {
+  it('may omit extensions and index files, as bundlers allow', async () => {
     const files = { 'a.ts': 'export default 1', 'b/index.ts': 'export default 2', 'c d.ts': 'export default 3' }
     const code = `import a from './a'; import b from './b'; import a2 from './a.js'; import c from './c%20d.ts'; export default [a, b, a2, c]`
     expect(await run({ 'index.ts': code, ...files })).toEqual([1, 2, 1, 3])
   })
 
-  it('is JSX by the settings of deno.json, or of its own pragma', async () => {
+  it('may be JSX, by the settings of deno.json or by its own pragma', async () => {
     const tsx = `import { h } from 'npm:view'; export default <><p id={h}/></>`
     const spec = { entrypoint: 'f/index.tsx' }
     const modern = {
@@ -79,14 +79,14 @@ describe('what a function imports of its own source', () => {
     expect(await run({ 'f/index.tsx': own }, spec)).toEqual(['p', { id: 'x' }])
   })
 
-  it('is WebAssembly, as a module to make instances of', async () => {
-    // (module (func (export "answer") (result i32) i32.const 42))
+  it('may be WebAssembly, as a module that can be instantiated', async () => {
+    // The module is (module (func (export "answer") (result i32) i32.const 42)).
     const wasm = Buffer.from('0061736d010000000105016000017f03020100070a0106616e7377657200000a06010400412a0b', 'hex')
     const code = `import module from './answer.wasm'; export default (await WebAssembly.instantiate(module)).exports.answer()`
     expect(await run({ 'index.ts': code, 'answer.wasm': new Uint8Array(wasm) })).toBe(42)
   })
 
-  it('knows where it stands', async () => {
+  it('knows its own address', async () => {
     const other = 'export const here = [import.meta.url, import.meta.main, import.meta.dirname]'
     const code = `import { here } from './lib/other.ts'; const text = 'import.meta.url'
       export default [import.meta.url, import.meta.main, import.meta.filename, import.meta.resolve('./x'), text, here]`
@@ -100,13 +100,13 @@ describe('what a function imports of its own source', () => {
     ])
   })
 
-  it('may be written into the address itself', async () => {
+  it('may be a data: address', async () => {
     const code = `import a from 'data:text/javascript,export default 1'; import b from 'data:application/json,{"b":2}'
       export default [a, b.b]`
     expect(await run({ 'index.ts': code })).toEqual([1, 2])
   })
 
-  it('is what the runtime brings, under either name', async () => {
+  it('may be a module of the runtime, under either name', async () => {
     const code = `import fs from 'fs'; import { join } from 'node:path'; import { Buffer } from 'buffer'
       export default [typeof fs.readFile, join('a', 'b'), typeof Buffer.from]`
     expect(await run({ 'index.ts': code })).toEqual(['function', 'a/b', 'function'])
@@ -138,12 +138,12 @@ describe('an import map', () => {
       false,
     ],
     ['deno.jsonc above it', 'deno.jsonc', { imports: { a: './lib/a.ts', 'lib/': './lib/', view: 'npm:view' } }, false],
-  ])('is the %s', async (_name, path, map, named) => {
+  ])('is read from the %s', async (_name, path, map, named) => {
     const given = { ...files, [path]: JSON.stringify(map) }
     expect(await run(given, { ...spec, ...(named && { importMap: path }) })).toEqual([1, 2, 'h'])
   })
 
-  it('may be named by deno.json, have scopes, and stand for what is below a package', async () => {
+  it('may be named by deno.json, have scopes, and map names below a package', async () => {
     const given = {
       'f/index.ts': `import a from 'a'; import b from '../lib/b.ts'; export default [a, b]`,
       'lib/a.ts': 'export default 1',
@@ -165,19 +165,19 @@ describe('an import map', () => {
     ['{ "imports": { "a": 1 } }', 'imports.a', {}],
     ['{ "imports": [] }', 'imports', {}],
     ['{ "scopes": { "x": { "a": 7 } } }', 'scopes.x.a', {}],
-  ])('that is wrong is told: %s', async (text, message, place) => {
+  ])('is refused with its error if it is invalid: %s', async (text, message, place) => {
     const issues = await builder.issues({ ...files, 'map.json': text }, { ...spec, importMap: 'map.json' })
     expect(issues).toEqual([{ message: expect.stringContaining(message), file: 'map.json', ...place }])
   })
 
-  it('that is nested too deeply is told', async () => {
+  it('is refused if it is nested too deeply', async () => {
     const given = { ...files, 'map.json': '['.repeat(1_000_000) }
     expect(await builder.issues(given, { ...spec, importMap: 'map.json' })).toEqual([
       { message: 'Invalid JSON: nested too deeply', file: 'map.json' },
     ])
   })
 
-  it('that is not there, or maps to nothing, is told', async () => {
+  it('is refused if it does not exist or maps a name to nothing', async () => {
     expect(await builder.issues(files, { ...spec, importMap: 'map.json' })).toEqual([
       { message: 'The source has no import map map.json' },
     ])
@@ -236,7 +236,7 @@ describe('an error', () => {
     expect(issues).toMatchObject([{ file: 'index.ts', ...issue }])
   })
 
-  it('tells all that is wrong at once, up to a bound', async () => {
+  it('is reported with all others at once, up to a limit', async () => {
     const code = Array.from({ length: 30 }, (_, n) => `import './gone${n}.ts'`).join('\n')
     expect(await builder.issues({ 'index.ts': code })).toHaveLength(20)
   })
@@ -256,7 +256,7 @@ describe('a source', () => {
     ])
   })
 
-  it('has one file of a path, a bounded number of them, and its entrypoint', async () => {
+  it('has each path once, a limited number of files, and its entrypoint', async () => {
     expect(await builder.issues({ 'index.ts': '', './index.ts': '' })).toEqual([
       { message: 'The source has two files with this path', file: 'index.ts' },
     ])
@@ -300,12 +300,12 @@ describe('static files', () => {
     ['*a'.repeat(120), 'a'.repeat(1_000)],
     ['**/a/'.repeat(50), 'a/'.repeat(500)],
     ['+(+(a))(a+)+b', 'a'.repeat(1_000)],
-  ])('of %s are soon known', { timeout: 5_000 }, async (pattern, path) => {
+  ])('are matched in bounded time: %s', { timeout: 5_000 }, async (pattern, path) => {
     const image = await builder.build({ ...files, [`${path}c`]: 'c' }, { staticPatterns: [pattern] })
     expect(image.files).toEqual({})
   })
 
-  it('cannot be looked for without a bound', async () => {
+  it('are searched within a limit', async () => {
     const braces = await builder.issues(files, { staticPatterns: ['{a,b}'.repeat(20)] })
     expect(braces).toEqual([{ message: 'The static patterns expand to more than 1000: use fewer braces' }])
     const long = Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`${'a'.repeat(990)}${n}`, '']))
@@ -321,7 +321,7 @@ describe('static files', () => {
     expect(image.files).toEqual({ 'x.bin': 'AP+A' })
   })
 
-  it('count as a part of the program, with its WebAssembly', async () => {
+  it('count toward the size of the program, together with its WebAssembly', async () => {
     const bytes = new Uint8Array(8 * 1024 ** 2)
     const given = { 'index.ts': `import './c.wasm'`, 'a.bin': bytes, 'b.bin': bytes, 'c.wasm': bytes }
     const issue = { message: 'The program is larger than 20 MiB' }
@@ -329,7 +329,7 @@ describe('static files', () => {
     expect(await builder.issues(given, { staticPatterns: ['a.bin'] })).toMatchObject([{ ...issue, file: 'index.ts' }])
   })
 
-  it.each([['/etc/*'], ['../*'], ['']])('cannot be those of %j', async (pattern) => {
+  it.each([['/etc/*'], ['../*'], ['']])('cannot be matched by %j', async (pattern) => {
     expect(await builder.issues(files, { staticPatterns: [pattern] })).toEqual([
       {
         message: `Invalid static pattern ${JSON.stringify(pattern)}: must be relative to the source and at most 256 characters`,

@@ -21,8 +21,8 @@ const issue = async (code: string) => {
   return Array.isArray(issues) ? issues[0] : issues
 }
 
-describe('a module of the web', () => {
-  it('is read by its name or its type, from where redirects lead, with what it imports', async () => {
+describe('a module from the web', () => {
+  it('is read by its name or its type, at the end of its redirects, with its imports', async () => {
     web.pages.set('/x@latest/mod.ts', { status: 302, location: '/x@1.0.0/mod.ts' })
     web.serve(
       '/x@1.0.0/mod.ts',
@@ -40,7 +40,7 @@ describe('a module of the web', () => {
     ])
   })
 
-  it('is mapped by the import map, and serves as std did', async () => {
+  it('is mapped by the import map, and std modules are served', async () => {
     web.serve('/mod.js', `import own from 'own'; export default own`)
     const map = JSON.stringify({ imports: { own: './own.ts', 'web/': `${web.origin}/` } })
     const code = `import web from 'web/mod.js'; export default web`
@@ -67,7 +67,7 @@ describe('a module of the web', () => {
     ],
     ['redirects to no address', '/odd', { status: 302, location: 'file:///etc/passwd' }, 'cannot be fetched'],
     ['is too large', '/large.js', { body: new Uint8Array(11 * 1024 ** 2) }, 'is larger than 10 MiB'],
-  ])('that %s is told with the place of its import', async (_name, path, page, message) => {
+  ])('that %s is reported with the position of its import', async (_name, path, page, message) => {
     web.pages.set(path, page)
     expect(await issue(`\nimport '${web.origin}${path}'`)).toEqual({
       message: expect.stringContaining(message),
@@ -77,14 +77,14 @@ describe('a module of the web', () => {
     })
   })
 
-  it('cannot reach the source', async () => {
+  it('cannot import from the source', async () => {
     web.serve('/thief.ts', `export { default } from 'file:///secret.ts'`)
     const files = { 'index.ts': `import '${web.origin}/thief.ts'`, 'secret.ts': 'export default 1' }
     expect(await builder.issues(files)).toMatchObject([{ message: expect.stringContaining('cannot be imported from') }])
   })
 
   extended(
-    'is one of a bounded number',
+    'counts toward a limit',
     async () => {
       const many = Array.from({ length: 1_001 }, (_, n) => `import '${web.serve(`/many/${n}.ts`, '')}'`)
       expect(await issue(many.join('\n'))).toMatchObject({
@@ -98,8 +98,8 @@ describe('a module of the web', () => {
 describe.each([
   ['in a process of their own', startBuilderProcess],
   ['in one isolate', startBuilder],
-])('builds at the same time, %s,', (_name, start) => {
-  it('do not mix, and one that is left by its caller stops none', async () => {
+])('concurrent builds %s', (_name, start) => {
+  it('do not mix, and a caller that leaves one stops no other', async () => {
     const builder = await start({ IMPORT_LOOPBACK: 'on' })
     onTestFinished(() => builder.stop())
     for (let n = 0; n < 12; n += 1) web.serve(`/own/${n}.ts`, `export default ${n}`)

@@ -15,7 +15,7 @@ import {
 
 export type Files = Record<string, string | Uint8Array<ArrayBuffer>>
 
-/** The builder alone, with these settings. */
+/** Starts the builder alone, with these settings. */
 export async function startBuilder(vars: Record<string, string> = {}) {
   const harness = createTestHarness({ workers: [{ configPath: './src/builder/wrangler.toml', vars }] })
   const { origin } = (await harness.listen()).url
@@ -23,7 +23,10 @@ export async function startBuilder(vars: Record<string, string> = {}) {
 }
 export type Builder = Awaited<ReturnType<typeof startBuilder>>
 
-/** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
+/**
+ * Starts the builder as `npm start` does: all its fetches go through the runtime, redirects and refused connections
+ * included.
+ */
 export async function startBuilderProcess(bindings: Record<string, string> = {}, memoryMiB?: number) {
   const worker = await builderWorker({ bundle: inject('bundle'), bindings })
   const { address, key, ports, stop } = await start({ worker, onLine: () => {}, memoryMiB })

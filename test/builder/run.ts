@@ -1,7 +1,7 @@
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import type { Image } from '../../src/builder/program-image.ts'
 
-/** Runs the image of a function as a Worker of its own and gives what its default export is, as JSON. */
+/** Runs the image of a function as a Worker of its own and returns its default export, as JSON. */
 export async function defaultOf(image: Image): Promise<unknown> {
   const modules = Object.entries(image.modules).map(([path, module]) =>
     'js' in module

@@ -12,7 +12,7 @@ interface Reply {
   body?: string | Uint8Array
 }
 
-/** A server of modules and of packages, with the registry's protocol as npm has it. */
+/** Starts a server of modules and packages that speaks npm's registry protocol. */
 export async function startWeb() {
   const pages = new Map<string, Reply>()
   const asked: string[] = []
@@ -30,13 +30,13 @@ export async function startWeb() {
   return {
     origin,
     pages,
-    /** The paths that were asked for, in order. */
+    /** The requested paths, in order. */
     asked,
     serve(path: string, body: string, reply: Reply = {}) {
       pages.set(path, { type: 'text/javascript', ...reply, body })
       return `${origin}${path}`
     },
-    /** A version of a package, which is the latest from now on. */
+    /** Publishes a version of a package, which becomes the latest one. */
     async publish(name: string, version: string, files: Record<string, string>, json: object = {}, compress = gzip) {
       const manifest = JSON.stringify({ name, version, ...json })
       const tarball = compress(await pack({ 'package.json': manifest, ...files }))
