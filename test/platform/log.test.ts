@@ -13,7 +13,7 @@ const TIME = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/
 const entry = (fields: object) => JSON.stringify({ at: AT, level: 'info', event: 'test', ...fields })
 
 describe('a log line', () => {
-  it('begins with its time in ISO 8601, whoever writes it', async () => {
+  it('begins with its time in ISO 8601, whichever process writes it', async () => {
     const since = Date.now()
     const { owner } = await newOrganization()
     const { headers } = await owner.get('/v1/profile')
@@ -26,7 +26,7 @@ describe('a log line', () => {
     }
   })
 
-  it('of the host has the level of an error where it tells of one', () => {
+  it('of the host has the level of an error if it reports one', () => {
     expect(JSON.parse(hostLogLine('a', { error: 'broken' }))).toMatchObject({ level: 'error', error: 'broken' })
     expect(JSON.parse(hostLogLine('a', { error: undefined }))).toMatchObject({ level: 'info' })
   })
@@ -46,7 +46,7 @@ describe('the readable format', () => {
     )
   })
 
-  it('names the level and the request of what is not routine alone', () => {
+  it('shows the level and the request only if the line is not routine', () => {
     const failed = { event: 'failed', request_id: 'r', code: 'x' }
     expect(textOf({ ...failed, level: 'error' })).toBe('ERROR failed  request_id=r  code=x')
     expect(textOf(failed)).toBe('failed  code=x')
@@ -62,14 +62,14 @@ describe('the readable format', () => {
     expect(textOf({ value })).toBe(`test  value=${text}`)
   })
 
-  it('shows text that is no log line as it came, with a time', () => {
+  it('shows text that is not a log line unchanged, with a time', () => {
     const [time = '', text] = readableLine('workerd: something').split('  ')
     expect([TIME.test(time), text]).toEqual([true, '"workerd: something"'])
   })
 })
 
 describe('the clock of the cron', () => {
-  it('tells of a tick that failed, but not of one that the end of the installation has cut off', async () => {
+  it('logs a failed run, unless the end of the installation cut it off', async () => {
     const lines: string[] = []
     const clock = tickEveryMinute(
       () => Promise.reject(new Error('broken')),
@@ -94,7 +94,7 @@ describe('the clock of the cron', () => {
 })
 
 describe('the output', () => {
-  it('is JSON, line by line, whatever comes', () => {
+  it('is JSON, line by line, whatever is written', () => {
     const written: string[] = []
     const output = openLogOutput('json', (line) => written.push(line))
     for (const line of [entry({}), '{"level":"info"}', 'plain "text"']) output.onLine(line)

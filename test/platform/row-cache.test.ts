@@ -7,7 +7,7 @@ interface Value extends RowKey {
   characters: number
 }
 
-/** Finds each name but those that begin with `no`, and notes what was asked for in each statement. */
+/** Makes a cache whose reads find every name except those that begin with `no`, and records the keys of each read. */
 function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters = 1 } = {}) {
   const statements: string[][] = []
   let gate: Promise<void> | undefined
@@ -23,11 +23,11 @@ function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters
     charactersMax,
   })
   const renewals: Promise<unknown>[] = []
-  // What a statement would go through is not asked for.
+  // The reader's statements are never used.
   const reader = { waitUntil: (renewal: Promise<unknown>) => renewals.push(renewal) } as unknown as Reader
   return {
     forget: cache.invalidate,
-    /** Returns what was read for it: nothing where it was cached. `at` in milliseconds. */
+    /** Gets a key at a time in milliseconds and returns the reads that this caused: none if it was cached. */
     async open(key: string, at = 0): Promise<string[][]> {
       const [ref = '', name = ''] = key.split('/')
       const before = statements.length
@@ -35,7 +35,7 @@ function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters
       await Promise.all(renewals.splice(0))
       return statements.slice(before)
     },
-    /** Reads wait until it is called. */
+    /** Makes reads wait until the returned function is called. */
     closeGate(): () => void {
       const { promise, resolve } = Promise.withResolvers<void>()
       gate = promise
@@ -49,8 +49,8 @@ function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters
 
 const names = (count: number, prefix: string) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
 
-describe('what is cache', () => {
-  it('is read once, until it has grown old or its project is forgotten', async () => {
+describe('a cached row', () => {
+  it('is read once, until it is too old or its project is invalidated', async () => {
     const { open, forget } = newKept()
     expect(await open('a/x')).toEqual([['a/x']])
     expect(await open('a/x', 499)).toEqual([])
@@ -61,7 +61,7 @@ describe('what is cache', () => {
     expect(await open('a/x', 1_499)).toEqual([['a/x']])
   })
 
-  it('is what a read found while only other projects were forgotten', async () => {
+  it('is kept from a read during which only other projects were invalidated', async () => {
     const { open, forget, closeGate } = newKept()
     const openGate = closeGate()
     const reading = [open('a/x'), open('b/x')]
@@ -72,7 +72,7 @@ describe('what is cache', () => {
     expect(await open('b/x')).toEqual([['b/x']])
   })
 
-  it('is not what a read found of which nobody knows any more whether it was forgotten', async () => {
+  it('is not kept from a read during which too many projects were invalidated to remember them', async () => {
     const { open, forget, closeGate } = newKept()
     const openGate = closeGate()
     const reading = open('a/x')
@@ -83,7 +83,7 @@ describe('what is cache', () => {
     expect(await open('a/x')).toEqual([])
   })
 
-  it('is renewed together while it is in use, but for names of which there is nothing', async () => {
+  it('is renewed together with others while it is in use, except for missing names', async () => {
     const { open } = newKept()
     for (const key of ['a/x', 'a/y', 'a/no', 'b/x', 'c/x']) await open(key)
     for (const key of ['a/x', 'a/y', 'a/no']) await open(key, 400)
@@ -92,7 +92,7 @@ describe('what is cache', () => {
     expect(await open('a/no', 1_099)).toEqual([['a/no']])
   })
 
-  it('is renewed in parts where it is large', async () => {
+  it('is renewed in parts if it is large', async () => {
     const { open } = newKept({ characters: 1_500_000 })
     for (const key of ['a/x', 'a/y', 'b/x', 'c/x', 'd/x']) await open(key)
     expect(await open('a/x', 600)).toEqual([
@@ -104,14 +104,14 @@ describe('what is cache', () => {
     expect((await openMany('a/x0', 600)).map(({ length }) => length)).toEqual([1_000, 1])
   })
 
-  it('goes once it is too much, what was read longest ago first', async () => {
+  it('is evicted when the cache is full, the oldest read first', async () => {
     const { open } = newKept({ entriesMax: 3 })
     for (const key of ['a/x', 'b/x', 'c/x', 'a/y', 'd/x']) await open(key)
     for (const key of ['a/x', 'a/y', 'd/x']) expect(await open(key)).toEqual([])
     for (const key of ['b/x', 'c/x']) expect(await open(key)).toEqual([[key]])
   })
 
-  it('is bounded in characters, which the names of a project share', async () => {
+  it('counts its characters toward the limit, and the names of a project share them', async () => {
     const { open } = newKept({ characters: 10, charactersMax: 20 })
     for (const key of ['a/x', 'a/y', 'b/x', 'b/y', 'b/z']) await open(key)
     for (const key of ['a/x', 'a/y', 'b/x', 'b/y', 'b/z']) expect(await open(key)).toEqual([])
@@ -120,7 +120,7 @@ describe('what is cache', () => {
     expect(await open('a/x')).toEqual([['a/x']])
   })
 
-  it('is not pushed out by names that its own or another project does not have', async () => {
+  it('is not evicted by missing names of its own or another project', async () => {
     const { open } = newKept({ entriesMax: 300 })
     for (const key of ['a/x', 'b/x']) await open(key)
     for (const name of names(1_000, 'no')) expect(await open(`a/${name}`)).toHaveLength(1)

@@ -5,7 +5,7 @@ const key = (id: string, byte: number) => `${id}:${Buffer.alloc(32, byte).toStri
 const KEY = key('k1', 1)
 
 describe('a sealed secret', () => {
-  it('opens where it belongs, and shows nothing of its text', async () => {
+  it('opens where it belongs, and reveals nothing of its text', async () => {
     const sealed = await seal(KEY, 'secret', 'projects/a/password')
     expect(sealed).toMatch(/^k1\.[\w-]+$/)
     expect(await unseal(KEY, sealed, 'projects/a/password')).toBe('secret')
@@ -20,7 +20,7 @@ describe('a sealed secret', () => {
     await expect(unseal(KEY, `${sealed.slice(0, -2)}xx`, 'projects/a/password')).rejects.toThrow()
   })
 
-  it('stays open after a new key was put in front', async () => {
+  it('can be opened after a new key was put first', async () => {
     const sealed = await seal(KEY, 'secret', 'place')
     const both = `${key('k2', 2)},${KEY}`
     expect(await unseal(both, sealed, 'place')).toBe('secret')

@@ -8,7 +8,7 @@ export const CREDENTIALS = { accessKeyId: 'blobs', secretAccessKey: 'blobs-secre
 
 const SLOW_DOWN = { status: 503, code: 'SlowDown' }
 
-/** A bucket behind a door that counts who comes, and turns away as many as it is told to. */
+/** Starts a bucket behind a proxy that counts requests, and refuses as many as it is told to. */
 export async function startBucket() {
   const s3 = await startS3({ buckets: [BUCKET], ...CREDENTIALS })
   const target = new URL(s3.endpoint)
@@ -42,7 +42,7 @@ export async function startBucket() {
   const { port } = door.address() as AddressInfo
   return {
     endpoint: `http://127.0.0.1:${port}${target.pathname}`,
-    /** Since it was asked last. */
+    /** Returns the operations since its last call. */
     seen: () => seen.splice(0),
     refuse: (count: number, as = SLOW_DOWN) => {
       refused = count
@@ -56,7 +56,7 @@ export async function startBucket() {
   }
 }
 
-/** The part of a request's query that says what it does. */
+/** Returns the part of a request's query that names its operation. */
 function operationOf(url: string): string {
   const { searchParams } = new URL(url, 'http://bucket')
   const named = ['uploads', 'uploadId', 'partNumber', 'delete', 'list-type'].filter((name) => searchParams.has(name))

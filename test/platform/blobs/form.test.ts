@@ -61,7 +61,7 @@ async function refusal(form: Partial<Upload>) {
 }
 
 describe('a form', () => {
-  it.each([0, 1, 100_000, 6 * MIB])('gives its file of %d bytes and the fields around it', async (size) => {
+  it.each([0, 1, 100_000, 6 * MIB])('yields its file of %d bytes and the fields around it', async (size) => {
     const bytes = randomBytes(size)
     const form = new FormData()
     form.append('cacheControl', '3600')
@@ -76,7 +76,7 @@ describe('a form', () => {
   })
 
   it.each([BOUNDARY, 'x', '-', 'a---'])(
-    'is read alike wherever its pieces end, with the boundary %s',
+    'is read alike wherever its chunks end, with the boundary %s',
     async (boundary) => {
       const value = `a\r\n--${boundary.slice(0, -1)}\r\n-\r\r\n--`
       const text = (field('before', '--') + file(value) + field('after', '') + END).replaceAll(BOUNDARY, boundary)
@@ -90,17 +90,17 @@ describe('a form', () => {
     },
   )
 
-  it('without a file has none', async () => {
+  it('without a file yields none', async () => {
     const { reply } = await upload({ body: field('a') + END, contentType: TYPE })
     expect(reply).toEqual({ before: { a: 'x' }, after: { a: 'x' } })
   })
 
-  it('has a file of bytes if its part does not say what they are', async () => {
+  it('has a file of unknown bytes if its part has no content type', async () => {
     const body = part('name="f"; filename="a"', 'abc') + END
     expect((await upload({ body, contentType: TYPE })).reply.contentType).toBe('application/octet-stream')
   })
 
-  it('is read whatever stands around it, in any letters, and with a boundary in quotes', async () => {
+  it('is read with any text around it, in any case, and with a quoted boundary', async () => {
     const latin1 = part('name="a"\r\nContent-Type: text/plain; charset=iso-8859-1', '\xe9')
     const body = Buffer.from(`before\r\n${latin1}${file('abc')}${END}\r\nbehind: \0\r\n`, 'latin1')
     const { reply, stored } = await upload({ body, contentType: `multipart/form-data; boundary="${BOUNDARY}"` })
@@ -138,7 +138,7 @@ describe('a form', () => {
     expect(await refusal(form)).toBe(`FormMalformed: ${message}`)
   })
 
-  it('may have ten fields, of a mebibyte together', async () => {
+  it('may have ten fields of one mebibyte together', async () => {
     const fieldsOf = (bytes: number) =>
       Array.from({ length: 10 }, (_, n) => field(String(n), 'b'.repeat(bytes))).join('') + file('abc') + END
     const { reply } = await upload({ body: fieldsOf(MIB / 10), contentType: TYPE })
@@ -146,7 +146,7 @@ describe('a form', () => {
     expect(await refusal({ body: fieldsOf(MIB / 5) })).toContain('the fields must have at most')
   })
 
-  it('whose file is too long is refused while it still comes', async () => {
+  it('is refused during the upload if its file is too long', async () => {
     const upload = request(worker.url('form', { key: 'form/long', sizeMax: 100_000 }), {
       method: 'POST',
       headers: { 'content-type': TYPE },

@@ -7,7 +7,7 @@ import { buildWorker } from '../../../dev/bundle.ts'
 import { modulesOf } from '../../../dev/worker.ts'
 import { BUCKET, CREDENTIALS } from './bucket.ts'
 
-/** worker.ts, built as the deployed Worker is. */
+/** Starts worker.ts, built as the deployed Worker is. */
 export async function startBlobsWorker(endpoint: string) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-blobs-'))
   await buildWorker({ folder, entry: fileURLToPath(new URL('worker.ts', import.meta.url)) })

@@ -46,7 +46,7 @@ const piecesOf = (key: string, values: Values) => fetch(worker.url('pieces', { k
 const newKey = () => `test/${randomUUID()}`
 const md5 = (bytes: Uint8Array) => `"${createHash('md5').update(bytes).digest('hex')}"`
 
-/** A body without a length, in pieces that fit none of ours. */
+/** A body without a length, in chunks that match none of our sizes. */
 const streamOf = (bytes: Uint8Array, pieceBytes = 70_001) =>
   new ReadableStream({
     start(controller) {
@@ -83,7 +83,7 @@ describe('a body of known length', () => {
     expect((await bytesOf(key)).status).toBe(404)
   })
 
-  it('leaves nothing when the caller goes away in the middle', async () => {
+  it('leaves nothing if the caller leaves in the middle', async () => {
     const key = newKey()
     const upload = request(worker.url('put', { key }), { method: 'POST', headers: { 'content-length': 2 * MIB } })
     upload.on('error', () => {})
@@ -94,7 +94,7 @@ describe('a body of known length', () => {
     expect((await bytesOf(key)).status).toBe(404)
   })
 
-  it('ends where the caller falls silent in the middle', async () => {
+  it('is aborted if the caller goes silent in the middle', async () => {
     const key = newKey()
     const upload = request(worker.url('putSoon', { key }), { method: 'POST', headers: { 'content-length': 2 * MIB } })
     upload.write(randomBytes(MIB))
@@ -106,7 +106,7 @@ describe('a body of known length', () => {
     expect((await bytesOf(key)).status).toBe(404)
   })
 
-  it('has broken off where the bucket has waited too long for it', async () => {
+  it('is interrupted if the bucket waited too long for it', async () => {
     bucket.refuse(1, { status: 400, code: 'RequestTimeout' })
     const { body } = await call('put', { key: newKey(), size: MIB }, randomBytes(MIB))
     expect(body.name).toBe('BlobInterrupted')
@@ -119,7 +119,7 @@ describe('a body of known length', () => {
     expect(bucket.seen()).toEqual(['PUT ', 'PUT ', 'PUT '])
   })
 
-  it('fails with what the bucket answered if it is a stream', async () => {
+  it("fails with the bucket's answer if it is a stream", async () => {
     bucket.refuse(1)
     const { body } = await call('put', { key: newKey(), size: MIB }, randomBytes(MIB))
     expect(body).toMatchObject({ name: 'BucketError', message: 'the bucket answered 503 SlowDown' })
@@ -128,7 +128,7 @@ describe('a body of known length', () => {
 })
 
 describe('a body of unknown length', () => {
-  extended('waits for memory where many come at once, and gives it back also after those that broke off', async () => {
+  extended('waits for memory if many come at once, and frees it after an interruption too', async () => {
     const bytes = randomBytes(PART_BYTES + 1)
     for (let n = 0; n < 15; n++) {
       const cut = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
@@ -141,7 +141,7 @@ describe('a body of unknown length', () => {
     expect(replies.map(({ body }) => body.size)).toEqual(Array(30).fill(bytes.length))
   })
 
-  it('gives up the memory of who sends slowly when others wait for it', async () => {
+  it('is aborted if it is slow while others wait for its memory', async () => {
     const slow = Array.from({ length: 20 }, () => {
       const upload = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
       upload.on('error', () => {})
@@ -150,7 +150,7 @@ describe('a body of unknown length', () => {
     })
     const answered = slow.map(async (upload) => json((await once(upload, 'response'))[0]))
     const given = { name: 'BodyStalled', message: expect.stringContaining('others wait') }
-    // Not all of them: those that hold none wait as well.
+    // Only some of them are aborted: those that hold no memory wait as well.
     await Promise.any(answered.map(async (answer) => expect(await answer).toMatchObject(given)))
     const bytes = randomBytes(PART_BYTES + 1)
     const { body } = await call('putUnknown', { key: newKey(), sizeMax: 50 * MIB }, streamOf(bytes))
@@ -158,7 +158,7 @@ describe('a body of unknown length', () => {
     for (const upload of slow) upload.destroy()
   })
 
-  it('keeps its memory from those who could not have it', async () => {
+  it('keeps its memory from owners that already have their share', async () => {
     const begin = (owner: string) => {
       const key = `projects/${owner}/${randomUUID()}`
       const upload = request(worker.url('putUnknown', { key, sizeMax: 50 * MIB }), { method: 'POST' })
@@ -167,7 +167,7 @@ describe('a body of unknown length', () => {
       return { upload, answer: once(upload, 'response').then(([reply]) => json(reply)) }
     }
     const patient = begin('one')
-    // More than one owner may have, and less than all.
+    // More uploads than one owner may have, and fewer than fit in all.
     const greedy = Array.from({ length: 8 }, () => begin('other'))
     await Promise.any(greedy.map(async ({ answer }) => expect(await answer).toMatchObject({ name: 'BodyStalled' })))
     patient.upload.end('the rest')
@@ -193,7 +193,7 @@ describe('a body of unknown length', () => {
     expect((await bytesOf(key)).bytes.equals(bytes)).toBe(true)
   })
 
-  it('has parts that are long enough for ten thousand of them', async () => {
+  it('has parts long enough for ten thousand of them to hold it', async () => {
     const bytes = randomBytes(13 * MIB)
     const key = newKey()
     expect((await call('putUnknown', { key, sizeMax: 60_000 * MIB }, streamOf(bytes))).status).toBe(200)
@@ -210,7 +210,7 @@ describe('a body of unknown length', () => {
       PART_BYTES + 2,
       ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'DELETE uploadId'],
     ],
-  ])('is stored with %d bytes if that is the most, and refused with %d', async (sizeMax, size, requests) => {
+  ])('is stored with %d bytes if that is the limit, and refused with %d', async (sizeMax, size, requests) => {
     const key = newKey()
     expect((await call('putUnknown', { key, sizeMax }, streamOf(randomBytes(sizeMax)))).body.size).toBe(sizeMax)
     bucket.seen()
@@ -221,7 +221,7 @@ describe('a body of unknown length', () => {
     expect((await bytesOf(other)).status).toBe(404)
   })
 
-  it('is refused while it still comes', async () => {
+  it('is refused during the upload', async () => {
     const key = newKey()
     const upload = request(worker.url('putUnknown', { key, sizeMax: 1000 }), { method: 'POST' })
     upload.on('error', () => {})
@@ -231,7 +231,7 @@ describe('a body of unknown length', () => {
     upload.destroy()
   })
 
-  it('leaves no part when the caller goes away in the middle', async () => {
+  it('leaves no part if the caller leaves in the middle', async () => {
     const upload = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
     upload.on('error', () => {})
     upload.write(randomBytes(PART_BYTES + MIB))
@@ -242,8 +242,8 @@ describe('a body of unknown length', () => {
   })
 })
 
-describe('bytes that are read', () => {
-  it('are a part of them if that is asked for', async () => {
+describe('a read of bytes', () => {
+  it('returns a range if one is requested', async () => {
     const key = newKey()
     await call('put', { key, size: 10 }, '0123456789')
     for (const [offset, length, text] of [
@@ -257,7 +257,7 @@ describe('bytes that are read', () => {
     }
   })
 
-  it('are asked for again if the bucket was busy', async () => {
+  it('is repeated if the bucket was busy', async () => {
     const key = newKey()
     await call('put', { key, size: 3 }, 'abc')
     bucket.refuse(2)
@@ -266,7 +266,7 @@ describe('bytes that are read', () => {
     expect((await bytesOf(key)).status).toBe(500)
   })
 
-  it('come in pieces if they are many, each asked for when the one before it is taken', async () => {
+  it('comes in pieces if it is long, each requested when the one before it is taken', async () => {
     const key = newKey()
     const bytes = randomBytes(10)
     await call('put', { key, size: 10 }, bytes)
@@ -277,7 +277,7 @@ describe('bytes that are read', () => {
     expect(bucket.seen()).toEqual(['GET bytes=1-3', 'GET bytes=4-6', 'GET bytes=7-8'])
   })
 
-  it('come no further than their reader goes', async () => {
+  it('stops where its reader stops', async () => {
     const key = newKey()
     const [size, pieceBytes] = [20 * MIB, 4 * MIB]
     await call('put', { key, size }, randomBytes(size))
@@ -288,7 +288,7 @@ describe('bytes that are read', () => {
     expect(pieces.length).toBeLessThanOrEqual(2)
   })
 
-  extended('go on where the bucket was busy in the middle, and break off where they were removed', async () => {
+  extended('continues if the bucket was busy in the middle, and fails if the bytes were removed', async () => {
     const key = newKey()
     const [size, pieceBytes] = [40 * MIB, 4 * MIB]
     const bytes = randomBytes(size)
@@ -301,7 +301,7 @@ describe('bytes that are read', () => {
     await expect(removed.arrayBuffer()).rejects.toThrow()
   })
 
-  it('are found under every name that a key may have', async () => {
+  it('finds every name that a key may have', async () => {
     for (const name of ['a b', "it's (1)!*", 'ünï%20', 'a+b&c=d?e#f', '~a:@,;$']) {
       const key = `${newKey()}/${name}`
       expect((await call('put', { key, size: 3 }, 'abc')).status).toBe(200)
@@ -313,7 +313,7 @@ describe('bytes that are read', () => {
 })
 
 describe('a bucket that refuses connections', () => {
-  extended('is named as the cause, unless it may be the body that broke off', async () => {
+  extended('is named as the cause, unless the body itself may have been interrupted', async () => {
     const door = createServer().listen(0, '127.0.0.1')
     await once(door, 'listening')
     const { port } = door.address() as AddressInfo
@@ -347,7 +347,7 @@ describe('a copy', () => {
     expect((await bytesOf(to)).bytes.toString()).toBe('abc')
   })
 
-  it('is made in parts of what is too long for one request', async () => {
+  it('is made in parts if it is too long for one request', async () => {
     const [from, to] = [newKey(), newKey()]
     const bytes = randomBytes(2 * PART_BYTES + 7)
     await call('put', { key: from, size: bytes.length }, bytes)
@@ -356,15 +356,15 @@ describe('a copy', () => {
     expect((await bytesOf(to)).bytes.equals(bytes)).toBe(true)
   })
 
-  it('of nothing is nothing', async () => {
+  it('of a missing key returns nothing', async () => {
     expect((await call('copy', { from: newKey(), to: newKey(), size: 3 })).body).toBeNull()
   })
 })
 
-describe('removed and listed', () => {
+describe('removal and listing', () => {
   const list = async (prefix: string, values: Values) => (await call('list', { prefix, ...values })).body
 
-  it('goes page by page in the order of keys', async () => {
+  it('pages through keys in order', async () => {
     const prefix = `${newKey()}/`
     for (const name of ['b', 'a', 'c', 'B']) await call('put', { key: prefix + name, size: 1 }, 'x')
     const first = await list(prefix, { count: 3 })
@@ -378,7 +378,7 @@ describe('removed and listed', () => {
     expect(await list(newKey(), { count: 3 })).toEqual({ more: false, blobs: [] })
   })
 
-  it('removes 2,500 keys with a thousand a request, missing ones too', async () => {
+  it('removes 2,500 keys in requests of a thousand, missing ones too', async () => {
     const prefix = `${newKey()}/`
     const kept = `${prefix}kept`
     const there = [0, 999, 1000, 2499].map((n) => `${prefix}${n}`)
@@ -390,11 +390,11 @@ describe('removed and listed', () => {
     expect((await list(prefix, { count: 10 })).blobs).toMatchObject([{ key: kept }])
   })
 
-  it('tells which keys it could not remove, and removes the others', async () => {
+  it('reports which keys could not be removed, and removes the others', async () => {
     const prefix = `${newKey()}/`
     const keys = Array.from({ length: 1001 }, (_, n) => `${prefix}${n}`)
     for (const key of [keys[0], keys[1000]]) await call('put', { key: String(key), size: 1 }, 'x')
-    // As often as the client tries.
+    // The client tries this many times.
     bucket.refuse(3)
     const { body } = await call('remove', {}, JSON.stringify(keys))
     expect(body).toMatchObject({ name: 'BlobsNotRemoved', keys: keys.slice(0, 1000) })

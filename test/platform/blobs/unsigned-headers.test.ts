@@ -34,7 +34,7 @@ describe('a presigned upload', () => {
     ['x-amz-tagging', 'a=b'],
     ['x-amz-server-side-encryption-customer-key', 'a'],
     ['x-amz-content-sha256', 'UNSIGNED-PAYLOAD'],
-  ])('is refused with %s, which its URL does not sign', async (name, value) => {
+  ])('is refused with the header %s, which its URL does not sign', async (name, value) => {
     const url = await slot(randomUUID())
     const response = await fetch(url, { method: 'PUT', headers: { [name]: value }, body: 'mine' })
     expect(response.status).toBe(403)
@@ -45,7 +45,7 @@ describe('a presigned upload', () => {
     expect(upload.status).toBe(200)
   })
 
-  it('takes a header that its URL signs', async () => {
+  it('accepts a header that its URL signs', async () => {
     const url = await slot(randomUUID(), { mine: 'a' })
     const send = (value: string) => fetch(url, { method: 'PUT', headers: { 'x-amz-meta-mine': value }, body: 'mine' })
     expect((await send('a')).status).toBe(200)
@@ -53,7 +53,7 @@ describe('a presigned upload', () => {
   })
 })
 
-it('nothing is read without a signature', async () => {
+it('a read without a signature is refused', async () => {
   const { origin } = new URL(await slot('any'))
   for (const path of [`/cdn-cgi/local/r2/public/${BUCKET}/secret`, `/cdn-cgi/local/r2/s3/${BUCKET}/secret`]) {
     const response = await fetch(origin + path)

@@ -7,10 +7,10 @@ import { readPieces } from '../../../src/platform/blobs/ranged-read.ts'
 import { type Blobs, openStore } from '../../../src/platform/blobs/store.ts'
 import { readForm } from '../../../src/services/storage/form.ts'
 
-// The configuration names the Durable Objects that a Worker has to bring.
+// The configuration names the Durable Objects that a Worker has to export.
 export * from '../../../src/index.ts'
 
-/** What the tests reach of the bytes' code: one call a request, its answer as JSON, failures by their name. */
+/** Exposes the blob store to the tests: one call for each request, its result as JSON, errors by name. */
 export default {
   async fetch(request: Request, bindings: Bindings & Config, execution: ExecutionContext) {
     const url = new URL(request.url)
@@ -39,7 +39,7 @@ const operations = {
     const options = { size: Number(size ?? request.headers.get('content-length')), contentType: 'text/x-test' }
     return Response.json(await store.put(key, streamOf(request), options))
   },
-  /** As it is done, with a silence that a test can afford. */
+  /** Stores a body with a limit of silence that a test can wait for. */
   async putSoon({ request, bindings, values: { key = '' } }: Call) {
     const size = Number(request.headers.get('content-length'))
     const target = { key, size, silenceMsMax: 1_000 }
@@ -58,13 +58,13 @@ const operations = {
     if (!found) return new Response(null, { status: 404 })
     return new Response(found.body, { headers: { 'x-size': String(found.size) } })
   },
-  /** As it is done for what is long, with pieces that a test can afford. */
+  /** Reads as for a long object, with small pieces. */
   async pieces({ store, values: { key = '', offset, length, pieceBytes } }: Call) {
     const range = { offset: Number(offset), length: Number(length) }
     const found = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
     return new Response(found?.body, { headers: { 'x-size': String(found?.sizeOfAll) } })
   },
-  /** A reader that takes the first bytes and then waits until another has taken all. */
+  /** Reads the first bytes, then waits until another reader has read everything. */
   async beginPieces({ store, values: { key = '', size, pieceBytes } }: Call) {
     const range = { offset: 0, length: Number(size) }
     const begun = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
@@ -77,7 +77,7 @@ const operations = {
   async copy({ store, values: { from = '', to = '', size } }: Call) {
     return Response.json((await store.copy(from, to, { size: Number(size) })) ?? null)
   },
-  /** As it is done for what is too long for one request, with parts that a test can afford. */
+  /** Copies as for an object that is too long for one request, with small parts. */
   async copyParts({ bindings, values: { from = '', to = '', size, partSize } }: Call) {
     const bucket = openBucket(bindings, bindings.SERVICES_EGRESS)
     return Response.json(await copyParts(bucket, { from, to, size: Number(size), partSize: Number(partSize) }))
