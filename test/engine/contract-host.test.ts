@@ -4,7 +4,7 @@ import { HOST_NAMES } from '../../src/engine/host/names.ts'
 import { type EngineUnderTest, engineContract } from './contract.ts'
 import { startHostEngine } from './host-engine.ts'
 
-/** What an owner has on the hosted service too. */
+/** The attributes and roles that an owner also has on the hosted service. */
 const OWNER = {
   attributes: ['rolcreaterole', 'rolcreatedb', 'rolbypassrls', 'rolreplication'],
   roles: [

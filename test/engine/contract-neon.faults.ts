@@ -8,7 +8,7 @@ describe('the driver neon', () => {
     neon = await startNeonEngine()
     return neon
   })
-  test('sends nothing, in all of these, that is not as Neon publishes it', () => {
+  test('sends only requests that match what Neon publishes, in all of these tests', () => {
     expect(neon.server.calls.length).toBeGreaterThan(0)
     expect(neon.server.violations).toEqual([])
   })

@@ -11,24 +11,24 @@ import { newObject } from './storage-database.ts'
 
 export interface EngineUnderTest {
   engine: ProjectEngine
-  /** What a project's roles and its database are called. */
+  /** Returns the names of a project's roles and of its database. */
   names(ref: string): ProjectNames
-  /** What its owner may do, beside what they own. */
+  /** The powers of a project's owner, beside owning their objects. */
   owner: OwnerPowers
-  /** A client the way users connect, of the project's owner where no other role is named. */
+  /** Connects a client as users do, as the project's owner unless another role is named. */
   connect(ref: string, password: string, role?: string): Promise<pg.Client>
   stop(): Promise<void>
 }
 
 interface OwnerPowers {
   attributes: readonly string[]
-  /** Beside their own. */
+  /** Roles that the owner can become, beside their own. */
   roles: readonly string[]
-  /** Statements on what the services rely on. */
+  /** Statements that would change what the services rely on, so they are refused. */
   refused: readonly string[]
 }
 
-/** Of a project in a cluster of the driver's own making. */
+/** The owner's powers in a project of a cluster that the driver made itself. */
 export const PLAIN_OWNER: OwnerPowers = {
   attributes: [],
   roles: ['anon', 'authenticated', 'pg_database_owner', 'postgres', 'service_role'],
@@ -47,10 +47,10 @@ function endOf(client: pg.Client): Promise<void> {
   })
 }
 
-/** What every driver promises; `start` gives the one under test. */
+/** Tests what every driver promises; `start` returns the driver under test. */
 export function engineContract(start: () => Promise<EngineUnderTest>): void {
   let running: EngineUnderTest
-  /** Made once, for the tests that leave nothing behind. */
+  /** A project made once, for the tests that leave nothing behind. */
   let shared: string
   const engine = () => running.engine
   const namesOf = (ref: string) => running.names(ref)
@@ -89,7 +89,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   }
 
   describe('create', () => {
-    test('gives the owner a database of his own, by his password', async () => {
+    test('gives the owner a database of their own, opened by their password', async () => {
       const rows = await ask(
         shared,
         PASSWORD,
@@ -113,7 +113,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       })
     })
 
-    test('makes the owner no superuser, and lets him become nobody but the roles of the API and of apps', async () => {
+    test('makes the owner no superuser, who can become only the roles of the API and of apps', async () => {
       const [own] = await query(
         shared,
         `select rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication from pg_roles where rolname = current_user`,
@@ -128,7 +128,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await expect(query(shared, 'alter role current_user superuser')).rejects.toMatchObject({ code: '42501' })
     })
 
-    test('repeated, keeps the data and sets both passwords', async () => {
+    test('keeps the data and sets both passwords when it is repeated', async () => {
       const ref = await project('create table kept as select 1 as n')
       await engine().create({ ref, password: ANOTHER_PASSWORD, runnerPassword: 'another runner, Of 20' })
       expect(await ask(ref, ANOTHER_PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
@@ -137,7 +137,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await parseRows(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
     })
 
-    test('does nothing for one whose fence refuses', async () => {
+    test('does nothing if the fence refuses', async () => {
       const ref = newRef()
       await expect(engine().create(specOf(ref), refuse)).rejects.toThrow(Superseded)
       expect(await engine().health(ref, 5_000)).toMatchObject({ healthy: false })
@@ -162,13 +162,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await parseRows(result)).toEqual([{ n: 3, t: 'three' }])
     })
 
-    test('says what Postgres says of a statement that it refuses', async () => {
+    test('reports what Postgres says about a statement that it refuses', async () => {
       const refused = query(shared, 'select 1; select nothing_there')
       await expect(refused).rejects.toThrow(SqlError)
       await expect(refused).rejects.toMatchObject({ code: '42703', position: 18 })
     })
 
-    test('stops what runs too long, and leaves nothing of it running', async () => {
+    test('stops a statement that runs too long, and leaves nothing of it running', async () => {
       const slow = { ...request(shared), query: `select pg_sleep(60), 'slow one'`, readOnly: false, timeoutMs: 1_000 }
       await expect(engine().runSql(slow)).rejects.toThrow(SqlTimeout)
       await expect
@@ -181,13 +181,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         .toEqual([])
     })
 
-    test('stops even what has taken its own time limit off', async () => {
+    test('stops even a statement that removed its own time limit', async () => {
       const query = `set statement_timeout = 0; select pg_sleep(60)`
       const slow = engine().runSql({ ...request(shared), query, readOnly: false, timeoutMs: 1_000 })
       await expect(slow).rejects.toThrow(SqlTimeout)
     })
 
-    test('sets its password right again where SQL has changed it', async () => {
+    test('restores its password after SQL changed it', async () => {
       const ref = await project()
       await engine().runSql({
         ...request(ref),
@@ -199,7 +199,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('read-only SQL', () => {
-    test('reads what the owner has made, whatever its policies say', async () => {
+    test('reads what the owner made, whatever its policies say', async () => {
       const ref = await project(
         `create table secrets (n int); insert into secrets values (7); alter table secrets enable row level security`,
       )
@@ -220,7 +220,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('a batch', () => {
-    test('does what the storage server does: buckets, objects, and the roles of the API', async () => {
+    test('runs the statements of the storage server: buckets, objects, and the roles of the API', async () => {
       const ref = await project()
       const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
       await batch(ref, createBucket({ id: 'b', name: 'b', public: false, ...rules }))
@@ -233,7 +233,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect((await batch(ref, asAnon, count))[1]).toEqual([{ n: 1 }])
     })
 
-    test('remembers the versions of objects that are deleted', async () => {
+    test('records the versions of deleted objects', async () => {
       const ref = await project()
       const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
       const object = newObject('b', 'gone')
@@ -253,7 +253,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('a transaction', () => {
-    test('commits what its work did, and nothing of work that fails', async () => {
+    test('commits the writes of its work, and rolls back all of them if the work fails', async () => {
       const ref = await project('create table t (n int)')
       const insert = (n: number, fail = false) =>
         engine().transaction(request(ref), async (tx) => {
@@ -268,7 +268,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('the password', () => {
-    test('changes: the new one opens, the old one no longer does', async () => {
+    test('changes: the new one opens the database, the old one no longer does', async () => {
       const ref = await project()
       await engine().setPassword(ref, ANOTHER_PASSWORD)
       expect(await ask(ref, ANOTHER_PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
@@ -287,7 +287,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
     const roleOf = async (client: pg.Client) =>
       (await client.query<{ name: string }>('select session_user::text as name')).rows[0]?.name ?? ''
 
-    test('act as the owner, whose is what they make', async () => {
+    test('act as the owner, who owns what they make', async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
       await client.query('create table made (n int)')
@@ -321,7 +321,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await engine().logins.end(shared, [role], owned)
     })
 
-    test('are given another password, and those who came by the old one stay', async () => {
+    test('get another password, and sessions opened with the old one stay', async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
       const again = await put(ref, 'owner', 'abcdefgh', 'Another-random_1')
@@ -332,7 +332,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await Promise.all([client.end(), again.end()])
     })
 
-    test('end at once with their sessions, and the owner keeps what they held', async () => {
+    test('end at once with their sessions, and the owner keeps what they owned', async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
       const role = await roleOf(client)
@@ -347,7 +347,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await engine().logins.end(ref, [role], owned)
     })
 
-    test('end all, whoever of them has altered his role in a transaction that he leaves open', async () => {
+    test('all end, even if one of them changed its role in a transaction that it leaves open', async () => {
       const ref = await project()
       const [open, other] = [await put(ref, 'owner'), await put(ref, 'owner', 'ijklmnop')]
       const roles = [await roleOf(open), await roleOf(other)]
@@ -358,7 +358,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await query(ref, `select rolname from pg_roles where rolname in ('${roles.join("', '")}')`)).toEqual([])
     })
 
-    test('leave the owner his password, although a session keeps a change of it open', async () => {
+    test("leave the owner's password as it was, even if a session keeps a change of it open", async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
       const role = await roleOf(client)
@@ -371,7 +371,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
     })
 
-    test('do not leave the owner a password of their own making', async () => {
+    test('do not leave the owner a password that a login set', async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
       const role = await roleOf(client)
@@ -383,7 +383,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
     })
 
-    test('open nothing after their time', async () => {
+    test('open nothing after they expire', async () => {
       const ref = await project()
       const role = loginRole('cli', 'overover')
       const password = 'A-random_1 password'
@@ -391,27 +391,27 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await expect(running.connect(ref, password, role)).rejects.toMatchObject({ code: '28P01' })
     })
 
-    test('are not made for one whose fence refuses', async () => {
+    test('are not made if the fence refuses', async () => {
       const role = loginRole('cli', 'refusedd')
       const login = { ref: shared, role, power: 'owner' as const, password: 'A-random_1', expiresAt: new Date() }
       await expect(engine().logins.put(login, refuse)).rejects.toThrow(Superseded)
       expect(await query(shared, `select rolname from pg_roles where rolname = '${role}'`)).toEqual([])
     })
 
-    test('of a project that is gone have ended', async () => {
+    test('of a removed project have ended', async () => {
       await engine().logins.end(newRef(), [loginRole('cli', 'nobodysx')], owned)
     })
   })
 
   describe('health', () => {
-    test('is good where the database answers, and says what is wrong where there is none', async () => {
+    test('is good if the database answers, and names the reason if there is no database', async () => {
       expect(await engine().health(shared, 10_000)).toEqual({ healthy: true })
       expect(await engine().health(newRef(), 10_000)).toEqual({ healthy: false, error: 'the database does not exist' })
     })
   })
 
   describe('pause and resume', () => {
-    test('close the database to everybody, sessions included, and open it with all that it had', async () => {
+    test('close the database to everybody, open sessions included, and open it again with all its data', async () => {
       const ref = await project('create table kept as select 1 as n')
       const client = await running.connect(ref, PASSWORD)
       const cut = endOf(client)
@@ -433,7 +433,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await query(ref, 'select n from kept')).toEqual([{ n: 1 }])
     })
 
-    test.each(['pause', 'remove'] as const)('%s ends what its owner left open', async (how) => {
+    test.each(['pause', 'remove'] as const)('%s ends what the owner left open', async (how) => {
       const ref = await project()
       const [role, database] = await Promise.all([running.connect(ref, PASSWORD), running.connect(ref, PASSWORD)])
       const cut = Promise.all([endOf(role), endOf(database)])
@@ -444,13 +444,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect((await engine().health(ref, 10_000)).healthy).toBe(false)
     })
 
-    test('refuse a project that does not exist, where it would be opened', async () => {
+    test('refuse a project that does not exist, where they would open it', async () => {
       await expect(engine().resume(newRef())).rejects.toThrow(EngineUnavailable)
     })
   })
 
   describe('restart', () => {
-    test('ends the sessions and takes new ones at once', async () => {
+    test('ends the sessions and accepts new ones at once', async () => {
       const ref = await project()
       const client = await running.connect(ref, PASSWORD)
       const cut = endOf(client)
@@ -461,7 +461,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('fences', () => {
-    test('keep who was overtaken from pausing, restarting and removing', async () => {
+    test('keep an overtaken attempt from pausing, restarting and removing', async () => {
       await expect(engine().pause(shared, refuse)).rejects.toThrow(Superseded)
       await expect(engine().restart(shared, refuse)).rejects.toThrow(Superseded)
       await expect(engine().remove(shared, refuse)).rejects.toThrow(Superseded)
@@ -474,7 +474,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       insert into people (name) values ('Ada'), ('Grace');
       insert into supabase_migrations.schema_migrations (version, name) values ('20260101000000', 'people')`
 
-    test('with data is a project of its own with all that the parent has', async () => {
+    test('with data is a project of its own with everything that the parent has', async () => {
       const parent = await project(PARENT)
       const copy = await copied(parent, true)
       expect(await ask(copy, PASSWORD, 'select current_user as u, current_database() as d')).toEqual([
@@ -491,7 +491,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await read(parent, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
     })
 
-    test('without data has the schema and the history of its migrations alone', async () => {
+    test('without data has only the schema and the history of its migrations', async () => {
       const copy = await copied(await project(PARENT), false)
       expect(await query(copy, 'select * from people')).toEqual([])
       expect(await query(copy, 'select version, name from supabase_migrations.schema_migrations')).toEqual([
@@ -502,22 +502,25 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       ])
     })
 
-    test.each([true, false])('leaves out the objects, whose bytes are not copied (with data: %s)', async (data) => {
-      const parent = await project()
-      const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
-      const bucket = createBucket({ id: 'b', name: 'b', public: false, ...rules })
-      await batch(parent, bucket, insertObject(newObject('b', 'name')))
-      const copy = await copied(parent, data)
-      const left = `select (select count(*)::int from storage.objects) as objects,
+    test.each([true, false])(
+      'leaves out the objects, because their bytes are not copied (with data: %s)',
+      async (data) => {
+        const parent = await project()
+        const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
+        const bucket = createBucket({ id: 'b', name: 'b', public: false, ...rules })
+        await batch(parent, bucket, insertObject(newObject('b', 'name')))
+        const copy = await copied(parent, data)
+        const left = `select (select count(*)::int from storage.objects) as objects,
         (select count(*)::int from storage.buckets) as buckets, (select count(*)::int from storage.removed_versions) as removed`
-      expect((await batch(copy, { text: left, params: [] }))[0]).toEqual([
-        { objects: 0, buckets: data ? 1 : 0, removed: 0 },
-      ])
-      if (!data) await batch(copy, bucket)
-      await batch(copy, insertObject(newObject('b', 'name')))
-    })
+        expect((await batch(copy, { text: left, params: [] }))[0]).toEqual([
+          { objects: 0, buckets: data ? 1 : 0, removed: 0 },
+        ])
+        if (!data) await batch(copy, bucket)
+        await batch(copy, insertObject(newObject('b', 'name')))
+      },
+    )
 
-    test('cuts no session of the parent', async () => {
+    test('ends no session of the parent', async () => {
       const parent = await project(PARENT)
       await withClient(running.connect(parent, PASSWORD), async (client) => {
         await client.query(`begin; insert into people (name) values ('not yet')`)
@@ -527,7 +530,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       })
     })
 
-    test('repeated, stays as it is', async () => {
+    test('changes nothing when it is repeated', async () => {
       const parent = await project(PARENT)
       const copy = await copied(parent, true)
       await query(copy, `insert into people (name) values ('Edsger')`)
@@ -535,13 +538,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await read(copy, 'select count(*)::int as n from people')).toEqual([{ n: 3 }])
     })
 
-    test('of a copy works too, and ends as the parent of it goes', async () => {
+    test('can be copied too, and ends when its parent is removed', async () => {
       const first = await copied(await project(PARENT), true)
       const second = await copied(first, true)
       expect(await read(second, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
     })
 
-    test('is not made for one whose fence refuses', async () => {
+    test('is not made if the fence refuses', async () => {
       const to = newRef()
       await expect(
         engine().copy({ from: shared, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true }, refuse),
@@ -549,7 +552,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await engine().health(to, 10_000)).toMatchObject({ healthy: false })
     })
 
-    test('differs from its parent by what was changed in it', async () => {
+    test('differs from its parent by the changes made in it', async () => {
       const parent = await project(PARENT)
       const copy = await copied(parent, true)
       const change = () => engine().diff({ from: request(parent), to: request(copy) })
@@ -562,7 +565,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('remove', () => {
-    test('leaves nothing, can be repeated, and bears what was never there', async () => {
+    test('leaves nothing, can be repeated, and accepts a project that never existed', async () => {
       const ref = await project()
       const client = await running.connect(ref, PASSWORD)
       const cut = endOf(client)
@@ -575,14 +578,14 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await expect(running.connect(ref, PASSWORD)).rejects.toThrow()
     })
 
-    test('is seen in the list of what there is', async () => {
+    test('shows in the list of projects', async () => {
       const ref = await project()
       expect(await engine().refs()).toContain(ref)
       await engine().remove(ref)
       expect(await engine().refs()).not.toContain(ref)
     })
 
-    test('makes room for a new one of that name', async () => {
+    test('makes room for a new project of the same name', async () => {
       const ref = await project('create table old (n int)')
       await engine().remove(ref)
       await engine().create(specOf(ref))
@@ -619,7 +622,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   })
 
   describe('settings', () => {
-    test('become what they are set to, and what Postgres refuses is named', async () => {
+    test('take the values they are set to, and a value that Postgres refuses is named', async () => {
       const ref = await project()
       const { settings } = engine()
       await settings.configure(ref, { set: { work_mem: '12MB' }, reset: [], connectionsMax: null })
@@ -630,7 +633,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await expect(wrong).rejects.toMatchObject({ refusals: [{ setting: 'work_mem' }] })
     })
 
-    test('read-only refuses writes, and lets them again', async () => {
+    test('refuse writes when they are read-only, and allow them again afterwards', async () => {
       const ref = await project('create table t (n int)')
       const { settings } = engine()
       await settings.setReadOnly(ref, true)
@@ -641,7 +644,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await settings.filterReadOnly([ref])).toEqual(new Set())
     })
 
-    test('sizes are those of the databases that there are', async () => {
+    test('report the sizes of the existing databases', async () => {
       const sizes = await engine().settings.sizesOf([shared, newRef()])
       expect([...sizes.keys()]).toEqual([shared])
       expect(sizes.get(shared)).toBeGreaterThan(1_000_000)

@@ -1,5 +1,5 @@
 interface SchemaPair {
-  /** What both sides have in the beginning. */
+  /** The schema that both sides start with. */
   both?: string
   from?: string
   to?: string
@@ -41,7 +41,7 @@ const onEnum = (
   create function f(e) returns setof t language sql as 'select * from t'; ${NOTE};
   create trigger x before insert on t for each row when (new.e = '${value}') execute function note()`
 
-/** Applying the difference in either direction must lead to the other side. */
+/** Each pair of schemas: applying the difference in either direction must lead to the other side. */
 const schemaPairs: Readonly<Record<string, SchemaPair>> = {
   'a table': { to: 'create table t (id bigint primary key, name text not null, note varchar(20) collate "C")' },
   'an unlogged table with storage options': { to: 'create unlogged table t (id int) with (fillfactor = 70)' },
@@ -448,7 +448,10 @@ type Named = [name: string, pair: SchemaPair]
 
 const named: Named[] = Object.entries(schemaPairs)
 
-/** What names a schema, or stands outside all of them, cannot be moved into another. */
+/**
+ * Tells whether a pair names a schema or an object outside all schemas, so that it cannot be moved into another
+ * schema.
+ */
 const isOfWholeDatabase = ([, pair]: Named) =>
   /\b(schema|public|privileges|publication|extensions?|storage)\b/.test(Object.values(pair).join(';'))
 
@@ -456,7 +459,7 @@ export const pairsOfWholeDatabases: readonly Named[] = named.filter(isOfWholeDat
 
 interface SchemaGroup {
   schemas: string[]
-  /** The scripts of one side, to be run one after the other. */
+  /** The scripts of one side, run one after the other. */
   from: string[]
   to: string[]
 }
@@ -464,13 +467,15 @@ interface SchemaGroup {
 const GROUP_SIZE = 30
 const API_ROLES = 'anon, authenticated, service_role'
 
-/** As `public` is in a new project. */
+/** Makes a schema with the rights that `public` has in a new project. */
 const newSchema = (schema: string) =>
   `create schema ${schema}; ${['tables', 'sequences', 'functions']
     .map((kind) => `alter default privileges in schema ${schema} grant all on ${kind} to ${API_ROLES};`)
     .join(' ')} set search_path = ${schema}, extensions;`
 
-/** Many pairs, each in a schema of its own, so that databases are made and compared once for all of them. */
+/**
+ * Groups of pairs, each pair in a schema of its own, so that databases are made and compared once for a whole group.
+ */
 export const groupsInSchemas: readonly (readonly [name: string, group: SchemaGroup])[] = Object.values(
   Object.groupBy(
     named.filter((pair) => !isOfWholeDatabase(pair)),

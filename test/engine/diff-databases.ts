@@ -4,7 +4,7 @@ import { RUNNER_PASSWORD } from './specs.ts'
 
 export type Side = Awaited<ReturnType<typeof newSide>>
 
-/** A project's database without a project: what the engine makes, entered as its owner and as the superuser. */
+/** Makes a project's database without a project: what the engine makes, opened as its owner and as the superuser. */
 export async function newSide({ create, connect, engine }: HostEngine) {
   const ref = await create()
   const run = async (query: string, role?: string) => {
@@ -18,10 +18,10 @@ export async function newSide({ create, connect, engine }: HostEngine) {
   }
   return {
     login: { ref, runnerPassword: RUNNER_PASSWORD },
-    /** As the owner: one message, as the API and most clients send a script. */
+    /** Runs a script as the owner in one message, as the API and most clients send it. */
     sql: (query: string) => run(query, 'postgres'),
     admin: (query: string) => run(query),
-    /** Every definition that Postgres itself writes. */
+    /** Returns every definition that Postgres itself writes. */
     definitions: async (): Promise<string[]> => (await run(definitionsOf())).map(({ line }) => String(line)).sort(),
     remove: () => engine.remove(ref),
   }

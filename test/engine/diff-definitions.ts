@@ -1,4 +1,7 @@
-/** What an independent reader compares: one line per fact, from the catalogue and Postgres's own `pg_get_*def`. */
+/**
+ * Returns SQL that lists what an independent reader compares: one line per fact, from the catalogue and Postgres's
+ * own `pg_get_*def`.
+ */
 export function definitionsOf(): string {
   const parts = Object.entries(FACTS).map(
     ([kind, { select, from, oid, classId }]) =>

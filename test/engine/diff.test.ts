@@ -21,7 +21,7 @@ async function side(...statements: string[]): Promise<Side> {
 const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
   diff(host.clusterOf, { from: from.login, to: to.login, ...more })
 
-/** What users write seldom: in `npm run test:faults` alone. */
+/** Pairs that users seldom write; only `npm run test:faults` runs them. */
 const SELDOM = [
   'what needs a function that is made anew',
   'rights that default privileges would give',
@@ -33,7 +33,7 @@ const SELDOM = [
 ]
 const pairs = pairsOfWholeDatabases.filter(([name]) => isExtended || !SELDOM.includes(name))
 
-describe('the difference of two schemas, run in the first, makes it the second', () => {
+describe('the difference of two schemas, run in the first, turns it into the second', () => {
   const become = async (subject: Side, goal: Side): Promise<string> => {
     const sql = await between(subject, goal)
     expect(sql).not.toBe('')
@@ -48,7 +48,7 @@ describe('the difference of two schemas, run in the first, makes it the second',
     await become(subject, target)
   })
 
-  test.for(groupsInSchemas)('and back again: %s', async ([, { schemas, from, to }]) => {
+  test.for(groupsInSchemas)('and in both directions: %s', async ([, { schemas, from, to }]) => {
     const [subject, target, origin] = await Promise.all([side(...from), side(...to), side(...from)])
     const forth = await become(subject, target)
     const back = await become(subject, origin)
@@ -62,7 +62,7 @@ describe('a difference', () => {
     expect(await between(a, b)).toBe('')
   })
 
-  test('names no role that only one of the two projects has', async () => {
+  test('names no role that exists in only one of the two projects', async () => {
     const [a, b] = await Promise.all([
       side(),
       side(`create schema s; create table s.t (a int); create table t (a int); create view v as select * from t;
@@ -75,7 +75,7 @@ describe('a difference', () => {
     expect(await a.definitions()).toEqual(await b.definitions())
   })
 
-  test('leaves rows that keep their shape', async () => {
+  test('keeps rows whose columns do not change', async () => {
     const [a, b] = await Promise.all([
       side(`create type kind as enum ('a', 'b', 'gone'); create table t (id int primary key, k kind default 'a', n int);
             insert into t values (1, 'b', 5), (2, default, null)`),
@@ -90,7 +90,7 @@ describe('a difference', () => {
     ])
   })
 
-  test('commits only where a new value of an enum is used', async () => {
+  test('commits early only if a new value of an enum is used', async () => {
     const [a, used, unused] = await Promise.all([
       side(`create type mood as enum ('sad', 'ok'); create table t (m mood)`),
       side(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'happy')`),
@@ -100,7 +100,7 @@ describe('a difference', () => {
     expect(await between(a, unused)).not.toContain('COMMIT;')
   })
 
-  test('is of the named schemas alone', async () => {
+  test('covers only the named schemas', async () => {
     const [a, b] = await Promise.all([
       side('create schema "a*"; create schema ab; create schema other'),
       side(`create schema "a*"; create schema ab; create schema other; create schema "o'ther,";
@@ -116,7 +116,7 @@ describe('a difference', () => {
     expect(await between(a, b, { schemas: ['ab'] })).toBe('')
   })
 
-  test('says what it cannot write as SQL', async () => {
+  test('reports what it cannot write as SQL', async () => {
     const [a, b] = await Promise.all([
       side('create domain d as int; create table t (a d)'),
       side('create domain d as bigint; create table t (a d)'),
@@ -127,12 +127,12 @@ describe('a difference', () => {
     })
   })
 
-  test('is given up in time', async () => {
+  test('ends at its time limit', async () => {
     const [a, b] = await Promise.all([side(), side()])
     await expect(between(a, b, { timeoutMs: 1 })).rejects.toMatchObject({ name: 'SqlTimeout' })
   })
 
-  test('runs nothing of the user', async () => {
+  test('runs no code of the user', async () => {
     const bait = `create function trap() returns int language plpgsql immutable as $$ begin return 1; end $$;
       create function obj_description(oid, name) returns text language plpgsql as $$ begin return trap()::text; end $$;
       create function same(text, text) returns boolean language plpgsql as $$ begin return trap() = 1; end $$;
@@ -146,7 +146,7 @@ describe('a difference', () => {
       await admin(`alter database postgres set search_path = public, pg_catalog`)
     }
     expect(await between(a, b)).toBe('ALTER TABLE "public"."t" ADD COLUMN "c" integer;\n')
-    // A session's calls are counted by the time it has ended; the host keeps others that nobody has used yet.
+    // A session's calls are counted once it has ended; the host keeps other sessions that nobody has used yet.
     const others = `select pid from pg_catalog.pg_stat_activity 
         where datname = current_database() and usename = 'postgres' and query <> ''`
     const calls = async (of: Side) => {
@@ -158,7 +158,7 @@ describe('a difference', () => {
     await vi.waitFor(async () => expect(await calls(a)).not.toEqual([]), { timeout: 60_000 })
   })
 
-  extended('of more than a hundred tables is whole', async () => {
+  extended('of more than a hundred tables is complete', async () => {
     const tables = (count: number, type: string) => `do $do$ begin for i in 1..${count} loop
       execute format('create table t%s (id %s primary key, parent int, note text default ''n%s'')', i, ${type}, i);
       execute format('alter table t%s enable row level security; create policy p on t%s using (id > 0); create index on t%s (note)', i, i, i);
@@ -173,7 +173,7 @@ describe('a difference', () => {
     expect(await between(subject, target)).toBe('')
   })
 
-  test('of more tables than a Worker can hold is refused, and one of some of their schemas is not', async () => {
+  test('is refused if it has more tables than a Worker can hold, and made for some of their schemas', async () => {
     const many = `do $do$ begin create schema many; create schema few; create table few.t ();
       for i in 1..1501 loop execute format('create view many.v%s as select', i); end loop; end $do$`
     const [a, b] = await Promise.all([side(), side(many)])
@@ -184,7 +184,7 @@ describe('a difference', () => {
     expect(await between(a, b, { schemas: ['few'] })).toContain('CREATE TABLE "few"."t"')
   })
 
-  test('says which table is made anew, without its rows', async () => {
+  test('reports which table is recreated without its rows', async () => {
     const [a, b] = await Promise.all([
       side('create table t (a int); create table kept (a int)'),
       side('create table t (a int) partition by range (a)'),

@@ -16,14 +16,14 @@ export interface HostEngine {
   host: Host
   states: ReadonlyMap<string, HostState>
   clusterOf(ref: string): Promise<Cluster>
-  /** A new project's ref. */
+  /** Creates a project and returns its ref. */
   create(): Promise<string>
   /** Opens a session as any role, as the host itself does. */
   connect(ref: string, role?: string): Promise<pg.Client>
   stop(): Promise<void>
 }
 
-/** An installation whose projects are all on one host. */
+/** The directory of an installation whose projects are all on one host. */
 export const oneHost = (host: HostAddress): HostDirectory => ({
   of: async () => host,
   all: async () => [host],
@@ -32,11 +32,11 @@ export const oneHost = (host: HostAddress): HostDirectory => ({
   local: host,
 })
 
-/** A database host of the test's own, and the driver in front of it. */
+/** Starts a database host for one test, and the driver in front of it. */
 export async function startHostEngine(): Promise<HostEngine> {
   // The path of a socket has at most 107 bytes.
   const folder = await mkdtemp('/tmp/ph-')
-  // Instances have accounts of their own.
+  // Instances run under accounts of their own, which must reach the folder.
   await chmod(folder, 0o711)
   const host = await startHost({ folder, key: KEY, isDurable: false })
   const states = new Map<string, HostState>()

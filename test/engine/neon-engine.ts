@@ -10,11 +10,11 @@ import { type EngineUnderTest, PLAIN_OWNER } from './contract.ts'
 export interface NeonUnderTest extends EngineUnderTest {
   server: NeonServer
   states: Map<string, NeonState>
-  /** The same installation as another consumer has it. */
+  /** The same installation, as another consumer uses it. */
   another(more: Partial<NeonEngineConfig>): ProjectEngine
 }
 
-/** The driver, with a Neon of the test's own. */
+/** Starts the driver with a Neon server for one test. */
 export async function startNeonEngine(): Promise<NeonUnderTest> {
   const server = await startNeonServer()
   const states = new Map<string, NeonState>()

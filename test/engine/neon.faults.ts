@@ -57,7 +57,7 @@ async function project(sql: string): Promise<string> {
   return ref
 }
 
-/** The operations of Neon's API that `work` asks for, without the polls, whose number is Neon's matter. */
+/** Returns the operations of Neon's API that `work` calls, without the polls, whose number depends on Neon. */
 async function callsOf(work: () => Promise<unknown>): Promise<string[]> {
   const { calls } = neon.server
   calls.length = 0
@@ -65,8 +65,8 @@ async function callsOf(work: () => Promise<unknown>): Promise<string[]> {
   return calls.filter((call) => call !== 'getProjectOperation')
 }
 
-describe('what it asks of Neon', () => {
-  test('is as little as can be, and nothing for SQL', async () => {
+describe("the calls to Neon's API", () => {
+  test('are as few as possible, and none for SQL', async () => {
     const ref = newRef()
     const branch = newRef()
     const sql = { ref, runnerPassword: RUNNER_PASSWORD }
@@ -101,7 +101,7 @@ describe('what it asks of Neon', () => {
     })
   })
 
-  test('never is to keep a password that it did not get as it is', async () => {
+  test('set passwords in the clear, so that no stored hash is one that Neon did not compute', async () => {
     const ref = newRef()
     await copyTo(ref)
     await query(ref, `set role none; alter role current_user password 'Lost-and-gone_1'`)
@@ -116,7 +116,7 @@ describe('what it asks of Neon', () => {
   })
 })
 
-describe('where Neon is busy', () => {
+describe('if Neon is busy, the driver', () => {
   test('waits while other work on the project goes on (423)', async () => {
     neon.server.fault({ operation: 'createProjectBranch', status: 423, times: 2 })
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
@@ -126,7 +126,7 @@ describe('where Neon is busy', () => {
     expect(namesOf(ref)).toHaveLength(1)
   })
 
-  test('really: work on a branch while another one is being made', async () => {
+  test('waits for a real operation: work on a branch while another one is being made', async () => {
     neon.server.behaviour.operationMs = 400
     const [one, other] = [newRef(), newRef()]
     await Promise.all([copyTo(one), copyTo(other)])
@@ -142,14 +142,14 @@ describe('where Neon is busy', () => {
     expect(performance.now() - startedAt).toBeGreaterThan(1_400)
   })
 
-  test('says that a project is not healthy while Neon does not answer in time', async () => {
+  test('reports a project as unhealthy while Neon does not answer in time', async () => {
     neon.server.fault({ operation: 'getProjectEndpoint', status: 503, times: 2 })
     expect(await engine().health(parent, 200)).toEqual({ healthy: false, error: 'no answer in 200 ms' })
     await expect.poll(() => engine().health(parent, 5_000)).toEqual({ healthy: true })
   })
 })
 
-describe('who is overtaken', () => {
+describe('an attempt that is overtaken', () => {
   test.each(['pause', 'resume', 'restart'] as const)('while Neon is busy does not repeat its %s', async (work) => {
     const ref = await project('select 1')
     if (work === 'resume') await engine().pause(ref)
@@ -199,7 +199,7 @@ describe('who is overtaken', () => {
     await query(ref, 'select n from people')
   })
 
-  test('takes away nothing that Neon could not make', async () => {
+  test('removes nothing that Neon could not make', async () => {
     const ref = newRef()
     neon.server.behaviour.failing.push('create_branch')
     await expect(copyTo(ref, true, async () => !neon.states.get(ref)?.site)).rejects.toThrow(Superseded)
@@ -208,7 +208,7 @@ describe('who is overtaken', () => {
   })
 })
 
-describe('where Neon fails', () => {
+describe('if Neon fails, the driver', () => {
   test.each([500, 503, 0])('repeats what can be repeated (%i)', async (status) => {
     const ref = newRef()
     for (const operation of ['listProjectBranches', 'getProjectOperation', 'getConnectionURI']) {
@@ -222,7 +222,7 @@ describe('where Neon fails', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
-  test.each([502, 0])('makes no second project where the answer to the first was lost (%i)', async (status) => {
+  test.each([502, 0])('makes no second project if the answer to the first was lost (%i)', async (status) => {
     const ref = newRef()
     neon.server.fault({ operation: 'createProject', status, after: true })
     await expect(engine().create(specOf(ref))).rejects.toThrow(EngineUnavailable)
@@ -233,7 +233,7 @@ describe('where Neon fails', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
-  test('nor a second branch', async () => {
+  test('makes no second branch if the answer to the first was lost', async () => {
     const ref = newRef()
     neon.server.fault({ operation: 'createProjectBranch', status: 0, after: true })
     await expect(copyTo(ref)).rejects.toThrow(EngineUnavailable)
@@ -242,7 +242,7 @@ describe('where Neon fails', () => {
     await query(ref, 'select n from people')
   })
 
-  test('leaves nothing of what nobody knows to have been made', async () => {
+  test('removes what was made by a request whose answer was lost', async () => {
     const [ref, branch] = [newRef(), newRef()]
     neon.server.fault({ operation: 'createProject', status: 0, after: true })
     neon.server.fault({ operation: 'createProjectBranch', status: 0, after: true })
@@ -264,7 +264,7 @@ describe('where Neon fails', () => {
     await query(ref, 'select 1')
   })
 
-  test('keeps one also where the other came after it had looked', async () => {
+  test('keeps one also if the other was made after the driver had looked', async () => {
     const ref = newRef()
     const { calls } = neon.server
     calls.length = 0
@@ -300,7 +300,7 @@ describe('where Neon fails', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
-  test('takes away a branch that it could not make, and leaves the parent as it was', async () => {
+  test('removes a branch that Neon could not make, and leaves the parent as it was', async () => {
     const ref = newRef()
     neon.server.behaviour.failing.push('create_branch')
     await expect(copyTo(ref)).rejects.toThrow('Neon could not create_branch')
@@ -317,7 +317,7 @@ describe('where Neon fails', () => {
     expect(neon.states.get(ref)?.projectId).toBeTypeOf('string')
   })
 
-  test('so with a branch', async () => {
+  test('removes a branch of a branch that Neon could not make', async () => {
     const ref = newRef()
     neon.server.behaviour.failing.push('create_branch')
     neon.server.fault({ operation: 'deleteProjectBranch', status: 400 })
@@ -329,7 +329,7 @@ describe('where Neon fails', () => {
     await query(ref, 'select n from people')
   })
 
-  test('begins anew where what it made has gone', async () => {
+  test('starts again if what it made has vanished', async () => {
     const ref = newRef()
     await expect(crashingAt(2).create(specOf(ref))).rejects.toThrow('crashed')
     await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
@@ -337,13 +337,13 @@ describe('where Neon fails', () => {
     await query(ref, 'select 1')
   })
 
-  test('does not try again what it may not do', async () => {
+  test('does not repeat a request that it is not authorized to make', async () => {
     const other = neon.another({ apiKey: 'wrong' })
     const calls = await callsOf(() => expect(other.create(specOf(newRef()))).rejects.toThrow('Neon answered 401'))
     expect(calls).toEqual(['listProjects'])
   })
 
-  test('says so where Neon is not in a region', async () => {
+  test('reports a region that Neon does not have', async () => {
     const calls = await callsOf(() =>
       expect(engine().create({ ...specOf(newRef()), region: 'eu-north-1' })).rejects.toThrow(
         'Neon has no region eu-north-1',
@@ -354,7 +354,7 @@ describe('where Neon fails', () => {
 })
 
 describe('a crash', () => {
-  test.each([1, 2])('of a create, at note %i of what it did, leaves one project once it is repeated', async (nth) => {
+  test.each([1, 2])('of a create, at note %i of its progress, leaves one project once it is repeated', async (nth) => {
     const ref = newRef()
     const crashing = crashingAt(nth)
     await expect(crashing.create(specOf(ref))).rejects.toThrow('crashed')
@@ -363,7 +363,7 @@ describe('a crash', () => {
     await query(ref, 'select 1')
   })
 
-  test.each([1, 2, 3])('of a copy, at note %i of what it did, leaves one branch once it is repeated', async (nth) => {
+  test.each([1, 2, 3])('of a copy, at note %i of its progress, leaves one branch once it is repeated', async (nth) => {
     const ref = newRef()
     const crashing = crashingAt(nth)
     await expect(crashing.copy(copyOf(ref))).rejects.toThrow('crashed')
@@ -373,8 +373,8 @@ describe('a crash', () => {
   })
 })
 
-describe('what an attempt left at work', () => {
-  test('is waited for by the next one', async () => {
+describe('work that an attempt left running at Neon', () => {
+  test('is waited for by the next attempt', async () => {
     const ref = newRef()
     neon.server.behaviour.operationMs = 600
     neon.server.fault({ operation: 'getProjectOperation', status: 400 })
@@ -386,7 +386,7 @@ describe('what an attempt left at work', () => {
     await query(ref, 'select 1')
   })
 
-  test('on another branch is no matter of its own, nor is its failure', async () => {
+  test('on another branch is not waited for, and its failure does not matter', async () => {
     const [ref, other] = [newRef(), newRef()]
     await expect(crashingAt(3).copy(copyOf(ref))).rejects.toThrow('crashed')
     const { site } = neon.states.get(ref) ?? {}
@@ -409,7 +409,7 @@ describe('a password', () => {
     await withClient(neon.connect(parent, PASSWORD), (client) => client.query('select'))
   })
 
-  test('that Neon refuses refuses a new project too', async () => {
+  test('that Neon refuses makes the creation of a project fail with its reason', async () => {
     const ref = newRef()
     await expect(engine().create({ ...specOf(ref), password: 'short' })).rejects.toMatchObject({
       refusals: [{ setting: 'password', reason: expect.stringContaining('short') }],
@@ -418,7 +418,7 @@ describe('a password', () => {
     await query(ref, 'select 1')
   })
 
-  test('that cannot be set for another reason is not to blame', async () => {
+  test('that cannot be set for another reason is not reported as invalid', async () => {
     const ref = await project('select 1')
     await (await computeOf(ref)).rows(`alter role p_${ref} rename to somebody_else`)
     const failed = engine().setPassword(ref, 'Another-0wner_of-it')
@@ -427,7 +427,7 @@ describe('a password', () => {
   })
 
   test.each(['settings', 'create', 'diff', 'setPassword'] as const)(
-    "of Neon's own that has changed at Neon is asked for again (%s)",
+    "of Neon's own that was changed at Neon is fetched again (%s)",
     async (work) => {
       const ref = await project('select 1')
       const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
@@ -456,7 +456,7 @@ describe('a temporary login', () => {
   const allow = async () => true
   const unasked = () => Promise.reject(new Error('nobody asks for it'))
 
-  test('asks nothing of the API, and Neon is told its password as it is', async () => {
+  test('calls no API, and its password is sent to Neon in the clear', async () => {
     const { role } = login(parent)
     expect(await callsOf(() => engine().logins.put(login(parent), allow))).toEqual([])
     const [found] = await (await computeOf(parent)).rows<{ password: string }>(
@@ -467,7 +467,7 @@ describe('a temporary login', () => {
     expect(await rolesLike(parent)).not.toContain(role)
   })
 
-  test('cannot be bound to networks', async () => {
+  test('cannot be limited to networks', async () => {
     const bound = { ...login(parent, 'networks'), networks: ['192.0.2.0/24'] }
     await expect(engine().logins.put(bound, allow)).rejects.toThrow('cannot restrict logins to networks')
     expect(await rolesLike(parent)).not.toContain(bound.role)
@@ -481,7 +481,7 @@ describe('a temporary login', () => {
     await expect(engine().logins.put(login(ref), allow)).rejects.toThrow(EngineUnavailable)
   })
 
-  test('of a paused project is not said to have ended', async () => {
+  test('of a paused project is not reported as ended', async () => {
     const ref = await project('select 1')
     await engine().logins.put(login(ref), allow)
     await engine().pause(ref)
@@ -506,7 +506,7 @@ describe('a read replica', () => {
       )
   const nameOf = (ref: string) => `${ref}-rr-us-east-1-abcde`
 
-  test('reads what the project has, writes nothing, and is paused and removed with it', async () => {
+  test('reads the data of its project, writes nothing, and is paused and removed with it', async () => {
     const ref = await project(`create table people as select 'Ada' as name`)
     const name = nameOf(ref)
     expect(await callsOf(async () => add(ref, name))).toEqual(['listProjectEndpoints', 'createProjectEndpoint'])
@@ -533,7 +533,7 @@ describe('a read replica', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
-  test('is made once, though answers are lost or Neon is busy or fails', async () => {
+  test('is made once, even if answers are lost or Neon is busy or fails', async () => {
     const ref = await project('select 1')
     const name = nameOf(ref)
     neon.server.fault({ operation: 'createProjectEndpoint', status: 423 })
@@ -557,7 +557,7 @@ describe('a read replica', () => {
     expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
   })
 
-  test('is not made where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+  test('is not made if Neon refuses, the attempt is overtaken or the project has vanished', async () => {
     const ref = await project('select 1')
     const name = nameOf(ref)
     neon.server.fault({ operation: 'createProjectEndpoint', status: 422 })
@@ -577,7 +577,7 @@ describe('the size of a compute', () => {
     return [found?.endpoint?.autoscaling_limit_min_cu, found?.endpoint?.autoscaling_limit_max_cu]
   }
 
-  test('is what is asked for, from the beginning or later', async () => {
+  test('is the requested one, at creation or later', async () => {
     const [ref, branch] = [newRef(), newRef()]
     await engine().create({ ...specOf(ref), size: 'small' })
     expect(unitsOf(ref)).toEqual([0.5, 0.5])
@@ -593,7 +593,7 @@ describe('the size of a compute', () => {
     expect(unitsOf(branch)).toEqual([0.25, 0.25])
   })
 
-  test('is asked for until Neon is free, and again where the answer was lost', async () => {
+  test('is requested until Neon is free, and again if the answer was lost', async () => {
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 429 })
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 0, after: true })
@@ -604,7 +604,7 @@ describe('the size of a compute', () => {
     expect(unitsOf(parent)).toEqual([1, 1])
   })
 
-  test('stays what it is where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+  test('does not change if Neon refuses, the attempt is overtaken or the project has vanished', async () => {
     const ref = newRef()
     await engine().create({ ...specOf(ref), size: 'small' })
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 422 })
@@ -617,12 +617,12 @@ describe('the size of a compute', () => {
   })
 })
 
-describe('a database that is put back to a moment', () => {
+describe('a database that is restored to a point in time', () => {
   const beginOf = (request: PointInTimeRequest, fence?: Fence) => engine().pointInTime?.begin(request, fence)
   const finishOf = (request: PointInTimeRequest & ProjectSpec, fence?: Fence) =>
     engine().pointInTime?.finish(request, fence)
 
-  /** A project with what was there at a moment and what came after it, and the request to go back. */
+  /** Makes a project with rows from before a moment and from after it, and the request to restore that moment. */
   async function withPast(ref?: string) {
     const own = ref ?? (await project(`create table people as select 'Ada' as name`))
     const at = new Date(Date.now() + 1)
@@ -635,7 +635,7 @@ describe('a database that is put back to a moment', () => {
   }
   const keptOf = (ref: string) => namesOf(ref).filter((name) => name.startsWith(`pilothouse-${ref}-before-`))
 
-  test('has what it had then, at the same host, and lets in who may now', async () => {
+  test('has the data of that moment, at the same host, and admits the logins that are valid now', async () => {
     const ref = await project(`create table people as select 'Ada' as name`)
     const role = loginRole('jit', 'abcdefgh')
     const login = {
@@ -661,7 +661,7 @@ describe('a database that is put back to a moment', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
-  test('goes back as far as Neon keeps the history, and not before it was ready', async () => {
+  test('goes back as far as Neon keeps the history, and not to before it was ready', async () => {
     const before = Date.now()
     const ref = await project('select 1')
     const now = new Date(Date.now() + 3_600_000)
@@ -679,7 +679,7 @@ describe('a database that is put back to a moment', () => {
     await expect(beginOf({ ref, id: 'x', at: now })).rejects.toMatchObject({ code: '3D000' })
   })
 
-  test('waits while Neon is busy, and goes back once though the answer was lost', async () => {
+  test('waits while Neon is busy, and is restored once even if the answer was lost', async () => {
     const request = await withPast()
     const { ref } = request
     neon.server.fault({ operation: 'restoreProjectBranch', status: 423 })
@@ -696,7 +696,7 @@ describe('a database that is put back to a moment', () => {
     expect(await namesIn(ref)).toEqual(['Ada'])
   })
 
-  test('is asked for again, from what Neon kept, where Neon failed', async () => {
+  test('is restored again from what Neon kept if Neon failed', async () => {
     const request = await withPast()
     neon.server.behaviour.failing.push('create_branch')
     await beginOf(request)
@@ -708,14 +708,14 @@ describe('a database that is put back to a moment', () => {
     expect(keptOf(request.ref)).toHaveLength(1)
   })
 
-  test('is as it was where Neon has no such moment', async () => {
+  test('stays as it was if Neon does not have that moment', async () => {
     const request = { ...(await withPast()), at: new Date(0) }
     await expect(beginOf(request)).rejects.toThrow(EngineRefusal)
     expect(keptOf(request.ref)).toEqual([])
     expect(await namesIn(request.ref)).toEqual(['Ada', 'Grace'])
   })
 
-  test('is not, for one who is overtaken', async () => {
+  test('is not restored by an attempt that is overtaken', async () => {
     const request = await withPast()
     const refuse = async () => false
     expect(await callsOf(() => expect(beginOf(request, refuse)).rejects.toThrow(Superseded))).toEqual([])
@@ -743,7 +743,7 @@ describe('a database that is put back to a moment', () => {
     await engine().remove(owner)
   })
 
-  test('keeps its branches, which keep it from being removed', async () => {
+  test('keeps its branches, which prevent its removal', async () => {
     const request = await withPast()
     const { ref } = request
     const branch = newRef()
@@ -761,7 +761,7 @@ describe('a database that is put back to a moment', () => {
 })
 
 describe('a project', () => {
-  test('that vanished at Neon is not healthy, answers that it is gone, and can be removed', async () => {
+  test('that vanished at Neon is unhealthy, answers that it is gone, and can be removed', async () => {
     const ref = newRef()
     await engine().create(specOf(ref))
     await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
@@ -773,7 +773,7 @@ describe('a project', () => {
     expect(neon.states.has(ref)).toBe(false)
   })
 
-  test('does not take its branches along when it is removed', async () => {
+  test('does not remove its branches with itself', async () => {
     const [ref, branch] = [newRef(), newRef()]
     await engine().create(specOf(ref))
     await engine().copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(branch), data: true })
@@ -785,8 +785,8 @@ describe('a project', () => {
   })
 })
 
-describe('what is removed', () => {
-  test('may have another name at Neon by now', async () => {
+describe('the removal of a project', () => {
+  test('finds it under a name that was changed at Neon', async () => {
     const [ref, branch] = [newRef(), newRef()]
     await engine().create(specOf(ref))
     await engine().copy({ ...copyOf(branch), from: ref })
@@ -801,7 +801,7 @@ describe('what is removed', () => {
     expect(neon.server.projects.has(projectId)).toBe(false)
   })
 
-  test('does not take along what somebody made at Neon itself', async () => {
+  test('keeps what somebody made at Neon itself', async () => {
     const ref = newRef()
     await engine().create(specOf(ref))
     const { projectId = '' } = neon.states.get(ref) ?? {}
@@ -815,7 +815,7 @@ describe('what is removed', () => {
     expect(neon.server.projects.has(projectId)).toBe(false)
   })
 
-  test('may be a branch whose Neon project is gone', async () => {
+  test('accepts a branch whose Neon project is gone', async () => {
     const [ref, branch] = [newRef(), newRef()]
     await engine().create(specOf(ref))
     await engine().copy({ ...copyOf(branch), from: ref })
@@ -840,13 +840,13 @@ describe('a copy', () => {
     ).toEqual([`p_${ref}`, `p_${ref}_read`, `p_${ref}_sql`, `p_${ref}_storage`].map((rolname) => ({ rolname })))
   })
 
-  test('has no history of migrations where its parent has dropped it', async () => {
+  test('has no history of migrations if its parent has dropped it', async () => {
     const [owner, ref] = [await project('create table kept (); drop schema supabase_migrations cascade'), newRef()]
     await engine().copy({ ...copyOf(ref, false), from: owner })
     await query(ref, 'table kept')
   })
 
-  test('has a history larger than an answer', async () => {
+  test('has a history that is larger than an answer', async () => {
     const [owner, ref] = [newRef(), newRef()]
     await engine().create(specOf(owner))
     await query(
@@ -862,7 +862,7 @@ describe('a copy', () => {
     expect(await parseRows(result)).toEqual([{ count: 20, length: 20_000_000 }])
   })
 
-  test('is taken anew where its parent has had another migration meanwhile', async () => {
+  test('is made anew if its parent ran another migration meanwhile', async () => {
     const [owner, ref] = [await project('create table people (n int)'), newRef()]
     let migrations = 0
     const migrating: Fence = async () => {
@@ -886,7 +886,7 @@ describe('a copy', () => {
     expect(await parseRows(result)).toEqual([{ version: '1' }])
   })
 
-  test('remembers what its history was to be, over a crash', async () => {
+  test('keeps the history chosen for it over a crash', async () => {
     const [owner, ref] = [await project('create table people (n int)'), newRef()]
     const request = { ...copyOf(ref, false), from: owner }
     await expect(crashingAt(3).copy(request)).rejects.toThrow('crashed')
@@ -896,7 +896,7 @@ describe('a copy', () => {
     await query(ref, 'table people')
   })
 
-  test('has none of the many versions and tokens that its parent remembers', async () => {
+  test('has none of the many versions and tokens that its parent records', async () => {
     const [owner, ref] = [await project('create table kept ()'), newRef()]
     const compute = await computeOf(owner)
     await compute.rows(
@@ -917,7 +917,7 @@ describe('a copy', () => {
        update storage.objects set before = (select id from storage.objects limit 1)`,
       1,
     ],
-  ])('has none of the many objects that its parent has: they go %s', async (_, sql, portions) => {
+  ])('has none of the many objects that its parent has: they are deleted %s', async (_, sql, portions) => {
     const owner = await project(
       `create table portions (xact text); insert into storage.buckets (id, name) values ('b', 'b')`,
     )
@@ -961,7 +961,7 @@ describe('a copy', () => {
   })
 })
 
-/** What it writes down at the nth time is lost, and all that would have come after. */
+/** Returns an engine that loses the nth note it writes and fails everything after it. */
 function crashingAt(nth: number) {
   let writes = 0
   return neon.another({

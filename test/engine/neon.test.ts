@@ -23,7 +23,7 @@ let token: string
 let control: pg.Client
 let place: { owner: Caller; slug: string }
 
-/** An installation of its own whose projects are at Neon. */
+/** Starts an installation of its own whose projects are at Neon. */
 beforeAll(async () => {
   neon = await startNeonServer()
   copyInstallation(inject('begun'), folder)
@@ -98,7 +98,7 @@ test('projects and branches live at Neon from their creation to their end', asyn
   expect(neon.violations).toEqual([])
 })
 
-extended('the mode of the pooler chooses the address that is shown', async () => {
+extended('the mode of the pooler decides which address is shown', async () => {
   const password = 'Long-enough_1'
   const ref = await createProject(place, { db_pass: password })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
@@ -137,7 +137,7 @@ extended('the mode of the pooler chooses the address that is shown', async () =>
   expect((await owner.get(`/v1/projects/${ref}`)).body.database.host).toBe(host)
 })
 
-test('temporary logins open the database, and end with their time, their grant or a pause', {
+test('temporary logins open the database, and end when they expire, are revoked or the project is paused', {
   timeout: 120_000,
 }, async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
@@ -181,7 +181,7 @@ test('temporary logins open the database, and end with their time, their grant o
   expect((await owner.post(`/v1/projects/${ref}/pause`)).status).toBe(200)
   await untilStatus(owner, ref, 'INACTIVE')
   await memberCut
-  // The revocation holds, though the database is out of reach: the role goes once it is open again.
+  // The revocation holds while the database is out of reach: the role is removed once the database is open again.
   expect((await owner.delete(`/v1/projects/${ref}/database/jit/${user_id}`)).status).toBe(200)
   await worker.tick()
   expect((await owner.post(`/v1/projects/${ref}/restore`, {})).status).toBe(200)
@@ -193,10 +193,10 @@ test('temporary logins open the database, and end with their time, their grant o
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-/** Moments are told in whole seconds. */
+/** A poll until the next second: moments are given in whole seconds. */
 const NEXT_SECOND = { timeout: 10_000, interval: 10 }
 
-extended('a database goes back to a moment of its history', async () => {
+extended('a database is restored to a moment of its history', async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   await runSql(owner, ref, `create table people as select 'Ada' as name`)
@@ -236,7 +236,7 @@ extended('a database goes back to a moment of its history', async () => {
   const after = (await owner.get(path())).body.physical_backup_data
   expect(after.earliest_physical_backup_date_unix).toBeGreaterThan(target)
 
-  // Neon itself may have less than it says: then nothing has happened.
+  // Neon itself may have less history than it reports; then nothing has happened.
   neon.fault({ operation: 'restoreProjectBranch', status: 400 })
   await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(after.earliest_physical_backup_date_unix), NEXT_SECOND)
   const refused = await owner.post(path('/restore-pitr'), {
@@ -255,7 +255,7 @@ extended('a database goes back to a moment of its history', async () => {
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-extended('a project has read replicas where it is', async () => {
+extended('a project has read replicas in its own region', async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   const replicas = (verb: string, body: object) => owner.post(`/v1/projects/${ref}/read-replicas/${verb}`, body)
@@ -309,7 +309,7 @@ extended('a project has read replicas where it is', async () => {
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-extended('a project gets the size that it is given', async () => {
+extended('a project gets the requested size', async () => {
   const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
   const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })
   const said = expect.stringContaining('body.desired_instance_size: 48xlarge is not available')
@@ -362,7 +362,7 @@ extended('a project gets the size that it is given', async () => {
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-test('what the driver cannot do is refused with its name', async () => {
+test("an operation that the driver cannot do is refused with the driver's name", async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {
     name: 'north',
@@ -429,7 +429,7 @@ test('what the driver cannot do is refused with its name', async () => {
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-test('a project whose password Neon refuses fails at once, and says why', async () => {
+test('a project whose password Neon refuses fails at once, with the reason', async () => {
   const ref = await createProject(place, { db_pass: 'aaaaaaaa' })
   await untilStatus(owner, ref, 'INIT_FAILED')
   const { rows } = await control.query('select attempts, last_error from project_tasks where project_ref = $1', [ref])

@@ -39,7 +39,7 @@ describe('splitStatements', () => {
     expect(texts(query)).toEqual(expected)
   })
 
-  test('counts characters in front of a statement as Postgres does', () => {
+  test('counts the characters before a statement as Postgres does', () => {
     expect(splitStatements("select '😀é'; select 2; select 3")).toEqual([
       { text: "select '😀é'", characterOffset: 0 },
       { text: ' select 2', characterOffset: 12 },

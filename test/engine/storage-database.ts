@@ -17,7 +17,7 @@ export const service: Caller = { role: 'service_role' }
 
 export type StorageDatabase = Awaited<ReturnType<typeof newStorageDatabase>>
 
-/** A project's database, reached as the storage server reaches it, as its owner, and as the superuser. */
+/** Makes a project's database, opened as the storage server opens it, as its owner, and as the superuser. */
 export async function newStorageDatabase({ create, connect }: HostEngine) {
   const ref = await create()
   const admin = await connect(ref)
@@ -28,7 +28,7 @@ export async function newStorageDatabase({ create, connect }: HostEngine) {
     (await server.query(text, [...params])).rows
   return {
     asServer,
-    /** One transaction of its own session, so that several can run at once. */
+    /** Runs a transaction in a session of its own, so that several can run at once. */
     async as<Row>(caller: Caller, { text, params }: Statement): Promise<Row[]> {
       const client = await open()
       try {

@@ -27,7 +27,7 @@ async function list(bucketId: string, listing: Partial<Listing> = {}, caller = s
 const names = async (bucketId: string, listing: Partial<Listing> = {}) =>
   (await list(bucketId, listing)).map(({ name, id }) => (id === null ? `${name}/` : name))
 
-/** All pages, as a client walks them; each goes on behind the last entry of the one before. */
+/** Returns all pages, as a client fetches them; each starts after the last entry of the one before. */
 async function pages(bucketId: string, page: Partial<Page> = {}): Promise<string[]> {
   const seen: string[] = []
   const column = page.column ?? 'name'
@@ -43,7 +43,7 @@ async function pages(bucketId: string, page: Partial<Page> = {}): Promise<string
 }
 
 describe('the first listing', () => {
-  it('shows files and folders right under the prefix, with null for what folders do not have', async () => {
+  it('shows the files and folders directly below the prefix, with null for the fields that folders lack', async () => {
     const bucket = await storage.bucket({ names: ['b.txt', 'a/1', 'a/2/3', 'c/4'] })
     const nothing = { updated_at: null, created_at: null, last_accessed_at: null, metadata: null }
     const times = {
@@ -62,7 +62,7 @@ describe('the first listing', () => {
     expect(await names('nowhere')).toEqual([])
   })
 
-  it('does not look at case, in the prefix, the search and the order', async () => {
+  it('ignores case in the prefix, the search and the order', async () => {
     const bucket = await storage.bucket({ names: ['Docs/Ärger.txt', 'docs/b.txt', 'DOCS/Sub/x', 'a', 'B', 'ы', 'Ы2'] })
     expect(await names(bucket)).toEqual(['a', 'B', expect.stringMatching(/^docs\/$/i), 'ы', 'Ы2'])
     expect(await names(bucket, { prefix: 'dOCS/' })).toEqual(['b.txt', 'Sub/', 'Ärger.txt'])
@@ -71,7 +71,7 @@ describe('the first listing', () => {
     expect(await names(bucket, { search: 'Ы' })).toEqual(['ы', 'Ы2'])
   })
 
-  it('takes what other systems take for patterns as it is', async () => {
+  it('takes characters that are patterns elsewhere literally', async () => {
     const bucket = await storage.bucket({ names: ['%', 'a', '_b/c', '\\x', "it's", 'a//b', 'a/', '😀', '\u{10ffff}'] })
     expect(await names(bucket)).toEqual(['%', '\\x', '_b/', 'a', 'a/', "it's", '😀', '\u{10ffff}'])
     expect(await names(bucket, { search: '%' })).toEqual(['%'])
@@ -95,7 +95,7 @@ describe('the first listing', () => {
     expect(await names(bucket, { offset: 5 })).toEqual([])
   })
 
-  it('never shows more than 1,500', async () => {
+  it('never shows more than 1,500 entries', async () => {
     const bucket = await storage.bucket()
     await storage.sql(
       `insert into storage.objects (bucket_id, name) select '${bucket}', n from generate_series(1, 1600) as n`,
@@ -103,7 +103,7 @@ describe('the first listing', () => {
     expect(await list(bucket, { limit: 10_000 })).toHaveLength(1500)
   })
 
-  it('shows only what the caller may see, folders too', async () => {
+  it('shows only what the caller may see, including folders', async () => {
     const bucket = await storage.bucket({ names: ['open/a', 'open/b/c', 'shut/a', 'shut.txt', 'open.txt'] })
     expect(await list(bucket, {}, anon)).toEqual([])
     await storage.policies(
@@ -116,7 +116,7 @@ describe('the first listing', () => {
 })
 
 describe('the second listing', () => {
-  it('goes on behind the entry that a page ended with, in both directions', async () => {
+  it('continues after the last entry of a page, in both directions', async () => {
     const bucket = await storage.bucket({ names: ['b', 'a/1', 'a/2', 'B', 'c/1/2', 'a', 'd', 'c.txt', 'c0'] })
     const expected = ['B', 'a', 'a/', 'b', 'c.txt', 'c/', 'c0', 'd']
     expect(await pages(bucket)).toEqual(expected)
@@ -127,7 +127,7 @@ describe('the second listing', () => {
     expect(await pages(bucket, { delimited: false, prefix: 'a', order: 'desc', limit: 1 })).toEqual(['a/2', 'a/1', 'a'])
   })
 
-  it('loses and repeats nothing by time, where times are equal to the millisecond', async () => {
+  it('loses and repeats nothing when sorted by time, even if times are equal to the millisecond', async () => {
     const bucket = await storage.bucket()
     await storage.sql(`insert into storage.objects (bucket_id, name, created_at)
       select '${bucket}', case when n % 5 = 0 then 'dir' || n || '/x' else 'f' || n end,
@@ -142,7 +142,7 @@ describe('the second listing', () => {
   })
 })
 
-describe('any names', () => {
+describe('arbitrary names', () => {
   const random = createRandom(20_261_121)
   const segment = () => Array.from({ length: random.whole(0, 2) }, () => random.pick([...'aAbB.-0é'])).join('')
   const names = [
@@ -150,7 +150,7 @@ describe('any names', () => {
   ].filter((name) => name !== '')
   const prefixes = ['', 'a/', 'A/b/', '/', 'b//', 'é/', 'b']
 
-  /** What the listings must show, found the slow way. */
+  /** Computes what the listings must show, the slow way. */
   function model(prefix: string, keyOf: (name: string) => string, compare: (a: string, b: string) => number): string[] {
     const [start, base] = [keyOf(prefix), prefix.length]
     const entries = names
@@ -170,7 +170,7 @@ describe('any names', () => {
     )
   })
 
-  it.each(prefixes)('are paged as sorted by their bytes, under %j', async (prefix) => {
+  it.each(prefixes)('are paged in the order of their bytes, under %j', async (prefix) => {
     const expected = model(prefix, (name) => name, BYTES)
     for (const limit of [1, 7, 1000]) {
       expect(await pages(bucket, { prefix, limit })).toEqual(expected)
@@ -182,7 +182,7 @@ describe('any names', () => {
   })
 
   it.each(prefixes.filter((prefix) => prefix === '' || prefix.endsWith('/')))(
-    'are listed as sorted by their folded bytes, under %j',
+    'are listed in the order of their folded bytes, under %j',
     async (prefix) => {
       const folded = (name: string) => name.toLowerCase()
       const files = new Set(names.filter((name) => folded(name).startsWith(folded(prefix))).map(folded))
@@ -193,7 +193,7 @@ describe('any names', () => {
         )
       const seen = await shown({})
       expect([...new Set(seen)]).toEqual(expected)
-      // Names that differ in case alone are files of their own.
+      // Names that differ only in case are files of their own.
       expect(seen.filter((name) => !expected.includes(name) && !files.has(name))).toEqual([])
       expect((await shown({ order: 'desc' })).toReversed()).toEqual(seen)
       expect([...(await shown({ limit: 5 })), ...(await shown({ offset: 5 }))]).toEqual(seen)

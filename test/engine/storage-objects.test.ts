@@ -42,7 +42,7 @@ const found = async (bucketId: string, name: string) =>
 const versionOf = async (bucketId: string, name: string) => (await found(bucketId, name))?.object?.version
 
 describe('an object', () => {
-  it('is read with the rules of its bucket', async () => {
+  it('is read with the settings of its bucket', async () => {
     const bucket = await storage.bucket({ public: true })
     const written = newObject(bucket, 'a/b.txt', { userMetadata: '{"colour": "red"}' })
     const changed = {
@@ -65,7 +65,7 @@ describe('an object', () => {
     expect(await found('nowhere', 'a/b.txt')).toBeUndefined()
   })
 
-  it('is not looked for where only a public one is wanted and the bucket is not', async () => {
+  it('is not found if only public ones are wanted and its bucket is private', async () => {
     const buckets = [await storage.bucket({ names: ['a'] }), await storage.bucket({ public: true, names: ['a'] })]
     const [hidden, open] = await Promise.all(
       buckets.map((bucketId) =>
@@ -79,13 +79,13 @@ describe('an object', () => {
     expect(await storage.asServer(readObject({ bucketId: 'nowhere', name: 'a' }, { onlyPublic: true }))).toEqual([])
   })
 
-  it('may belong to a user whose id is no UUID', async () => {
+  it('may belong to a user whose id is not a UUID', async () => {
     const bucket = await storage.bucket()
     const [row] = await storage.as(service, insertObject(newObject(bucket, 'a', { ownerId: 'user-7' })))
     expect(row).toMatchObject({ owner: null, owner_id: 'user-7' })
   })
 
-  it('is written by exactly one of 24 at the same time', async () => {
+  it('is created by exactly one of 24 simultaneous writers', async () => {
     const bucket = await storage.bucket()
     const objects = Array.from({ length: 24 }, () => newObject(bucket, 'one'))
     const outcomes = await Promise.allSettled(objects.map((object) => storage.as(service, insertObject(object))))
@@ -96,7 +96,7 @@ describe('an object', () => {
     expect(await versionOf(bucket, 'one')).toBe(objects[winner]?.version)
   })
 
-  it('is replaced by each of 24 at the same time, and all versions but the last are to be removed', async () => {
+  it('is replaced by each of 24 simultaneous writers, and all versions but the last are to be removed', async () => {
     const bucket = await storage.bucket()
     const objects = Array.from({ length: 24 }, () => newObject(bucket, 'one'))
     const replies = await Promise.all(objects.map((object) => storage.as<ObjectRow>(service, upsertObject(object))))
@@ -108,7 +108,7 @@ describe('an object', () => {
     expect(await storage.removed([last])).toBe(0)
   })
 
-  it('keeps its id and says when it was replaced', async () => {
+  it('keeps its id and shows when it was replaced', async () => {
     const bucket = await storage.bucket()
     const [first, second] = [newObject(bucket, 'a'), newObject(bucket, 'a', { metadata: { size: 4 } })]
     expect(await storage.as(service, upsertObject(first))).toMatchObject([{ id: first.id }])
@@ -119,7 +119,7 @@ describe('an object', () => {
     expect(Date.parse(row?.updated_at ?? '')).toBeGreaterThanOrEqual(Date.parse(before?.updated_at ?? ''))
   })
 
-  it('is changed by an access only where that is written down', async () => {
+  it('is changed by an access only if the access is recorded', async () => {
     const bucket = await storage.bucket({ names: ['a'] })
     const change = (set: string) =>
       storage.sql(
@@ -130,14 +130,14 @@ describe('an object', () => {
   })
 })
 
-/** What a change tells of an object: all but its metadata, which only reading has to bear. */
+/** Returns the fields of an object that a change reports: all but its metadata, which only reads return. */
 function changedIn<Row extends object>(row: Row | null | undefined) {
   const { user_metadata, ...rest } = { user_metadata: null, ...row }
   return rest
 }
 
 describe('a move', () => {
-  it('changes the name and the bucket, and nothing else', async () => {
+  it('changes only the name and the bucket', async () => {
     const [bucket, other] = [await storage.bucket(), await storage.bucket()]
     await storage.as(service, insertObject(newObject(bucket, 'a', { userMetadata: '{"colour": "red"}' })))
     const before = (await found(bucket, 'a'))?.object
@@ -152,7 +152,7 @@ describe('a move', () => {
     expect(await storage.removed([before?.version])).toBe(0)
   })
 
-  it('to where it is changes nothing', async () => {
+  it('to the current name changes nothing', async () => {
     const bucket = await storage.bucket({ names: ['a'] })
     const before = (await found(bucket, 'a'))?.object
     const place = { bucketId: bucket, name: 'a' }
@@ -162,7 +162,7 @@ describe('a move', () => {
     ).toEqual([])
   })
 
-  it('fails where something stands, or the bucket does not', async () => {
+  it('fails if the target exists or the bucket does not', async () => {
     const bucket = await storage.bucket({ names: ['a', 'b'] })
     const move = (to: string, name: string) =>
       storage.as(service, moveObject({ bucketId: bucket, name: 'a' }, { bucketId: to, name }, { at: new Date() }))
@@ -172,7 +172,7 @@ describe('a move', () => {
 })
 
 describe('policies', () => {
-  it('let in whom they name, and no one before there are any', async () => {
+  it('admit the roles that they name, and nobody before there are any', async () => {
     const bucket = await storage.bucket({ names: ['old'] })
     const insert = (name: string) => storage.as(user(), insertObject(newObject(bucket, name)))
     await expect(insert('a')).rejects.toMatchObject({ code: '42501' })
@@ -193,7 +193,7 @@ describe('policies', () => {
     await expect(storage.as(user(), upsertObject(newObject(bucket, 'a')))).rejects.toMatchObject({ code: '42501' })
   })
 
-  it('know the user, his folder and what is being done', async () => {
+  it("see the user, the user's folder and the operation", async () => {
     const bucket = await storage.bucket()
     await storage.policies(
       `on storage.objects for all to authenticated using (bucket_id = '${bucket}' and (storage.foldername(name))[1] = auth.uid()::text)`,
@@ -214,7 +214,7 @@ describe('policies', () => {
     expect(facts).toMatchObject({ folders: ['a', 'b'], file: 'c.tar.gz', none: '', extension: 'gz' })
   })
 
-  it('are tried by canWrite, which leaves nothing', async () => {
+  it('are checked by canWrite, which leaves nothing', async () => {
     const bucket = await storage.bucket({ names: ['old'] })
     const before = (await found(bucket, 'old'))?.object
     const may = (name: string, upsert: boolean) => storage.as(service, canWrite(newObject(bucket, name), { upsert }))
@@ -231,14 +231,14 @@ describe('policies', () => {
   })
 })
 
-describe('versions that nothing points at any more', () => {
+describe('versions that no row points at any more', () => {
   const three = async () => {
     const bucket = await storage.bucket({ names: ['a', 'b', 'c'] })
     const versions = [await versionOf(bucket, 'a'), await versionOf(bucket, 'b'), await versionOf(bucket, 'c')]
     return { bucket, versions }
   }
 
-  it('are written down when rows are deleted, by the API or by SQL, as whoever may', async () => {
+  it('are recorded when anybody deletes rows, by the API or by SQL', async () => {
     const { bucket, versions } = await three()
     await storage.policies(`on storage.objects for all to anon using (bucket_id = '${bucket}')`)
     expect(await storage.as<ObjectRow>(anon, deleteObjects(bucket, ['a', 'nothing']))).toMatchObject([{ name: 'a' }])
@@ -247,14 +247,14 @@ describe('versions that nothing points at any more', () => {
     expect(await storage.removed(versions)).toBe(3)
   })
 
-  it('are not written down by what is rolled back', async () => {
+  it('are not recorded by a transaction that is rolled back', async () => {
     const { bucket, versions } = await three()
     const failing = storage.sql(`delete from storage.objects where bucket_id = '${bucket}'; select 1 / 0`)
     await expect(failing).rejects.toMatchObject({ code: '22012' })
     expect(await storage.removed(versions)).toBe(0)
   })
 
-  it('are told from those that a row points at again', async () => {
+  it('are distinguished from versions that a row points at again', async () => {
     const { bucket, versions } = await three()
     await storage.sql(`insert into storage.objects (bucket_id, name, version)
       select bucket_id, 'again', version from storage.objects where bucket_id = '${bucket}' and name = 'a'`)
@@ -276,7 +276,7 @@ describe('versions that nothing points at any more', () => {
     expect(await storage.removed([bad])).toBe(0)
   })
 
-  it('are written down by the removal of a bucket in portions', async () => {
+  it('are recorded in portions by the removal of a bucket', async () => {
     const { bucket, versions } = await three()
     expect(await storage.asServer(countObjects(bucket, 1))).toEqual([{ count: 2 }])
     expect(await storage.asServer(countObjects(bucket, 10))).toEqual([{ count: 3 }])
@@ -285,7 +285,7 @@ describe('versions that nothing points at any more', () => {
     expect(await storage.removed(versions)).toBe(3)
   })
 
-  it('are written down by TRUNCATE', async () => {
+  it('are recorded by TRUNCATE', async () => {
     const truncated = await newStorageDatabase(host)
     const bucket = await truncated.bucket({ names: ['a', 'b', 'c'] })
     const rows = await truncated.sql('select version from storage.objects')
@@ -307,7 +307,7 @@ describe('a bucket', () => {
     type: 'STANDARD',
   }
 
-  it('is created, read, changed in part and deleted', async () => {
+  it('is created, read, updated in part and deleted', async () => {
     const id = `bucket-${crypto.randomUUID()}`
     expect(await storage.as(service, createBucket({ id, name: id, ...rules }))).toEqual([{ name: id }])
     const bucket = {
@@ -339,7 +339,7 @@ describe('a bucket', () => {
     expect(await storage.as(service, deleteBucket(id))).toEqual([])
   })
 
-  it('is seen and made by those whom a policy lets', async () => {
+  it('is visible to and created by the roles that a policy allows', async () => {
     const id = await storage.bucket()
     const caller = user()
     expect(await storage.as(caller, getBucket(id))).toEqual([])
@@ -352,7 +352,7 @@ describe('a bucket', () => {
     expect(await create()).toEqual([{ name: made }])
   })
 
-  it('is found among others, in the order asked for', async () => {
+  it('is listed among others, in the requested order', async () => {
     const mark = crypto.randomUUID().slice(0, 8)
     for (const name of ['b', 'A', 'c%']) await storage.bucket({ id: `${mark}-${name}` })
     const list = async (listing: BucketListing) =>

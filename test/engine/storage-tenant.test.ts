@@ -67,7 +67,7 @@ describe("the project's owner", () => {
   })
 })
 
-describe("what the tenant's triggers and policies run as", () => {
+describe("the role that runs the tenant's triggers and policies", () => {
   it('is the role of the caller or of the server, which opens no other role', async () => {
     const victim = await newStorageDatabase(host)
     const tenant = await victim.asOwner()
@@ -113,7 +113,7 @@ describe('roles of the API', () => {
     }
   })
 
-  it('find names and prefixes by index, whatever the policy', async () => {
+  it('find names and prefixes by index, whatever the policy says', async () => {
     const bucket = await storage.bucket()
     await storage.policies(
       `on storage.objects for select to anon using ((storage.foldername(name))[1] = auth.uid()::text)`,
@@ -147,7 +147,7 @@ describe('the schema', () => {
     expect(await database.as(service, deleteObjects(bucket, ['c']))).toMatchObject([{ name: 'c' }])
   }
 
-  it('can be made again over what is there, which keeps its rows, rights and policies', async () => {
+  it('can be created again over an existing one, which keeps its rows, rights and policies', async () => {
     const bucket = await storage.bucket({ names: ['kept'] })
     await owner.query('revoke insert on storage.objects from anon')
     const admin = await storage.asSuperuser()
@@ -162,7 +162,7 @@ describe('the schema', () => {
     await works(storage)
   })
 
-  it('is made where there is none, or a part, and leaves a schema auth of the tenant alone', async () => {
+  it('is created if it is missing or incomplete, and leaves a schema auth of the tenant alone', async () => {
     const older = await newStorageDatabase(host)
     const admin = await older.asSuperuser()
     await admin.query('drop schema storage cascade; drop schema auth cascade; create schema storage')
@@ -181,7 +181,7 @@ describe('the schema', () => {
     await older.close()
   })
 
-  it("calls nothing of the tenant's with the rights of who makes it", async () => {
+  it("calls nothing of the tenant's with the rights of its creator", async () => {
     const victim = await newStorageDatabase(host)
     await victim.bucket({ names: ['a', 'b'] })
     const tenant = await victim.asOwner()
@@ -211,7 +211,7 @@ describe('the schema', () => {
     await make(admin)
     const superuser = 'select who from public.seen where who in (select rolname from pg_roles where rolsuper)'
     expect((await tenant.query(superuser)).rows).toEqual([])
-    // The traps are live: this is what a careless statement would have met.
+    // The traps work: a careless statement would have run into them.
     await admin.query(`update storage.objects set owner_id = 'x'`)
     expect((await tenant.query(superuser)).rows).not.toEqual([])
     await admin.end()

@@ -56,7 +56,7 @@ describe('a JSON value as a parameter', () => {
 const unexpected = (error: Error) => expect.fail(error.message)
 
 describe('rowWriter', () => {
-  test('writes rows as objects, the last of equal names winning', () => {
+  test('writes rows as objects; the last of equal names wins', () => {
     const rows = rowWriter(1000, unexpected)
     rows.describe([
       { name: 'a', dataTypeID: 23 },
@@ -67,7 +67,7 @@ describe('rowWriter', () => {
     expect(joinText(rows.result())).toBe('[{"a":true,"a\\"b":null}]')
   })
 
-  test('keeps order and count over many rows', () => {
+  test('keeps the order and the number of many rows', () => {
     const rows = rowWriter(1_000_000, unexpected)
     rows.describe([{ name: 'i', dataTypeID: 23 }])
     for (let i = 0; i < 1234; i += 1) rows.row([String(i)])
@@ -75,7 +75,7 @@ describe('rowWriter', () => {
     expect(JSON.parse(json)).toEqual(Array.from({ length: 1234 }, (_, i) => ({ i })))
   })
 
-  test('starts anew with each description and each reset', () => {
+  test('starts again with each description and each reset', () => {
     const rows = rowWriter(1000, unexpected)
     rows.describe([{ name: 'i', dataTypeID: 23 }])
     rows.row(['1'])
@@ -83,7 +83,7 @@ describe('rowWriter', () => {
     expect(joinText(rows.result())).toBe('[]')
   })
 
-  test('takes a row in parts as it takes it as a whole', () => {
+  test('gives the same result for a row in parts as for a whole row', () => {
     const fields = [25, 23, 25, 3802, 1007, 25, 25].map((dataTypeID, n) => ({
       name: n === 6 ? 'c2' : `c${n}`,
       dataTypeID,
@@ -104,7 +104,7 @@ describe('rowWriter', () => {
     expect(JSON.parse(joinText(parts.result()))).toEqual(JSON.parse(joinText(whole.result())))
   })
 
-  test('refuses to grow past its bound', () => {
+  test('refuses to grow past its limit', () => {
     const failures: Error[] = []
     const rows = rowWriter(20, (error) => failures.push(error))
     rows.describe([{ name: 'i', dataTypeID: 23 }])
@@ -115,7 +115,7 @@ describe('rowWriter', () => {
 })
 
 describe('escapeJson', () => {
-  test('writes UTF-8 as the content of a JSON string, however it is cut', () => {
+  test('writes UTF-8 as the content of a JSON string, wherever it is split', () => {
     const text = Array.from({ length: 0x180 }, (_, code) => String.fromCharCode(code))
       .concat('😀"\\')
       .join('')
@@ -128,7 +128,7 @@ describe('escapeJson', () => {
     }
   })
 
-  test('returns the same bytes where there is nothing to escape', () => {
+  test('returns the same bytes if nothing needs escaping', () => {
     const bytes = Buffer.from('äöü 😀')
     expect(escapeJson(bytes)).toBe(bytes)
   })
