@@ -53,7 +53,7 @@ async function archived(
   return { name, instance, backups }
 }
 
-test('a dropped table comes back to the second, and the restore can be undone', async () => {
+test('a dropped table can be restored to the second, and the restore can be undone', async () => {
   const { name, instance, backups } = await archived()
   await sql(instance, 'CREATE TABLE kept AS SELECT generate_series(1, 50000) AS n')
   expect(await backups.window(name)).toBeUndefined()
@@ -87,7 +87,8 @@ test('a dropped table comes back to the second, and the restore can be undone', 
     { rolname: 'member', rolpassword },
   ])
 
-  // What was lived after that moment and before the restore can still be restored, and so can the time after the restore.
+  // A moment between the restored one and the restore can still be restored, and so can a moment after the
+  // restore.
   await sql(instance, 'CREATE TABLE second_life AS SELECT 1 AS n')
   await delay(1_100)
   const later = new Date()
@@ -115,7 +116,7 @@ test('a dropped table comes back to the second, and the restore can be undone', 
   await expect(backups.restore(name, { at: new Date(Date.now() + 60_000) })).rejects.toThrow('future')
 })
 
-test('WAL alone brings an idle instance up to now, and a drill finds nothing wrong', async () => {
+test('WAL alone keeps the archive of an idle instance current, and a drill finds no difference', async () => {
   const { name, instance, backups } = await archived()
   await sql(instance, `CREATE TABLE a AS SELECT generate_series(1, 1000) AS n; CREATE INDEX ON a (n)`)
   await backups.make(name, 'daily-1')
@@ -130,7 +131,7 @@ test('WAL alone brings an idle instance up to now, and a drill finds nothing wro
   expect(await readdir(instance.paths.folder)).toEqual(expect.not.arrayContaining(['data.drill']))
 })
 
-test('a drill fails on rows that differ, on WAL that is missing, and on a damaged object', async () => {
+test('a drill fails on different rows, missing WAL and a damaged object', async () => {
   const { name, instance, backups } = await archived()
   await sql(instance, `CREATE TABLE a AS SELECT 1 AS t; CREATE TABLE b AS SELECT generate_series(1, 9) AS n`)
   await backups.make(name, '1')
@@ -143,7 +144,7 @@ test('a drill fails on rows that differ, on WAL that is missing, and on a damage
   await expect(backups.drill(name)).rejects.toThrow('was changed')
   await store.put(key, Readable.from([original]))
   const keysOfWal = async () => (await store.list(`backups/${name}/wal/`)).map((object) => object.key)
-  // The backup itself holds some of these.
+  // The backup itself holds some of these segments.
   const earlier = new Set(await keysOfWal())
   await backups.drill(name)
   const needed = (await keysOfWal()).filter((each) => !earlier.has(each))
@@ -151,13 +152,13 @@ test('a drill fails on rows that differ, on WAL that is missing, and on a damage
   await store.delete(needed)
   await expect(backups.drill(name)).rejects.toThrow('the archive reaches from')
 
-  // Rows that no WAL tells of: those of the file before the last change.
+  // Other rows without WAL: those of the file before the last change.
   const other = await archived()
   await sql(other.instance, 'CREATE TABLE a AS SELECT 1 AS t')
   await other.backups.make(other.name, '1')
   const [file] = await sql(other.instance, `SELECT pg_relation_filepath('a') AS path`)
   const path = join(other.instance.paths.data, file.path)
-  // Hint bits that a later read sets would be in the WAL.
+  // A later read would set hint bits, which would be in the WAL.
   await sql(other.instance, 'SELECT FROM a')
   await sql(other.instance, 'CHECKPOINT', 'supabase_admin')
   const before = await readFile(path)
@@ -197,9 +198,9 @@ test('a backup is stored whole or not at all, whatever fails', async () => {
   expect(await sql(instance, 'SELECT count(*)::int AS n FROM a')).toEqual([{ n: 100_001 }])
 })
 
-test('a bucket that is away for long does not fill the disk', async () => {
+test('a bucket that is away for a long time does not fill the disk', async () => {
   const broken = failing(store)
-  // A tick of the timer could give up before the last segments come, and the next one would find those.
+  // A timer could give up before the last segments arrive, and its next tick would find them.
   const { name, instance, backups } = await archived({ store: broken, spoolBytesMax: 3_000_000, tickMs: 3_600_000 })
   await backups.make(name, '1')
   await backups.flush(name)
@@ -222,7 +223,7 @@ test('a bucket that is away for long does not fill the disk', async () => {
   expect(await sql(instance, 'SELECT FROM after_gap')).toHaveLength(1)
 })
 
-test('objects that were changed, exchanged, or sealed with another key are refused', async () => {
+test('objects that were changed, swapped or sealed with another key are refused', async () => {
   const { name, instance, backups } = await archived()
   await sql(instance, 'CREATE TABLE a AS SELECT 1')
   await backups.make(name, '1')
@@ -233,7 +234,7 @@ test('objects that were changed, exchanged, or sealed with another key are refus
   const put = (bytes: Uint8Array) => store.put(`${prefix}2.tar`, Readable.from([bytes]))
   const changed = Buffer.from(original)
   changed[5_000] = Number(changed[5_000]) ^ 1
-  // Frames: each begins with its length, and ends with a tag of 16 bytes.
+  // Each frame begins with its length and ends with a tag of 16 bytes.
   const first = 20 + 4 + original.readUInt32BE(20) + 16
   const second = first + 4 + original.readUInt32BE(first) + 16
   const reordered = [
@@ -265,7 +266,7 @@ test('objects that were changed, exchanged, or sealed with another key are refus
   expect(await sql(instance, 'SELECT FROM a')).toHaveLength(1)
 })
 
-test('the sweep keeps what is needed, and removes orphans', async () => {
+test('the sweep keeps what is needed and removes orphans', async () => {
   const { name, instance, backups } = await archived()
   for (const id of ['1', '2', '3']) {
     await backups.make(name, id)
@@ -291,7 +292,7 @@ test('the sweep keeps what is needed, and removes orphans', async () => {
   expect(await store.list(`backups/${name}/`)).toEqual([])
 })
 
-test('what a crash leaves of a restore is completed or removed', async () => {
+test('a restore that a crash interrupted is completed or removed', async () => {
   const instance = await testInstance()
   made.push(instance)
   const { data } = instance.paths
@@ -299,7 +300,7 @@ test('what a crash leaves of a restore is completed or removed', async () => {
     await mkdir(join(instance.paths.folder, left))
   await sweepLeftovers(instance.paths)
   expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'log', 's', 'wal'])
-  // Between the two renames of a switch, and of its undoing.
+  // The crash happens between the two renames of a switch, and of its undoing.
   await mkdir(`${data}.old`)
   await rename(data, `${data}.ready`)
   await sweepLeftovers(instance.paths)
@@ -311,7 +312,7 @@ test('what a crash leaves of a restore is completed or removed', async () => {
   expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
 })
 
-test('restored data that does not start leaves the old data in service', async () => {
+test('the old data stays in service if the restored data does not start', async () => {
   const { name, instance, backups } = await archived()
   await sql(instance, 'CREATE TABLE a AS SELECT 1')
   await backups.make(name, '1')
@@ -329,7 +330,7 @@ test('restored data that does not start leaves the old data in service', async (
   expect(await sql(instance, 'SELECT FROM b')).toHaveLength(1)
 })
 
-test('an object of unknown length goes out in parts', async () => {
+test('an object of unknown length is sent in parts', async () => {
   const bytes = randomBytes(40_000_000)
   await store.put('parts', Readable.from([bytes.subarray(0, 20_000_001), bytes.subarray(20_000_001)]))
   expect((await bytesOf('parts')).equals(bytes)).toBe(true)

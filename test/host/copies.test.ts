@@ -37,7 +37,7 @@ const copyOf = async (from: TestInstance) => {
   return copy
 }
 
-test('a copy of a parent under write load is consistent', async () => {
+test('a copy of a parent that is written to is consistent', async () => {
   await as(
     parent,
     'postgres',
@@ -86,7 +86,7 @@ const STORAGE = `CREATE ROLE supabase_storage_admin LOGIN; CREATE SCHEMA storage
   CREATE ROLE cli_login_abcdefgh LOGIN IN ROLE postgres; CREATE ROLE jit_login_abcdefgh LOGIN;
   GRANT CREATE ON SCHEMA public TO cli_login_abcdefgh`
 
-/** Writes down who runs it, wherever the copy's preparation might call it. */
+/** Records who runs it, wherever the preparation of a copy might call it. */
 const SPIES = `CREATE TABLE public.seen (who text, su boolean);
   CREATE FUNCTION public.spy(x uuid) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
     $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN RAISE 'run by the superuser'; END IF; RETURN 1; END $$;
@@ -102,7 +102,7 @@ const SPIES = `CREATE TABLE public.seen (who text, su boolean);
   CREATE SCHEMA supabase_migrations; CREATE TABLE supabase_migrations.schema_migrations (version text); INSERT INTO supabase_migrations.schema_migrations VALUES ('1');
   SELECT lo_from_bytea(0, 'secret'); ANALYZE public.avatars`
 
-test('a copy is prepared to be an instance of its own', async () => {
+test('a copy becomes an instance of its own', async () => {
   const source = await testInstance()
   made.push(source)
   await source.admin.rows(OWNER)

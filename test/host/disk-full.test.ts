@@ -23,7 +23,7 @@ async function lastRun({ id }: BranchReply) {
 const linesOf = async (runId: string) =>
   (await control.select().from(actionRunLogs).where(eq(actionRunLogs.runId, runId))).map(({ line }) => line).join('\n')
 
-/** What the kernel answers to a write where no room is left, in the database of one project. */
+/** Makes a statement of one project's database fail as a write does on a full disk. */
 const fill = (ref: string) =>
   adminRows(
     ref,
@@ -48,7 +48,7 @@ describe('a migration that finds the disk full', () => {
     expect(await rows(owner, ref, 'select n from kept')).toHaveLength(2)
   })
 
-  it('stops a push, which says why, and can be pushed again', async () => {
+  it('stops a push, which reports the reason, and can be pushed again', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -68,12 +68,12 @@ describe('a migration that finds the disk full', () => {
   })
 })
 
-/** Runs in the folder of the instance's data. */
+/** Runs a shell command in the folder of the instance's data. */
 const shell = (ref: string, command: string) => adminRows(ref, `copy (select) to program 'cat > /dev/null; ${command}'`)
 
 const PATH_BYTES_MAX = 4095
 
-/** A file whose path is as long as paths may be: the folder that a copy is made in has a longer name, so the system refuses it. */
+/** Makes a file whose path has the maximum length: a copy has a longer folder name, so the system refuses it. */
 async function refuseCopies(ref: string): Promise<void> {
   const [found] = await adminRows<{ bytes: number }>(
     ref,
@@ -86,7 +86,7 @@ async function refuseCopies(ref: string): Promise<void> {
   await shell(ref, `mkdir -p ${path} && touch ${path}${file}`)
 }
 
-/** Of the host: the folder of the instance, and drafts of it. */
+/** Returns the host's folder of the instance, and drafts of it. */
 async function foldersOf(ref: string): Promise<string[]> {
   const { url, key } = inject('host')
   const response = await fetch(`${url}/host/v1/instances`, { headers: { authorization: `Bearer ${key}` } })
@@ -99,7 +99,7 @@ async function foldersOf(ref: string): Promise<string[]> {
 }
 
 describe('a copy that the file system refuses', () => {
-  it('leaves nothing, says why, and is made without a hand once there is room', async () => {
+  it('leaves nothing, reports the reason, and is retried without help once there is room', async () => {
     const { owner, ref } = await newParent()
     await rows(owner, ref, 'create table large as select generate_series(1, 100) as n')
     await refuseCopies(ref)

@@ -20,7 +20,7 @@ afterAll(() => {
   rmSync(root, { recursive: true, force: true })
 })
 
-/** Takes all that is left of a file system. */
+/** Fills all the space that a file system has left. */
 function fill(file: string): void {
   const fd = openSync(file, 'w')
   try {
@@ -32,7 +32,7 @@ function fill(file: string): void {
   }
 }
 
-describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user may not mount one)', () => {
+describe.skipIf(!canMount)('a host on a disk of its own (skipped if this user may not mount one)', () => {
   let host: Host
   let engine: ReturnType<typeof createHostEngine>
   const logged: string[] = []
@@ -70,7 +70,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user
   const health = (name: string) => engine.health(name, 10_000)
   const load = () => sql(A, `create table large as select repeat('x', 500) as x from generate_series(1, 20000)`)
 
-  it('says that it is full, begins nothing, and goes on by itself once there is room', async () => {
+  it('reports that the disk is full, starts nothing, and continues once there is room', async () => {
     const filler = join(root, 'filler')
     fill(filler)
     expect(await load()).toMatchObject({ status: 400, body: { code: '53100' } })
@@ -98,7 +98,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user
     expect((await ask('PUT', `/instances/${C}`, { password: 'secret' })).status).toBe(200)
   })
 
-  it('says that a disk is read-only, and goes on by itself once it is not', async () => {
+  it('reports that the disk is read-only, and continues once it is not', async () => {
     expect((await ask('PUT', `/instances/${B}/sleep`, { after_seconds: 1 })).status).toBe(204)
     await expect.poll(async () => (await ask('GET', `/instances/${B}`)).body.state, WAIT).toBe('asleep')
     const folder = join(root, 'instances', B)

@@ -21,7 +21,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(root, { recursive: true, force: true }))
 
-/** An instance of the version, and a session of its owner. */
+/** Starts an instance of the version, and a session of its owner. */
 async function open(programs: Programs) {
   const { pool, close } = await openPool([programs])
   const instance = await pool.ensure({ name: REF })
@@ -50,7 +50,7 @@ describe.each(versions)('the owner of an instance of Postgres $major', (programs
   }, 60_000)
   afterAll(() => opened?.close())
 
-  it('creates the extensions of the distribution that only declare functions, and uses them', async () => {
+  it('creates and uses the extensions of the distribution that only declare functions', async () => {
     const { owner } = opened
     await owner.query(
       'CREATE EXTENSION moddatetime SCHEMA extensions; CREATE EXTENSION postgres_fdw; CREATE EXTENSION dblink',
@@ -63,7 +63,7 @@ describe.each(versions)('the owner of an instance of Postgres $major', (programs
     expect(await failure(owner, "SELECT dblink_connect('dbname=postgres')")).toMatch(/^2F003 password/)
   })
 
-  it('creates none that reads files of the machine or the pages of tables', async () => {
+  it('creates no extension that reads files of the machine or the pages of tables', async () => {
     for (const name of ['file_fdw', 'pageinspect', 'pg_surgery']) {
       expect(await failure(opened.owner, `CREATE EXTENSION ${name}`)).toMatch(/^42501 /)
     }
@@ -71,7 +71,10 @@ describe.each(versions)('the owner of an instance of Postgres $major', (programs
 })
 
 describe('POSTGRES_EXTENSIONS', () => {
-  /** Programs as an operator has them, with two extensions of their own: one reserved for superusers, one to be loaded at the start. */
+  /**
+   * Programs as an operator installs them, with two extensions of their own: one reserved for superusers, one loaded
+   * at the start.
+   */
   async function operatorPrograms(): Promise<Programs> {
     const [programs] = versions as [Programs]
     const folder = join(root, 'operator')
@@ -93,7 +96,7 @@ describe('POSTGRES_EXTENSIONS', () => {
     return { ...programs, bin: join(folder, 'bin') }
   }
 
-  it('lets owners create what it names, see what is in it, and change nothing there', async () => {
+  it('lets owners create the named extensions, look into them, and change nothing there', async () => {
     const operator = await operatorPrograms()
     const programs = await using('atlas, pg_cron', () => withOwnerExtensions(operator, root))
     expect(programs).toMatchObject({ libraries: ['pg_cron'] })
@@ -139,7 +142,7 @@ describe('POSTGRES_EXTENSIONS', () => {
     expect(await using('postgis', () => withOwnerExtensions(source, join(root, 'made')))).toEqual(made)
   })
 
-  it('refuses what is not the name of an extension', async () => {
+  it('refuses a value that is not the name of an extension', async () => {
     const [programs] = versions as [Programs]
     await expect(using('postgis;x', () => withOwnerExtensions(programs, root))).rejects.toThrow(
       'Invalid POSTGRES_EXTENSIONS: "postgis;x" is not the name of an extension.',

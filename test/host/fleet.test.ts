@@ -21,8 +21,8 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-/** `npm run test:faults` kills at random, more often and during all that owners do. */
-it('work whose processes are killed is taken up at once and ends true, with nothing lost or left over', async () => {
+/** `npm run test:faults` kills processes at random moments, more often and during every operation of owners. */
+it('work whose processes are killed is resumed at once and completes, with nothing lost or left over', async () => {
   const victims = ['API', 'daemon', 'server', 'control database'] as const
   const { problems, settledMs } = await playFleet(fleet, {
     ...{ seed: 1, kills: 4, owners: 2, victims, pauseMsMax: 1_000 },
@@ -32,7 +32,7 @@ it('work whose processes are killed is taken up at once and ends true, with noth
   expect(settledMs).toBeLessThan(60_000)
 })
 
-it('sessions of the control database that are ended at any moment cost no request more than a 503', async () => {
+it('control database sessions that end at any moment make a request fail with a 503 at most', async () => {
   const { problems } = await playFleet(fleet, {
     ...{ seed: 2, kills: 40, owners: 1, victims: ['control sessions'], pauseMsMax: 100 },
     operations: ['write', 'resize', 'back up'],
@@ -70,10 +70,10 @@ async function hostOf(ref: string) {
   return fleet.hosts.find(({ name }) => name === row?.host) ?? expect.fail()
 }
 
-it('a task whose API was killed is taken up within 15 seconds of the next start', async () => {
+it('a task whose API was killed is resumed within 15 seconds of the next start', async () => {
   const ref = await newProject()
   const host = await hostOf(ref)
-  // Whoever holds the lock keeps the task running.
+  // The holder of the lock keeps the task running.
   const locked = await host.ask('POST', `/instances/${ref}/lock`, { wait_ms: 5_000 })
   const { lock } = (await locked.json()) as { lock: string }
   await fleet.call('POST', `/v1/projects/${ref}/pause`)
@@ -92,7 +92,7 @@ it('a task whose API was killed is taken up within 15 seconds of the next start'
   await until('it is done', 60_000, async () => ((await lastTask(ref))?.state === 'done' ? true : undefined))
 })
 
-extended('a task that takes long is not taken from the process that does it', async () => {
+extended('a long task is not taken from the process that runs it', async () => {
   const ref = await newProject()
   // The control database is on the other host.
   if ((await hostOf(ref)).name !== 'second') await fleet.admin('project', 'move', ref, 'second')
@@ -102,7 +102,7 @@ extended('a task that takes long is not taken from the process that does it', as
     await fleet.call('POST', `/v1/projects/${ref}/pause`)
     await until('it runs', 30_000, async () => ((await lastTask(ref))?.state === 'running' ? true : undefined))
     const first = await lastTask(ref)
-    // Three sweeps, each of which takes what a dead process has left.
+    // Three sweeps run, each of which takes over what a dead process left.
     for (let n = 0; n < 32; n++) {
       await delay(1_000)
       expect(await lastTask(ref)).toEqual(first)

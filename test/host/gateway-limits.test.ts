@@ -28,7 +28,7 @@ const ended = (client: pg.Client) => new Promise((resolve) => client.once('end',
 const refused = { code: '53300' }
 const secure = { ssl: { rejectUnauthorized: false } }
 
-it('bounds the connections of one address that have not authenticated', async () => {
+it('limits the unauthenticated connections of one address', async () => {
   const gateway = await open({ unauthenticatedPerAddress: 3 })
   const { port } = gateway
   const idle = await Promise.all([dial(port), dial(port), dial(port)])
@@ -40,14 +40,14 @@ it('bounds the connections of one address that have not authenticated', async ()
   await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
 })
 
-it('bounds the connections that have not authenticated in all', async () => {
+it('limits the unauthenticated connections of all addresses together', async () => {
   const gateway = await open({ unauthenticated: 2 })
   const doors = await Promise.all(['192.0.2.1', '192.0.2.2'].map((address) => gateway.door({ address })))
   await Promise.all(doors.map((port) => dial(port)))
   await expect(logIn({ port: gateway.port })).rejects.toMatchObject(refused)
 })
 
-it('lets a flood of silent clients from one address keep out that address alone', async () => {
+it('makes a flood of silent clients exclude only their own address', async () => {
   const gateway = await open({ unauthenticated: 3 })
   const [oldest, ...later] = [await dial(gateway.port), await dial(gateway.port), await dial(gateway.port)]
   const closed = once((oldest ?? expect.fail()).resume(), 'close')
@@ -57,7 +57,7 @@ it('lets a flood of silent clients from one address keep out that address alone'
   expect(later.map(({ closed }) => closed)).toEqual([false, false])
 })
 
-it('holds back the answer to a wrong password, and to an address that is banned', async () => {
+it('delays the answer to a wrong password, and to a banned address', async () => {
   const gateway = await open({ guessDelayMs: 300, failures: 1 })
   for (const code of ['28P01', '28000']) {
     const startedAt = performance.now()
@@ -70,14 +70,14 @@ it('holds back the answer to a wrong password, and to an address that is banned'
   }
 })
 
-it('does not count clients that have authenticated', async () => {
+it('does not count authenticated clients', async () => {
   const { port } = await open({ unauthenticated: 1 })
   const first = await logIn({ port })
   const second = await logIn({ port })
   await Promise.all([first.end(), second.end()])
 })
 
-it('closes clients that do not authenticate in time, at every step', async () => {
+it('disconnects clients that do not authenticate in time, at every step', async () => {
   const { port } = await open({ authenticationMs: 50, unauthenticated: 3 })
   const silent = await dial(port)
   const inTls = await dial(port)
@@ -87,7 +87,7 @@ it('closes clients that do not authenticate in time, at every step', async () =>
   await Promise.all([silent, inTls, inStartup].map((socket) => once(socket.resume(), 'close')))
 })
 
-it('frees the places of clients that have failed, with TLS and without', async () => {
+it('frees the places of clients that failed, with TLS and without', async () => {
   const { port } = await open({ unauthenticatedPerAddress: 1 })
   for (const ssl of [secure.ssl, false, secure.ssl, false]) {
     const fail = () => logIn({ port, ssl, password: 'wrong' }).catch(({ code }) => code)
@@ -95,14 +95,14 @@ it('frees the places of clients that have failed, with TLS and without', async (
   }
 })
 
-it('does not charge the client for the start of the server', async () => {
+it('does not count the start of the server against the client', async () => {
   const { port } = await open({ authenticationMs: 200 })
   await server.sleep()
   server.holdWake(new Promise((resolve) => setTimeout(resolve, 400)))
   expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
 })
 
-it('lets clients that wait for one instance keep nobody from another', async () => {
+it('lets clients that wait for one instance block nobody at another', async () => {
   const gateway = await open({ unauthenticated: 3 })
   await server.sleep()
   let wake = () => {}
@@ -121,14 +121,14 @@ it('lets clients that wait for one instance keep nobody from another', async () 
   await Promise.all(clients.map((client) => client.end()))
 })
 
-it('bans an address after failures at one instance, until it is lifted or over', async () => {
+it('bans an address after failures at one instance, until the ban is lifted or expires', async () => {
   const gateway = await open({ failures: 3 })
   const { port } = gateway
   const elsewhere = await gateway.door({ address: '192.0.2.1' })
   const fail = () => expect(logIn({ port, password: 'wrong' })).rejects.toMatchObject({ code: '28P01' })
   await fail()
   await fail()
-  // Failures that lie too far apart do not count together.
+  // Failures that are too far apart do not count together.
   time += 6 * 60_000
   await fail()
   await fail()
@@ -148,7 +148,7 @@ it('bans an address after failures at one instance, until it is lifted or over',
   await query({ port }, 'select')
 })
 
-it('checks networks before the password, and those of open sessions when they change', async () => {
+it('checks networks before the password, and again for open sessions when they change', async () => {
   const gateway = await open()
   const inside = await gateway.door({ address: '::ffff:10.1.2.3' })
   const client = await logIn({ port: inside })
@@ -166,7 +166,7 @@ it('checks networks before the password, and those of open sessions when they ch
   })
 })
 
-it('enforces TLS, also for sessions that are open', async () => {
+it('enforces TLS, also for open sessions', async () => {
   const gateway = await open()
   const { port } = gateway
   const plain = await logIn({ port })
@@ -184,7 +184,7 @@ it('enforces TLS, also for sessions that are open', async () => {
   await expect(logIn({ port })).rejects.toMatchObject({ code: '28000', message: 'SSL connection is required' })
 })
 
-it('keeps connections for services', async () => {
+it('reserves connections for services', async () => {
   const gateway = await open()
   const { port } = gateway
   const clients = await Promise.all(Array.from({ length: 7 }, () => logIn({ port })))
@@ -194,13 +194,13 @@ it('keeps connections for services', async () => {
   })
   const trusted = await gateway.door({ isTrusted: true })
   await query({ port: trusted, user: `supabase_admin.${REF}` }, 'select')
-  // The gateway has opened one session more, ahead of the next trusted caller.
+  // The gateway has opened one session ahead of the next trusted caller.
   await Promise.all(clients.slice(0, 2).map((client) => client.end()))
   await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
   await Promise.all(clients.slice(1).map((client) => client.end()))
 })
 
-it('counts and ends sessions of one instance', async () => {
+it('counts and ends the sessions of one instance', async () => {
   const gateway = await open()
   const { port } = gateway
   const [first, second, other] = await Promise.all([

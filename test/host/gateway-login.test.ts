@@ -50,7 +50,7 @@ const wrongPassword = (role: string) => ({
   message: `password authentication failed for user "${role}"`,
 })
 
-it.each(['postgres', 'Odd.name', 'current'])('lets %s in with the password', async (role) => {
+it.each(['postgres', 'Odd.name', 'current'])('admits %s with the password', async (role) => {
   expect(await asRole(role)).toEqual([{ role }])
 })
 
@@ -64,7 +64,7 @@ it.each([
   'supabase_storage_admin',
   'supabase_read_only_user',
   'x'.repeat(70),
-])('answers %s as it answers a wrong password', async (role) => {
+])('answers %s like a wrong password', async (role) => {
   await expect(asRole(role)).rejects.toMatchObject(wrongPassword(role))
 })
 
@@ -85,7 +85,7 @@ describe('the exchange', () => {
     return { socket, answer: type === 'R' ? body.toString('utf8', 4) : body.toString('utf8') }
   }
 
-  it('does not tell whether a role exists', async () => {
+  it('does not reveal whether a role exists', async () => {
     const salt = async (role: string) => {
       const { socket, answer } = await challenge(role)
       socket.destroy()
@@ -125,7 +125,7 @@ describe('the exchange', () => {
     }
   })
 
-  it('takes a client that could bind channels but sees no offer', async () => {
+  it('accepts a client that supports channel binding but sees no offer', async () => {
     const { answer, socket } = await challenge('postgres', 'y,,n=,r=abc')
     expect(answer).toMatch(/^r=abc/)
     socket.destroy()
@@ -160,7 +160,7 @@ describe('the exchange', () => {
     expect(exchange.finish(`${final}dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVA=`)).toBeUndefined()
   })
 
-  it('takes only verifiers of SCRAM-SHA-256, and fits no password to a mock', () => {
+  it('accepts only verifiers of SCRAM-SHA-256, and a mock matches no password', () => {
     for (const stored of ['md5abc', '', 'SCRAM-SHA-256$0:aa$b:c']) expect(parseVerifier(stored)).toBeUndefined()
     const exchange = new ScramExchange(mockVerifier('secret', 'role'))
     const nonce = exchange.begin('n,,n=,r=abc').slice(2).split(',')[0]
@@ -168,7 +168,7 @@ describe('the exchange', () => {
   })
 })
 
-it('lets temporary logins in from their own networks only', async () => {
+it('admits temporary logins only from their own networks', async () => {
   const user = `cli_login_abcdefgh.${REF}`
   await expect(logIn({ port, user })).rejects.toMatchObject({
     code: '28000',
@@ -209,7 +209,7 @@ it('resumes a paused instance only by a login that is allowed', async () => {
   expect(other.record).toMatchObject({ isPaused: false, isWoken: true })
 })
 
-it('passes large results and inputs whole', async () => {
+it('passes large results and inputs unchanged', async () => {
   const client = await logIn({ port })
   const input = 'x'.repeat(5_000_000)
   const { rows } = await client.query(`select $1::text as echo, repeat('y', 20000000) as made`, [input])
@@ -217,7 +217,7 @@ it('passes large results and inputs whole', async () => {
   await client.end()
 })
 
-it('ends a session with the server, telling its last words', async () => {
+it('ends a session with the server, and passes on its last messages', async () => {
   const client = await logIn({ port })
   const ended = new Promise<pg.DatabaseError>((resolve) =>
     client.on('error', (error) => resolve(error as pg.DatabaseError)),

@@ -35,7 +35,7 @@ it('routes by the user, the options and the TLS server name', async () => {
     expect(await query({ port, ...tls(servername) }, WHERE), servername).toEqual(here)
 })
 
-it('passes the other options on', async () => {
+it('passes on the other options', async () => {
   const options = `-c search_path=a,b project=${REF} -c statement_timeout=4321`
   const [row] = await query(
     { port, options },
@@ -77,7 +77,7 @@ it('splits users at the last dot, and only before a name', () => {
   expect(route('a', `-c a=1\\ 2 project=${REF}`).parameters).toEqual(new Map([['options', '-c a=1\\ 2']]))
 })
 
-it('takes TLS that begins at once, and only with ALPN', async () => {
+it('accepts TLS from the first byte only with ALPN', async () => {
   const direct = { ...tls(), sslNegotiation: 'direct' as const }
   expect(await query({ port, ...direct }, WHERE)).toHaveLength(1)
   const socket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false })
@@ -87,7 +87,7 @@ it('takes TLS that begins at once, and only with ALPN', async () => {
   socket.destroy()
 })
 
-it('refuses GSS encryption and goes on', async () => {
+it('refuses GSS encryption and continues', async () => {
   const socket = await dial(port)
   socket.write(Buffer.from([0, 0, 0, 8, 4, 210, 22, 48]))
   expect((await once(socket, 'data')).toString()).toBe('N')
@@ -123,7 +123,7 @@ it.each([
   socket.destroy()
 })
 
-it('takes nothing unencrypted that was sent along with the request for TLS', async () => {
+it('ignores unencrypted bytes that were sent along with the request for TLS', async () => {
   const socket = await dial(port)
   const request = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47])
   socket.write(Buffer.concat([request, startup({ user: `postgres.${REF}` })]))
@@ -140,7 +140,7 @@ it('refuses protocol 2', async () => {
   socket.destroy()
 })
 
-it('survives clients that break off at any byte', async () => {
+it('survives clients that disconnect at any byte', async () => {
   const whole = startup({ user: `postgres.${REF}`, database: 'postgres' })
   for (const length of [0, 1, 4, 8, 20, whole.length]) {
     const socket = await dial(port)
@@ -176,7 +176,7 @@ it('cancels the statement of the right session', async () => {
   await client.end()
 })
 
-it('passes replication sessions', async () => {
+it('passes replication sessions on', async () => {
   const config = { port, replication: 'database' } as Parameters<typeof query>[0]
   expect(await query(config, 'IDENTIFY_SYSTEM')).toMatchObject([{ dbname: 'postgres' }])
 })

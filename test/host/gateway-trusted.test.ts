@@ -30,7 +30,7 @@ afterEach(() => gateway.stop())
 afterAll(() => server?.remove())
 
 it.each(['postgres', 'supabase_admin', 'supabase_storage_admin', 'supabase_read_only_user'])(
-  'lets trusted callers be %s without a password, whatever the rules',
+  'lets trusted callers log in as %s without a password, whatever the rules say',
   async (role) => {
     await server.get(REF).update({ access: { ssl: true, networks: [] } })
     const user = `${role}.${REF}`
@@ -40,11 +40,11 @@ it.each(['postgres', 'supabase_admin', 'supabase_storage_admin', 'supabase_read_
   },
 )
 
-it('passes on what the server says of an unknown role', async () => {
+it("passes on the server's error about an unknown role", async () => {
   await expect(logIn({ port, user: `unknown.${REF}` })).rejects.toMatchObject({ severity: 'FATAL', code: '28000' })
 })
 
-it('applies the options, and shows the error of a wrong one', async () => {
+it('applies the options, and shows the error of an invalid one', async () => {
   const options = `-c statement_timeout=4321 -c search_path=a,\\ b`
   const state = `select current_setting('statement_timeout') as timeout, current_setting('search_path') as path`
   expect(await query({ port, options }, state)).toEqual([{ timeout: '4321ms', path: 'a, b' }])

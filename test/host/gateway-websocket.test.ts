@@ -54,7 +54,7 @@ it('serves WebSockets, and forgets them when they close', async () => {
   }
 })
 
-it('tells why a client is refused, and closes the WebSocket', async () => {
+it('reports why a client is refused, and closes the WebSocket', async () => {
   const { webSocket, stream } = await dial('/')
   const closed = once(webSocket, 'close')
   stream.write(startup({ user: 'nobody' }))

@@ -18,7 +18,7 @@ const ROLES = `
   create role pilothouse login password '${PASSWORD}';
 `
 
-/** A server with the roles that tests log in as, and the certificate. */
+/** Starts a server with the roles that tests log in as, and the certificate. */
 export async function startServer(): Promise<OneInstance & { tls: GatewayOptions['tls'] }> {
   const server = await startOneInstance([REF, OTHER, 'control'])
   await server.sql(ROLES)
@@ -27,7 +27,7 @@ export async function startServer(): Promise<OneInstance & { tls: GatewayOptions
 }
 
 export interface TestGateway extends Gateway {
-  /** A port whose connections are handed to `gateway.serve`. */
+  /** Opens a port whose connections are passed to `gateway.serve`. */
   door(caller: Partial<Caller>): Promise<number>
 }
 
@@ -61,7 +61,7 @@ export async function logIn(config: Config): Promise<pg.Client> {
   return client
 }
 
-/** Logs in, runs the statement and closes. */
+/** Logs in, runs the statement and disconnects. */
 export async function query<Row extends object = Record<string, unknown>>(
   config: Config,
   statement: string,
@@ -88,7 +88,7 @@ export function startup(parameters: Record<string, string>, version = 196_608): 
 
 export const receive = (stream: Duplex): Promise<Message> => readMessage(stream, 10_000_000)
 
-/** The fields of an ErrorResponse by their letters. */
+/** Returns the fields of an ErrorResponse by their letters. */
 export async function receiveError(stream: Duplex): Promise<Record<string, string>> {
   const { type, body } = await receive(stream)
   if (type !== 'E') throw new Error(`expected an error, got ${type}`)

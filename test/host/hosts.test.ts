@@ -17,12 +17,12 @@ import { type Machine, newMachine } from '../support/machine.ts'
 import { newProject, PASSWORD, runSql } from '../support/projects.ts'
 
 const KEY = 'a key of the test, of enough letters'
-/** The cron ticks each minute. */
+/** A poll that outlasts the cron, which runs each minute. */
 const SETTLED = { timeout: 150_000, interval: 2_000 }
-/** A Worker looks for other hosts this often. */
+/** A poll that outlasts the interval in which a Worker looks for other hosts. */
 const NOTICED = { timeout: 50_000, interval: 2_000 }
 
-/** Answers with the port of its database, and with what the gateway there says of TLS. */
+/** A function that answers with the port of its database, and with what the gateway there reports about TLS. */
 const GREETING = `import net from 'node:net'
 Deno.serve(async () => {
   const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
@@ -39,7 +39,7 @@ async function newFolder(): Promise<string> {
   // A socket's path must be short.
   const folder = await mkdtemp('/tmp/ph-')
   folders.push(folder)
-  // Instances have accounts of their own.
+  // Instances run under accounts of their own, which must reach the folder.
   await chmod(folder, 0o711)
   return folder
 }
@@ -89,7 +89,7 @@ describe('an installation with two hosts', () => {
   let ref: string
   let near: string
 
-  it('places a project in the region that it names, and its branches beside it', async () => {
+  it('places a project in the region that it names, and its branches on the same host', async () => {
     expect(await machine.admin('hosts', 'list')).toBe('no hosts but that of the settings')
     expect(await regions()).toEqual(['us-east-1'])
     expect(await owner.post('/v1/projects', far('too early'))).toMatchObject({
@@ -119,7 +119,7 @@ describe('an installation with two hosts', () => {
     )
   }, 200_000)
 
-  it('keeps the projects of a host that is silent, and goes on without it', async () => {
+  it('keeps the projects of a silent host, and goes on without it', async () => {
     await second.stop()
     const health = async () => (await owner.get(`/v1/projects/${ref}/health?services=db`)).body[0]
     expect(await health()).toMatchObject({ healthy: false, error: 'the database host does not answer' })
@@ -134,7 +134,7 @@ describe('an installation with two hosts', () => {
     expect((await runSql(owner, ref, 'select place from kept')).body).toEqual([{ place: 'here' }])
   }, 200_000)
 
-  it('gives no new projects to a host that is drained', async () => {
+  it('places no new projects on a drained host', async () => {
     expect(await machine.admin('hosts', 'drain', 'fra-1')).toContain('fra-1 takes no new projects')
     await vi.waitFor(async () => expect(await regions()).toEqual(['us-east-1']), NOTICED)
     expect((await owner.post('/v1/projects', far('late'))).status).toBe(400)
@@ -148,7 +148,7 @@ describe('an installation with two hosts', () => {
   }, 200_000)
 })
 
-describe('projects move', () => {
+describe('the move of a project', () => {
   let machine: Machine
   let owner: Caller
   let place: { owner: Caller; slug: string }
@@ -188,7 +188,7 @@ describe('projects move', () => {
   }
   let ref: string
 
-  it('to another host while they are written to, and lose nothing', async () => {
+  it('to another host loses nothing while the project is written to', async () => {
     ref = await newProject(place)
     await runSql(owner, ref, 'create table acknowledged (n int primary key)')
     await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
@@ -230,12 +230,12 @@ describe('projects move', () => {
     const client = await clientOf(ref)
     expect((await client.query('select count(*)::int as n from acknowledged')).rows).toEqual([{ n: body[0].n }])
     await client.end()
-    // It had no backup, and has none now.
+    // The instance had no backup before, and still has none.
     expect(await machine.admin('backups', 'drill', '--project', ref)).toContain('no backup')
     expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
   }, 300_000)
 
-  it('and back, and there again', async () => {
+  it('goes back, and there again', async () => {
     for (const [n, host] of ['local', 'fra-1'].entries()) {
       await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
       expect(await machine.admin('project', 'move', ref, host)).toBe(`${ref} is on ${host}`)
@@ -245,7 +245,7 @@ describe('projects move', () => {
     expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
   }, 300_000)
 
-  it('and what a move leaves closed that was cut off is opened, or removed', async () => {
+  it('is opened or removed if it was cut off while the project was closed', async () => {
     await owner.post(`/v1/projects/${ref}/database/backups/restore-point`, { name: 'before' })
     const point = async () => (await owner.get(`/v1/projects/${ref}/database/backups/restore-point`)).body.status
     await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), NOTICED)
@@ -260,7 +260,7 @@ describe('projects move', () => {
         response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
       return response.status
     }
-    // On both hosts, as if the API had been killed between the end of the copy and its record.
+    // Both hosts have it closed, as if the API had been killed between the end of the copy and its record.
     expect(await ask(local, 'PUT', '/arrival')).toBe(204)
     expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)
     expect(await ask(local, 'POST', '/arrival/finish')).toBe(204)
@@ -270,7 +270,7 @@ describe('projects move', () => {
     }, SETTLED)
   }, 300_000)
 
-  it('away from a host that is lost, as far as they were archived', async () => {
+  it('away from a lost host keeps what was archived', async () => {
     expect(await machine.admin('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 's'))
     await second.stop()
     await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
@@ -324,12 +324,12 @@ describe('the driver with several hosts', () => {
     return ref
   }
 
-  it('spreads projects over the hosts that answer, or puts them beside another', async () => {
+  it('spreads projects over the hosts that answer, or places them beside another', async () => {
     const refs = [await create(), await create(), await create(), await create()]
     expect(running.map(({ pool }) => pool.list().length)).toEqual([2, 2])
     const beside = await create({ beside: refs[0] })
     expect(states.get(beside)?.host).toBe(states.get(refs[0] ?? '')?.host)
-    // A creation that is repeated goes on where it began.
+    // A creation that is repeated continues where it started.
     const [first = ''] = refs
     const before = states.get(first)
     await engine.create({ ...specOf(first), region: 'eu-central-1' })
@@ -340,7 +340,7 @@ describe('the driver with several hosts', () => {
     expect(states.get(await create())?.host).toBe('other')
   })
 
-  it('takes no project for gone as its host is silent', async () => {
+  it('does not take a project for removed because its host is silent', async () => {
     const lost = newRef()
     states.set(lost, { host: 'silent' })
     const found = await engine.refs()
@@ -350,7 +350,7 @@ describe('the driver with several hosts', () => {
     expect(states.has(lost)).toBe(true)
     expect(await engine.health(lost, 2_000)).toEqual({ healthy: false, error: 'the database host does not answer' })
     expect((await engine.settings.sizesAtLeast(0)).size).toBe(states.size - 1)
-    // It was never made, so no host that is silent can have it.
+    // The project was never made, so no silent host can have it.
     await engine.remove(newRef())
     addresses = [silent]
     await expect(engine.refs()).rejects.toThrow('the database host does not answer')

@@ -9,7 +9,7 @@ import { openAdmin } from '../../host/instances/admin.ts'
 import { type Server, startServer } from '../../host/instances/server.ts'
 import type { AdminSession, Instance, InstanceRecord, Programs } from '../../host/instances/types.ts'
 
-/** An instance of its own for a test, without the daemon around it. */
+/** An instance for one test, without the daemon around it. */
 export interface TestInstance extends Instance {
   start(): Promise<void>
   stop(): Promise<void>
@@ -39,7 +39,7 @@ export const ARCHIVE_SETTINGS = {
 interface Options {
   name?: string
   settings?: Record<string, string>
-  /** Has the data in place already. */
+  /** A folder that already holds the data. */
   folder?: string
 }
 
@@ -179,6 +179,6 @@ async function ownFolder(path: string): Promise<void> {
   if (ACCOUNT) await chown(path, ACCOUNT.uid, ACCOUNT.gid)
 }
 
-/** As the template of the host makes them. */
+/** Makes the owner's roles as the host's template does. */
 export const OWNER = `CREATE ROLE postgres LOGIN CREATEROLE CREATEDB BYPASSRLS REPLICATION;
   ALTER DATABASE postgres OWNER TO postgres; GRANT ALL ON SCHEMA public TO postgres; GRANT pg_create_subscription TO postgres`

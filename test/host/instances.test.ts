@@ -73,7 +73,7 @@ describe('a host', () => {
   }
   const stateOf = async (ref: string) => (await call('GET', `/instances/${ref}`)).body.state
 
-  it('lets in nobody without its key', async () => {
+  it('refuses everybody without its key', async () => {
     for (const key of ['', 'another key', `${KEY}.`]) {
       expect(await callerOf(host.url, key)('GET', '/instances')).toMatchObject({
         status: 401,
@@ -82,7 +82,7 @@ describe('a host', () => {
     }
   })
 
-  it('makes an instance, and again only sets its password', async () => {
+  it('creates an instance, and only sets its password when that is repeated', async () => {
     const ref = refOf('a')
     await create(ref)
     await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
@@ -100,7 +100,7 @@ describe('a host', () => {
     ['a field that is unknown', `/instances/${refOf('z')}`, { password: 'x', colour: 'blue' }],
     ['a version that the host lacks', `/instances/${refOf('z')}`, { password: 'x', version: '9' }],
     ['a size that is none', `/instances/${refOf('z')}`, { password: 'x', size: 'huge' }],
-  ])('refuses %s, and makes nothing', async (_, path, body) => {
+  ])('refuses %s, and creates nothing', async (_, path, body) => {
     const reply = await call('PUT', path, body)
     expect([400, 422]).toContain(reply.status)
     expect(existsSync(join(folder, 'instances', refOf('z')))).toBe(false)
@@ -125,7 +125,7 @@ describe('a host', () => {
     const { admin, record } = host.pool.require(one)
     const read = (path: string) => admin.rows(`SELECT pg_read_file('${path}')`)
     expect(await read('PG_VERSION')).toHaveLength(1)
-    // Without root all servers are the daemon's own user.
+    // Without root, all servers run as the daemon's own user.
     if (record.account === undefined) return
     await expect(read(join(data, 'PG_VERSION'))).rejects.toMatchObject({ code: '42501' })
     await expect(read(join(folder, 'tls', 'server.key'))).rejects.toMatchObject({ code: '42501' })
@@ -133,14 +133,14 @@ describe('a host', () => {
     await expect(admin.rows(`COPY (SELECT) TO PROGRAM 'test -w ${socket}'`)).rejects.toMatchObject({ code: '38000' })
   })
 
-  it('stops an idle server, and starts it for the next connection; a session keeps it awake', async () => {
+  it('stops an idle server and starts it for the next connection; a session keeps it awake', async () => {
     const ref = refOf('s')
     await create(ref)
     await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
     await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
     const client = await connect(host.gatewayPort, ref)
     expect((await client.query('select n from kept')).rows).toEqual([{ n: 7 }])
-    // Longer than the time after which it would sleep without the session.
+    // The query takes longer than the time after which the server would sleep without the session.
     const { rows } = await client.query('select pg_sleep(2), pg_postmaster_start_time() as started')
     expect((await client.query('select pg_postmaster_start_time() as started')).rows[0]).toEqual({
       started: rows[0].started,
@@ -149,7 +149,7 @@ describe('a host', () => {
     await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
   })
 
-  it('starts a paused one for nobody but a client that logs in', async () => {
+  it('starts a paused instance only for a client that logs in', async () => {
     const ref = refOf('p')
     await create(ref)
     const wokenOnes = async () =>
@@ -169,10 +169,10 @@ describe('a host', () => {
     expect(await wokenOnes()).not.toContain(ref)
   })
 
-  it('starts a server again that was killed', async () => {
+  it('restarts a server that was killed', async () => {
     const ref = refOf('k')
     await create(ref)
-    // The host of this test writes late, which only a crash of the machine may lose.
+    // The host of this test commits late, which loses writes only if the machine crashes.
     await query(host.gatewayPort, ref, 'set synchronous_commit = on; create table kept as select 7 as n')
     const pid = pidOf(folder, ref)
     process.kill(pid, 'SIGKILL')
@@ -183,7 +183,7 @@ describe('a host', () => {
     expect(pidOf(folder, ref)).not.toBe(pid)
   })
 
-  it('copies one with its data, or its schema alone', async () => {
+  it('copies an instance with its data, or only its schema', async () => {
     const [from, whole, bare] = [refOf('c'), refOf('d'), refOf('e')]
     await create(from)
     await query(host.gatewayPort, from, 'create table kept as select 7 as n')
@@ -205,7 +205,7 @@ describe('a host', () => {
     })
   })
 
-  it('removes one with all that is its, and again', async () => {
+  it('removes an instance with everything that belongs to it, also when that is repeated', async () => {
     const ref = refOf('g')
     await create(ref)
     const pid = pidOf(folder, ref)
@@ -217,7 +217,7 @@ describe('a host', () => {
     expect(await call('GET', `/instances/${ref}`)).toMatchObject({ status: 404 })
   })
 
-  it('keeps work on one instance apart by its lock', async () => {
+  it('serializes work on one instance by its lock', async () => {
     const ref = refOf('l')
     await create(ref)
     const { body } = await call('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
@@ -232,7 +232,7 @@ describe('a host', () => {
     expect(await waiting).toMatchObject({ status: 200 })
   })
 
-  it('keeps a second daemon away from its folder', async () => {
+  it('excludes a second daemon from its folder', async () => {
     await expect(startHost({ folder, key: KEY })).rejects.toThrow(FolderInUse)
   })
 })
@@ -256,7 +256,7 @@ describe('a daemon that is killed', () => {
     return { child, ...(JSON.parse(String(line)) as { url: string; gatewayPort: number; run: string }) }
   }
 
-  it('leaves its servers running, and the next one takes them up', async () => {
+  it('leaves its servers running, and the next daemon takes them over', async () => {
     const folder = join(root, 'killed')
     const ref = refOf('a')
     const first = await daemon(folder)
@@ -274,7 +274,7 @@ describe('a daemon that is killed', () => {
     expect(() => process.kill(pid, 0)).toThrow('ESRCH')
   })
 
-  it('leaves nothing of an instance that was being made or removed', async () => {
+  it('leaves nothing of an instance that was being created or removed', async () => {
     const folder = join(root, 'half')
     const instances = join(folder, 'instances')
     for (const name of [`${refOf('a')}.new-1`, `${refOf('b')}.gone-1`]) {
@@ -287,7 +287,7 @@ describe('a daemon that is killed', () => {
   it('at any moment of a creation leaves an instance or none', async () => {
     const folder = join(root, 'random')
     await daemon(folder).then(async ({ child, url }) => {
-      // The template is there from now on.
+      // The template exists from now on.
       await callerOf(url)('PUT', `/instances/${refOf('t')}`, { password: 'x' })
       child.kill('SIGKILL')
       await once(child, 'exit')

@@ -6,7 +6,7 @@ afterEach(() => void vi.useRealTimers())
 
 const REF = 'a'.repeat(20)
 
-it('keeps a lock for as long as its holder renews it, and gives it to the next one ten seconds after', async () => {
+it('keeps a lock while its holder renews it, and gives it to the next one ten seconds after', async () => {
   const locks = new Locks()
   const id = await locks.take(REF, 0)
   for (let n = 0; n < 5; n++) {
@@ -21,7 +21,7 @@ it('keeps a lock for as long as its holder renews it, and gives it to the next o
   await expect(locks.under(REF, id, async () => 'worked')).rejects.toThrow('has expired')
 })
 
-it('keeps a lock whose holder is dead until the operation under it has ended', async () => {
+it('keeps a lock whose holder died until the operation under it has ended', async () => {
   const locks = new Locks()
   const id = await locks.take(REF, 0)
   const { promise, resolve } = Promise.withResolvers<void>()

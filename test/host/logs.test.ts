@@ -18,7 +18,7 @@ let host: Host
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'ph-logs-'))
-  // Servers run as accounts of their own.
+  // Servers run under accounts of their own, which must reach the folder.
   await chmod(folder, 0o711)
   host = await startHost({ folder: join(folder, 'host'), key: KEY, isDurable: false })
   await host.pool.ensure({ name: NAME, password: 'secret-of-the-owner' })
@@ -40,7 +40,7 @@ async function page(since?: string, limit = 1_000, name = NAME): Promise<LogPage
   return (await response.json()) as LogPage
 }
 
-/** All that is left to read after a cursor. */
+/** Returns all messages after a cursor. */
 async function rest(since?: string): Promise<LogPage> {
   const all: LogPage = { cursor: since ?? '', lines: [], skipped_bytes: 0 }
   for (;;) {
@@ -90,7 +90,7 @@ test('messages have their fields, and several lines are one message', async () =
   expect(first).toMatchObject({ backend_type: 'postmaster', user_name: '', error_severity: 'LOG' })
 })
 
-test('a page ends at a whole message, and a message longer than a page loses its end', () => {
+test('a page ends at a whole message, and a message longer than a page is truncated', () => {
   const line = (text: string) => Buffer.from(`2026-01-01 00:00:00.000 UTC\t1\ts\t00000\tb\tu\td\th\ta\tLOG:  ${text}\n`)
   const two = Buffer.concat([line('ä'), line('two')])
   expect(parseLines(two, { linesMax: 1, isEnd: true })).toMatchObject({
@@ -134,7 +134,7 @@ test('neither passwords nor the text of statements reach the log', async () => {
   expect(await readFile(file, 'utf8')).not.toContain(secret)
 })
 
-test('the log stays bounded under load, and a cursor gives every message once and in order', async () => {
+test('the log stays within its limit under load, and a cursor returns every message once and in order', async () => {
   const instance = host.pool.require(NAME)
   const logFolder = join(instance.paths.folder, 'log')
   const sizes = async () => {
@@ -154,7 +154,7 @@ test('the log stays bounded under load, and a cursor gives every message once an
   const COUNT = 20_000
   const BATCH = 1_000
   let largest = 0
-  // A reader that falls behind by more than the bound skips messages, so the writer waits after each batch.
+  // A reader that falls behind by more than the limit skips messages, so the writer waits after each batch.
   for (let first = 1; first <= COUNT; first += BATCH) {
     let isDone = false
     const done = run(
@@ -175,12 +175,12 @@ test('the log stays bounded under load, and a cursor gives every message once an
   expect((await stat(instance.paths.log)).ino).toBe(inode)
   expect(seen).toEqual([...seen].sort((one, other) => Number(one) - Number(other)))
   expect(new Set(seen).size).toBe(seen.length)
-  // A message may be lost while the file is emptied.
+  // A message may be lost while the file is truncated.
   expect(seen.length).toBeGreaterThanOrEqual(COUNT - 10)
   expect(largest).toBeLessThan(2 * FILE_BYTES_MAX + 4 * 1024 * 1024)
 }, 60_000)
 
-test('the daemon rotates by itself, and what nobody read in time is told as skipped', async () => {
+test('the daemon rotates the log, and messages that nobody read in time are reported as skipped', async () => {
   const instance = host.pool.require(NAME)
   const { cursor } = await rest()
   for (let n = 0; n < 3; n++) {
@@ -193,7 +193,7 @@ test('the daemon rotates by itself, and what nobody read in time is told as skip
   expect((await page('other-123')).skipped_bytes).toBe(0)
 }, 60_000)
 
-test('reading wakes nobody, is bounded, and needs the key', async () => {
+test('a read wakes no instance, is limited, and needs the key', async () => {
   expect((await page(undefined, 3, ASLEEP)).lines).toHaveLength(3)
   const ends = (await (await get('/logs')).json()) as { name: string; end: string }[]
   const end = ends.find(({ name }) => name === ASLEEP)?.end
@@ -211,7 +211,7 @@ test('reading wakes nobody, is bounded, and needs the key', async () => {
   }
 })
 
-test('metrics are those of the server, and of one that sleeps its state alone', async () => {
+test('metrics cover the server, and only the state of a sleeping one', async () => {
   const client = await session()
   await client.query('create table counted as select generate_series(1, 100000)')
   const metrics = (await (await get(`/instances/${NAME}/metrics`)).json()) as Metrics
@@ -237,7 +237,7 @@ test('metrics are those of the server, and of one that sleeps its state alone', 
   expect(host.pool.require(ASLEEP).state()).toBe('asleep')
 })
 
-test('metrics do not keep an instance awake, and its log goes with it', async () => {
+test('a read of metrics does not keep an instance awake, and the log is removed with the instance', async () => {
   const name = 'mmmmmmmmmmmmmmmmmmmm'
   const instance = await host.pool.ensure({ name, password: 'p', sleepAfterSeconds: 1 })
   await vi.waitFor(

@@ -83,14 +83,14 @@ interface Moment {
 
 const momentOf = (name: string, at: Date) => ask<Moment>(here, 'POST', `/instances/${name}/moment`, { at })
 
-/** On a host that has these objects of the archive and no others. */
+/** Restores an instance on a host that has only these objects of the archive. */
 async function arrive(name: string, at: Date, { keys, spec }: Moment, more: object = {}) {
   for (const key of keys) await copy.put(key, archive.get(key))
   await ask(there, 'PUT', `/instances/${name}/arrival`, { ...spec, ...more, at })
   await ask(there, 'POST', `/instances/${name}/unseal`)
 }
 
-test('an instance in use comes up elsewhere as it was at a moment, from what that moment needs', async () => {
+test('an instance in use is restored elsewhere as of a moment, from what that moment needs', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/size`, { size: 'small' })
   await ask(here, 'PUT', `/instances/${name}/settings`, { set: { work_mem: '7MB' } })
@@ -124,7 +124,7 @@ test('an instance in use comes up elsewhere as it was at a moment, from what tha
   expect(row.at.getTime()).toBeLessThanOrEqual(at.getTime())
   expect(await sql(there, name, `select current_setting('work_mem') as mem`)).toEqual([{ mem: '7MB' }])
   expect(await ask(there, 'GET', `/instances/${name}`)).toMatchObject({ size: 'small' })
-  // Its history goes on.
+  // The timeline of the instance continues.
   await sql(there, name, 'insert into written values (-1)')
   expect(await ask(there, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '1', differences: [] })
 })
@@ -136,10 +136,10 @@ const fallAsleep = async (name: string) => {
   await vi.waitFor(async () => expect(await stateOf(name)).toBe('asleep'), WAIT)
 }
 
-test('one that sleeps stays asleep, and comes up with all that it had', async () => {
+test('a sleeping instance stays asleep, and has all its data after the restore', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
-  // Its archiver runs from then on.
+  // The archiver of the instance runs from then on.
   await momentOf(name, new Date())
   await sql(here, name, 'insert into written values (1)')
   await fallAsleep(name)
@@ -151,7 +151,7 @@ test('one that sleeps stays asleep, and comes up with all that it had', async ()
   expect(await ask(there, 'GET', `/instances/${name}`)).toMatchObject({ sleep_after_seconds: 1 })
 })
 
-test('one that fell asleep before its archiver was up is woken, and lacks nothing', async () => {
+test('an instance that fell asleep before its archiver ran is woken, and nothing is missing', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   await sql(here, name, 'insert into written values (1)')
@@ -161,7 +161,7 @@ test('one that fell asleep before its archiver was up is woken, and lacks nothin
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
 })
 
-test('a paused one gets its first backup, and comes up paused', async () => {
+test('a paused instance gets its first backup, and is paused after the restore', async () => {
   const name = await newInstance()
   await sql(here, name, 'insert into written values (1)')
   await ask(here, 'POST', `/instances/${name}/pause`)
@@ -175,7 +175,7 @@ test('a paused one gets its first backup, and comes up paused', async () => {
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
 })
 
-test('a moment that the archive does not reach is refused, and so is one to come', async () => {
+test('a moment that the archive does not reach is refused, and so is a future one', async () => {
   const name = await newInstance()
   await expect(momentOf(name, new Date())).rejects.toThrow('there is no backup of this project')
   const early = new Date()
@@ -186,7 +186,7 @@ test('a moment that the archive does not reach is refused, and so is one to come
   const { keys } = await momentOf(name, new Date())
   await archive.delete(keys.filter((key) => key.includes('/wal/')))
   await expect(momentOf(name, new Date())).rejects.toThrow('the archive reaches from')
-  // A stopped server has nothing more to hand over.
+  // A stopped server has nothing more to archive.
   await ask(here, 'POST', `/instances/${name}/pause`)
   await expect(momentOf(name, new Date())).rejects.toThrow('the archive reaches from')
   // A new backup needs nothing of what was lost.

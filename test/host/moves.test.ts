@@ -120,7 +120,7 @@ test('an instance in use moves, and no acknowledged row is lost', async () => {
   await writer.ended
   expect(writer.counted()).toBeGreaterThan(before + 200)
 
-  // Neither serves until one is opened.
+  // Neither host serves the instance until one is opened.
   for (const host of [here, there]) await expect(sql(host, name, 'select 1')).rejects.toThrow('moving')
   await expect(ask(here, 'PUT', `/instances/${name}/settings`, { set: { work_mem: '7MB' } })).rejects.toThrow('moving')
   await expect(ask(here, 'PUT', `/instances/${name}`, { password: 'other' })).rejects.toThrow()
@@ -134,7 +134,7 @@ test('an instance in use moves, and no acknowledged row is lost', async () => {
   await ask(here, 'DELETE', `/instances/${name}?archive=keep`)
   expect(here.pool.find(name)).toBeUndefined()
 
-  // Its history goes on in the archive.
+  // The timeline of the instance continues in the archive.
   await sql(there, name, 'insert into acknowledged values (-1)')
   expect(await ask(there, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '1', differences: [] })
   await ask(there, 'POST', `/instances/${name}/restore`, { backup: '1' })
@@ -143,7 +143,7 @@ test('an instance in use moves, and no acknowledged row is lost', async () => {
   expect(first).toBeLessThan(writer.counted())
 })
 
-test('a move that is given up leaves the instance where it was, and can be repeated', async () => {
+test('a canceled move leaves the instance where it was, and can be repeated', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   await move(name)
@@ -159,7 +159,7 @@ test('a move that is given up leaves the instance where it was, and can be repea
   await move(name)
   await ask(there, 'POST', `/instances/${name}/unseal`)
   expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 7 }])
-  // One that serves is never taken for a leftover.
+  // An instance that is served is never taken for a leftover.
   await ask(there, 'DELETE', `/instances/${name}/arrival`)
   await expect(ask(there, 'PUT', `/instances/${name}/arrival`)).rejects.toThrow('already')
   expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 7 }])
@@ -175,7 +175,7 @@ test('an instance that has moved moves again, from the same backup and from a ne
   for (const n of [1, 2, 3, 4]) {
     const [from, to] = route
     await sql(from, name, `insert into acknowledged values (${n})`)
-    // The archive then has nothing that this backup does not hold.
+    // The archive then has nothing that this backup lacks.
     if (n > 2) await ask(from, 'PUT', `/instances/${name}/backups/${n}`)
     await move(name, {}, route)
     await ask(to, 'POST', `/instances/${name}/unseal`)
@@ -201,14 +201,14 @@ test('a daemon that ends keeps what is sealed, and removes what was arriving', a
   expect(await ask(here, 'GET', '/sealed')).not.toContainEqual({ name, sealed: 'leaving' })
 })
 
-test('without a backup, or a bucket in common, nothing moves', async () => {
+test('nothing moves without a backup or a common bucket', async () => {
   const name = await newInstance()
   await expect(ask(here, 'POST', `/instances/${name}/seal`)).rejects.toThrow('no backup of this project')
   await expect(ask(there, 'PUT', `/instances/${name}/arrival`)).rejects.toThrow(`no backup of ${name}`)
   await expect(ask(there, 'POST', `/instances/${name}/arrival/finish`, {})).rejects.toThrow('is not arriving')
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   await expect(ask(there, 'PUT', `/instances/${name}/arrival`, { version: '17' })).rejects.toThrow('not 17')
-  // One that does not see what was archived last is told where that ends.
+  // A host that does not see the last archived segment is told which one that is.
   await ask(there, 'PUT', `/instances/${name}/arrival`)
   await expect(ask(there, 'POST', `/instances/${name}/arrival/finish`, { lsn: 'F/0' })).rejects.toThrow(
     'does not reach F/0',
@@ -217,7 +217,7 @@ test('without a backup, or a bucket in common, nothing moves', async () => {
   expect(await sql(here, name, 'select 1 as n')).toEqual([{ n: 1 }])
 })
 
-test('what was archived of a lost host comes up elsewhere', async () => {
+test('what a lost host archived is restored elsewhere', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   await sql(here, name, 'insert into acknowledged values (1)')

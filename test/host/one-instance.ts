@@ -5,11 +5,11 @@ import { openPool, testInstance } from './pooled-instance.ts'
 export interface OneInstance {
   instances: Instances
   get(name: string): Instance
-  /** As the superuser. */
+  /** Runs SQL as the superuser. */
   sql<Row extends object = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<Row[]>
   /** Stops the server; the next connection starts it again. */
   sleep(): Promise<void>
-  /** Held back until the promise settles. */
+  /** Delays a start of the server until the promise settles. */
   holdWake(until: Promise<unknown>): void
   uses(): number
   remove(): Promise<void>

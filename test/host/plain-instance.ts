@@ -21,7 +21,7 @@ const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : undefi
 interface PlainInstance extends Instance {
   readonly restarts: number
   sleep(): Promise<void>
-  /** What a session of its own sees, without the values that the daemon's sessions bring. */
+  /** Returns a setting as a fresh session sees it, without the values that the daemon's sessions set. */
   show(setting: string): Promise<string>
 }
 
@@ -31,7 +31,7 @@ export interface Workplace {
   close(): Promise<void>
 }
 
-/** An instance of Postgres 18 in a folder of its own, without a daemon, and a folder to try settings in. */
+/** Starts an instance of Postgres 18 in a folder of its own, without a daemon, and a folder to try settings in. */
 export async function openWorkplace(): Promise<Workplace> {
   const folder = await mkdtemp(join(tmpdir(), 'ph-'))
   const paths = {

@@ -5,7 +5,7 @@ import type { Instance, Programs } from '../../host/instances/types.ts'
 import { extensiblePrograms } from '../../host/programs.ts'
 import { openLimits } from '../../host/settings/cgroup.ts'
 
-/** A daemon's instances without the daemon, in a folder of their own. */
+/** Opens a daemon's instances without the daemon, in a folder of their own. */
 export async function openPool(
   programs?: readonly Programs[],
 ): Promise<{ pool: InstancePool; folder: string; close(): Promise<void> }> {
@@ -37,7 +37,7 @@ export interface TestInstance extends Instance {
   sleep(): Promise<void>
 }
 
-/** With its parts as properties of its own, so that a test can take others in their place. */
+/** Exposes the parts of an instance as its own properties, so that a test can replace them. */
 export const testInstance = (instance: PostgresInstance): TestInstance => ({
   name: instance.name,
   get record() {

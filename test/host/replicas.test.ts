@@ -64,7 +64,7 @@ async function follows(ms = 1_000) {
   await expect.poll(hasValue, { timeout: ms, interval: 20 }).toBe(true)
 }
 
-test('a replica follows within a second and reads with the same roles', async () => {
+test('a replica follows within a second and serves reads with the same roles', async () => {
   await primary('CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)')
   expect(await call('PUT', `/replicas/${ID}`)).toMatchObject({ status: 204 })
   await follows()
@@ -89,7 +89,7 @@ test('clients can neither write, nor promote it, nor log in as a service', async
   }
 })
 
-test('the relay gives nothing but replication', async () => {
+test('the relay serves only replication', async () => {
   const { socket } = host.pool.require(ID).paths
   const client = new Client({ host: socket, port: 5433, user: 'supabase_admin', database: 'postgres' })
   client.on('error', () => {})
@@ -106,7 +106,7 @@ test('the relay gives nothing but replication', async () => {
   }
 })
 
-test('a password that the owner changes holds on the replica', async () => {
+test('a password that the owner changes is valid on the replica', async () => {
   await call('PUT', '', { password: 'other' })
   const login = () => as(`postgres.${ID}`, 'SELECT 1', 'other').catch(() => [])
   await expect.poll(login, { timeout: 2_000, interval: 300 }).toHaveLength(1)
@@ -115,7 +115,7 @@ test('a password that the owner changes holds on the replica', async () => {
   await follows()
 })
 
-test('it survives restarts of either side', async () => {
+test('a replica survives restarts of either side', async () => {
   await call('POST', '/restart')
   await follows(3_000)
   await host.pool.require(ID).restart()
@@ -171,7 +171,7 @@ test('settings, size and access rules are those of the primary', async () => {
   await follows()
 })
 
-test('it pauses, sleeps and wakes with its primary', async () => {
+test('a replica pauses, sleeps and wakes with its primary', async () => {
   await call('POST', '/pause')
   expect((await shown()).state).toBe('paused')
   await expect(replica('SELECT 1')).rejects.toThrow(/paused/)
@@ -186,7 +186,7 @@ test('it pauses, sleeps and wakes with its primary', async () => {
   await follows(3_000)
 })
 
-test('a daemon that starts anew takes both up', async () => {
+test('a daemon that starts anew takes over both', async () => {
   const pids = () => [REF, ID].map((name) => host.pool.require(name).pid)
   const program = `import { startHost } from '${join(import.meta.dirname, '../../host/host.ts')}'
     const host = await startHost({ folder: ${JSON.stringify(folder)}, key: '${KEY}', isDurable: false })
@@ -202,10 +202,10 @@ test('a daemon that starts anew takes both up', async () => {
   await follows(3_000)
 })
 
-test('data from another time of the primary makes it anew', async () => {
+test('data from another time of the primary makes the replica anew', async () => {
   const at = host.pool.require(REF)
   await at.admin.rows('SELECT pg_terminate_backend(active_pid), pg_sleep(0.1) FROM pg_replication_slots')
-  // As a restore does: the slots are those of the data.
+  // A restore does the same: the slots belong to the data.
   await at.whileStopped(async () => {
     await rm(join(at.paths.data, 'pg_replslot'), { recursive: true })
     execFileSync('install', [
@@ -230,7 +230,7 @@ test('data from another time of the primary makes it anew', async () => {
   expect(await slots()).toHaveLength(1)
 })
 
-test('a copy that a killed daemon has left half done is made anew', async () => {
+test('a copy that a killed daemon left unfinished is made anew', async () => {
   const { data } = host.pool.require(ID).paths
   await host.stop()
   for (const part of ['standby.signal', 'PG_VERSION', 'global', 'base']) await rm(join(data, part), { recursive: true })
@@ -241,7 +241,7 @@ test('a copy that a killed daemon has left half done is made anew', async () => 
   expect(await slots()).toHaveLength(1)
 })
 
-test('removal leaves nothing', async () => {
+test('a removal leaves nothing', async () => {
   const { paths } = host.pool.require(ID)
   expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
   expect(await slots()).toEqual([])

@@ -34,7 +34,7 @@ const settled = () => {
   const busy = `select from pg_stat_activity where usename = 'postgres' and query not like '%DEALLOCATE ALL%'`
   return expect.poll(() => admin().rows(busy)).toEqual([])
 }
-/** The process of the session that a script gets. */
+/** Returns the process of the session that a script gets. */
 const pid = async (before = '') => {
   await settled()
   const [, rows] = await run(`${before} select pg_backend_pid() as pid`)
@@ -42,7 +42,7 @@ const pid = async (before = '') => {
   return (rows as { pid: number }[])[0]?.pid
 }
 
-it('is the control plane’s alone', async () => {
+it('is available only to the control plane', async () => {
   const reply = await send({ query: 'select 1' }, 'another-key')
   expect([reply.status, await reply.text()]).toEqual([401, ''])
 })
@@ -55,7 +55,7 @@ it.each([{ query: 1 }, { query: 'select 1', parameters: [1] }, { query: 'select 
   },
 )
 
-it('knows no other instance', async () => {
+it('refuses an unknown instance', async () => {
   const missing = { kind: 'unavailable', code: '3D000', message: 'the database does not exist' }
   expect(await run('select 1', { instance: 'zzzzzzzzzzzzzzzzzzzz' })).toEqual([422, missing])
 })
@@ -68,7 +68,7 @@ it('answers with the rows of the last statement', async () => {
   ])
 })
 
-it('takes long rows, and refuses what is too long in all', async () => {
+it('accepts long rows, and refuses a result that is too long in total', async () => {
   const long = 'é"'.repeat(100_000)
   expect(await run(`select repeat('é"', 100000) as x, 1 as n from generate_series(1, 2)`)).toEqual([
     200,
@@ -82,7 +82,7 @@ it('takes long rows, and refuses what is too long in all', async () => {
   expect(await run(`select repeat('x', 17 * 1024 * 1024) as x`)).toEqual([422, tooLarge])
 })
 
-it('uses a session again, in which nothing of the script before is left', async () => {
+it('reuses a session, in which nothing of the script before is left', async () => {
   const before = await pid()
   const used = await pid(`begin; create temp table left_over (n int); set statement_timeout = '1h'; commit;
     prepare left_over as select 1; listen left_over; select pg_advisory_lock(7); set search_path = nowhere; begin;`)
@@ -95,7 +95,7 @@ it('uses a session again, in which nothing of the script before is left', async 
   ).toEqual([200, [{ path: '"$user", public, extensions', temporary: null, prepared: 0, channels: 0, locks: 0 }]])
 })
 
-it('opens another session after the presets of the role have changed, also by the script itself', async () => {
+it("opens another session after the role's settings have changed, also by the script itself", async () => {
   const before = await pid()
   await run(`alter role postgres set search_path = elsewhere`)
   const after = await pid()
@@ -105,7 +105,7 @@ it('opens another session after the presets of the role have changed, also by th
   expect(await pid()).not.toBe(after)
 })
 
-it('keeps a session whose statement was refused, and says nothing of it in the log', async () => {
+it('keeps a session whose statement was refused, and logs nothing about it', async () => {
   const { paths } = host.instances.get(REF) ?? expect.fail()
   const log = await readFile(paths.log, 'utf8')
   const before = await pid()
@@ -124,13 +124,13 @@ it('keeps a session whose statement was refused, and says nothing of it in the l
   )
 })
 
-it('opens another session after the server has read its configuration again', async () => {
+it('opens another session after the server has reloaded its configuration', async () => {
   const before = await pid()
   await admin().rows('select pg_reload_conf()')
   await expect.poll(() => pid()).not.toBe(before)
 })
 
-it('keeps readers from writing', async () => {
+it('refuses the writes of readers', async () => {
   await admin().rows('grant pg_read_all_data to supabase_read_only_user')
   expect(await run('create table t (n int)', { read_only: true })).toMatchObject([422, { kind: 'sql', code: '25006' }])
   expect(await run('select current_user::text as name', { read_only: true })).toEqual([
@@ -139,7 +139,7 @@ it('keeps readers from writing', async () => {
   ])
 })
 
-it('ends what runs too long, and what nobody waits for any more', async () => {
+it('ends a statement that runs too long, or whose caller has left', async () => {
   expect(await run('select pg_sleep(60)', { timeout_ms: 200 })).toEqual([422, { kind: 'timeout', timeout_ms: 200 }])
   const gone = new AbortController()
   const reply = send({ query: `select pg_sleep(60) as "nobody waits"` }, KEY, gone.signal)
@@ -153,7 +153,7 @@ it('ends what runs too long, and what nobody waits for any more', async () => {
   await expect.poll(running).toEqual([])
 })
 
-it('tells who terminates a session apart from what SQL does', async () => {
+it('reports a session that a statement terminates as unavailable, and replaces it', async () => {
   expect(await run('select pg_terminate_backend(pg_backend_pid())')).toMatchObject([422, { kind: 'unavailable' }])
   expect(await run('select 1 as one')).toEqual([200, [{ one: 1 }]])
 })

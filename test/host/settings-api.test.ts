@@ -12,7 +12,7 @@ let host: Host
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'ph-settings-'))
-  // Servers run as accounts of their own.
+  // Servers run under accounts of their own, which must reach the folder.
   await chmod(folder, 0o711)
   host = await startHost({ folder: join(folder, 'host'), key: KEY, isDurable: false })
   expect(await send('PUT', '', { password: 'secret-of-the-owner', size: 'micro' })).toMatchObject({ status: 200 })
@@ -39,7 +39,7 @@ async function shown(): Promise<Map<string, { value: string; pending_restart: bo
   return new Map(settings.map((setting) => [setting.name, setting]))
 }
 
-test('settings of an instance act, are shown, and go back to those of its size', async () => {
+test('settings of an instance take effect, are shown, and return to those of its size', async () => {
   const set = { shared_buffers: '20MB', statement_timeout: '90s', log_duration: true }
   expect(await send('PUT', '/settings', { set })).toMatchObject({ status: 204 })
   const settings = await shown()
@@ -51,7 +51,7 @@ test('settings of an instance act, are shown, and go back to those of its size',
   expect((await shown()).get('shared_buffers')?.value).toBe('16MB')
 }, 30_000)
 
-test('a value that Postgres refuses is told with its setting', async () => {
+test('a value that Postgres refuses is reported with its setting', async () => {
   const reply = await send('PUT', '/settings', { set: { work_mem: 'much', max_connections: 70 } })
   expect(reply).toMatchObject({
     status: 422,
@@ -62,7 +62,7 @@ test('a value that Postgres refuses is told with its setting', async () => {
   expect((await shown()).get('max_connections')?.value).toBe('60')
 }, 30_000)
 
-test('a restart can wait for later', async () => {
+test('a restart can be deferred', async () => {
   await send('PUT', '/settings', { set: { max_connections: 71 }, restart: false })
   expect((await shown()).get('max_connections')).toMatchObject({ value: '60', pending_restart: true })
   expect(await send('POST', '/restart')).toMatchObject({ status: 204 })
@@ -70,7 +70,7 @@ test('a restart can wait for later', async () => {
   await send('PUT', '/settings', { reset: ['max_connections'] })
 }, 30_000)
 
-test('a size brings its values', async () => {
+test('a size sets its values', async () => {
   expect(await send('PUT', '/size', { size: 'small' })).toMatchObject({ status: 204 })
   expect((await shown()).get('max_connections')?.value).toBe('90')
   expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })

@@ -14,14 +14,14 @@ beforeEach(async () => {
 })
 afterEach(() => rm(root, { recursive: true, force: true }))
 
-/** A folder of plain files that looks as a control group does. */
+/** Makes a folder of plain files that looks like a control group. */
 async function group(folder: string, controllers: string): Promise<void> {
   await mkdir(folder, { recursive: true })
   await writeFile(join(folder, 'cgroup.controllers'), controllers)
   await writeFile(join(folder, 'cgroup.subtree_control'), '')
 }
 
-test('holds a server to the memory and processors of its size', async () => {
+test('limits a server to the memory and processors of its size', async () => {
   await group(root, 'cpuset cpu io memory pids')
   await group(join(root, 'pilothouse'), 'cpu memory')
   const limits = await openLimits(root, true)
@@ -38,7 +38,7 @@ test.each([
   ['without control groups', '', true],
   ['without the controllers', 'cpuset pids', true],
   ['without root', 'cpu memory', false],
-])('does without limits %s', async (_, controllers, isRoot) => {
+])('runs without limits %s', async (_, controllers, isRoot) => {
   if (controllers) await group(root, controllers)
   const limits = await openLimits(root, isRoot)
   expect(limits.isActive).toBe(false)
@@ -50,7 +50,7 @@ test('knows every size that the API names', () => {
   for (const size of INSTANCE_SIZES) expect(SIZES.has(size)).toBe(true)
 })
 
-test('fits a size into a machine that is smaller', () => {
+test('reduces a size for a smaller machine', () => {
   expect(sizeSettings('xlarge', 64 * 1024 ** 3).shared_buffers).toBe('4GB')
   expect(sizeSettings('xlarge', 2 * 1024 ** 3).shared_buffers).toBe('512MB')
   expect(sizeSettings('micro', 64 * 1024 ** 3).shared_buffers).toBe('16MB')
@@ -73,7 +73,7 @@ const facts = {
   programs: { major: '17' },
 }
 
-test('writes what a version knows, quoted', () => {
+test('writes the settings that a version knows, quoted', () => {
   const settings = { work_mem: "1MB'\nssl = 'on\\" }
   const text = renderConfiguration({ ...record, isArchived: true, settings }, facts)
   expect(text).toContain("\nunix_socket_directories = '/run/o''ne'\n")

@@ -52,7 +52,7 @@ const VALUES = {
   hot_standby_feedback: true,
 }
 
-test('sets all that the specification names with one restart, and shows it as effective', async () => {
+test('applies every setting that the specification names with one restart, and shows it as effective', async () => {
   const restarts = place.instance.restarts
   await apply(VALUES)
   expect(place.instance.restarts).toBe(restarts + 1)
@@ -76,7 +76,7 @@ test('sets all that the specification names with one restart, and shows it as ef
   expect(place.instance.record.settings).toEqual({})
 }, 30_000)
 
-test('does not restart for what needs none, nor for what stays', async () => {
+test('does not restart for a setting that needs none or does not change', async () => {
   await apply({ max_connections: 61 })
   const restarts = place.instance.restarts
   await apply({ work_mem: '5MB', log_connections: true, max_connections: 61 })
@@ -99,7 +99,7 @@ test.each([
   [{ 'pg_net.batch_size': 5 }, 'pg_net.batch_size', /belongs to pg_net/],
   [{ session_replication_role: "x'\nshared_buffers = '1MB" }, 'session_replication_role', /invalid value/],
 ])(
-  'refuses %j in words and stays as it was',
+  'refuses %j with a reason and stays unchanged',
   async (set, setting, reason) => {
     const { record, restarts } = place.instance
     const refusals = await refusalsOf(set as Record<string, string>)
@@ -110,12 +110,12 @@ test.each([
   30_000,
 )
 
-test('tells all values that Postgres refuses at once', async () => {
+test('reports all refused values at once', async () => {
   const refusals = await refusalsOf({ work_mem: 'a', checkpoint_timeout: '1s', max_wal_size: '2GB' })
   expect(Object.keys(refusals).sort()).toEqual(['checkpoint_timeout', 'work_mem'])
 }, 30_000)
 
-test('runs on with what it had where the trial could not tell that it does not start', async () => {
+test('keeps running with the old settings if the trial cannot tell that the new ones do not start', async () => {
   const { instance } = place
   await apply({ max_replication_slots: 3 })
   for (const slot of ['one', 'two']) {
@@ -129,7 +129,7 @@ test('runs on with what it had where the trial could not tell that it does not s
   await apply({}, ['max_replication_slots'])
 }, 30_000)
 
-test('sets the values of a size, under those of the owner', async () => {
+test('applies the values of a size, below those of the owner', async () => {
   await apply({ work_mem: '7MB' })
   await setSize(place.instance, 'medium', place.trial)
   expect(await place.instance.show('max_connections')).toBe('120')
@@ -149,7 +149,7 @@ test('refuses memory that the machine cannot map', async () => {
   await setSize(place.instance, 'micro', place.trial)
 }, 30_000)
 
-test('wakes a sleeping instance to see that it starts, and leaves a paused one as it is', async () => {
+test('wakes a sleeping instance to check that it starts, and leaves a paused one paused', async () => {
   const { instance } = place
   await instance.sleep()
   await apply({ max_connections: 62 })
@@ -164,12 +164,12 @@ test('wakes a sleeping instance to see that it starts, and leaves a paused one a
   expect(await instance.show('max_connections')).toBe('60')
 }, 30_000)
 
-test('leaves out what needs a library that is not there', async () => {
+test('leaves out settings of a missing library', async () => {
   const names = new Set((await effectiveSettings(place.instance)).map(({ name }) => name))
   expect([...SETTINGS].filter((name) => !names.has(name))).toEqual(['cron.log_statement', 'pg_net.batch_size'])
 })
 
-test('shows what the owner has set for the database in SQL', async () => {
+test('shows what the owner set for the database in SQL', async () => {
   const { admin } = place.instance
   await admin.rows(`ALTER DATABASE postgres SET statement_timeout = '7s'; ALTER DATABASE postgres SET work_mem = '9MB'`)
   const effective = await effectiveSettings(place.instance)
@@ -178,7 +178,7 @@ test('shows what the owner has set for the database in SQL', async () => {
   await admin.rows('ALTER DATABASE postgres RESET ALL')
 })
 
-test('tries changes at the same time one after another', async () => {
+test('serializes concurrent changes', async () => {
   await Promise.all([4, 5, 6].map((number) => apply({ work_mem: `${number}MB` })))
   expect(['4MB', '5MB', '6MB']).toContain(await place.instance.show('work_mem'))
   await apply({}, ['work_mem'])

@@ -19,20 +19,20 @@ function ask(path: string, method = 'GET'): Promise<Response> {
 
 const instance = async (ref: string) => (await (await ask(ref)).json()) as Shown
 
-it('goes by the plan, and is health', async () => {
+it('depends on the plan, and counts as healthy', async () => {
   const organization = await newOrganization()
   const { id, owner } = organization
   await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, id))
   const ref = await newProject(organization)
   expect(await instance(ref)).toMatchObject({ sleep_after_seconds: 15 * 60 })
 
-  // As `organization plan` of the admin commands does.
+  // The admin command `organization plan` makes the same change.
   await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, id))
   await control.update(projects).set({ preparation: '', preparationDueAt: new Date() }).where(eq(projects.ref, ref))
   await tick()
   await vi.waitFor(async () => expect(await instance(ref)).toMatchObject({ sleep_after_seconds: 21 }), 30_000)
 
-  // Else the API's own sessions, which it keeps for the next request, would have to end first.
+  // Otherwise the API's own sessions, which it keeps for the next request, would have to end first.
   expect((await ask(`${ref}/restart`, 'POST')).status).toBe(204)
   await vi.waitFor(async () => expect(await instance(ref)).toMatchObject({ state: 'asleep' }), 60_000)
   const health = await owner.get(`/v1/projects/${ref}/health?services=db,storage`)
@@ -43,7 +43,7 @@ it('goes by the plan, and is health', async () => {
   expect(await instance(ref)).toMatchObject({ state: 'running' })
 }, 120_000)
 
-it('ends with SQL, a request of the storage server, a call of a function and a connection', async () => {
+it('ends with SQL, a request of the storage server, a call of a function or a connection', async () => {
   const storage = await newStorage()
   const { ref, organization, keys, url } = storage
   const { slug } = await putFunction(

@@ -13,7 +13,7 @@ const repeated = (bytes: number): Query => [`select repeat('x', ${bytes})`]
 let host: TestHost
 afterEach(() => host.stop())
 
-/** Holds advisory lock 1 of an instance until it is released, so that statements wait for as long as a test needs. */
+/** Holds advisory lock 1 of an instance until it is released, so that statements wait as long as a test needs. */
 async function holdLock(name: string): Promise<() => Promise<unknown>> {
   let release = () => {}
   const released = new Promise<void>((resolve) => {
@@ -40,7 +40,7 @@ const countLocked = async (name: string) => {
 }
 
 describe('the sessions of an instance', () => {
-  it('are bounded, and so are the requests that wait for one, for each kind of caller and for each instance', async () => {
+  it('are limited, and so are the requests that wait for one, by kind of caller and by instance', async () => {
     host = await startSqlHost([A, B], { limits: { sessionsMax: 2, clientSessionsMax: 1, waitingMax: 1 } })
     const release = await holdLock(A)
     const running = [1, 2].map(() => ask(host.url, storage(A), LOCKED))
@@ -57,7 +57,7 @@ describe('the sessions of an instance', () => {
     expect(await Promise.all([first, second])).toContainEqual([[['7']]])
   })
 
-  it('are waited for a bounded time, and no longer than the client waits', async () => {
+  it('are waited for no longer than a time limit, and no longer than the client waits', async () => {
     host = await startSqlHost([A], { limits: { sessionsMax: 1, waitingMax: 1, waitMs: 300 } })
     const release = await holdLock(A)
     const running = ask(host.url, storage(A), LOCKED)
@@ -73,7 +73,7 @@ describe('the sessions of an instance', () => {
     expect(await running).toEqual([[['']]])
   })
 
-  it('are shared by roles that take turns', async () => {
+  it('are shared by roles in turn', async () => {
     host = await startSqlHost([A], { limits: { sessionsMax: 2 } })
     const users = ['supabase_storage_admin', 'authenticator'].map((role) => ({ user: `${role}.${A}`, key: KEY }))
     const replies = await Promise.all(
@@ -83,14 +83,14 @@ describe('the sessions of an instance', () => {
     expect(names).toEqual(names.map((_, i) => users[i % 2]?.user.split('.')[0]))
   })
 
-  it('are waited for where Postgres itself has no room', async () => {
+  it('are waited for if Postgres itself has no room', async () => {
     host = await startSqlHost([A])
     await host.instances.get(A)?.admin.rows('alter role postgres connection limit 2')
     const replies = await Promise.all(Array.from({ length: 12 }, (_, i) => ask(host.url, owner(A), [`select ${i}`])))
     expect(replies).toEqual(replies.map((_, i) => [[[`${i}`]]]))
   })
 
-  it('are closed when nobody has used them for a time', async () => {
+  it('are closed when they are idle for a time', async () => {
     host = await startSqlHost([A], { limits: { idleMs: 200 } })
     await Promise.all([1, 2, 3].map(() => ask(host.url, storage(A), ['select 1'])))
     const open = () => host.instances.get(A)?.admin.rows(`select 1 from pg_stat_activity where usename ~ 'storage'`)
@@ -99,7 +99,7 @@ describe('the sessions of an instance', () => {
   })
 })
 
-/** A client that reads the head of its reply, and the rest when it is told. */
+/** Sends a request as a client that reads the head of its reply, and the rest when it is told to. */
 async function askSlowly(name: string, query: Query) {
   const req = request(`${host.url}/sql`, {
     method: 'POST',
@@ -124,13 +124,13 @@ describe('the memory of results', () => {
   const limits = { resultBytesMax: MIB, budgetBytesMax: 4 * MIB, budgetWaitMs: 500 }
   const BIG = MIB - 1000
 
-  it('has room for results up to a size', async () => {
+  it('is enough for results up to a size', async () => {
     host = await startSqlHost([A], { limits })
     const refused = [400, '54000', `the result is larger than ${MIB} bytes`]
     for (const user of [owner(A), storage(A)]) {
       expect(await ask(host.url, user, repeated(2 * MIB))).toEqual(refused)
       expect(await ask(host.url, user, [`select repeat('x', 1000) from generate_series(1, 2000)`])).toEqual(refused)
-      // JSON has six letters for each of these.
+      // JSON writes each of these characters as six.
       expect(await ask(host.url, user, [`select repeat(E'\\x01', ${MIB - 1000})`])).toEqual(refused)
       expect(await ask(host.url, user, repeated(BIG))).toEqual([[['x'.repeat(BIG)]]])
       const text = `é"\\${'\u{1F600}'.repeat(70_000)}`
@@ -138,9 +138,9 @@ describe('the memory of results', () => {
     }
   })
 
-  it('is waited for by the results of an instance that has its share, and never by those of another', async () => {
+  it('makes results wait for others of the same instance that use its share, never for another instance', async () => {
     host = await startSqlHost([A, B], { limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB } })
-    // While it comes it takes the whole share, and a half of that while it is sent.
+    // The result uses the whole share while it arrives, and half of it while it is sent.
     const slow = await askSlowly(A, repeated(8 * MIB - 1000))
     const refusal = [400, '53200', 'the host has no memory left for results']
     expect(await ask(host.url, owner(A), repeated(MIB))).toEqual(refusal)
@@ -150,7 +150,7 @@ describe('the memory of results', () => {
     await expect.poll(() => ask(host.url, owner(A), repeated(MIB))).toEqual([[['x'.repeat(MIB)]]])
   })
 
-  it('serves many results one after the other, and none is refused while it waits its turn', async () => {
+  it('is enough for many results in turn, and none is refused while it waits', async () => {
     host = await startSqlHost([A, B], { limits: { ...limits, budgetWaitMs: 30_000 } })
     const replies = await Promise.all(
       Array.from({ length: 40 }, (_, i) => ask(host.url, owner(i % 4 ? A : B), repeated(BIG))),
@@ -158,7 +158,7 @@ describe('the memory of results', () => {
     expect(replies.map(([rows]) => (rows as string[][])[0]?.[0]?.length)).toEqual(replies.map(() => BIG))
   })
 
-  it('cuts off a client that does not read its result', async () => {
+  it('is freed by disconnecting a client that does not read its result', async () => {
     host = await startSqlHost([A], {
       limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB, sendTimeoutMs: 200 },
     })
@@ -168,7 +168,7 @@ describe('the memory of results', () => {
   })
 })
 
-it('keeps the memory of the process under the budget with 30 results of 15 MB at once', async () => {
+it('stays under the budget of the process with 30 results of 15 MB at once', async () => {
   host = await startSqlHost([])
   const child = fork(new URL('./sql-memory.ts', import.meta.url), { execArgv: [], stdio: 'inherit' })
   const [{ grownBytes, lengths }] = (await once(child, 'message')) as [{ grownBytes: number; lengths: number[] }]

@@ -14,14 +14,16 @@ export interface TestHost {
   url: string
   instances: Map<string, TestInstance>
   handlers: ReturnType<typeof createSqlHandlers>
-  /** The checks of passwords so far, as `<name> <role>`. */
+  /** The password checks so far, as `<name> <role>`. */
   checks: string[]
   stop(): Promise<void>
 }
 
 type Options = Partial<Pick<SqlHandlersOptions, 'gateway' | 'limits'>>
 
-/** Instances of these names, and the handlers on a server in front of them. Every role has the same password. */
+/**
+ * Starts instances of these names, and the handlers on a server in front of them. Every role has the same password.
+ */
 export async function startSqlHost(names: readonly string[], options: Options = {}): Promise<TestHost> {
   const { pool, close } = await openPool()
   const made = await Promise.all(names.map((name) => pool.ensure({ name })))
@@ -63,7 +65,7 @@ export interface Asking {
   /** `<role>.<name>` */
   user: string
   password?: string
-  /** Presented as the host's key. */
+  /** Sent as the host's key. */
   key?: string
   headers?: Record<string, string>
   signal?: AbortSignal
@@ -71,7 +73,7 @@ export interface Asking {
 
 const toStatement = ([query, ...params]: Query) => ({ query, params })
 
-/** Rows of text for each statement; `[status, code, message]` where the request fails. */
+/** Returns rows of text for each statement, or `[status, code, message]` if the request fails. */
 export async function ask(url: string, asking: Asking, queries: Query | readonly Query[]): Promise<unknown[]> {
   const { user, password = '', key, signal } = asking
   const body = isBatch(queries) ? { queries: queries.map(toStatement) } : toStatement(queries)

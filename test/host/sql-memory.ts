@@ -5,8 +5,8 @@ import { request } from 'node:http'
 import { KEY, startSqlHost } from './sql-host.ts'
 
 /**
- * Three processes, so that the memory of the clients is not counted: this one asks, and the one that it starts is the
- * host. Tells its parent how much the host's memory has grown at most, and how long the results were.
+ * Measures a host's memory with three processes, so that the clients' memory is not counted: this one sends requests,
+ * and the one that it starts is the host. Reports the largest growth and the length of the results to its parent.
  */
 const NAMES = ['aaaaaaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbbbbbb', 'cccccccccccccccccccc']
 const QUERIES = [`select repeat('z', 15000000)`, `select repeat('z', 1000) from generate_series(1, 15000)`]
@@ -36,7 +36,7 @@ async function measure() {
   await once(child, 'exit')
 }
 
-/** Of a reply, which is not kept. */
+/** Returns the length of a reply, which is not kept. */
 async function lengthOf(url: string, name: string, query: string): Promise<number> {
   const headers = {
     'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,

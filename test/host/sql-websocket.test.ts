@@ -53,7 +53,7 @@ function configured<Kind extends Client | Pool>(
   return client
 }
 
-it('carries a session of the driver, with what does not fit at once', async () => {
+it('carries a session of the driver, also with more data than fits at once', async () => {
   for (const path of ['/v1', '/v2']) {
     const client = configured(Client, { path })
     await client.connect()
@@ -68,7 +68,7 @@ it('carries a session of the driver, with what does not fit at once', async () =
   expect(callers.at(-1)).toEqual({ address: '127.0.0.1', isSecure: false, isTrusted: true })
 })
 
-it('leads each session to the instance that it names', async () => {
+it('connects each session to the instance that it names', async () => {
   const users = [A, B, A, B].map((name) => `postgres.${name}`)
   await host.instances.get(B)?.admin.rows('create database only_in_b')
   const clients = users.map((user) => configured(Client, { user }))
@@ -117,7 +117,7 @@ it('stops reading from Postgres while the client does not read', async () => {
   expect(bytes).toBeGreaterThan(100_000_000)
 })
 
-/** Past the handshake, and not read from. */
+/** Opens a WebSocket up to the handshake, and reads nothing more. */
 async function openWebSocket(query: string): Promise<Socket> {
   const { port } = new URL(host.url)
   const socket = connect(Number(port), '127.0.0.1')
@@ -130,12 +130,12 @@ async function openWebSocket(query: string): Promise<Socket> {
   return socket
 }
 
-/** A binary message of a client, under a mask of zeros. */
+/** Returns a client's binary message, under a mask of zeros. */
 function frame(payload: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0x82, 0x80 + payload.length, 0, 0, 0, 0]), payload])
 }
 
-it('refuses a wrong key, other paths, and more untrusted clients than it may have', async () => {
+it('refuses a wrong key, other paths, and untrusted clients beyond the limit', async () => {
   const statusOf = async (path: string) => {
     const webSocket = new WebSocket(host.url.replace('http', 'ws') + path)
     return new Promise((resolve) => {

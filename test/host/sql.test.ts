@@ -14,7 +14,7 @@ const table = 'public.numbers'
 let host: TestHost
 
 beforeAll(async () => {
-  // One pooled session, so that requests follow each other in it.
+  // One pooled session, so that requests run in it one after the other.
   host = await startSqlHost([A, B, 'control'], { limits: { sessionsMax: 1, controlSessionsMax: 1 } })
 })
 beforeEach(async () => {
@@ -31,7 +31,7 @@ const ALL: Query = [`select n from ${table} order by n`]
 const WHO: Query = ['select current_user, pg_backend_pid()']
 
 describe('a batch', () => {
-  it('returns the rows of each statement, with plans that are new and with plans that are known', async () => {
+  it('returns the rows of each statement, with new and with cached plans', async () => {
     for (const text of ['é"', null, 'a']) {
       expect(await batch(['select $1::text, 1', text], ['select 1 where false'], ['select 2'])).toEqual([
         [[text, '1']],
@@ -41,7 +41,7 @@ describe('a batch', () => {
     }
   })
 
-  it('is one transaction: what one of its statements does is undone when another one fails', async () => {
+  it('is one transaction: a statement that fails undoes the others', async () => {
     for (const divisor of [0, 0]) {
       const [status, code] = await batch(insert(1), ['select 1 / $1::int', divisor], ['select 2 as two'])
       expect([status, code]).toEqual([400, '22012'])
@@ -57,7 +57,7 @@ describe('a batch', () => {
     expect(await batch(ALL)).toEqual([[['1']]])
   })
 
-  it('fails at a statement that cannot be parsed, as often as it comes, and leaves the session usable', async () => {
+  it('fails at a statement that cannot be parsed, every time, and leaves the session usable', async () => {
     for (let n = 0; n < 3; n++) {
       expect((await batch(['select 1'], ['selec 1'])).slice(0, 2)).toEqual([400, '42601'])
       expect((await batch(['select $1::text', 'a\0b'])).slice(0, 2)).toEqual([400, '22021'])
@@ -65,18 +65,18 @@ describe('a batch', () => {
     }
   })
 
-  it('plans anew when a table has changed under its plan', async () => {
+  it('plans again if a table changed under its plan', async () => {
     expect(await batch(['select 1'], [`select * from ${table}`], insert(1))).toEqual([[['1']], [], []])
     await admin(`alter table ${table} add column more text default 'more'`)
     expect(await batch(['select 1'], [`select * from ${table}`], insert(2))).toEqual([[['1']], [['1', 'more']], []])
     expect(await batch(ALL)).toEqual([[['1'], ['2']]])
   })
 
-  it('works with a statement of no text', async () => {
+  it('accepts a statement without text', async () => {
     expect(await batch([''], ['select 1'])).toEqual([[], [['1']]])
   })
 
-  it('has the isolation that it asks for', async () => {
+  it('has the requested isolation level', async () => {
     const headers = { 'neon-batch-isolation-level': 'Serializable', 'neon-batch-read-only': 'true' }
     const settings: Query = [
       `select current_setting('transaction_isolation'), current_setting('transaction_read_only')`,
@@ -113,7 +113,7 @@ describe('what a request leaves in its session', () => {
     const [before] = (await batch(STATE)) as string[][][]
     await leaving[name]?.()
     const [after] = (await batch(STATE)) as string[][][]
-    // A setting that has been made is empty from then on, and no longer unset.
+    // A setting that was made is empty from then on, and no longer unset.
     const settled = ([workMem, own, ...rest]: string[] = []) => [workMem, own || null, ...rest]
     expect(settled(after?.[0])).toEqual(settled(before?.[0]))
     expect(await alone('select 1')).toEqual([[['1']]])
@@ -126,7 +126,7 @@ describe('the session of a request', () => {
     return (rows as string[][])[0]
   }
 
-  it('is one of the instance and of the role that the user names', async () => {
+  it('belongs to the instance and the role that the user names', async () => {
     await host.instances
       .get(B)
       ?.admin.rows('create table public.only_in_b as select 1 as n; grant all on public.only_in_b to public')
@@ -147,7 +147,7 @@ describe('the session of a request', () => {
     expect(await pidOf('pilothouse.control')).not.toEqual(await pidOf(`pilothouse.${A}`))
   })
 
-  it('is refused to a wrong key, a wrong password and an unknown instance, in words that tell none of them', async () => {
+  it('is refused for a wrong key, a wrong password and an unknown instance, with the same answer', async () => {
     const refusal = [400, '28P01', 'password authentication failed for user "postgres"']
     expect(await ask(host.url, { user: `postgres.${A}`, password: 'wrong' }, WHO)).toEqual(refusal)
     expect(await ask(host.url, { user: 'postgres.cccccccccccccccccccc', password: PASSWORD }, WHO)).toEqual(refusal)
@@ -158,7 +158,7 @@ describe('the session of a request', () => {
     }
   })
 
-  it('is of the instance that user, host name or options name, where they agree', async () => {
+  it('belongs to the instance that user, host name or options name, if they agree', async () => {
     const to = (user: string, at: string, options = '') => {
       const url = `postgresql://${user}:${PASSWORD}@${at}/postgres?options=${encodeURIComponent(options)}`
       return ask(host.url, { user, headers: { 'neon-connection-string': url } }, [
@@ -175,7 +175,7 @@ describe('the session of a request', () => {
     expect(await to(`postgres.${A}`, 'any.host', `project=${B}`)).toEqual(different)
   })
 
-  it('needs one check of a password in some seconds, which must still hold then, and another one after its sessions were ended', async () => {
+  it('needs one password check in some seconds, which must still be valid then, and another one after its sessions ended', async () => {
     host.handlers.endSessions(B, 'clients')
     const from = host.checks.length
     await Promise.all([pidOf(`postgres.${B}`), pidOf(`postgres.${B}`)])
@@ -195,7 +195,7 @@ describe('the session of a request', () => {
     expect((await pidOf(`supabase_storage_admin.${B}`, KEY))?.[0]).toBe('supabase_storage_admin')
   })
 
-  it('is a new one once its sessions were ended', async () => {
+  it('is a new one after its sessions were ended', async () => {
     const before = await pidOf(`supabase_storage_admin.${A}`, KEY)
     const running = ask(host.url, { user: `postgres.${A}`, key: KEY }, ['select pg_sleep(600)'])
     await expect
@@ -214,7 +214,7 @@ describe('the session of a request', () => {
   })
 })
 
-it('ends the statement of a client that goes away, and gives its session to the next', async () => {
+it('ends the statement of a client that leaves, and serves the next client', async () => {
   const leave = new AbortController()
   const gone = ask(host.url, { ...storage, signal: leave.signal }, ['select pg_sleep(601)'])
   const running = () => admin(`select 1 from pg_stat_activity where query = 'select pg_sleep(601)'`)
@@ -229,7 +229,7 @@ it('ends the statement of a client that goes away, and gives its session to the 
 const READY = Buffer.from([...Buffer.from('Z'), 0, 0, 0, 5, ...Buffer.from('I')])
 const ENDED = Buffer.from('SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
 
-/** Stands before an instance, and has its first session ended in the very bytes that tell of its beginning. */
+/** Starts a relay in front of an instance that ends the first session within the bytes that announce its start. */
 async function startEndingRelay(instance: TestInstance) {
   let sessions = 0
   const server = createServer(async (near) => {
@@ -255,7 +255,7 @@ async function startEndingRelay(instance: TestInstance) {
   return { openSocket, count: () => sessions, stop: () => server.close() }
 }
 
-it('takes another session where one is ended in the moment in which it begins', async () => {
+it('is replaced by another one if it is ended at the moment of its start', async () => {
   const instance = host.instances.get(B) as TestInstance
   const relay = await startEndingRelay(instance)
   host.handlers.endSessions(B)
@@ -268,7 +268,7 @@ it('takes another session where one is ended in the moment in which it begins', 
   relay.stop()
 })
 
-it('does not ask again where the server has read the statement', async () => {
+it('is not retried if the server has read the statement', async () => {
   const [[[, pid]]] = (await alone(...WHO)) as [[[string, string]]]
   const slow = alone('select pg_sleep(602)')
   const running = () => admin(`select 1 from pg_stat_activity where query = 'select pg_sleep(602)'`)
@@ -278,7 +278,7 @@ it('does not ask again where the server has read the statement', async () => {
   expect(await running()).toEqual([])
 })
 
-it('tells that an instance cannot be used', async () => {
+it('reports that an instance cannot be used', async () => {
   const instance = host.instances.get(B) as TestInstance
   const refuse = async () => {
     throw new InstanceUnavailable('The project is paused')
@@ -290,7 +290,7 @@ it('tells that an instance cannot be used', async () => {
   expect(await ask(host.url, { user: `postgres.${B}`, key: KEY }, ['select 1'])).toEqual([[['1']]])
 })
 
-it('answers the driver of Neon as Neon does', async () => {
+it("answers Neon's driver as Neon does", async () => {
   const url = `postgresql://postgres.${A}:${PASSWORD}@db.example.com:5432/postgres`
   route({ url, proxy: host.url })
   const sql = neon(url, { fullResults: true })
@@ -305,14 +305,14 @@ it('answers the driver of Neon as Neon does', async () => {
   expect(second?.rows).toEqual([{ b: 2 }, { b: 3 }])
 })
 
-it('answers with values and objects where neither text nor arrays are asked for', async () => {
+it('answers with values and objects if neither text nor arrays are requested', async () => {
   const headers = { 'neon-raw-text-output': 'false', 'neon-array-mode': 'false' }
   const text = `select 1 as n, 1.5::float4 as f, 'inf'::float8 as inf, '[1,{"a":null}]'::json as j, false as no, 'x' as n2`
   const [rows] = await ask(host.url, { ...storage, headers }, [text])
   expect(rows).toEqual([{ n: 1, f: 1.5, inf: 'Infinity', j: [1, { a: null }], no: false, n2: 'x' }])
 })
 
-it('refuses what is no request, and other paths', async () => {
+it('refuses an invalid request, and other paths', async () => {
   const post = (path: string, init: RequestInit) => fetch(host.url + path, { method: 'POST', ...init })
   const headers = { 'neon-connection-string': `postgresql://postgres.${A}@x/postgres`, authorization: `Bearer ${KEY}` }
   expect((await post('/sql', {})).status).toBe(400)

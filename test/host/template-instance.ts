@@ -12,7 +12,7 @@ export interface TestInstance {
   stop(): Promise<void>
 }
 
-/** A server over a copy of the template, as an account of its own where the tests run as root. */
+/** Starts a server over a copy of the template, under an account of its own if the tests run as root. */
 export async function startCopy(template: string, programs: Programs): Promise<TestInstance> {
   const account = nextAccount([])
   const folder = await mkdtemp('/tmp/pilothouse-template-')
@@ -69,7 +69,7 @@ export async function startCopy(template: string, programs: Programs): Promise<T
 
 export const rows = async (client: pg.Client, text: string) => (await client.query(text)).rows
 
-/** The code and the message of the error that the statements end with; what they did is undone. */
+/** Returns the code and the message of the error that the statements end with, and undoes them. */
 export async function failure(client: pg.Client, text: string): Promise<string> {
   try {
     await client.query(text)

@@ -46,7 +46,7 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
     await rm(root, { recursive: true, force: true })
   })
 
-  it('keeps what belongs to the services from the owner', async () => {
+  it('keeps the objects of the services from the owner', async () => {
     const before = await rows(admin, STATE)
     await owner.query('CREATE SCHEMA IF NOT EXISTS evil; CREATE ROLE evil_role')
     await owner.query(`CREATE FUNCTION evil.nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN null; END $$;
@@ -156,7 +156,7 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
     expect(await rows(admin, `SELECT rolname FROM pg_authid WHERE rolpassword IS NOT NULL`)).toEqual([])
   })
 
-  it('refuses the same to the sessions of the services, where the triggers of the owner run', async () => {
+  it("refuses the same to the sessions of the services, which run the owner's triggers", async () => {
     await owner.query(`CREATE SCHEMA IF NOT EXISTS evil; CREATE FUNCTION evil.escalate() RETURNS trigger LANGUAGE plpgsql AS $$
       BEGIN ALTER TABLE storage.objects DISABLE ROW LEVEL SECURITY; RETURN new; END $$;
       CREATE TRIGGER escalate AFTER INSERT ON storage.buckets FOR EACH ROW EXECUTE FUNCTION evil.escalate()`)
@@ -194,7 +194,7 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
     }
   })
 
-  it('guards every trigger and index that it makes, and can be brought up to date', async () => {
+  it('guards every trigger and index that it creates, and can be updated', async () => {
     const pristine = await startCopy(template, programs)
     try {
       const client = await pristine.session('postgres')

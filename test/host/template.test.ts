@@ -34,7 +34,7 @@ it('finds both versions, the newest first', () => {
   expect(newest.version).toMatch(/^18\.\d+$/)
 })
 
-it('takes the programs of the operator over those of npm', async () => {
+it("prefers the operator's programs to those of npm", async () => {
   const using = async (setting: string) => {
     process.env.POSTGRES_PROGRAMS = setting
     return installedPrograms().finally(() => delete process.env.POSTGRES_PROGRAMS)
@@ -52,7 +52,7 @@ it('takes the programs of the operator over those of npm', async () => {
   await expect(using('17=/nowhere')).rejects.toThrow('cannot run initdb and postgres there')
 })
 
-it('builds once, also for two at once, and removes what was left behind', async () => {
+it('is built once, also for two concurrent callers, and leftovers are removed', async () => {
   const major = newest.major
   const gone = execFileSync('sh', ['-c', 'echo $$']).toString().trim()
   const leftovers = [`${major}-0000000000000000`, `${major}-0123456789abcdef.draft-${gone}-x0`]
@@ -65,7 +65,7 @@ it('builds once, also for two at once, and removes what was left behind', async 
   expect(await readdir(join(root, 'templates'))).toEqual([expect.stringMatching(/^18-[0-9a-f]{16}$/)])
 })
 
-it('leaves nothing where a build fails', async () => {
+it('leaves nothing if a build fails', async () => {
   const broken = await mkdtemp('/tmp/pilothouse-broken-')
   await chmod(broken, 0o755)
   await writeFile(join(broken, 'initdb'), '#!/bin/sh\nmkdir base; echo broken >&2; exit 1\n', {
@@ -203,7 +203,7 @@ describe.each(versions)('an instance of $major', (programs) => {
     }
   })
 
-  it('gives the API roles what the owner creates, and tells PostgREST', async () => {
+  it('grants the API roles what the owner creates, and notifies PostgREST', async () => {
     const heard: unknown[] = []
     const listener = await instance.session('authenticator')
     listener.on('notification', ({ channel, payload }) => heard.push(`${channel} ${payload}`))

@@ -60,7 +60,7 @@ const SHARED = [
      from pg_largeobject_metadata as m left join pg_largeobject on loid = m.oid`,
 ]
 
-/** All that an owner can see of a database, in no order. */
+/** Everything that an owner can see of a database, in no order. */
 const picture = (instance: PostgresInstance) =>
   instance.withAdmin('postgres', async (admin) => {
     await admin.rows('begin isolation level repeatable read')
@@ -87,7 +87,7 @@ async function rowsOf(admin: AdminSession): Promise<Record<string, unknown>> {
   return rows
 }
 
-/** Extensions bring what is theirs in the new version. */
+/** Removes statements of extensions, which bring their own objects in the new version. */
 const withoutExtensions = (statements: string[]) =>
   statements.filter((each) => !/ extensions\.pg_stat_statements/.test(each))
 
@@ -122,7 +122,7 @@ describe('a host with an archive', () => {
   const majorOf = async (query: (text: string) => Promise<{ major: number }[]>) =>
     (await query(`select current_setting('server_version_num')::int / 10000 as major`))[0]?.major
 
-  it('keeps all that there is, and goes back to what there was', async () => {
+  it('keeps all data, and can be restored to a moment before it', async () => {
     const { ref, call, query } = await made('a')
     await query(FIXTURE)
     await query('create database "the other"')
@@ -139,7 +139,7 @@ describe('a host with an archive', () => {
     expect(await query('show work_mem')).toEqual([{ work_mem: '5MB' }])
     expect(await call('GET', '')).toMatchObject({ body: { version: '18.4', size: 'small', state: 'running' } })
     await query('create table since ()')
-    // Asked for again, as after a reply that was lost.
+    // The request is repeated, as after a lost reply.
     expect(await call('POST', '/upgrade', { version: '18' })).toMatchObject({ status: 204 })
     expect(await query(`select to_regclass('since')::text as name`)).toEqual([{ name: 'since' }])
     expect(await call('POST', '/undo-upgrade')).toMatchObject({ status: 204 })
@@ -168,13 +168,13 @@ describe('a host with an archive', () => {
     expect((await call('GET', '/recovery-window')).status).toBe(200)
     expect(await call('POST', '/restore', { at: row?.at, id: 'one' })).toMatchObject({ status: 204 })
     expect(await query('select n from kept')).toEqual([{ n: 18 }])
-    // What went before it is of no use to the first backup of the new version, and what came after is.
+    // The first backup of the new version needs what came after the upgrade, and nothing from before.
     expect(await call('DELETE', '/backups/1')).toMatchObject({ status: 204 })
     expect(await call('POST', '/restore', { at: row?.at, id: 'two' })).toMatchObject({ status: 204 })
     expect(await query('select n from kept')).toEqual([{ n: 18 }])
   })
 
-  it('makes replicas anew, and keeps clients away meanwhile', async () => {
+  it('makes replicas anew, and excludes clients meanwhile', async () => {
     const { ref, call, query } = await made('c')
     await query(`create table kept as select n from generate_series(1, 300000) as n`)
     const id = `${ref}-rr-us-east-1-fghij`
@@ -237,7 +237,7 @@ describe('a host with an archive', () => {
     expect(await query(`select rolname from pg_roles where rolname ~ 'upgrade'`)).toEqual([])
   })
 
-  it('leaves the old data in service where the new version does not take the rows', async () => {
+  it('leaves the old data in service if the new version refuses the rows', async () => {
     const { ref, call, query } = await made('e')
     await query(`create function old() returns boolean language sql as $$ select current_setting('server_version_num')::int < 180000 $$;
       create table kept (n int check (old())); insert into kept values (7)`)
@@ -251,7 +251,7 @@ describe('a host with an archive', () => {
     expect(beside(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
   })
 
-  it('names what stands in the way', async () => {
+  it('names what prevents it', async () => {
     const { call, query } = await made('f')
     await query(`select pg_create_logical_replication_slot('mine', 'pgoutput')`)
     const obstacle = { type: 'active_replication_slot', slot_name: 'mine' }
@@ -321,7 +321,7 @@ describe('a daemon that is killed', () => {
       isDone = true
     }
     const upgraded = call('POST', '/upgrade', { version: '18' }).then(done, done)
-    // The last phase is so short that it may be over before it is seen.
+    // The last phase is so short that it may end before it is seen.
     await vi.waitFor(async () => expect(isDone || (await call('GET', '')).body.upgrade === phase).toBe(true), {
       interval: 1,
       timeout: 60_000,
