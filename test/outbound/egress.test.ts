@@ -63,11 +63,11 @@ describe('the way out for webhooks', () => {
   async function expectRefused(by: 'CLOSED' | 'LOOPBACK', host: string) {
     log.length = 0
     expect(await send(by, host), host).toContain('internal error')
-    // Only the log tells a refusal from a connection that failed.
+    // Only the log distinguishes a refusal from a failed connection.
     await vi.waitFor(() => expect(log.join(' ')).toMatch(/connecting to \S+ is not allowed/), WAIT)
   }
 
-  it('reaches this machine under its loopback names, where that is allowed', async () => {
+  it('reaches this machine under its loopback names if that is allowed', async () => {
     for (const host of LOOPBACK) {
       await expectRefused('CLOSED', host)
       expect(await send('LOOPBACK', host)).toBe('received')
@@ -75,7 +75,7 @@ describe('the way out for webhooks', () => {
     await expectRefused('CLOSED', '[::1]')
   })
 
-  it('refuses what is no public address before it connects', async () => {
+  it('refuses an address that is not public before it connects', async () => {
     for (const host of ELSEWHERE) {
       expect(isPublicAddress(host.replace(/[[\]]/g, '')), host).toBe(false)
       await expectRefused('CLOSED', host)

@@ -18,7 +18,7 @@ import { newReceiver, type Received, withStatus } from '../support/receiver.ts'
 
 const PUBLIC = { A: ['93.184.215.14'], ttl: 0 }
 
-/** What a drain sends to a provider, whose name leads to a server of the test's own. */
+/** Returns what a drain sends to a provider, whose name leads to a server of the test. */
 async function sentTo(host: string, backend: string, config: Record<string, unknown>, path = '') {
   const receiver = await newReceiver(withStatus(204))
   await setName(host, PUBLIC, new URL(receiver.url).origin)
@@ -41,7 +41,7 @@ describe('datadog', () => {
     ['US1', 'http-intake.logs.datadoghq.com'],
     ['EU', 'http-intake.logs.datadoghq.eu'],
     ['AP1', 'http-intake.logs.ap1.datadoghq.com'],
-  ])('gets an array at the intake of %s', async (region, host) => {
+  ])('receives an array at the intake of %s', async (region, host) => {
     const { received, project } = await sentTo(host, 'datadog', { api_key: 'a'.repeat(32), region })
     expect(received).toMatchObject({
       path: '/api/v2/logs',
@@ -55,7 +55,7 @@ describe('datadog', () => {
 })
 
 describe('loki', () => {
-  it('is shown a header in place of the name and password, however it is spelled', async () => {
+  it('shows a header in place of the name and password, however it is spelled', async () => {
     const receiver = await newReceiver()
     const project = await newDrained()
     const headers = { Authorization: 'Bearer mine' }
@@ -65,7 +65,7 @@ describe('loki', () => {
     expect(receiver.received[0]?.headers.authorization).toBe('Bearer mine')
   })
 
-  it('gets a stream for each source, with the time in nanoseconds', async () => {
+  it('receives a stream for each source, with the time in nanoseconds', async () => {
     const config = {
       url: 'https://loki.receivers.dev/loki/api/v1/push',
       ...{ username: 'u', password: 'p', headers: { 'x-scope-orgid': 't' } },
@@ -86,7 +86,7 @@ describe('loki', () => {
 })
 
 describe('sentry', () => {
-  it('gets envelopes of logs', async () => {
+  it('receives envelopes of logs', async () => {
     const { received, at, call } = await sentTo('o1.ingest.sentry.io', 'sentry', {
       dsn: 'https://abc123@o1.ingest.sentry.io/4507',
     })
@@ -103,7 +103,7 @@ describe('sentry', () => {
     })
   })
 
-  it('gets a hundred logs an envelope', async () => {
+  it('receives a hundred logs in an envelope', async () => {
     const receiver = await newReceiver()
     const { host } = new URL(receiver.url)
     const project = await newDrained()
@@ -116,7 +116,7 @@ describe('sentry', () => {
 })
 
 describe('axiom', () => {
-  it('gets rows with their time', async () => {
+  it('receives rows with their time', async () => {
     const { received, project } = await sentTo('api.axiom.co', 'axiom', { api_token: 'xaat-1', dataset_name: 'logs' })
     expect(received.path).toBe('/v1/datasets/logs/ingest')
     expect(received.headers.authorization).toBe('Bearer xaat-1')
@@ -125,7 +125,7 @@ describe('axiom', () => {
   })
 })
 
-/** One message of protobuf: the values of each field, as numbers or bytes. */
+/** Decodes one message of protobuf: the values of each field, as numbers or bytes. */
 function fieldsOf(bytes: Buffer): Record<number, (number | bigint | Buffer)[]> {
   const fields: Record<number, (number | bigint | Buffer)[]> = {}
   let at = 0
@@ -172,7 +172,7 @@ function expectOtlp({ received, call, at }: Awaited<ReturnType<typeof sentTo>>, 
 describe('otlp', () => {
   const host = 'otlp.receivers.dev'
 
-  it('gets protobuf at the path of the endpoint', async () => {
+  it('receives protobuf at the path of the endpoint', async () => {
     const config = { endpoint: `https://${host}:4318/in/logs`, headers: { 'x-key': 'k' }, gzip: false }
     const sent = await sentTo(host, 'otlp', config)
     expect(sent.received).toMatchObject({ path: '/in/logs', headers: { 'x-key': 'k' } })
@@ -180,7 +180,7 @@ describe('otlp', () => {
     expectOtlp(sent, sent.received.bytes)
   })
 
-  it('gets JSON where that is asked for, below a base address', async () => {
+  it('receives JSON if that is configured, below a base address', async () => {
     const config = { endpoint: `https://${host}`, protocol: 'http/json' }
     const { received, call, at } = await sentTo(host, 'otlp', config)
     expect(received).toMatchObject({ path: '/v1/logs', headers: { 'content-encoding': 'gzip' } })
@@ -197,7 +197,7 @@ describe('otlp', () => {
 })
 
 describe('last9', () => {
-  it('gets OTLP at the address of its region', async () => {
+  it('receives OTLP at the address of its region', async () => {
     const config = { region: 'AP-SOUTH-1', username: 'u', password: 'p' }
     const sent = await sentTo('otlp-aps1.last9.io', 'last9', config)
     const authorization = `Basic ${Buffer.from('u:p').toString('base64')}`
@@ -213,7 +213,7 @@ describe('s3', () => {
     ...{ access_key_id: 'AKIAIOSFODNN7EXAMPLE', secret_access_key: 'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY' },
   }
 
-  it('gets an object of JSON lines, signed with the key', async () => {
+  it('receives an object of JSON lines, signed with the key', async () => {
     const { received, project, call } = await sentTo(HOST, 's3', config)
     const day = new Date().toISOString().slice(0, 7)
     expect(received.path).toMatch(new RegExp(`^/my-logs/${project.ref}/${day}-\\d\\d/[0-9a-f-]+\\.json\\.gz\\?`))
@@ -227,7 +227,7 @@ describe('s3', () => {
     expect(received.headers.authorization).toContain(`Signature=${signatureOf(received)}`)
   })
 
-  it('that refuses is asked again later, and no more than once in a while', async () => {
+  it('is tried again later if it refuses, and only once in a while', async () => {
     const receiver = await newReceiver(withStatus(403, {}, '<Error><Code>AccessDenied</Code></Error>'))
     await setName('s3.eu-west-2.amazonaws.com', PUBLIC, new URL(receiver.url).origin)
     const project = await newDrained()
@@ -247,7 +247,7 @@ describe('s3', () => {
     expect(nextAt.getTime() - (receiver.received[1]?.at ?? 0)).toBeGreaterThan(2_500)
   })
 
-  /** Source: AWS Signature Version 4, "Create a signed request". */
+  /** Computes the signature of AWS Signature Version 4, "Create a signed request". */
   function signatureOf({ path, headers, bytes }: Received): string {
     const hash = (data: string | Buffer) => createHash('sha256').update(data).digest('hex')
     const hmac = (key: string | Buffer, data: string) => createHmac('sha256', key).update(data).digest()

@@ -45,14 +45,14 @@ const messagesIn = (received: readonly Received[], source: string): string[] =>
 const loggedOf = async (event: string, drain: string) =>
   (await workerLogs(drain)).map((text) => JSON.parse(text)).filter((one) => one.event === event)
 
-/** The line comes with the sender's log, after what it tells of is recorded. */
+/** Waits for the line in the sender's log, which is written after the loss is recorded. */
 const untilLost = (drain: string, lost: { rows: number; reason: string }) =>
   vi.waitFor(async () => {
     expect(await loggedOf('log_drain_rows_lost', drain)).toEqual([expect.objectContaining({ level: 'error', ...lost })])
   }, WAIT)
 
-describe('what is logged', () => {
-  it('arrives as the rows of `logs`, calls before what they printed, and is then done with', async () => {
+describe('a log entry', () => {
+  it('arrives as a row of `logs`, a call before its messages, and is then removed', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     const [call] = await log(project, { status: 500, console: [line('hello'), line('broken', 'error')] })
     await untilSwept(() => expect(receiver.received).toHaveLength(1))
@@ -80,7 +80,7 @@ describe('what is logged', () => {
     }, WAIT)
   })
 
-  it('begins with what is logged after the drain was created', async () => {
+  it('is sent if it was logged after the drain was created', async () => {
     const project = await newDrained()
     await log(project)
     const { receiver } = await newWebhookDrain({}, project)
@@ -117,7 +117,7 @@ describe('what is logged', () => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  it('is not passed over for having begun to be written before what was sent already', async () => {
+  it('is not skipped because its write started before that of an entry already sent', async () => {
     const { project, receiver } = await newWebhookDrain()
     const client = new pg.Client({ connectionString: inject('controlUrl') })
     await client.connect()
@@ -135,7 +135,7 @@ describe('what is logged', () => {
     await untilSwept(() => expect(callsIn(receiver.received)).toEqual([quick, slow]))
   })
 
-  it('tells of builds and calls of workers', async () => {
+  it('is sent for builds and calls of workers', async () => {
     const { project, receiver } = await newWebhookDrain()
     const at = new Date()
     const spec = { size: '2gb', exposure: 'public', instances: 1 } as const
@@ -164,7 +164,7 @@ describe('what is logged', () => {
     expect(rowsIn(receiver.received)[3].log_attributes).toMatchObject({ worker: 'api', reason: 'no such file' })
   })
 
-  it('of the runs of branches goes to the drains of the parent; a branch has none of them', async () => {
+  it('of a branch run goes to the drains of the parent; a branch has none of them', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const project: DrainedProject = { organization, ref, caller: organization.owner, path: pathOf(ref) }
@@ -181,7 +181,7 @@ describe('what is logged', () => {
 const pathOf = (ref: string) => `/v2/projects/${ref}/analytics/log-drains`
 
 describe('a request', () => {
-  it('carries the headers, and is compressed where that is asked for', async () => {
+  it('carries the headers, and is compressed if that is configured', async () => {
     const headers = { authorization: 'Bearer let-me-in', 'x-team': 'a' }
     const { project, receiver, id } = await newWebhookDrain({ gzip: true, headers })
     await log(project)
@@ -192,7 +192,7 @@ describe('a request', () => {
     expect(JSON.stringify(await drainRow(id))).not.toContain('let-me-in')
   })
 
-  it('holds a bounded number of rows and bytes, in order', async () => {
+  it('holds a limited number of rows and bytes, in order', async () => {
     const { project, receiver } = await newWebhookDrain()
     const small = await log(project, {}, ENTRIES_MAX + 10)
     const large = await log(project, { console: Array.from({ length: 60 }, () => line('x'.repeat(10_000))) }, 3)
@@ -203,8 +203,8 @@ describe('a request', () => {
   })
 })
 
-describe('a destination that fails', () => {
-  it('is sent the same again later and later, until it takes it', async () => {
+describe('a failing destination', () => {
+  it('receives the same rows again with growing delays, until it accepts them', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(503, {}, 'let-me-in'))
     const calls = await log(project)
@@ -243,7 +243,7 @@ describe('a destination that fails', () => {
     expect(Date.now()).toBeLessThan(due + 4_000)
   })
 
-  it('is waited for as long as it asks', async () => {
+  it('is retried after the time that it asks for', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(429, { 'retry-after': '120' }))
     await log(project)
@@ -251,7 +251,7 @@ describe('a destination that fails', () => {
     expect((await drainRow(id)).nextAt.getTime()).toBeGreaterThan(Date.now() + 100_000)
   })
 
-  it('is not the fault when names cannot be resolved, or secrets not opened', async () => {
+  it('is not blamed if names cannot be resolved or secrets not opened', async () => {
     const receiver = await newReceiver()
     const host = `${randomUUID()}.receivers.dev`
     await setName(host, { A: ['93.184.215.14'], ttl: 0 }, new URL(receiver.url).origin)
@@ -277,7 +277,7 @@ describe('a destination that fails', () => {
     expect(receiver.received[0]?.headers).toMatchObject({ 'x-key': 'new' })
   })
 
-  it('leads nowhere else by a redirect', async () => {
+  it('cannot redirect elsewhere', async () => {
     const target = await newReceiver()
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(307, { location: target.url }))
@@ -286,7 +286,7 @@ describe('a destination that fails', () => {
     expect(target.received).toEqual([])
   })
 
-  it('delays nobody else while it hangs, and is given up in time', async () => {
+  it('delays nobody else while it hangs, and the request ends at its time limit', async () => {
     const hanging = await newWebhookDrain()
     hanging.receiver.answer(() => {})
     const neighbour = await newWebhookDrain({}, hanging.project)
@@ -296,7 +296,7 @@ describe('a destination that fails', () => {
     await log(hanging.project)
     await untilSwept(() => expect(callsIn(neighbour.receiver.received)).toHaveLength(2))
     expect(await loggedOf('log_drain_failed', hanging.id)).toEqual([])
-    // Meanwhile nobody sends it the same a second time.
+    // Meanwhile nobody sends the same rows a second time.
     expect(hanging.receiver.received).toHaveLength(1)
     const [failed] = await vi.waitFor(
       async () => {
@@ -309,7 +309,7 @@ describe('a destination that fails', () => {
     expect(failed).toMatchObject({ error_code: 'timeout' })
   })
 
-  it('loses a row that it does not like, once it has taken what came after it, and no other', async () => {
+  it('loses only a row that it refuses, once it has accepted later rows', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer((_request, response, { body }) => {
       response.writeHead(body.includes('poison') ? 400 : 200).end()
@@ -323,7 +323,7 @@ describe('a destination that fails', () => {
     await untilLost(id, { rows: 2, reason: 'refused' })
   })
 
-  it('loses one line that it does not like, and neither its call nor the other lines', async () => {
+  it('loses only a line that it refuses, and neither its call nor the other lines', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer((_request, response, { body }) => {
       response.writeHead(body.includes('poison') ? 400 : 200).end()
@@ -337,7 +337,7 @@ describe('a destination that fails', () => {
     await untilLost(id, { rows: 1, reason: 'refused' })
   })
 
-  it('loses nothing where it likes nothing', async () => {
+  it('loses nothing if it refuses everything', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(400))
     await log(project, {}, 3)
@@ -350,8 +350,8 @@ describe('a destination that fails', () => {
   })
 })
 
-describe('what can no longer be sent', () => {
-  it('is counted and told: records that are gone', async () => {
+describe('a row that can no longer be sent', () => {
+  it('is counted and reported if its record is gone', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     const [gone] = await log(project, { console: [line('x')] })
     await control.delete(invocations).where(eq(invocations.id, gone as string))
@@ -360,7 +360,7 @@ describe('what can no longer be sent', () => {
     await untilLost(id, { rows: 3, reason: 'gone' })
   })
 
-  it('is counted and told: what waits for longer than logs are kept', async () => {
+  it('is counted and reported if it waits for longer than logs are kept', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(500))
     await log(project, {}, 4)
@@ -380,7 +380,7 @@ describe('what can no longer be sent', () => {
 })
 
 describe('two senders', () => {
-  it('never have one drain at a time', async () => {
+  it('never send for one drain at the same time', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     const claims = await Promise.all(Array.from({ length: 4 }, () => claimDrain(control, DATABASE_CLOCK, id)))
     expect(claims.filter((claim) => claim !== undefined)).toHaveLength(1)
@@ -396,7 +396,7 @@ describe('two senders', () => {
     await untilSwept(() => expect(receiver.received).toHaveLength(1))
   })
 
-  it('of which one was too late: it goes on with nothing', async () => {
+  it('ignore the result of the one that is too late', async () => {
     const { project, id } = await newWebhookDrain()
     const claimed = await claimDrain(control, DATABASE_CLOCK, id)
     if (!claimed) throw new Error('not claimed')
@@ -408,7 +408,7 @@ describe('two senders', () => {
     expect(await recordSent(control, DATABASE_CLOCK, claimed, { sent: [], dropped: [] })).toBe(false)
   })
 
-  it('of which one gave up what the other may send: it waits for that one', async () => {
+  it('keep rows that one gave up while the other has claimed them', async () => {
     const { project, id } = await newWebhookDrain()
     const [first, second] = [await claimDrain(control, DATABASE_CLOCK, id), randomUUID()]
     if (!first) throw new Error('not claimed')
@@ -438,9 +438,9 @@ describe('the cost of a batch', () => {
     return best
   }
 
-  extended('is the same with 100,000 calls behind it', async () => {
+  extended('is the same after 100,000 earlier calls', async () => {
     const project = await newDrained()
-    // Where nobody looks for what to send.
+    // No sender reads the rows of these drains.
     const [few, many] = [await newDrain(project, 'webhook', HELD), await newDrained(project.organization)]
     const drain = await newDrain(many, 'webhook', HELD)
     await control

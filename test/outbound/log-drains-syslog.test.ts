@@ -13,7 +13,10 @@ import { type Installation, startInstallation } from '../support/storage-install
 import { NOBODY } from '../support/webhooks.ts'
 import { SELF_SIGNED } from '../support/wire/self-signed.ts'
 
-/** With the ways out and the clock of `npm start`: the Worker of the other tests has no way for connections. */
+/**
+ * An installation with the egress and the clock of `npm start`: the Worker of the other tests cannot open
+ * connections.
+ */
 let installation: Installation
 let owner: Caller
 let ref: string
@@ -38,7 +41,7 @@ async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-/** A syslog server that ends when its client does, or keeps the connection. */
+/** Starts a syslog server that ends when its client does, or keeps the connection. */
 async function newSyslog({ keeps = false } = {}) {
   const chunks: Buffer[] = []
   const server = createServer({ allowHalfOpen: keeps }, (socket) => {
@@ -48,7 +51,7 @@ async function newSyslog({ keeps = false } = {}) {
   return { port: await listening(server), messages: () => messagesIn(Buffer.concat(chunks)) }
 }
 
-/** Each message stands behind the number of its bytes. */
+/** Splits the bytes into messages, each of which follows its length. */
 function messagesIn(bytes: Buffer): string[] {
   const messages: string[] = []
   for (let at = 0; at < bytes.length; ) {
@@ -83,12 +86,12 @@ const untilFailing = (id: string) =>
 
 describe('a syslog server', () => {
   it.each(isExtended ? [false, true] : [true])(
-    'gets a message for each row, each with its length (keeps its connection: %s)',
+    'receives a message for each row, each with its length (keeps its connection: %s)',
     async (keeps) => {
       const { port, messages } = await newSyslog({ keeps })
       const id = await newDrain({ port, structured_data: '[app@32473 env="x \\"y\\""]' })
       await log()
-      // Without those of the project's database and storage.
+      // The messages of the project's database and storage are left out.
       const ofCall = () => messages().filter((message) => /ö|gräßlich/.test(message))
       await vi.waitFor(() => expect(ofCall()).toHaveLength(3), WAIT)
       const [first, , last] = ofCall()
@@ -105,7 +108,7 @@ describe('a syslog server', () => {
     },
   )
 
-  extended('that is not there is tried again later', async () => {
+  extended('is tried again later if it is unreachable', async () => {
     const server = createServer()
     const port = await listening(server)
     server.close()
@@ -114,7 +117,7 @@ describe('a syslog server', () => {
     await untilFailing(id)
   })
 
-  extended('over TLS is believed only with a certificate that it can be known by', async () => {
+  extended('over TLS is trusted only with a valid certificate', async () => {
     const received: Buffer[] = []
     const server = createTlsServer(SELF_SIGNED, (socket) => socket.on('data', (chunk) => received.push(chunk)))
     server.on('tlsClientError', () => {})

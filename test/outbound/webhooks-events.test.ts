@@ -43,7 +43,7 @@ import {
 const only = (...types: EventType[]) => types.map((type) => ({ type }))
 const now = sql`date_trunc('milliseconds', clock_timestamp())`
 
-/** An event of the place as an operation would publish it; nobody is woken. */
+/** Publishes an event of the place as an operation would, without waking senders. */
 const publishFor = ({ organization, ref }: Place, fields: { idempotencyKey?: string } = {}) =>
   control.transaction((tx) =>
     publish(
@@ -62,14 +62,14 @@ const change = (previous_status: string, current_status: string) => ({
   current_status,
 })
 
-/** What an event tells beside what every event does. */
+/** Returns the fields of an event that not every event has. */
 const told = ({ type, payload }: { type: string; payload: unknown }) => ({ type, ...(payload as object) })
 
-/** No two events of the life below have the same. */
+/** Returns a key that is unique among the events of the life below. */
 const keyOf = ({ type, previous_status: before }: { type?: string; previous_status?: string }) => `${type} ${before}`
 
 describe('the life of a project', () => {
-  it('is told to its organization and to itself, each event with its fields and in the name of who asked', async () => {
+  it('is reported to its organization and to itself, each event with its fields and its actor', async () => {
     const organization = await newOrganization()
     const { owner, slug } = organization
     const [all, mine, others] = [await newReceiver(), await newReceiver(), await newReceiver()]
@@ -143,7 +143,7 @@ describe('the life of a project', () => {
     ['pause', 'PAUSING', 'PAUSE_FAILED'],
     ['restore', 'RESTORING', 'RESTORE_FAILED'],
     ['restart', 'RESTARTING', 'ACTIVE_UNHEALTHY'],
-  ] as const)('is told to have changed its status alone when it fails to %s', async (kind, during, failed) => {
+  ] as const)('publishes only a status change when it fails to %s', async (kind, during, failed) => {
     const organization = await newOrganization()
     const receiver = await newReceiver()
     const ref = await insertProject(organization, { status: during })
@@ -159,7 +159,7 @@ describe('the life of a project', () => {
     expect(told(verified(receiver.received[0]))).toEqual({ ...place, ...change(during, failed) })
   })
 
-  it('is told to go back to pausing when a restore is canceled', async () => {
+  it('publishes its return to pausing when a restore is canceled', async () => {
     const organization = await newOrganization()
     const { owner, slug, userId } = organization
     const ref = await insertProject(organization, { status: 'RESTORING' })
@@ -174,7 +174,7 @@ describe('the life of a project', () => {
     })
   })
 
-  it('is told nothing of what was refused', async () => {
+  it('publishes nothing about a refused operation', async () => {
     const organization = await newOrganization()
     const { owner, slug } = organization
     const taken = await insertProject(organization, { name: 'taken', status: 'COMING_UP' })
@@ -189,7 +189,7 @@ describe('the life of a project', () => {
 })
 
 describe('an event', () => {
-  it('becomes one delivery for each endpoint that wants it, and none for any other', async () => {
+  it('becomes one delivery for each endpoint that subscribes to it, and none for any other', async () => {
     const organization = await newOrganization()
     const [place, all] = [await newPlace('projects', organization), await newPlace('organizations', organization)]
     const ofOrganization = [
@@ -259,7 +259,7 @@ describe('an event', () => {
     expect(() => verified(request && { ...request, body: `${request.body} ` })).toThrow()
   })
 
-  it('F52: is one however often it is published under one key at once', async () => {
+  it('F52: is a single one however often it is published under one key at once', async () => {
     const place = await newPlace('projects')
     const endpoints = [await newEndpoint(place), await newEndpoint(place)]
     const pool = new pg.Pool({ connectionString: inject('controlUrl'), max: 20 })
@@ -279,7 +279,7 @@ describe('an event', () => {
     expect((await Promise.all(endpoints.map(rowsOf))).map((rows) => rows.length)).toEqual([1, 1])
   })
 
-  it('goes to its own endpoints alone, and in its place, where many are published together', async () => {
+  it('goes only to its own endpoints, and in its order, if many are published together', async () => {
     const [one, other] = [await newPlace('projects'), await newPlace('organizations')]
     const [ofOne, ofOther] = [
       await newEndpoint(one),
@@ -307,7 +307,7 @@ describe('an event', () => {
     expect(await typesOf(ofOther)).toEqual(['v1.project.paused'])
   })
 
-  it('F51: wakes 120 endpoints at once, more than one batch of messages holds', async () => {
+  it('F51: wakes 120 endpoints at once, which is more than one batch of messages holds', async () => {
     const organization = await newOrganization()
     const receiver = await newReceiver()
     const [place, all] = [await newPlace('projects', organization), await newPlace('organizations', organization)]
@@ -322,14 +322,14 @@ describe('an event', () => {
   })
 })
 
-/** The receiver waits with a 500 until it is called for. */
+/** Makes the receiver hold its 500 until the test releases it. */
 const heldFailure = (receiver: Awaited<ReturnType<typeof newReceiver>>) =>
   new Promise<() => void>((resolve) => {
     receiver.answer((_request, response) => resolve(() => response.writeHead(500).end()))
   })
 
 describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits', (kind) => {
-  it('once disabled skips it for good, and gets no event of that time', async () => {
+  it('once disabled skips the delivery for good, and receives no event of that time', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -346,7 +346,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(receiver.received).toHaveLength(1)
   })
 
-  it('once disabled during an attempt tells its result and skips the next one', async () => {
+  it('once disabled during an attempt records its result and skips the next one', async () => {
     const receiver = await newReceiver(() => {})
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -364,7 +364,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(receiver.received).toHaveLength(1)
   })
 
-  it('is disabled by a 410 whose body never comes to its end', async () => {
+  it('is disabled by a 410 whose body never ends', async () => {
     const receiver = await newReceiver((_request, response) => {
       response.writeHead(410, { 'content-length': '10' }).write('gone', () => response.destroy())
     })
@@ -377,7 +377,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(await endpointRow(id)).toMatchObject({ enabled: false })
   })
 
-  it('gets the next attempt at the new url with the new headers and secret, with the same bytes, and no older events', async () => {
+  it('receives the next attempt at the new url with the new headers and secret, with the same bytes, and no older events', async () => {
     const [old, next] = [await newReceiver(withStatus(500)), await newReceiver()]
     const place = await newPlace(kind)
     const id = await newEndpoint(place, {
@@ -405,7 +405,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(next.received[0]?.headers).not.toHaveProperty('x-old')
   })
 
-  it('is tried at its next URL at once where the one before answered no more', async () => {
+  it('is tried at its next URL at once if the one before stopped answering', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
@@ -413,11 +413,11 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     await bringForward(id)
     await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('"breaker":"open"'), WAIT)
     await patchEndpoint(place, id, { url: receiver.url })
-    // Far less than the pause of a breaker.
+    // The limit is far shorter than the pause of a circuit breaker.
     await vi.waitFor(() => expect(receiver.received.length).toBeGreaterThan(10), { timeout: 10_000 })
   })
 
-  it('signs with each secret of the last day, and with the newest alone after it', async () => {
+  it('signs with each secret of the last day, and afterwards only with the newest', async () => {
     const receiver = await newReceiver(withStatus(500))
     const place = await newPlace(kind)
     const secrets = [SECRET, 'second secret', 'third secret'] as const
@@ -446,7 +446,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect((await endpointRow(id)).oldSecrets).toHaveLength(1)
   })
 
-  it('signs once with a secret that came back, however it is spelled, and with ten old ones at most', async () => {
+  it('signs once with a secret that was set again, however it is spelled, and with ten old ones at most', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -467,7 +467,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
   })
 
   it.each(['one', 'all'])(
-    'once deleted (%s) gets nothing, and what is being sent ends without a trace',
+    'once deleted (%s) receives nothing, and the current attempt ends without a trace',
     async (which) => {
       const receiver = await newReceiver()
       const place = await newPlace(kind)
@@ -502,7 +502,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
 })
 
 describe('a project that is deleted while deliveries wait', () => {
-  it('has them delivered all the same', async () => {
+  it('still has them delivered', async () => {
     const organization: TestOrganization = await newOrganization()
     const receiver = await newReceiver()
     const ref = await createProject(organization)

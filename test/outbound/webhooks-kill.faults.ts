@@ -8,7 +8,7 @@ import { type Installation, openInstallation, until } from '../support/wire/inst
 import { type Killable, revive, startKillable } from '../support/wire/killable.ts'
 import { type Script, type Scripted, startScripted } from '../support/wire/scripted.ts'
 
-/** A retry that lost its alarm waits for the sweeper: 5 s of grace and 10 s until the next sweep after its own 12 s. */
+/** The longest time to a retry that lost its alarm: 12 s of its own, 5 s of grace and 10 s until the next sweep. */
 const QUIET_MS = 40_000
 
 let machine: Machine
@@ -37,15 +37,15 @@ async function subscribe(customer: Customer, script: Script) {
 const bodiesAt = (path: string) => receiver.receivedAt(path).map(({ body }) => body)
 const idsAt = (path: string) => receiver.receivedAt(path).map(({ headers }) => String(headers['webhook-id']))
 
-/** Until every delivery has been made, retries included. */
+/** Waits until every delivery has been made, retries included. */
 const untilQuiet = (endpoints: { id: string }[]) =>
   until('nothing is pending', QUIET_MS, async () => {
     const query = `select id from webhook_deliveries where status = 'pending' and endpoint_id = any($1)`
     return (await installation.rows(query, [endpoints.map(({ id }) => id)])).length === 0 ? true : undefined
   })
 
-describe('when everything dies at once', () => {
-  it('makes the attempts again that were under way, and the retries that were planned', async () => {
+describe('when all processes die at once', () => {
+  it('the attempts that were under way are made again, and so are the planned retries', async () => {
     const customer = await newCustomer(installation)
     const firstThen200 =
       (first: Script): Script =>
@@ -84,12 +84,12 @@ describe('when everything dies at once', () => {
     expect(again?.body).toBe(first?.body)
     expect(again?.at).toBeGreaterThanOrEqual(Date.parse(planned.attempt_timestamp))
     expect(bodiesAt(open.path)).toHaveLength(2)
-    // Its answer came: whether that was still written down, nobody but the dead could say.
+    // The receiver answered; only the dead process knows whether it recorded that.
     expect([1, 2]).toContain(bodiesAt(answered.path).length)
     for (const { path } of [open, answered]) expect(new Set(bodiesAt(path)).size).toBe(1)
   })
 
-  it('delivers all that was committed and nothing else, though its messages are lost, twice', async () => {
+  it('all committed deliveries arrive and no others, although the messages are lost, twice', async () => {
     const customer = await newCustomer(installation)
     const endpoints = []
     for (let count = 0; count < 12; count++) endpoints.push(await subscribe(customer, answer(200)))
@@ -119,7 +119,7 @@ describe('when everything dies at once', () => {
     }
     expect(committed.length).toBeGreaterThan(0)
     expect(committed).toEqual(expect.arrayContaining(acknowledged))
-    // Each death may cost one more request of what was under way.
+    // Each crash may cost one more request of what was under way.
     for (const id of committed) {
       expect(paths.flatMap(idsAt).filter((received) => received === id).length).toBeLessThanOrEqual(3)
     }

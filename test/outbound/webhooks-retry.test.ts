@@ -19,7 +19,7 @@ import {
 } from '../support/webhooks.ts'
 
 describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) => {
-  it('makes one more attempt of the same message, whatever became of the first, and plans none after it', async () => {
+  it('makes one more attempt of the same message, whatever the result of the first, and plans none after it', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -40,7 +40,7 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     expect(receiver.received).toHaveLength(2)
   })
 
-  it('brings a pending attempt forward in place of a second one, named by any attempt of the message', async () => {
+  it('makes a pending attempt at once instead of adding one, named by any attempt of the message', async () => {
     const receiver = await newReceiver(withStatus(500))
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -58,7 +58,7 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     expect(receiver.received).toHaveLength(2)
   })
 
-  it('does not use up the schedule: whatever one clicks, the attempts that come by themselves are still ahead', async () => {
+  it('does not use up the schedule: automatic attempts stay planned, however often one clicks', async () => {
     const place = await newPlace(kind)
     const receiver = await newReceiver(withStatus(500))
     const id = await newEndpoint(place, { url: receiver.url })
@@ -87,7 +87,7 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     expect(receiver.received).toHaveLength(1)
   })
 
-  it('has nothing to try of a deleted endpoint, and refuses for a disabled one', async () => {
+  it('refuses a deleted endpoint and a disabled one', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const { delivery } = await insertDelivery(place, id)
@@ -103,7 +103,7 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     })
   })
 
-  it('has nothing to try where the endpoint is deleted at the same moment', async () => {
+  it('refuses an endpoint that is deleted at the same moment', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const { delivery } = await insertDelivery(place, id)
@@ -115,7 +115,7 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
         const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any(pg_blocking_pids(pid))`
         expect((await control.execute(waiting)).rowCount).toBe(1)
       }, WAIT)
-      // Not awaited in here: it waits for the end of this transaction.
+      // The retry is not awaited here: it waits for the end of this transaction.
       return { retrying }
     })
     expect(await retrying).toMatchObject({ status: 404, body: { error: { code: 'not_found.delivery' } } })

@@ -21,18 +21,18 @@ import {
 import type { Zone } from './webhooks/doh.ts'
 
 const URL_FIELD = 'body.data.attributes.url'
-/** The resolver itself, in place of an answer about the name. */
+/** A failure of the resolver itself, in place of an answer about the name. */
 const DOWN: Zone = { raw: { status: 502, body: 'bad gateway' } }
 const PUBLIC: Zone = { A: ['93.184.215.14'], AAAA: ['2606:2800:21f:cb07:6820:80da:af6b:8b2c'], ttl: 0 }
 
-/** A host of its own, so that no test meets what another made of a name. */
+/** Makes a host name that no other test resolves. */
 async function newHost(zone?: Zone, origin?: string): Promise<string> {
   const host = `${randomUUID()}.receivers.dev`
   if (zone) await setName(host, zone, origin)
   return host
 }
 
-/** Neither a new endpoint nor a change may name the url; the endpoint stays as it was. */
+/** Expects that neither a new endpoint nor a change may use the url; the endpoint stays unchanged. */
 async function expectRefused(place: Place, url: string, known?: string): Promise<string> {
   const id = known ?? (await newEndpoint(place))
   const before = await endpointRow(id)
@@ -45,7 +45,7 @@ async function expectRefused(place: Place, url: string, known?: string): Promise
   return replies[0]?.body.error.description
 }
 
-/** These run with WEBHOOK_LOOPBACK=on: 127.0.0.1, localhost and [::1] are allowed, and nothing near them is. */
+/** Addresses under WEBHOOK_LOOPBACK=on, which allows 127.0.0.1, localhost and [::1] but no address near them. */
 const ADDRESSES = `
   0.0.0.0 10.0.0.1 100.64.0.1 127.0.0.2 127.2 127.255.255.255 168.63.129.16 169.254.169.254 172.16.0.1 192.168.1.1
   198.18.0.1 203.0.113.1 224.0.0.1 255.255.255.255 8.8.8.8 0 0x0 2852039166 0xa9fea9fe 0251.0376.0251.0376
@@ -77,7 +77,7 @@ const ODD = [
 ]
 
 describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
-  /** In parts, as a place takes 120 requests a minute. */
+  /** Sends the urls in portions, because a place accepts 120 requests a minute. */
   async function expectAllRefused(urls: readonly string[]) {
     for (let start = 0; start < urls.length; start += 50) {
       const place = await newPlace(kind)
@@ -86,12 +86,12 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
     }
   }
 
-  it('is at no address but a loopback one that is allowed, however it is spelled', () =>
+  it('has no loopback address except an allowed one, however it is spelled', () =>
     expectAllRefused(ADDRESSES.map((host) => `http://${host}/latest/meta-data/`)))
 
-  it('is at no name that only an inner network knows', () => expectAllRefused(NAMES.map((host) => `https://${host}/`)))
+  it('has no name that only an inner network knows', () => expectAllRefused(NAMES.map((host) => `https://${host}/`)))
 
-  it('is at no url that others read differently, nor at the port of another service', async () => {
+  it('has no url that others parse differently, and no port of another service', async () => {
     await setName('receivers.dev', PUBLIC)
     await expectAllRefused(ODD)
   })
@@ -133,7 +133,7 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
     ['what is no answer', { raw: { headers: { 'content-type': 'application/dns-json' }, body: '<html>' } }],
     ['nothing in time', { silent: 'halfway' }],
   ]
-  it.each(troubles)('may be tried again when the resolver gives %s', async (_name, zone) => {
+  it.each(troubles)('may be tried again when the resolver answers with %s', async (_name, zone) => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const url = `https://${await newHost(zone)}/hook`
@@ -147,7 +147,7 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
     expect(await endpointRow(id)).not.toMatchObject({ url })
   })
 
-  it('is a public name, and other fields may change while its name cannot be resolved', async () => {
+  it('has a public name, and other fields may change while its name cannot be resolved', async () => {
     const place = await newPlace(kind)
     const host = await newHost(PUBLIC)
     const id = await newEndpoint(place, { url: `https://${host}/hook` })
@@ -160,7 +160,7 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
 describe('F37: an attempt', () => {
   const later = () => ({ status: 'pending' as const, attemptedAt: null, nextAt: new Date(Date.now() + 3_600_000) })
 
-  it('goes nowhere once the name leads to a private address, and says so without naming it', async () => {
+  it('connects nowhere if the name now leads to a private address, and says so without naming it', async () => {
     const place = await newPlace('projects')
     const receiver = await newReceiver()
     const host = await newHost(PUBLIC, new URL(receiver.url).origin)
@@ -181,7 +181,7 @@ describe('F37: an attempt', () => {
     expect(attributes.error_message).not.toContain('10.1.2.3')
   })
 
-  it('fails for a name that is gone', async () => {
+  it('fails for a name that no longer exists', async () => {
     const place = await newPlace('projects')
     const host = await newHost(PUBLIC)
     const id = await newEndpoint(place, { url: `http://${host}/hook` })

@@ -32,7 +32,7 @@ describe('without WEBHOOK_LOOPBACK', () => {
     await doh.close()
   })
 
-  it('takes no address on this machine or in a private network, by POST or by PATCH', async () => {
+  it('accepts no address on this machine or in a private network, by POST or by PATCH', async () => {
     const refused = [
       `http://127.0.0.1:${canary.port}/`,
       `http://127.1:${canary.port}/`,
@@ -60,7 +60,7 @@ describe('without WEBHOOK_LOOPBACK', () => {
     await customer.change(id, { enabled: false })
   })
 
-  it('connects to none of them, whatever its row or the name says by the time of an attempt', async () => {
+  it('connects to none of them, whatever its row or the name says at the time of an attempt', async () => {
     const endpoints: string[] = []
     for (let count = 0; count < 5; count++) endpoints.push(await customer.subscribe('https://hooks.dev/'))
     doh.zones.set('rebinding.dev', { A: [PUBLIC], ttl: 0 })

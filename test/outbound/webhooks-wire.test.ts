@@ -33,7 +33,7 @@ import { expectWithin, idsOf, outcomeOf, plannedMs, type Told, tellEach } from '
 import { expectSigned, RAW } from '../support/wire/verify.ts'
 
 const TIMEOUT_MS = 2000
-/** What two busy cores may add to any time measured here. */
+/** The time that two busy cores may add to any time measured here. */
 const SLACK_MS = 1500
 
 let machine: Machine
@@ -71,7 +71,7 @@ describe('the schedule', () => {
       for (const { id } of [recovers, stays]) {
         const last = (await customer.deliveries(id)).slice(-2)
         expectWithin(plannedMs(last), [delayMs, 1.2 * delayMs + SLACK_MS])
-        // Its time is moved, and then the retry only wakes who sends it.
+        // The planned time is moved; the retry then only wakes the sender.
         await installation.rows('update webhook_deliveries set next_at = now() where id = $1', [last[1]?.id])
         await customer.retry(last[0]?.id ?? '')
       }
@@ -90,7 +90,7 @@ describe('the schedule', () => {
     }
   })
 
-  it('heeds Retry-After up to twice its own delay', async () => {
+  it('respects Retry-After up to twice its own delay', async () => {
     const OWN = [10_000, 12_000] as const
     const MOST = [20_000, 20_000] as const
     const inSeconds = (seconds: number) => new Date(Date.now() + seconds * 1000).toUTCString()
@@ -143,7 +143,7 @@ describe('the schedule', () => {
     expect(requestsOf(gone)).toHaveLength(3)
   })
 
-  it('goes on where a URL answers 410 that the endpoint no longer has', async () => {
+  it('continues if a URL answers 410 that the endpoint no longer has', async () => {
     const customer = await newCustomer(installation)
     const held: ServerResponse[] = []
     const path = `/${randomUUID()}`
@@ -163,7 +163,7 @@ describe('the schedule', () => {
 })
 
 describe('an answer', () => {
-  it('is a success with 2xx alone', async () => {
+  it('is a success only with 2xx', async () => {
     const good = [200, 201, 202, 204, 205, 299]
     const bad = [101, 300, 304, 305, 400, 401, 404, 408, 429, 499, 500, 503, 599, 600, 999]
     const without = [99, 100, 102, 103]
@@ -172,12 +172,12 @@ describe('an answer', () => {
     )
     for (const status of good) expect(outcomeOf(told[status] as Told)).toEqual(['success', status, null])
     for (const status of bad) expect(outcomeOf(told[status] as Told)).toEqual(['failure', status, 'bad_status'])
-    // What never leads to a final answer is none.
+    // A status that never leads to a final answer is left out.
     for (const status of without)
       expect(outcomeOf(told[status] as Told), `${status}`).toEqual(['failure', 0, 'connection_failed'])
   })
 
-  it('F27: is never followed elsewhere', async () => {
+  it('F27: is never followed to another address', async () => {
     const canary = await startCanary()
     onTestFinished(() => void canary.close())
     const targets = [`http://127.0.0.1:${canary.port}/`, `http://localhost:${canary.port}/`, '/hop']
@@ -253,7 +253,7 @@ describe('an answer', () => {
     for (const { written } of Object.values(streams)) expect(written() / 2 ** 20).toBeLessThan(3 * 32)
   })
 
-  it('F34: is told as it came, where that can be told', async () => {
+  it('F34: is recorded as it came, if it can be', async () => {
     const told = await tell({
       empty: withHead(''),
       text: withHead('', 'thanks'),
@@ -290,8 +290,8 @@ describe('an answer', () => {
   })
 })
 
-describe('a connection that fails', () => {
-  it('is made once more at once where no answer began, and then planned anew', async () => {
+describe('a failed connection', () => {
+  it('is made once more at once if no answer had started, and then planned again', async () => {
     const resetAtOnce = await startCanary((socket) => void socket.resetAndDestroy())
     onTestFinished(() => void resetAtOnce.close())
     const customer = await newCustomer(installation)
@@ -334,8 +334,8 @@ describe('a connection that fails', () => {
     for (const { log } of Object.values(told)) expectWithin(plannedMs(log), [10_000, 12_000 + SLACK_MS])
   })
 
-  it('costs nothing where the receiver had closed a kept connection', async () => {
-    // Of its own, so that there is one connection to keep.
+  it('costs no attempt if the receiver had closed a kept connection', async () => {
+    // This receiver is used by no other test, so that there is one connection to keep.
     const keeper = await startScripted()
     onTestFinished(keeper.close)
     const customer = await newCustomer(installation)
@@ -356,7 +356,7 @@ describe('a connection that fails', () => {
     expect((await customer.deliveries(endpoint)).map(({ status }) => status)).toEqual(['success', 'success'])
   })
 
-  it('is a failure where nobody listens, or where nobody vouches for the certificate', async () => {
+  it('is a failure if nobody listens, or if the certificate is not trusted', async () => {
     const secure = createServer(SELF_SIGNED, (_request, response) => response.end()).listen(0, '127.0.0.1')
     let requests = 0
     secure.on('request', () => requests++)
@@ -433,7 +433,7 @@ describe('a request', () => {
     expect(new Set(endpoints.flatMap(({ path }) => idsOf(receiver.receivedAt(path)))).size).toBe(endpoints.length)
   })
 
-  it('asks for any answer, or for the one that the endpoint wants', async () => {
+  it('accepts any answer type, or the one that the endpoint configures', async () => {
     const customer = await newCustomer(installation)
     const path = `/${randomUUID()}`
     const id = await customer.subscribe(receiver.play(path, answer(200)))
@@ -446,7 +446,7 @@ describe('a request', () => {
     expect(accepted).toEqual(['*/*', 'application/problem+json'])
   })
 
-  it('lets no stored header take the place of ours', async () => {
+  it('lets no stored header replace ours', async () => {
     const customer = await newCustomer(installation)
     const path = `/${randomUUID()}`
     const id = await customer.subscribe(receiver.play(path, answer(200)))
@@ -468,7 +468,7 @@ describe('a request', () => {
     expect(received.headers['content-type']).toBe('application/json')
   })
 
-  it('is signed with the new secret and for a while with the old ones, at the new address', async () => {
+  it('is signed with the new secret and for a time with the old ones, at the new address', async () => {
     const customer = await newCustomer(installation)
     const { moved } = await tell({ moved: answer(500) }, customer)
     const [failed] = moved.log
@@ -496,7 +496,7 @@ describe('a request', () => {
   })
 })
 
-/** Of the runtimes that `npm start` runs. */
+/** Returns the resident memory of the runtimes that `npm start` runs. */
 function residentMiB(): number {
   const lines = execFileSync('ps', ['-A', '-o', 'ppid=,rss=,comm=']).toString().trim().split('\n')
   const processes = lines.map((line) => line.trim().split(/\s+/))

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { createAdmission, type Permit } from '../../../src/outbound/webhooks/delivery-permits.ts'
 
-/** Senders in one isolate whose clock is moved by hand. */
+/** Makes the senders of one isolate, whose clock is moved by hand. */
 function newIsolate(max?: number) {
   let now = 0
   const timers: { at: number; end: () => void }[] = []
@@ -14,7 +14,7 @@ function newIsolate(max?: number) {
     return { signal: controller.signal, clear() {} }
   }
   const settled = () => new Promise<void>((resolve) => setImmediate(resolve))
-  /** Someone who vanishes while he waits never looks again. */
+  /** A waiting sender that vanishes: it never looks again. */
   const vanishing = () => ({ signal: new AbortController().signal, clear() {} })
   return {
     looks: () => looks,
@@ -33,7 +33,7 @@ function newIsolate(max?: number) {
       }
       now = until
     },
-    /** The timers go on as if nothing had been. */
+    /** Moves the clock without the timers: they go on as if no time had passed. */
     jump(ms: number) {
       now += ms
       for (const timer of timers) timer.at += ms
@@ -50,7 +50,7 @@ function newIsolate(max?: number) {
 }
 
 describe('the senders of an isolate', () => {
-  it('get all that they ask for while there is room', async () => {
+  it('get everything that they ask for while there is room', async () => {
     const isolate = newIsolate()
     const { permit } = await isolate.enter(64)
     expect(permit?.count).toBe(64)
@@ -59,7 +59,7 @@ describe('the senders of an isolate', () => {
     expect((await isolate.enter(1)).permit?.count).toBe(1)
   })
 
-  it('get the less the more of them claim at once', async () => {
+  it('get smaller shares the more of them claim at once', async () => {
     const isolate = newIsolate()
     const counts: (number | undefined)[] = []
     for (let n = 0; n < 17; n++) counts.push((await isolate.enter(64)).permit?.count)
@@ -67,7 +67,7 @@ describe('the senders of an isolate', () => {
     expect(counts.slice(6)).toEqual([...Array(10).fill(16), undefined])
   })
 
-  it('wait when there is none, and come in in their order with a share each', async () => {
+  it('wait when there is no room, and are admitted in their order with a share each', async () => {
     const isolate = newIsolate(64)
     const { permit: first } = await isolate.enter(64)
     first?.setClaimed(64)
@@ -83,7 +83,7 @@ describe('the senders of an isolate', () => {
     expect(granted()).toEqual([16, 16, 16])
   })
 
-  it('do not wait for one that begins nothing any more, but for one that does', async () => {
+  it('wait for a sender that goes on, and not for one that starts nothing more', async () => {
     const isolate = newIsolate(64)
     const { permit: hanging } = await isolate.enter(64)
     hanging?.setClaimed(64)
@@ -97,7 +97,7 @@ describe('the senders of an isolate', () => {
     expect(waiting.permit?.count).toBe(64)
   })
 
-  it('wait again for one that goes on after all', async () => {
+  it('wait again for a sender that goes on later', async () => {
     const isolate = newIsolate(64)
     const { permit: slow } = await isolate.enter(64)
     slow?.setClaimed(64)
@@ -113,7 +113,7 @@ describe('the senders of an isolate', () => {
     expect(waiting.permit?.count).toBe(64)
   })
 
-  it('do not wait for one that died in its claim, or in the line', async () => {
+  it('do not wait for a sender that died in its claim, or in the queue', async () => {
     const isolate = newIsolate(8)
     const dying = await isolate.enter(64)
     expect(dying.permit).toBeDefined()
@@ -126,7 +126,7 @@ describe('the senders of an isolate', () => {
     expect(gone.permit).toBeUndefined()
   })
 
-  it('are let in after the machine slept, or its clock was set, however many wait', async () => {
+  it('are admitted after the machine slept, or its clock was set, however many wait', async () => {
     for (const jumpMs of [60_000, -60_000]) {
       const isolate = newIsolate()
       const { permit: first } = await isolate.enter(64)
@@ -143,11 +143,11 @@ describe('the senders of an isolate', () => {
     }
   })
 
-  it('come in at the rate at which a thousand of them send, each in its turn', async () => {
+  it('are admitted at the rate at which a thousand of them send, each in its turn', async () => {
     const isolate = newIsolate()
     const entries: { permit?: Permit; at?: number }[] = []
     for (let n = 0; n < 1_000; n++) entries.push(await isolate.enter(64))
-    // Each share is sent within 50 ms.
+    // Sends each share within 50 ms.
     for (let ms = 0; ms < 10_000; ms += 50) {
       const here = entries.filter(({ permit }) => permit)
       await isolate.pass(50)
@@ -155,7 +155,7 @@ describe('the senders of an isolate', () => {
     }
     expect(entries.every(({ permit }) => permit)).toBe(true)
     const times = entries.map(({ at = 0 }) => at)
-    // None before one that came 64 places earlier.
+    // No sender is admitted before one that came 64 places earlier.
     for (const [n, at] of times.entries()) if (n >= 64) expect(at).toBeGreaterThanOrEqual(times[n - 64] ?? 0)
     expect(isolate.looks()).toBeLessThan(40_000)
   })

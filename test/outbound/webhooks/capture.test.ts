@@ -13,7 +13,7 @@ const quiet = () => new AbortController().signal
 const bytesOf = (text: string) => new TextEncoder().encode(text)
 const sizeBytes = (text: string) => Buffer.byteLength(text)
 
-/** A body of the given chunks that then ends, fails with `error`, or says nothing more. */
+/** A body of the given chunks that then ends, fails with `error`, or sends nothing more. */
 function stream(chunks: Uint8Array[], end: 'close' | 'hang' | { error: unknown } = 'close', onCancel = () => {}) {
   const left = [...chunks]
   return new ReadableStream<Uint8Array>({
@@ -28,7 +28,7 @@ function stream(chunks: Uint8Array[], end: 'close' | 'hang' | { error: unknown }
   })
 }
 
-/** A response as the network may bring it: also with a status and headers that the constructor would refuse. */
+/** A response as the network may bring it, also with a status and headers that the constructor would refuse. */
 function received(body: BodyInit | null, { status = 200, headers = [] as [string, string][] } = {}): Response {
   const response = new Response(body)
   Object.defineProperty(response, 'status', { value: status })
@@ -38,7 +38,7 @@ function received(body: BodyInit | null, { status = 200, headers = [] as [string
   return response
 }
 
-describe('what is kept of a response', () => {
+describe('what is stored of a response', () => {
   it('is its code, its headers and its body', async () => {
     const response = received('{"ok":true}', {
       status: 201,
@@ -62,7 +62,7 @@ describe('what is kept of a response', () => {
     expect(await capture(received(null, { status: 204 }), AbortSignal.abort())).toEqual(nothing)
   })
 
-  it.each([0, 99, 100, 101, 103, 304, 404, 600, 999])('is the code %i as received', async (status) => {
+  it.each([0, 99, 100, 101, 103, 304, 404, 600, 999])('is the received code %i', async (status) => {
     expect(await capture(received('', { status }), quiet())).toMatchObject({ code: status })
   })
 
@@ -87,13 +87,13 @@ describe('what is kept of a response', () => {
     expect(headers).toEqual({ 'set-cookie': expect.stringMatching(/^0=v+, 1=v+/), 'x-after': 'kept' })
   })
 
-  it('mends header values that a runtime decoded to what Postgres refuses', async () => {
+  it('repairs header values that a runtime decoded to text that Postgres refuses', async () => {
     const response = new Response('')
     Object.defineProperty(response, 'headers', { value: new Map([['x-a', 'half \ud83d nul \0 whole 🚀']]) })
     expect((await capture(response, quiet())).headers).toEqual({ 'x-a': 'half \ufffd nul  whole 🚀' })
   })
 
-  it('keeps a header whose name objects treat in a special way', async () => {
+  it('includes a header whose name is special in objects', async () => {
     const { headers } = await capture(
       received('', {
         headers: [
@@ -109,7 +109,7 @@ describe('what is kept of a response', () => {
     ])
   })
 
-  it('holds at most 100 headers and 16 KiB of them, and cuts values', async () => {
+  it('is limited to 100 headers and 16 KiB of them, with truncated values', async () => {
     const many = Array.from({ length: 5000 }, (_, i): [string, string] => [`x-${i}`, 'v'])
     expect(Object.keys((await capture(received('', { headers: many }), quiet())).headers)).toHaveLength(100)
 
@@ -132,7 +132,7 @@ describe('what is kept of a response', () => {
     expect(Object.keys(headers)).toEqual(['x-0', 'x-1', 'x-2', 'x-3'])
   })
 
-  it('replaces what is not UTF-8 and leaves NUL out', async () => {
+  it('replaces bytes that are not UTF-8 and leaves out NUL', async () => {
     const body = new Uint8Array([0x61, 0x00, 0xff, 0x62, 0xc3, 0x28, 0xed, 0xa0, 0x80, 0xe4, 0xb8])
     expect(await capture(received(body), quiet())).toMatchObject({
       body: 'a\ufffdb\ufffd(\ufffd\ufffd\ufffd\ufffd',
@@ -140,7 +140,7 @@ describe('what is kept of a response', () => {
     })
   })
 
-  it('decodes characters that lie across chunks', async () => {
+  it('decodes characters that are split across chunks', async () => {
     const chunks = Array.from(bytesOf('Grüße, 世界 🚀'), (byte) => new Uint8Array([byte]))
     expect(await capture(received(stream(chunks)), quiet())).toMatchObject({
       body: 'Grüße, 世界 🚀',
@@ -163,18 +163,18 @@ describe('what is kept of a response', () => {
     expect([chunked.body.length, chunked.isTruncated]).toEqual([kept, isTruncated])
   })
 
-  it.each([0, 1, 2, 3])('is cut between two characters, %i bytes off', async (offset) => {
+  it.each([0, 1, 2, 3])('is cut between two characters, %i bytes before the limit', async (offset) => {
     const { body, isTruncated } = await capture(received('x'.repeat(offset) + '🚀'.repeat(20_000)), quiet())
     expect(isTruncated).toBe(true)
     expect(body).toBe('x'.repeat(offset) + '🚀'.repeat((64 * KIB - offset) / 4))
   })
 
-  it('takes at most 64 KiB, also when replacing made it longer', async () => {
+  it('is at most 64 KiB, also if replacements made it longer', async () => {
     const { body, isTruncated } = await capture(received(new Uint8Array(64 * KIB).fill(0xff)), quiet())
     expect([sizeBytes(body), body.replaceAll('\ufffd', ''), isTruncated]).toEqual([64 * KIB - 1, '', true])
   })
 
-  it('is what came before the body broke off', async () => {
+  it('is what came before the body failed', async () => {
     const error = new Error('Network connection lost.')
     const broken = received(stream([bytesOf('part 世').slice(0, -1)], { error }), {
       status: 500,
@@ -189,13 +189,13 @@ describe('what is kept of a response', () => {
     })
   })
 
-  it.each([undefined, null, 0, ''])('says so when the body breaks off with %j', async (error) => {
+  it.each([undefined, null, 0, ''])('says so if the body fails with %j', async (error) => {
     const { readError, isTruncated } = await capture(received(stream([], { error })), quiet())
     expect(readError).toBeInstanceOf(Error)
     expect(isTruncated).toBe(true)
   })
 
-  it('is what came before the signal, and the rest is cancelled', async () => {
+  it('is what came before the signal, and the rest is canceled', async () => {
     const control = new AbortController()
     const cancelled = Promise.withResolvers<void>()
     const reading = capture(received(stream([bytesOf('part')], 'hang', cancelled.resolve)), control.signal)
@@ -210,7 +210,7 @@ describe('what is kept of a response', () => {
     await cancelled.promise
   })
 
-  it('is its code and headers when the signal came before', async () => {
+  it('is its code and headers if the signal came before the body', async () => {
     const captured = await capture(received(stream([], 'hang'), { headers: [['x-a', 'b']] }), AbortSignal.abort())
     expect(captured).toMatchObject({
       code: 200,
@@ -221,7 +221,7 @@ describe('what is kept of a response', () => {
     })
   })
 
-  it('is its code and headers when someone else reads the body', async () => {
+  it('is its code and headers if the body is read elsewhere', async () => {
     const response = received('body')
     await response.text()
     expect(await capture(response, quiet())).toMatchObject({
@@ -232,7 +232,7 @@ describe('what is kept of a response', () => {
     })
   })
 
-  it('cancels a body that is too large, and does not wait for that', async () => {
+  it('does not include the rest of a body that is too large, which is canceled without waiting', async () => {
     const cancelled = Promise.withResolvers<void>()
     const endless = new ReadableStream<Uint8Array>({
       pull: (controller) => controller.enqueue(new Uint8Array(KIB)),
@@ -245,7 +245,7 @@ describe('what is kept of a response', () => {
     await cancelled.promise
   })
 
-  it('leaves nothing behind on the signal', async () => {
+  it('leaves no listener on the signal', async () => {
     const { signal } = new AbortController()
     const listeners = new Set<unknown>()
     signal.addEventListener = (_type: string, listener: unknown) => void listeners.add(listener)
@@ -257,7 +257,7 @@ describe('what is kept of a response', () => {
   })
 })
 
-describe('what is kept of a real response', () => {
+describe('what is stored of a real response', () => {
   it('is 64 KiB of an endless one, whose connection is then closed', async () => {
     const closed = Promise.withResolvers<void>()
     const captured = await from(async (_req, res) => {
@@ -276,14 +276,14 @@ describe('what is kept of a real response', () => {
     expect(captured).toMatchObject({ body: 'x'.repeat(64 * KIB), isTruncated: true })
   })
 
-  it('is the part that came before a reset', async () => {
+  it('is the part that came before a connection reset', async () => {
     const captured = await from((_req, res) => {
       res.writeHead(200, { 'content-length': '100' }).write('part', () => res.destroy())
     })
     expect(captured).toMatchObject({ code: 200, body: 'part', isTruncated: true, readError: expect.any(Error) })
   })
 
-  it('is the part that came within the time', async () => {
+  it('is the part that came within the time limit', async () => {
     const captured = await from((_req, res) => void res.write('part'), AbortSignal.timeout(300))
     expect(captured).toMatchObject({ code: 200, body: 'part', isTruncated: true, readError: { name: 'TimeoutError' } })
   })
@@ -292,7 +292,7 @@ describe('what is kept of a real response', () => {
 const RANDOM = isExtended ? 20_000 : 2_000
 
 describe(`${RANDOM} random responses`, () => {
-  it('are kept without a throw, within the bounds, as text that Postgres holds', async () => {
+  it('are stored without an exception, within the limits, as text that Postgres accepts', async () => {
     const random = drawFrom(3)
     const kept: { headers: Record<string, string>; body: string }[] = []
     const broken: unknown[] = []
@@ -306,7 +306,7 @@ describe(`${RANDOM} random responses`, () => {
   })
 })
 
-describe('the body as the API shows it', () => {
+describe('a body as the API shows it', () => {
   it.each([
     ['', null],
     ['{"message":"ok","code":"1"}', { message: 'ok', code: '1' }],
@@ -328,25 +328,25 @@ describe('the body as the API shows it', () => {
     expect(toReplyBody(body)).toEqual(shown)
   })
 
-  it('is an object even with a key that objects treat in a special way', () => {
+  it('is an object even with a key that is special in objects', () => {
     expect(JSON.stringify(toReplyBody('{"__proto__":"a","b":"c"}'))).toBe('{"__proto__":"a","b":"c"}')
   })
 
-  it('is text however deep it nests', () => {
+  it('is text however deeply it nests', () => {
     const deep = '['.repeat(32 * KIB) + ']'.repeat(32 * KIB)
     expect(toReplyBody(deep)).toBe(deep)
   })
 })
 
 describe('success', () => {
-  it('is 200 to 299 and nothing else', () => {
+  it('is a status of 200 to 299 and nothing else', () => {
     const codes = Array.from({ length: 1000 }, (_, code) => code).filter(isSuccess)
     expect(codes).toEqual(Array.from({ length: 100 }, (_, i) => 200 + i))
     expect([-200, 1200, Number.NaN, Number.POSITIVE_INFINITY].filter(isSuccess)).toEqual([])
   })
 })
 
-/** Captures what a real server answers. */
+/** Captures the response of a real server. */
 async function from(answer: RequestListener, signal = quiet()) {
   const server = createServer(answer)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -390,7 +390,7 @@ async function expectPostgresHolds(kept: { headers: Record<string, string>; body
 
 type Random = (below: number) => number
 
-/** Small as a rule, now and then far beyond every bound. */
+/** Returns a usual size, and now and then one far beyond every limit. */
 const randomSize = (random: Random, usual: number, huge: number) => random(random(100) === 0 ? huge : usual)
 
 function randomResponse(random: Random): Response {
@@ -404,7 +404,7 @@ function randomResponse(random: Random): Response {
   return received(body, { status: random(1000), headers })
 }
 
-/** Any bytes, or text in which NUL, halves of surrogate pairs and JSON are common. */
+/** Returns any bytes, or text in which NUL, halves of surrogate pairs and JSON are common. */
 function randomBytes(random: Random, length: number): Uint8Array {
   const pieces = ['\0', '\\u0000', '"\\ud800"', '{"a":"b"}', '{', '}', 'é', '世', '🚀', 'x', '\u202e', '\ufeff', '\x01']
   if (random(2) === 0) return Uint8Array.from({ length }, () => random(256))
@@ -414,7 +414,7 @@ function randomBytes(random: Random, length: number): Uint8Array {
 const randomName = (random: Random) =>
   ['set-cookie', '__proto__', 'location', "x!#$%&'*+.^_`|~"][random(20)] ?? `x-${random(1000)}`
 
-/** Every character that a header can bring, from 0x01 to 0xff without the line breaks. */
+/** Every character that a header can carry, from 0x01 to 0xff without the line breaks. */
 const randomValue = (random: Random, length: number) =>
   Array.from({ length }, () => String.fromCharCode(1 + random(255)))
     .join('')

@@ -13,7 +13,7 @@ interface Range {
   range: string
   first: string
   last: string
-  /** Public addresses just before and after it. */
+  /** Public addresses just before and after the range. */
   outside: readonly string[]
 }
 const range = (range: string, first: string, last: string, ...outside: string[]): Range => ({
@@ -53,7 +53,10 @@ const V6_RANGES = [
   range('3fff::/20', '3fff::', lastOf('3fff:fff'), lastOf('3ffe'), '3fff:1000::'),
 ]
 
-/** Outside of 2000::/3, which alone is public; most ranges lie next to others, so they have no public neighbours. */
+/**
+ * Addresses outside 2000::/3, the only public range. Most ranges lie next to others, so they have no public
+ * neighbours.
+ */
 const V6_OUTSIDE = [
   range('before 2000::/3', '::', lastOf('1fff'), '2000::'),
   range('after 2000::/3', '4000::', lastOf('ffff'), lastOf('3fff')),
@@ -73,7 +76,7 @@ const V6_OUTSIDE = [
 
 const hex = (value: number, digits = 1) => value.toString(16).padStart(digits, '0')
 
-/** The eight groups of a v6 address in any spelling, as numbers. */
+/** Returns the eight groups of a v6 address in any spelling, as numbers. */
 function groupsOf(address: string): number[] {
   const [head = '', tail] = new URL(`http://[${address}]/`).hostname.slice(1, -1).split('::')
   const groups = (text = '') => text.split(':').filter((group) => group !== '')
@@ -83,7 +86,7 @@ function groupsOf(address: string): number[] {
 
 const dotted = (high: number, low: number) => [high >> 8, high & 0xff, low >> 8, low & 0xff].join('.')
 
-/** Every kind of spelling that a v6 address has, by name. */
+/** Returns every kind of spelling of a v6 address, by name. */
 function v6Spellings(groups: readonly number[]): [string, string][] {
   const short = groups.map((group) => hex(group)).join(':')
   const compressed = new URL(`http://[${short}]/`).hostname.slice(1, -1)
@@ -96,7 +99,7 @@ function v6Spellings(groups: readonly number[]): [string, string][] {
   ]
 }
 
-/** Forms in which a v6 address carries a v4 one. */
+/** Returns the forms in which a v6 address carries a v4 one. */
 function v6Carriers(v4: string): [string, string][] {
   const [a = 0, b = 0, c = 0, d = 0] = v4.split('.').map(Number)
   const high = hex(a * 256 + b)
@@ -114,7 +117,7 @@ function v6Carriers(v4: string): [string, string][] {
   ]
 }
 
-/** Ways to write a v4 address in a URL. */
+/** Returns the ways to write a v4 address in a URL. */
 function v4UrlSpellings(v4: string): [string, string][] {
   const bytes = v4.split('.').map(Number)
   const [a = 0, b = 0, c = 0, d = 0] = bytes
@@ -259,7 +262,7 @@ function nameCases(): Case[] {
   ]
 }
 
-/** What Node's fetch, like browsers, refuses to connect to. */
+/** The ports that Node's fetch, like browsers, refuses to connect to. */
 const PORTS_REFUSED = `1719 1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080`
 const PORTS_PRIVILEGED = '0 1 7 22 25 79 81 110 143 442 444 465 587 853 993 1023'
 const PORTS_ALLOWED = '80 443 1024 1718 2048 2050 3000 4444 5059 5062 5432 6001 6379 6664 6670 8080 8443 10079 65535'
@@ -323,7 +326,7 @@ function loopbackCases(): Case[] {
 const CASES = [...addressCases(), ...literalCases(), ...nameCases(), ...formCases(), ...loopbackCases()]
 
 describe('addresses and URLs', () => {
-  it('are judged in at least 1,000 different cases', () => {
+  it('are checked in at least 1,000 different cases', () => {
     expect(new Set(CASES.map(({ name }) => name)).size).toBeGreaterThanOrEqual(1_000)
   })
 
@@ -332,7 +335,10 @@ describe('addresses and URLs', () => {
   })
 })
 
-/** Another way to the same verdict: Node's own lists, one a family, since a v4 rule there matches mapped addresses too. */
+/**
+ * Returns the verdict of Node's own lists: one list for each family, since a v4 rule there matches mapped addresses
+ * too.
+ */
 function oracle() {
   const listOf = (family: 'ipv4' | 'ipv6', ranges: readonly string[]) => {
     const list = new BlockList()
@@ -352,7 +358,7 @@ function oracle() {
   }
 }
 
-/** Either anything at all, or something that shares its beginning with the edge of a range. */
+/** Returns either anything at all, or an address that shares its beginning with the edge of a range. */
 function randomParts(random: (below: number) => number, edges: readonly number[][], partsMax: number) {
   const edge = edges[random(edges.length)] ?? []
   const shared = random(2) === 0 ? 0 : random(edge.length + 1)
@@ -413,7 +419,7 @@ describe('a destination', () => {
   const found = (...addresses: string[]): Resolution => ({ kind: 'addresses', addresses })
   const verdict = (resolution: Resolution) => checkDestination('https://hooks.acme.dev/', rules(resolution))
 
-  it.each(V4_EDGES)('that has the address %s beside a public one is refused', async (address) => {
+  it.each(V4_EDGES)('with the address %s beside a public one is refused', async (address) => {
     const refused = { kind: 'refused', reason: 'resolves to a reserved address' }
     expect(await verdict(found('8.8.8.8', address))).toEqual(refused)
     expect(await verdict(found(address, '2606:4700::1111'))).toEqual(refused)
@@ -423,7 +429,7 @@ describe('a destination', () => {
     expect(await verdict(found('8.8.8.8', '2606:4700::1111'))).toEqual({ kind: 'allowed' })
   })
 
-  it('is not allowed to lead to loopback by a name, in development neither', async () => {
+  it('may not lead to loopback by a name, not even in development', async () => {
     expect(await checkDestination('https://hooks.acme.dev/', rules(found('127.0.0.1'), true))).toMatchObject({
       kind: 'refused',
     })
@@ -432,7 +438,7 @@ describe('a destination', () => {
     })
   })
 
-  it('is refused for its URL before anything is resolved', async () => {
+  it('is refused by its URL before anything is resolved', async () => {
     expect(await checkDestination('https://10.0.0.1/', rules(found('8.8.8.8')))).toEqual({
       kind: 'refused',
       reason: ADDRESS,

@@ -25,7 +25,7 @@ beforeEach(() => {
   doh.queries.length = 0
 })
 
-/** A resolver with a clock of its own that tests move. */
+/** Makes a resolver with a clock of its own that tests move. */
 function resolverAt(startMs = 0) {
   const clock = { nowMs: startMs }
   return { clock, resolver: createResolver(doh.url, { now: () => clock.nowMs }) }
@@ -45,7 +45,7 @@ async function verdictOn(zone: Zone) {
 }
 
 describe('a resolver', () => {
-  it('tells A and AAAA addresses together, each once', async () => {
+  it('returns A and AAAA addresses together, each once', async () => {
     expect(await resolutionOf({ A: [PUBLIC, PUBLIC, '8.8.8.8'], AAAA: [PUBLIC_V6] })).toEqual({
       kind: 'addresses',
       addresses: [PUBLIC, '8.8.8.8', PUBLIC_V6],
@@ -53,7 +53,7 @@ describe('a resolver', () => {
     expect(doh.queries.toSorted()).toEqual([`A ${HOST}`, `AAAA ${HOST}`])
   })
 
-  it('keeps what the URL of the resolver asks already', async () => {
+  it("keeps the query parameters of the resolver's URL", async () => {
     doh.zones.set(HOST, { A: [PUBLIC] })
     expect(await createResolver(`${doh.url}?token=t`).resolve(HOST)).toMatchObject({ kind: 'addresses' })
   })
@@ -61,7 +61,7 @@ describe('a resolver', () => {
   it.each<[string, Zone]>([
     ['a name that does not exist', { status: 3 }],
     ['an alias of a name that does not exist', { CNAME: 'gone.acme.dev', status: 3 }],
-  ])('leads nowhere for %s', async (_, zone) => {
+  ])('resolves to nothing for %s', async (_, zone) => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'does not exist' })
   })
 
@@ -69,14 +69,14 @@ describe('a resolver', () => {
     ['a name without addresses', {}],
     ['a name with empty lists of addresses', { A: [], AAAA: [] }],
     ['an alias of a name without addresses', { CNAME: 'empty.acme.dev' }],
-  ])('leads nowhere for %s', async (_, zone) => {
+  ])('resolves to nothing for %s', async (_, zone) => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has no addresses' })
   })
 
   it.each([
     ['SERVFAIL', 2],
     ['REFUSED', 5],
-  ])('leads nowhere for %s: the servers of the name are at fault, not ours', async (_, status) => {
+  ])('resolves to nothing for %s: the fault is with the servers of the name', async (_, status) => {
     const resolution = await resolutionOf({ status, A: [PUBLIC] })
     expect(resolution).toEqual({ kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` })
   })
@@ -100,11 +100,11 @@ describe('a resolver', () => {
   it.each<[string, Zone]>([
     ['an answer cut short', raw(JSON.stringify({ Status: 0, TC: true, Answer: [record(PUBLIC)] }))],
     ['an oversized answer', raw(JSON.stringify({ Status: 0, Answer: Array(2_000).fill(record(PUBLIC)) }))],
-  ])('leads nowhere for %s: whose name it is says how many addresses it has', async (_, zone) => {
+  ])('resolves to nothing for %s: the owner of the name decides how many addresses it has', async (_, zone) => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has too many addresses' })
   })
 
-  it('does not follow a redirection, even to a resolver that knows', async () => {
+  it('does not follow a redirect, even to a resolver that knows the name', async () => {
     const other = await startDoh({ [HOST]: { A: [PUBLIC] } })
     const resolution = await resolutionOf({
       raw: { status: 302, headers: { location: `${other.url}?name=${HOST}&type=A` }, body: '' },
@@ -128,13 +128,13 @@ describe('a resolver', () => {
     })
   })
 
-  it.each(['A', 'AAAA'] as const)('is unavailable when the answer for %s alone is missing', async (broken) => {
+  it.each(['A', 'AAAA'] as const)('is unavailable when only the answer for %s is missing', async (broken) => {
     const resolution = await resolutionOf({ A: [PUBLIC], AAAA: [PUBLIC_V6], broken })
     expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver cannot be reached' })
   })
 })
 
-describe('what a resolver keeps', () => {
+describe('the cache of a resolver', () => {
   it.each([
     ['for its TTL', 7, 7_000],
     ['for 30 s when it may be kept for longer', 86_400, 30_000],
@@ -162,7 +162,7 @@ describe('what a resolver keeps', () => {
     expect(await resolver.resolve(HOST)).toEqual({ kind: 'addresses', addresses: ['8.8.8.8'] })
   })
 
-  it('asks once for a host however many want to know at the same time', async () => {
+  it('sends one query for a host, however many callers want it at the same time', async () => {
     const { resolver } = resolverAt()
     doh.zones.set(HOST, { A: [PUBLIC], ttl: 0 })
     const resolutions = await Promise.all(Array.from({ length: 100 }, () => resolver.resolve(HOST)))
@@ -170,7 +170,7 @@ describe('what a resolver keeps', () => {
     expect(doh.queries).toHaveLength(2)
   })
 
-  it('asks again for the others when the question is lost together with who asked it', async () => {
+  it('sends the query again for the others when its caller leaves', async () => {
     let calls = 0
     const now = () => {
       calls++
@@ -184,7 +184,7 @@ describe('what a resolver keeps', () => {
     expect(other).toEqual({ status: 'fulfilled', value: { kind: 'addresses', addresses: [PUBLIC] } })
   })
 
-  it('keeps a bounded number of hosts, the newest', async () => {
+  it('keeps a limited number of hosts, the newest', async () => {
     const { resolver } = resolverAt()
     const hosts = Array.from({ length: 1_001 }, (_, index) => `h${index}.acme.dev`)
     for (const host of hosts) doh.zones.set(host, { A: [PUBLIC] })
@@ -198,7 +198,7 @@ describe('what a resolver keeps', () => {
   })
 })
 
-describe('a destination whose name is asked for', () => {
+describe('a destination whose name is resolved', () => {
   const refused = { kind: 'refused', reason: 'resolves to a reserved address' }
   it.each<[string, Zone]>([
     ['only a private A', { A: ['10.0.0.1'] }],
@@ -221,14 +221,14 @@ describe('a destination whose name is asked for', () => {
     expect(await verdictOn(zone)).toEqual({ kind: 'allowed' })
   })
 
-  it('is unresolved where the name leads nowhere, and unavailable where nobody can tell', async () => {
+  it('is unresolved if the name resolves to nothing, and unavailable if no resolver answers', async () => {
     expect(await verdictOn({ status: 3 })).toEqual({ kind: 'unresolved', reason: 'does not exist' })
     expect(await verdictOn({})).toEqual({ kind: 'unresolved', reason: 'has no addresses' })
     expect(await verdictOn({ status: 2 })).toMatchObject({ kind: 'unresolved' })
     expect(await verdictOn({ raw: { status: 502, body: '' } })).toMatchObject({ kind: 'unavailable' })
   })
 
-  it('is judged anew each time when its TTL is 0', async () => {
+  it('is resolved again each time if its TTL is 0', async () => {
     const { resolver } = resolverAt()
     const verdicts = []
     for (const address of [PUBLIC, '127.0.0.1', PUBLIC, '10.0.0.1']) {
@@ -238,13 +238,13 @@ describe('a destination whose name is asked for', () => {
     expect(verdicts).toEqual(['allowed', 'refused', 'allowed', 'refused'])
   })
 
-  it('is asked for in lower case, without the trailing dot and in its ASCII form', async () => {
+  it('is resolved in lower case, without the trailing dot and in its ASCII form', async () => {
     doh.zones.set('xn--bcher-kva.dev', { A: [PUBLIC] })
     const rules = { resolver: createResolver(doh.url), ownHosts: [], allowLoopback: false }
     expect(await checkDestination('https://BÜCHER.dev./hook', rules)).toEqual({ kind: 'allowed' })
   })
 
-  it('is not asked for at all when the URL is refused', async () => {
+  it('is not resolved if the URL is refused', async () => {
     const rules = { resolver: createResolver(doh.url), ownHosts: ['api.acme.dev'], allowLoopback: true }
     await checkDestination('https://api.acme.dev/', rules)
     await checkDestination('https://10.0.0.1/', rules)

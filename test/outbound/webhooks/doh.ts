@@ -1,21 +1,21 @@
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** What the server knows of a host; a host without a zone does not exist. */
+/** The records of a host; a host without a zone does not exist. */
 export interface Zone {
   A?: readonly string[]
   AAAA?: readonly string[]
   TXT?: readonly string[]
-  /** An alias in front of the addresses, which are then those of the alias. */
+  /** An alias before the addresses, which then belong to the alias. */
   CNAME?: string
   ttl?: number
   /** The DNS status: 2 is SERVFAIL, 3 NXDOMAIN. */
   status?: number
-  /** Sent as it is, in place of an answer. */
+  /** Sent unchanged in place of an answer. */
   raw?: { status?: number; headers?: Record<string, string>; body: string }
-  /** Takes the question and never answers it; `halfway` sends the beginning of an answer. */
+  /** Receives the query and never answers it; `halfway` sends the beginning of an answer. */
   silent?: 'at once' | 'halfway'
-  /** Breaks the connection that asks for this type. */
+  /** Closes the connection of a query of this type. */
   broken?: Type
 }
 
@@ -23,7 +23,7 @@ export interface Doh {
   url: string
   /** May be changed at any time. */
   zones: Map<string, Zone>
-  /** Every question so far, such as `A example.com`. */
+  /** Every query so far, such as `A example.com`. */
   queries: string[]
   close(): Promise<void>
 }
@@ -32,7 +32,7 @@ const TYPES = { A: 1, CNAME: 5, TXT: 16, AAAA: 28 }
 type Type = 'A' | 'AAAA' | 'TXT'
 const isType = (type: string): type is Type => ['A', 'AAAA', 'TXT'].includes(type)
 
-/** A DNS-over-HTTPS resolver on 127.0.0.1 that knows `zones` alone. */
+/** Starts a DNS-over-HTTPS resolver on 127.0.0.1 that knows only `zones`. */
 export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Promise<Doh> {
   const known = new Map(Object.entries(zones))
   const queries: string[] = []

@@ -17,7 +17,7 @@ const many = (count: number, value = 'v') =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => [`x-${i}`, value]))
 
 describe('custom headers', () => {
-  it.each(reservedNames.flatMap(spellings))('refuse %s', (name) => {
+  it.each(reservedNames.flatMap(spellings))('refuse the name %s', (name) => {
     expect(headerProblem({ 'X-Fine': 'yes', [name]: 'value' })).toEqual({ name, problem: RESERVED })
   })
 
@@ -51,7 +51,7 @@ describe('custom headers', () => {
     'toString',
     '1',
     '-',
-  ])('let %s pass', (name) => {
+  ])('accept %s', (name) => {
     expect(headerProblem({ [name]: 'value' })).toBeUndefined()
   })
 
@@ -70,13 +70,13 @@ describe('custom headers', () => {
   )
 
   it.each(['', ' ', '\t', 'Bearer a.b-c_d~e+f/g==', '{"json":"too"}', ' blanks around '])(
-    'let the value %j pass',
+    'accept the value %j',
     (value) => {
       expect(headerProblem({ 'X-Name': value })).toBeUndefined()
     },
   )
 
-  it('hold up to 128 characters in a name and 4,096 bytes in a value', () => {
+  it('may have 128 characters in a name and 4,096 bytes in a value', () => {
     expect(headerProblem({ ['n'.repeat(128)]: 'v'.repeat(4096) })).toBeUndefined()
     const name = 'n'.repeat(129)
     expect(headerProblem({ [name]: 'v' })).toEqual({ name, problem: 'must have a name of at most 128 characters' })
@@ -108,7 +108,7 @@ describe('custom headers', () => {
     })
   })
 
-  it('reach the request as they were given, every character of them', () => {
+  it('reach the request unchanged, every character of them', () => {
     const printable = Array.from({ length: 95 }, (_, i) => String.fromCharCode(0x20 + i)).join('')
     const headers = { 'X-Printable': `a${printable}\tz`, 'X-Empty': '', '1': 'digit', '-': 'hyphen' }
     expect(headerProblem(headers)).toBeUndefined()

@@ -25,7 +25,7 @@ export const SETTINGS = {
 }
 export const config = Config.parse(SETTINGS)
 
-/** The time in these tests, which stands still until it is set. */
+/** The time in these tests, which is fixed until it is set. */
 export const START = Date.UTC(2020, 0, 1)
 export const at = (ms: number): SQL => sql`${new Date(START + ms).toISOString()}::timestamptz`
 
@@ -33,11 +33,11 @@ export const URL_A = 'https://a.example.com/hook'
 
 interface Waiting {
   attempt?: number
-  /** From START. */
+  /** Milliseconds from START. */
   dueMs: number
 }
 
-/** A control database of its own: no Worker and no sweeper takes its rows. */
+/** Makes a control database of its own: no Worker and no sweeper takes its rows. */
 export function useOutbox() {
   let db: ControlDb
   let remove: () => Promise<void>
@@ -74,7 +74,7 @@ export function useOutbox() {
     return id
   }
 
-  /** A delivery of one event for each; returns their ids in the same order. */
+  /** Adds a delivery of one event for each; returns their ids in the same order. */
   async function enqueue(endpointId: string, ...waiting: Waiting[]): Promise<string[]> {
     const [endpoint] = await db.select().from(webhookEndpoints).where(eq(webhookEndpoints.id, endpointId))
     const [event] = await db
@@ -106,7 +106,7 @@ export function useOutbox() {
     },
     newEndpoint,
     enqueue,
-    /** By attempt. */
+    /** Returns the deliveries in the order of their attempts. */
     rowsOf: (endpointId: string) =>
       db
         .select()

@@ -26,7 +26,7 @@ it.each(Object.entries(OWN))('nothing is delivered to the host of %s', async (_n
   }
 })
 
-it('other hosts of the same domain are free, and settings that are absent forbid nothing', () => {
+it('other hosts of the same domain are allowed, and settings that are absent forbid nothing', () => {
   for (const rules of [rulesWith(OWN), rulesWith({})]) {
     expect(urlProblem('https://hooks.acme.dev/', rules)).toBeUndefined()
   }

@@ -21,11 +21,11 @@ interface Stage {
   resolve?(): Resolution
   execute?: Outbox['db']['execute']
   disableAfterDays?: number
-  /** While it sets its alarm. */
+  /** Called while the sender sets its alarm. */
   onAlarm?(): void
 }
 
-/** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. No attempt times out. */
+/** Makes a sender whose clock is moved by hand, and returns it with the alarms that it set. No attempt times out. */
 function newSender({
   endpointId,
   post,
@@ -63,7 +63,7 @@ function newSender({
 }
 
 describe('an attempt that could not be made', () => {
-  it('is as good as new when names are resolved again, however often it was postponed', async () => {
+  it('is made normally once names are resolved again, however often it was postponed', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     let resolution: Resolution = { kind: 'unavailable', reason: 'the resolver is down' }
@@ -79,7 +79,7 @@ describe('an attempt that could not be made', () => {
     expect(sender.posts()).toBe(1)
   })
 
-  it('keeps asking neither the resolver nor the database for all that waits, and says why', async () => {
+  it('does not query the resolver or the database for every waiting delivery, and the log says why', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, ...Array.from({ length: 200 }, () => ({ dueMs: 0 })))
     let resolution: Resolution = { kind: 'unavailable', reason: 'the resolver is down' }
@@ -102,7 +102,7 @@ describe('an attempt that could not be made', () => {
     expect(sender.posts()).toBe(200)
   })
 
-  it('skips what has lost its event, and goes on', async () => {
+  it('is skipped if its event is gone, and the sender goes on', async () => {
     const endpointId = await outbox.newEndpoint()
     const [orphan] = await outbox.enqueue(endpointId, { dueMs: 0 }, { dueMs: 0 })
     await outbox.db
@@ -117,7 +117,7 @@ describe('an attempt that could not be made', () => {
     expect(sender.posts()).toBe(1)
   })
 
-  it('lets one through that a user asked for where the receiver gives no answer', async () => {
+  it('is made if a user requested it, even if the receiver does not answer', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, ...Array.from({ length: 40 }, () => ({ dueMs: 0 })))
     const sender = newSender({ endpointId, post: () => Promise.reject(new Error('nobody listens')) })
@@ -137,7 +137,7 @@ describe('an attempt that could not be made', () => {
     expect(rows.find(({ id }) => id === asked)).toMatchObject({ status: 'failure', errorCode: 'connection_failed' })
   })
 
-  it('is postponed where the platform allows no more requests, and not tried at once again', async () => {
+  it('is postponed if the platform allows no more requests, and not retried at once', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     const sender = newSender({ endpointId, post: () => Promise.reject(new Error('Too many subrequests.')) })
@@ -148,7 +148,7 @@ describe('an attempt that could not be made', () => {
 })
 
 describe('a result', () => {
-  it('is kept while the database is away for a moment, and not sent again', async () => {
+  it('is recorded after the database was unreachable for a moment, and not sent again', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     let failures = 0
@@ -171,7 +171,7 @@ describe('a result', () => {
     expect(sender.posts()).toBe(1)
   })
 
-  it('whose record was made but not answered is recorded once, and its retry has an alarm all the same', async () => {
+  it('is recorded once if the answer to its record was lost, and its retry still has an alarm', async () => {
     const endpointId = await outbox.newEndpoint()
     let losing = false
     const execute = async (query: SQL) => {
@@ -183,7 +183,7 @@ describe('a result', () => {
     }
     const post = async () => new Response(null, { status: 500 })
     const sender = newSender({ endpointId, post, execute: execute as Outbox['db']['execute'] })
-    // Its first wake asks the database what is planned in any case.
+    // The first wake always queries the database for planned deliveries.
     await sender.wake()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     losing = true
@@ -210,7 +210,7 @@ describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', (
     return { endpointId, id, sender, isEnabled: async () => (await outbox.endpointRow(endpointId))?.enabled }
   }
 
-  it('has the whole schedule of its next event to succeed in, and is disabled at the end of it', async () => {
+  it('has the whole schedule of its next event to succeed, and is disabled at its end', async () => {
     const { endpointId, sender, isEnabled } = await newFailing()
     for (let attempt = 1; attempt <= 4; attempt++) {
       await sender.wake()
@@ -224,7 +224,7 @@ describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', (
     expect(rows.map(({ status }) => status)).toEqual(Array(5).fill('failure'))
   })
 
-  it('is as good as new where a later attempt succeeds', async () => {
+  it('is treated as healthy if a later attempt succeeds', async () => {
     let posts = 0
     const { endpointId, sender, isEnabled } = await newFailing(async () => {
       posts += 1
@@ -237,7 +237,7 @@ describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', (
     expect(await outbox.endpointRow(endpointId)).toMatchObject({ failingSince: null })
   })
 
-  it.each(['test', 'retry'] as const)('is not disabled by a %s that a user asked for', async (trigger) => {
+  it.each(['test', 'retry'] as const)('is not disabled by a %s that a user requested', async (trigger) => {
     const { id, sender, isEnabled } = await newFailing()
     await outbox.db
       .update(webhookDeliveries)
@@ -250,7 +250,7 @@ describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', (
 })
 
 describe('a result that comes after the end of its lease', () => {
-  it("counts no more, as the delivery is another sender's by then", async () => {
+  it('is discarded, because another sender has the delivery by then', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     const [late, timely] = [Promise.withResolvers<Response>(), Promise.withResolvers<Response>()]
@@ -270,8 +270,8 @@ describe('a result that comes after the end of its lease', () => {
   })
 })
 
-describe('a failure', () => {
-  it('of an endpoint that was disabled meanwhile has no next attempt, even when it is enabled again', async () => {
+describe('a failure of an endpoint', () => {
+  it('that was disabled meanwhile plans no further attempt, even when it is enabled again', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: 0 })
     const answer = Promise.withResolvers<Response>()
@@ -295,7 +295,7 @@ describe('a failure', () => {
 })
 
 describe('an alarm', () => {
-  it('that rings while it is being set is planned after as well', async () => {
+  it('that fires while it is being set is planned again afterwards', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: SECOND_MS }, { dueMs: 60 * SECOND_MS })
     let rung = false
@@ -308,13 +308,13 @@ describe('an alarm', () => {
     const sender = newSender({ endpointId, onAlarm })
     await sender.wake({ plan: true })
     await expect.poll(() => sender.posts()).toBe(1)
-    // Beside a claim it is planned for the end of that lease too.
+    // During a claim, the end of its lease has an alarm too.
     await expect.poll(() => sender.alarms).toEqual(expect.arrayContaining([SECOND_MS, 60 * SECOND_MS]))
   })
 })
 
 describe('a round', () => {
-  it('ends after a thousand deliveries, and asks for the next one at once', async () => {
+  it('ends after a thousand deliveries, and plans the next one at once', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, ...Array.from({ length: 1100 }, () => ({ dueMs: 0 })))
     const sender = newSender({ endpointId })

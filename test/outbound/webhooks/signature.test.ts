@@ -78,7 +78,7 @@ const refused: [secret: string, problem: string][] = [
   ['\ud800\ud800\ud800\ud800\ud800\ud800\ud800\ud800', CHARACTERS],
 ]
 
-/** Verifies as a receiver does, with both official libraries; throws when either refuses. */
+/** Verifies as a receiver does, with both official libraries; throws if either refuses. */
 async function verify(body: string, signedWith: readonly string[], receiver: ConstructorParameters<typeof Webhook>) {
   const timestampSeconds = Math.floor(Date.now() / 1000)
   const headers = {
@@ -90,7 +90,7 @@ async function verify(body: string, signedWith: readonly string[], receiver: Con
   return new Webhook(...receiver).verify(body, headers)
 }
 
-/** What the receivers' guide says: `whsec_` and base64 go to the default constructor, all others are raw. */
+/** Makes a receiver as the guide says: `whsec_` and base64 go to the default constructor, all others are raw. */
 function receiverFor(secret: string): ConstructorParameters<typeof Webhook> {
   return isEncoded(secret) ? [secret] : [secret, { format: 'raw' }]
 }
@@ -105,7 +105,7 @@ function isEncoded(secret: string): boolean {
   }
 }
 
-/** The library does not look at a single character after the last group of four, whatever it is. */
+/** Tells whether a single character follows the last group of four, which the library ignores. */
 function endsWithStrayCharacter(secret: string): boolean {
   const digits = secret.slice('whsec_'.length).replace(/=+$/, '')
   return digits.length % 4 === 1 && !/[A-Za-z0-9+/]$/.test(digits)
@@ -121,14 +121,14 @@ describe('a signing secret', () => {
     await expect(verify('{"a":1}', [secret], [secret, { format: 'raw' }])).rejects.toThrow('No matching signature')
   })
 
-  it.each(raw)('is taken as it is: %j', async (secret) => {
+  it.each(raw)('is used unchanged: %j', async (secret) => {
     expect(secretProblem(secret)).toBeUndefined()
     expect(keyOf(secret)).toEqual(ascii(secret))
     expect(await verify('{"a":1}', [secret], [secret, { format: 'raw' }])).toEqual({ a: 1 })
     await expect(verify('{"a":1}', [secret], [secret])).rejects.toThrow()
   })
 
-  it.each(refused)('is refused, and would still sign: %j', async (secret, problem) => {
+  it.each(refused)('is refused, and could still sign: %j', async (secret, problem) => {
     expect(secretProblem(secret)).toBe(problem)
     expect(keyOf(secret).length).toBeGreaterThan(0)
     expect(await sign({ id: ID, timestampSeconds: 1, body: '' }, [secret])).toMatch(/^v1,[A-Za-z0-9+/]{43}=$/)
@@ -140,13 +140,13 @@ describe('a signing secret', () => {
     expect(secretProblem('🔑'.repeat(4))).toBe(LENGTH)
   })
 
-  it('is raw when a stray character ends it, though the library would drop that one', () => {
+  it('is raw if a stray character ends it, although the library would drop that one', () => {
     expect(keyOf('whsec_abcd!')).toEqual(ascii('whsec_abcd!'))
     expect(keyOf('whsec_abcd_=')).toEqual(ascii('whsec_abcd_='))
     expect(() => new Webhook('whsec_abcd!')).not.toThrow()
   })
 
-  it('stands for the key that the library takes, over 100,000 random secrets', () => {
+  it('is the key that the library uses, over 100,000 random secrets', () => {
     const random = drawFrom(1)
     const differing: string[] = []
     for (let i = 0; i < 100_000; i++) {
@@ -158,12 +158,12 @@ describe('a signing secret', () => {
 })
 
 describe('the signature', () => {
-  it('is the one that others compute', async () => {
+  it('equals the one that other tools compute', async () => {
     const published = { id: 'msg_p5jXN8AQM9LWM0D4loKWxJek', timestampSeconds: 1614265330, body: '{"test": 2432232314}' }
     expect(await sign(published, ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'])).toBe(
       'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
     )
-    // By `openssl dgst -sha256 -mac HMAC`, one with the key as text, one in hexadecimal.
+    // The signatures come from `openssl dgst -sha256 -mac HMAC`, one with the key as text, one in hexadecimal.
     const message = { id: 'msg_1', timestampSeconds: 1700000000, body: '{"text":"Grüße, 世界 🚀"}' }
     expect(await sign(message, ['a plain secret', `whsec_${KEY_24}`])).toBe(
       'v1,yfSlT0J+NZBAj2Le7BqKi/HjS1sIMouxJIpaF3YWkFU= v1,W4YqAEichtzv+c+Gbf/R1OHxWim7J6LrLNaGR48RUG8=',
@@ -189,7 +189,7 @@ describe('the signature', () => {
     await expect(verify('{"a":1}', [before], [after])).rejects.toThrow('No matching signature')
   })
 
-  it('stands in the order of the secrets', async () => {
+  it('has the order of the secrets', async () => {
     const message = { id: ID, timestampSeconds: 1700000000, body: '{}' }
     const secrets = Array.from({ length: 11 }, (_, i) => `secret number ${i}`)
     const each = await Promise.all(secrets.map((secret) => sign(message, [secret])))
@@ -217,7 +217,7 @@ const PRINTABLE = Array.from({ length: 94 }, (_, i) => String.fromCharCode(0x21 
 const pick = (random: Random, alphabet: string, length: number) =>
   Array.from({ length }, () => alphabet[random(alphabet.length)]).join('')
 
-/** Valid secrets of every kind, most of them base64 or almost. */
+/** Returns valid secrets of every kind, most of them base64 or almost. */
 function randomSecret(random: Random): string {
   const length = 2 + random(57)
   const makers = [

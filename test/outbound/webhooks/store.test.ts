@@ -47,7 +47,7 @@ const failed = ({ id, claim }: ClaimedDelivery): Settlement => ({
 })
 
 describe('a claim', () => {
-  it('puts retries behind first attempts until they are overdue by a minute, and then in the order of their time', async () => {
+  it('takes first attempts before retries until these are overdue by a minute, and then in the order of their time', async () => {
     const id = await outbox.newEndpoint()
     const retry = 2
     const [older, newer, overdue, fresh] = await outbox.enqueue(
@@ -62,7 +62,7 @@ describe('a claim', () => {
     expect(claimed).toEqual([older, overdue, newer, fresh])
   })
 
-  it('takes what a user asked for before all others', async () => {
+  it('takes requested attempts before all others', async () => {
     const id = await outbox.newEndpoint()
     const [first, asked] = await outbox.enqueue(
       id,
@@ -78,7 +78,7 @@ describe('a claim', () => {
     expect((await claimAt(id, 0, 1)).map((delivery) => delivery.id)).toEqual([first])
   })
 
-  it('tells of an event that has expired instead of passing it over for ever', async () => {
+  it('reports an event that has expired instead of skipping it forever', async () => {
     const id = await outbox.newEndpoint()
     const [orphan, other] = await outbox.enqueue(id, { dueMs: 0 }, { dueMs: SECOND_MS })
     await outbox.db
@@ -89,7 +89,7 @@ describe('a claim', () => {
     expect(claimed).toMatchObject([{ id: orphan, payload: null }, { id: other }])
   })
 
-  it('is given back by a postponed attempt, however often, and stays due, so that it is seen to be late', async () => {
+  it('is released by a postponed attempt, however often, and stays due, so that its delay is visible', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: 0 })
     for (let n = 0; n < 25; n++) {
@@ -106,7 +106,7 @@ describe('a claim', () => {
 })
 
 describe('with 100,000 first attempts and retries that are due later', () => {
-  /** More than these statements ever need, and far less than the rows that wait. */
+  /** More rows than these statements ever need, and far fewer than wait. */
   const FEW = 2000
   let id: string
 
@@ -132,7 +132,7 @@ describe('with 100,000 first attempts and retries that are due later', () => {
     expect(Math.max(cost.rows, cost.pages)).toBeLessThan(FEW)
   })
 
-  it.each(CLOCKS)('the time of the next one is found with few rows, %s', async (_name, clock) => {
+  it.each(CLOCKS)('the time of the next one is found in few rows, %s', async (_name, clock) => {
     const cost = await costOf((db) => nextDueMs(db, clock, id))
     expect(cost.rows).toBeGreaterThan(0)
     expect(Math.max(cost.rows, cost.pages)).toBeLessThan(FEW)
@@ -145,7 +145,7 @@ describe('with 100,000 first attempts and retries that are due later', () => {
     expect(Math.max(cost.rows, cost.pages)).toBeLessThan(FEW)
   })
 
-  it('an event reads few rows of an organization whose other projects have 20,000 endpoints', async () => {
+  it('an event reads few rows in an organization whose other projects have 20,000 endpoints', async () => {
     const [organization] = await outbox.db
       .insert(organizations)
       .values({ slug: `org-${randomUUID()}`, name: 'Test', plan: 'enterprise' })
@@ -181,7 +181,9 @@ describe('with 100,000 first attempts and retries that are due later', () => {
     Plans?: Plan[]
   }
 
-  /** What Postgres read for a statement: rows of all steps, those that a filter removed too, and pages. */
+  /**
+   * Returns what Postgres read for a statement: rows of all steps, including those that a filter removed, and pages.
+   */
   async function costOf(work: (db: Runner) => Promise<unknown>) {
     let plan: Plan | undefined
     const explain = async (query: SQL) => {
@@ -201,7 +203,7 @@ describe('with 100,000 first attempts and retries that are due later', () => {
 })
 
 describe('a settlement', () => {
-  it('that comes twice is recorded once, and plans one retry', async () => {
+  it('that is repeated is recorded once, and plans one retry', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: 0 })
     const batch = (await claimAt(id, 0)).map(failed)
@@ -215,7 +217,7 @@ describe('a settlement', () => {
     expect(await outbox.rowsOf(id)).toEqual(rows)
   })
 
-  it('plans no attempt at an endpoint that was disabled meanwhile, and says why', async () => {
+  it('plans no attempt at an endpoint that was disabled meanwhile, and records why', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: 0 })
     const claimed = await claimAt(id, 0)
@@ -232,7 +234,7 @@ describe('an endpoint', () => {
   const disableAt = (id: string, fields: { url?: string; failingForMs?: number }) =>
     disable(outbox.db, at(0), id, { reason: 'told so', url: URL_A, failingForMs: 0, requestId: 'test', ...fields })
 
-  it('is disabled once, with what is pending and a line in the audit log', async () => {
+  it('is disabled once, with its pending deliveries and an entry in the audit log', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: HOUR_MS })
     expect([await disableAt(id, {}), await disableAt(id, {})]).toEqual([true, false])
@@ -247,7 +249,7 @@ describe('an endpoint', () => {
     expect(audit).toMatchObject([{ action: 'webhook.endpoint.disable', detail: { endpoint: id, reason: 'told so' } }])
   })
 
-  it('is spared where the answer came from a URL that it no longer has', async () => {
+  it('is not disabled if the answer came from a URL that it no longer has', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: 0 })
     expect(await disableAt(id, { url: 'https://before.example.com/hook' })).toBe(false)
@@ -268,7 +270,7 @@ describe('an endpoint', () => {
 })
 
 describe('the backlog', () => {
-  it('tells the age of the oldest delivery whose receiver does not fail', async () => {
+  it('reports the age of the oldest delivery whose receiver does not fail', async () => {
     const before = await readBacklog(outbox.db, at(0))
     const [failing, healthy] = [await outbox.newEndpoint({ failingSince: new Date(START) }), await outbox.newEndpoint()]
     await outbox.enqueue(failing, { dueMs: -2 * DAY_MS })

@@ -7,7 +7,7 @@ const MINUTE_MS = 60_000
 
 const outbox = useOutbox()
 
-it('wakes all others where the queue takes nothing and one sender cannot be reached', async () => {
+it('the sweep wakes all other senders if the queue is full and one sender cannot be reached', async () => {
   const ids: string[] = []
   for (let n = 0; n < 20; n++) ids.push(await outbox.newEndpoint())
   for (const id of ids) await outbox.enqueue(id, { dueMs: -MINUTE_MS })
