@@ -26,7 +26,7 @@ async function listed(...options: string[]): Promise<Record<string, unknown>[]> 
 }
 
 describe('audit list', () => {
-  it('tells who did what, the newest first, in one line each', async () => {
+  it('prints one line for each entry, the newest first', async () => {
     const organization = await newOrganization()
     const id = await newUser()
     const [user] = await control.select().from(users).where(eq(users.id, id))
@@ -58,7 +58,7 @@ describe('audit list', () => {
     expect(await listed(...options.slice(0, 2), '--since', '2026-01-03')).toEqual([])
   })
 
-  it('goes on from the last one when there are more', async () => {
+  it('continues after the last entry if there are more', async () => {
     const organization = await newOrganization()
     await insertEntries(organization, 1_500, new Date('2026-01-02T00:00:00Z'))
     const options = ['--organization', organization.slug, '--since', '2026-01-01']
@@ -81,7 +81,7 @@ describe('audit list', () => {
 })
 
 describe('audit purge', () => {
-  it('removes what is older than it is told, and says so in the log itself', async () => {
+  it('removes entries older than the given time, and records that in the log itself', async () => {
     const organization = await newOrganization()
     const at = new Date(`${LONG_AGO}T00:00:00Z`)
     await insertEntries(organization, 3, at)
@@ -104,7 +104,7 @@ describe('audit purge', () => {
     await control.delete(auditLog).where(eq(auditLog.organizationId, organization.id))
   })
 
-  it('needs to be told up to when', async () => {
+  it('requires the time up to which entries are removed', async () => {
     await expect(admin('audit', 'purge')).rejects.toThrow('--until is missing')
     await expect(admin('audit', 'purge', '--until', randomUUID())).rejects.toThrow('is not a time')
     await expect(admin('audit', 'purge', '--until', '2999-01-01')).rejects.toThrow('is not over yet')

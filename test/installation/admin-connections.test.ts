@@ -22,7 +22,7 @@ const rowsOf = (projectRef: string) =>
   control.select().from(gitConnections).where(eq(gitConnections.projectRef, projectRef))
 
 describe('connection', () => {
-  it('adds what GitHub says of the repository, lists it, looks again, and removes it', async () => {
+  it('adds a repository with the fields that GitHub reports, lists it, refreshes it, and removes it', async () => {
     const repository = await newRepository()
     const [user] = await control.select().from(users).where(eq(users.id, organization.userId))
     const options = ['--project', ref, '--repository', repository.name, '--user', user?.username ?? '']
@@ -70,7 +70,7 @@ describe('connection', () => {
     ])
   })
 
-  it('refuses what cannot be, and writes nothing', async () => {
+  it('refuses an impossible connection, and writes nothing', async () => {
     const repository = await newRepository()
     const branch = await insertProject(organization, { parentRef: ref })
     const add = (project: string, ...more: string[]) =>

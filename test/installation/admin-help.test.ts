@@ -9,7 +9,7 @@ describe('the help of a command line', () => {
       /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts list$/,
     ],
     ['member set -h', /^npm run admin -- member set <slug> <username> <[^\n]*\n\nSet a member's role/],
-  ])('%s', (line, text) => {
+  ])('is printed for %s', (line, text) => {
     expect(readHelp(line.split(' '))).toMatch(text)
   })
 
@@ -45,7 +45,7 @@ describe('a wrong command line', () => {
     ['hosts', /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts list$/],
     ['hosts drop', /^Unknown command: hosts drop\n\nnpm run admin -- hosts <command>\n\n {2}hosts add/],
     ['hosst list', /^Unknown command: hosst list\n\nnpm run admin -- <command>\n/],
-  ])('prints the usage of that command alone: %s', (line, text) => {
+  ])('prints only the usage of its command: %s', (line, text) => {
     expect(() => readCommand(line.split(' '))).toThrow(text)
   })
 })

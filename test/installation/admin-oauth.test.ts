@@ -56,7 +56,7 @@ describe('oauth-apps', () => {
     expect(await actionsOf(app.id)).toEqual(['oauth_app.create', ...approved])
   })
 
-  it('creates one without a secret', async () => {
+  it('creates an application without a secret', async () => {
     const app = await create('Phone', '--public')
     expect(app.secret).toBeUndefined()
     const { verifier, challenge } = newProof()
@@ -83,7 +83,7 @@ describe('oauth-apps', () => {
     await expect(admin('oauth-apps', 'create', organization.slug, ...args)).rejects.toThrow(reason)
   })
 
-  it('refuses what is not there', async () => {
+  it('refuses an application or user that does not exist', async () => {
     await expect(admin('oauth-apps', 'create', 'no-such', 'Tool', ...OPTIONS)).rejects.toThrow('no organization')
     await expect(admin('oauth-apps', 'create', organization.slug, ' ', ...OPTIONS)).rejects.toThrow('the name must')
     const noScope = ['--redirect-uris', REDIRECT_URI, '--scopes', 'all']
@@ -103,7 +103,7 @@ describe('oauth-apps', () => {
 })
 
 describe('token revoke', () => {
-  it('ends what was approved with a personal token, and of an application’s token what would bring the next one', async () => {
+  it("ends the approvals that were made with a personal token, and the refresh token of an application's token", async () => {
     const app = await registerApp(organization)
     const personal = await newOrganization()
     const first = await newTokens(app, personal)

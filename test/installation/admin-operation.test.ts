@@ -30,7 +30,7 @@ const actionsOf = async (organization: TestOrganization) =>
   )
 
 async function insertTask(projectRef: string, fields: Partial<typeof projectTasks.$inferInsert> = {}) {
-  // Far in the future, so that no sweep takes it up.
+  // The task is due far in the future, so that no sweep runs it.
   const dueAt = new Date(Date.now() + 3_600_000)
   const [task] = await control
     .insert(projectTasks)
@@ -43,7 +43,9 @@ async function insertTask(projectRef: string, fields: Partial<typeof projectTask
 
 const taskRow = async (id: string) => (await control.select().from(projectTasks).where(eq(projectTasks.id, id)))[0]
 
-/** Waits until a sweep has taken up what is due for the project: a sweep leaves alone what was queued within the last 5 s. */
+/**
+ * Waits until a sweep has taken the project's due tasks: it leaves tasks alone that were queued within the last 5 s.
+ */
 const taken = (ref: string) =>
   vi.waitFor(
     async () => {
@@ -59,7 +61,7 @@ const taken = (ref: string) =>
   )
 
 describe('user list and organization list', () => {
-  it('show what exists and what is disabled', async () => {
+  it('show users and organizations, and which are disabled', async () => {
     const { userId, slug, id } = await newOrganization()
     const [user] = await control.select().from(users).where(eq(users.id, userId))
     await control.update(organizations).set({ name: 'Listed', plan: 'team' }).where(eq(organizations.id, id))
@@ -103,7 +105,7 @@ describe('organization delete', () => {
     expect(await actionsOf(organization)).toContain('organization.delete')
   })
 
-  it('is refused while there are projects, which it names', async () => {
+  it('is refused while there are projects, and names them', async () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)
     await refused(`organization delete ${organization.slug} --yes`).toThrow(
@@ -132,7 +134,7 @@ describe('organization delete', () => {
 })
 
 describe('project pause and project delete', () => {
-  it('do what their endpoints do, branches included, without an actor', async () => {
+  it('do what their endpoints do, also for branches, without an actor', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -161,7 +163,7 @@ describe('project pause and project delete', () => {
 })
 
 describe('task list', () => {
-  it('shows open and failed tasks, or those of one status', async () => {
+  it('shows open and failed tasks, or those with one status', async () => {
     const ref = await insertProject(await newOrganization())
     const pending = await insertTask(ref, { attempts: 2, lastError: 'the host does not answer' })
     const failed = await insertTask(ref, { kind: 'pause', state: 'failed', createdAt: new Date(0) })
@@ -186,7 +188,7 @@ describe('task list', () => {
 })
 
 describe('task retry', () => {
-  it('runs a waiting task now, with all its attempts', async () => {
+  it('runs a waiting task now, with a full number of attempts', async () => {
     const ref = await insertProject(await newOrganization())
     const { id } = await insertTask(ref, { attempts: 5 })
     expect(await admin('task', 'retry', id)).toBe(`${id} (backup) runs within a minute`)
@@ -200,7 +202,7 @@ describe('task retry', () => {
     )
   })
 
-  it('starts a failed pause again, in a new task', async () => {
+  it('starts a failed pause again, as a new task', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await control
@@ -217,7 +219,7 @@ describe('task retry', () => {
     expect(await actionsOf(organization)).toContain('task.retry')
   })
 
-  it('refuses what cannot be retried', async () => {
+  it('refuses a task that cannot be retried', async () => {
     const ref = await insertProject(await newOrganization())
     const done = await insertTask(ref, { state: 'done' })
     const failed = await insertTask(ref, { state: 'failed' })
@@ -230,7 +232,7 @@ describe('task retry', () => {
 })
 
 describe('status', () => {
-  it('counts what there is, and hears the heartbeat of the queue', async () => {
+  it('shows counts, and the heartbeat of the queue', async () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)
     await insertProject(organization, { parentRef: ref, status: 'PAUSING' })
@@ -242,10 +244,10 @@ describe('status', () => {
     expect(text).toMatch(/\ndatabase {7}[\d.]+ MiB; [1-9]\d* of \d+ connections\nobjects {8}[\d.]+ MiB/)
   })
 
-  it('names work that is overdue, with exit code 1', async () => {
+  it('names overdue work, with exit code 1', async () => {
     const ref = await insertProject(await newOrganization())
     const rolledBack = new Error('rolled back')
-    // Not committed, so that no sweep takes the task up.
+    // The task is not committed, so that no sweep runs it.
     const report = control.transaction(async (tx) => {
       await tx.insert(projectTasks).values({ projectRef: ref, kind: 'resize', dueAt: new Date(Date.now() - 3_600_000) })
       const { text, exitCode } = await readCommand(['status'])(tx as unknown as ControlDb)

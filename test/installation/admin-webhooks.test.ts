@@ -31,7 +31,7 @@ const enable = ({ owner, slug }: TestOrganization, id: string, enabled: boolean)
 
 interface Row {
   status: DeliveryStatus
-  /** When the event was published. */
+  /** The age of the event. */
   secondsAgo?: number
   attemptMs?: number
   dueInSeconds?: number
@@ -39,7 +39,7 @@ interface Row {
   payload?: Record<string, unknown>
 }
 
-/** A message as the sender left it: an event and its one delivery. */
+/** Adds a message as the sender left it: an event and its one delivery. */
 async function newMessage({ id: organizationId }: TestOrganization, endpointId: string, row: Row) {
   const { status, secondsAgo = 60, attemptMs = 100, dueInSeconds, errorCode, payload = {} } = row
   const at = sql`date_trunc('milliseconds', now()) - ${secondsAgo} * interval '1 second'`
@@ -63,7 +63,7 @@ async function newMessage({ id: organizationId }: TestOrganization, endpointId: 
   return messageId
 }
 
-/** As a user's click leaves an attempt that was waiting for its time. */
+/** Makes a waiting attempt due at once, as a user's retry does. */
 const retriedNow = (messageId: string) =>
   control
     .update(webhookDeliveries)
@@ -76,7 +76,7 @@ const deliveriesOf = (endpointId: string) =>
 const ago = (seconds: number) => new Date(Date.now() - seconds * 1000).toISOString()
 
 describe('webhooks status', () => {
-  it('shows what waits, what became of the attempts and how long the first ones took', async () => {
+  it('shows waiting deliveries, the results of attempts and how long the first ones took', async () => {
     const organization = await newOrganization()
     const [id, quiet] = [await newEndpoint(organization), await newEndpoint(organization)]
     await enable(organization, quiet, false)
@@ -100,7 +100,7 @@ describe('webhooks status', () => {
     })
   })
 
-  it('leaves out endpoints that do well, and finds nothing where there is nothing', async () => {
+  it('leaves out healthy endpoints, and reports nothing if there are none', async () => {
     const organization = await newOrganization()
     const status = () => run('webhooks', 'status', '--organization', organization.slug)
     expect(await status()).toEqual({
@@ -117,7 +117,7 @@ describe('webhooks status', () => {
     expect((await status()).text).not.toContain(id)
   })
 
-  it('says whose each endpoint is and where it leads, without what may be secret', async () => {
+  it('shows the owner and the address of each endpoint, without secret parts', async () => {
     const organization = await newOrganization()
     const { owner, slug } = organization
     const ref = await createProject(organization)
@@ -133,7 +133,7 @@ describe('webhooks status', () => {
     const organization = await newOrganization()
     const id = await newEndpoint(organization)
     await newMessage(organization, id, { status: 'pending', secondsAgo: 95 })
-    // As while it is being sent, so that the Worker of this run leaves it alone.
+    // The delivery is marked as being sent, so that the Worker of this run leaves it alone.
     await control
       .update(webhookDeliveries)
       .set({ leaseUntil: new Date(Date.now() + 60_000), claim: randomUUID() })
@@ -166,7 +166,7 @@ describe('webhooks replay', () => {
     expect(await control.$count(auditLog, replayed(organization))).toBe(0)
   })
 
-  it('takes the messages of the range whose last delivery has the status, and none that is pending', async () => {
+  it('takes the messages of the range whose last delivery has the status, and no pending one', async () => {
     const organization = await newOrganization()
     const [id, other] = [await newEndpoint(organization), await newEndpoint(organization)]
     await newMessage(organization, id, { status: 'failure', secondsAgo: 500 })
@@ -191,12 +191,12 @@ describe('webhooks replay', () => {
     expect(await count('--since', ago(50))).toBe(1)
   })
 
-  it('replays nothing twice while it is pending, and leaves a trace', async () => {
+  it('replays no message twice while it is pending, and records an audit entry', async () => {
     const organization = await newOrganization()
     const id = await newEndpoint(organization)
     const messageId = await newMessage(organization, id, { status: 'failure', secondsAgo: 300 })
     const since = ago(1000)
-    // Both at once: the second finds the row of the first, whether that is committed yet or not.
+    // Both commands run at once: the second finds the row of the first, whether that is committed yet or not.
     const texts = await Promise.all([
       said('webhooks', 'replay', id, '--since', since),
       said('webhooks', 'replay', id, '--since', since),
@@ -211,7 +211,7 @@ describe('webhooks replay', () => {
     ])
   })
 
-  it('sends again, under the same webhook-id, what a broken receiver missed', async () => {
+  it('sends the messages that a broken receiver missed again, under the same webhook-id', async () => {
     const organization = await newOrganization()
     const receiver = await newReceiver(withStatus(500))
     const id = await newEndpoint(organization, receiver.url)
@@ -239,7 +239,7 @@ describe('webhooks replay', () => {
     )
   })
 
-  it('takes 10,000 messages at once and says where to go on', async () => {
+  it('takes 10,000 messages at once and says where to continue', async () => {
     const organization = await newOrganization()
     const id = await newEndpoint(organization)
     await control.execute(sql`
@@ -277,7 +277,7 @@ describe('webhooks replay', () => {
 const replayed = ({ id }: TestOrganization) =>
   and(eq(auditLog.organizationId, id), eq(auditLog.action, 'webhook.endpoint.replay'))
 
-/** Ticks the cron until the sweeper has done its work. */
+/** Runs the cron until the sweeper has done its work. */
 const until = (check: () => void) =>
   vi.waitFor(
     async () => {

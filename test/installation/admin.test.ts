@@ -23,7 +23,7 @@ async function newPerson() {
   return user
 }
 
-/** The organization's newest event and audit entry, without what differs from run to run. */
+/** Returns the organization's newest event and audit entry, without the fields that differ from run to run. */
 async function newest({ id }: TestOrganization) {
   const [event] = await control
     .select()
@@ -62,7 +62,7 @@ describe('organization create', () => {
   const create = (username: string, ...options: string[]) =>
     admin('organization', 'create', 'Theirs', '--owner', username, ...options)
 
-  it('takes the plan that is given, else that of the environment, and leaves a trace', async () => {
+  it('uses the given plan, or else that of the environment, and records an audit entry', async () => {
     const { id, username } = await newPerson()
     for (const [setting, options, plan] of [
       ['', [], 'enterprise'],
@@ -83,7 +83,7 @@ describe('organization create', () => {
     }
   })
 
-  it('creates nothing on a plan that is none, or without an owner', async () => {
+  it('refuses an unknown plan and a missing owner', async () => {
     const { id, username } = await newPerson()
     await expect(async () => create(username, '--plan', 'entreprise')).rejects.toThrow(/^entreprise is no plan: free, /)
     await expect(async () => create(username, '--plan', '')).rejects.toThrow('is no plan')
@@ -95,7 +95,7 @@ describe('organization create', () => {
 })
 
 describe('organization plan', () => {
-  it('tells of a higher and a lower plan, in nobody’s name, and of nothing when it stays', async () => {
+  it('publishes an upgrade and a downgrade without an actor, and nothing if the plan stays', async () => {
     const organization = await newOrganization()
     const { slug } = organization
     expect(await admin('organization', 'plan', slug, 'team')).toBe(`${slug} is on the plan team`)
@@ -119,7 +119,7 @@ describe('organization plan', () => {
 })
 
 describe('member set and member remove', () => {
-  it('tell of a new member, a changed role, a role in a project, and the end of it all', async () => {
+  it('publish a new member, a changed role, a role in a project, and the removal', async () => {
     const organization = await newOrganization()
     const { slug } = organization
     const ref = await newProject(organization)
@@ -164,7 +164,7 @@ describe('member set and member remove', () => {
     expect(await countEvents(organization)).toBe(afterFirst + 4)
   })
 
-  it('hold to the rules of the API for roles that outdo each other, and for one in a project alone', async () => {
+  it('follow the rules of the API for roles that include each other, and for a role in one project', async () => {
     const organization = await newOrganization()
     const { slug } = organization
     const { id, username } = await newPerson()
@@ -199,7 +199,7 @@ describe('member set and member remove', () => {
     expect((await newest(organization)).event).toMatchObject({ type: 'v1.organization.member.removed' })
   })
 
-  it('names the strongest role and its projects for who was a member of projects alone', async () => {
+  it('removes a member of projects, and names the highest role and its projects', async () => {
     const organization = await newOrganization()
     const { slug } = organization
     const { id, username } = await newPerson()
@@ -213,7 +213,7 @@ describe('member set and member remove', () => {
     })
   })
 
-  it('end what the member has in databases and approved for applications with the role that it hung on', async () => {
+  it("end the member's logins in databases and the approvals for applications that depended on the role", async () => {
     const organization = await newOrganization()
     const { slug } = organization
     const { id, username } = await newPerson()
@@ -233,7 +233,7 @@ describe('member set and member remove', () => {
     expect((await byRefresh(app, refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
   })
 
-  it('make one new member of two commands at the same time', async () => {
+  it('make one new member when two commands run at the same time', async () => {
     const organization = await newOrganization()
     const { username } = await newPerson()
     const set = () => admin('member', 'set', organization.slug, username, 'developer')
@@ -243,7 +243,7 @@ describe('member set and member remove', () => {
 })
 
 describe('project jwt-secret', () => {
-  it('prints what a backend signs the tokens of its own users with, and leaves a trace', async () => {
+  it('prints the secret with which a backend signs tokens of its own users, and records an audit entry', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const { stdout } = await run('node', ['dev/admin.ts', 'project', 'jwt-secret', ref], { env })
@@ -264,7 +264,7 @@ describe('project jwt-secret', () => {
     expect(JSON.stringify(entries)).not.toContain(secret)
   })
 
-  it('needs the key of the installation, and says so', async () => {
+  it('requires the encryption key of the installation', async () => {
     const ref = await newProject(await newOrganization())
     const show = (key: string) =>
       run('node', ['dev/admin.ts', 'project', 'jwt-secret', ref], { env: { ...env, ENCRYPTION_KEY: key } })
@@ -276,11 +276,11 @@ describe('project jwt-secret', () => {
   })
 })
 
-describe('a command that cannot be run', () => {
+describe('a failing command', () => {
   it.each([
     [['what'], 'npm run admin'],
     [['project', 'jwt-secret', 'nowhere'], 'no project has the ref "nowhere"'],
-  ])('%j says why and fails', async (args, text) => {
+  ])('%j prints the reason and fails', async (args, text) => {
     const told = run('node', ['dev/admin.ts', ...args], { env })
     await expect(told).rejects.toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining(text) })
   })
@@ -289,14 +289,14 @@ describe('a command that cannot be run', () => {
     [['webhooks', 'status', '--organisation', 'x'], "Unknown option '--organisation'"],
     [['webhooks', 'status', '--organization', 'nowhere'], 'no organization has the slug "nowhere"'],
     [['member', 'remove', 'nowhere', 'x'], 'no organization has the slug "nowhere"'],
-  ])('%j says why', async (args, text) => {
+  ])('%j prints the reason', async (args, text) => {
     await expect(admin(...args)).rejects.toThrow(text)
   })
 
   it.each([
     ['password', 'of-another', 'The database refuses the password'],
     ['port', '1', 'Cannot reach the database'],
-  ] as const)('says in one line what is wrong with another %s in DATABASE_URL', async (part, value, text) => {
+  ] as const)('prints one line about a wrong %s in DATABASE_URL', async (part, value, text) => {
     const url = new URL(env.DATABASE_URL)
     url[part] = value
     const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })

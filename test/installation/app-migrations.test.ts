@@ -10,7 +10,7 @@ beforeAll(async () => {
   owner = unhurried(organization.owner)()
 })
 
-/** As people write them for the hosted service: what starters, guides and `supabase db pull` contain. */
+/** Migrations as people write them for the hosted service: from starters, guides and `supabase db pull`. */
 const MIGRATIONS = {
   profiles: `
     create table profiles (
@@ -102,7 +102,7 @@ const stateOf = (profiles: string | null, people: number) => ({
   ...{ published: 'messages', publisher: 'postgres' },
 })
 
-it('migrations of apps for the hosted service run unchanged, in branches too', async () => {
+it('migrations of apps for the hosted service run unchanged, also in branches', async () => {
   const ref = await newProject(organization)
   for (const name of ['profiles', 'realtime', 'pulled', 'hook'] as const) await migrate(ref, name)
   await rows(owner, ref, SEED)
@@ -138,7 +138,7 @@ it('migrations of apps for the hosted service run unchanged, in branches too', a
   ).toEqual([{ owner: 'postgres', text: null }])
 })
 
-it('a trigger on auth.users reaches tables of either owner, whoever owns its function', async () => {
+it('a trigger on auth.users reaches the tables of either owner, whoever owns its function', async () => {
   const ref = await newProject(organization)
   await migrate(ref, 'profiles')
   await rows(
@@ -154,7 +154,7 @@ it('a trigger on auth.users reaches tables of either owner, whoever owns its fun
   expect(await rows(owner, ref, 'select username from public.profiles')).toEqual([{ username: 'grace' }])
 })
 
-it('who owns one project gains no power over it, and no way to another', async () => {
+it('the owner of one project gains no power over it, and no access to another', async () => {
   const [ref, other] = [
     await newProject(organization, { db_pass: 'of this project' }),
     await newProject(organization, { db_pass: 'of the other' }),

@@ -15,7 +15,7 @@ beforeAll(async () => {
 })
 afterAll(() => installation.stop())
 
-/** As a backup of the installation does, until it is called. */
+/** Holds removals back, as a backup of the installation does, until the returned function is called. */
 async function holdRemovals(): Promise<() => Promise<void>> {
   const client = new pg.Client({ connectionString: installation.controlUrl })
   await client.connect()
@@ -24,7 +24,7 @@ async function holdRemovals(): Promise<() => Promise<void>> {
   return () => client.end()
 }
 
-it('keeps removed bytes, programs and projects until a backup of the installation has copied them', async () => {
+it('removed bytes, programs and projects are kept until a backup of the installation has copied them', async () => {
   const { control, bytes, newStorage, sql, ctxAt, stateOf } = installation
   const { organization, ref, objects, bucket } = await newStorage()
   const { owner } = organization

@@ -27,7 +27,7 @@ const S3_KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
 
 let machine: Machine
 let other: Machine
-/** Of the backup. */
+/** The folder of the backup. */
 let folder: string
 let bucket: { endpoint: string; stop(): Promise<void> }
 let receiver: Awaited<ReturnType<typeof startReceiver>>
@@ -89,14 +89,14 @@ async function serviceKey(owner: Caller, ref: string): Promise<string> {
   return body.find(({ name }: { name: string }) => name === 'service_role').api_key
 }
 
-/** The backups in the archive of the host. */
+/** Returns the backups in the host's archive. */
 async function archived({ folder: data, env }: Machine): Promise<unknown> {
   const { HOST_KEY } = JSON.parse(await readFile(join(data, 'secrets.json'), 'utf8'))
   const headers = { authorization: `Bearer ${HOST_KEY}` }
   return (await fetch(`http://127.0.0.1:${env.PROXY_PORT}/host/v1/backups`, { headers })).json()
 }
 
-/** A row alone, as of a host that nobody reaches. */
+/** Adds only the row of a host that nobody can reach. */
 async function addHost(name: string): Promise<void> {
   const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
   const place = { databaseHost: '127.0.0.1', databasePort: 9, region: 'us-east-1', addedAt: new Date() } as const
@@ -104,7 +104,10 @@ async function addHost(name: string): Promise<void> {
   await close()
 }
 
-/** Writes `n` to the bucket, then to the project, then to the control database, each when the one before is acknowledged. */
+/**
+ * Writes `n` to the bucket, then to the project, then to the control database, each after the one before is
+ * acknowledged.
+ */
 async function startWriting(ref: string, key: string) {
   const project = await connect(connectionOf(machine, `postgres.${ref}`))
   const control = await connect({ connectionString: await targetDatabaseUrl(machine.env) })
@@ -132,7 +135,7 @@ async function startWriting(ref: string, key: string) {
 }
 
 describe('npm run backup and npm run restore', () => {
-  it('bring a whole installation to another machine as it was at one moment of its work', async () => {
+  it('copy a whole installation to another machine as it was at one moment of its work', async () => {
     await machine.started()
     const owner = ownerOf(machine)
     const place = { owner, slug: machine.credentials().organization_slug }
@@ -147,7 +150,7 @@ describe('npm run backup and npm run restore', () => {
     const region = { read_replica_region: 'us-east-1' }
     expect((await owner.post(`/v1/projects/${ref}/read-replicas/setup`, region)).status).toBe(201)
     const points = `/v1/projects/${ref}/database/backups/restore-point`
-    // Not before the replica is there.
+    // Restore points need the replica to exist.
     const point = async () => expect((await owner.post(points, { name: 'kept' })).status).toBe(201)
     await vi.waitFor(point, { ...WAIT, interval: 500 })
     const completed = expect.objectContaining({ status: 'AVAILABLE' })
@@ -164,7 +167,7 @@ describe('npm run backup and npm run restore', () => {
     await writer.end()
     expect(stdout).toMatch(/Complete: .* holds the installation as of \d{4}-/)
     expect(atEnd).toBeGreaterThan(before)
-    // The base backups that it made for itself alone are gone.
+    // The base backups that it made only for itself are gone.
     expect(await archived(machine)).toEqual([{ name: ref, id: expect.any(String) }])
     expect(await readFile(join(folder, 'keys.json'), 'utf8')).not.toContain(owner.token)
     await addHost('eu-1')
@@ -229,7 +232,7 @@ describe('npm run backup and npm run restore', () => {
       await rm(target, { recursive: true, force: true })
     }
 
-    it('refuses a backup in which a file was changed, is missing or was never finished, and names the file', async () => {
+    it('refuses a backup with a changed, missing or unfinished file, and names the file', async () => {
       const [object = ''] = (await filesIn(folder)).filter((file) => file.includes('/storage/'))
       await changed(
         object,
@@ -260,7 +263,7 @@ describe('npm run backup and npm run restore', () => {
       })
     })
 
-    it('refuses another passphrase, a folder that is not empty and arguments that it does not know', async () => {
+    it('refuses another passphrase, a folder that is not empty and unknown arguments', async () => {
       const wrong = { BACKUP_PASSPHRASE: 'another passphrase' }
       await refuse('The passphrase does not open the keys of this backup.', { env: wrong })
       const none = { BACKUP_PASSPHRASE: '' }
@@ -285,14 +288,14 @@ describe('npm run backup and npm run restore', () => {
     })
   })
 
-  it('store keys as they are without a passphrase alone, and then need none', () => {
+  it('store keys unencrypted only without a passphrase, and then need none', () => {
     const files = { 'secrets.json': 'a secret' }
     expect(sealKeys(files, PASSPHRASE)).not.toContain('a secret')
     expect(openKeys(sealKeys(files, undefined), undefined)).toEqual(files)
     expect(openKeys(sealKeys(files, PASSPHRASE), PASSPHRASE)).toEqual(files)
   })
 
-  it('refuse a backup without a passphrase, to a place that is not empty, and of what does not run', async () => {
+  it('refuse a backup without a passphrase, into a place that is not empty, or of an installation that does not run', async () => {
     const refuse = async (message: string, { args = [`${folder}-2`], env = {} }: Refused = {}) => {
       const told = command('backup', args, { ...machine.env, ...env })
       await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(message) })

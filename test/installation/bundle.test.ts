@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { fingerprint } from '../../dev/bundle.ts'
 
-it('what a bundle is made of is told apart by each name and byte, and unknown where a part is missing', async () => {
+it("the hash of a bundle's sources changes with each name and byte, and is undefined if a part is missing", async () => {
   const root = mkdtempSync(join(tmpdir(), 'pilothouse-sources-'))
   onTestFinished(() => rmSync(root, { recursive: true }))
   const write = (path: string, text: string) => writeFileSync(join(root, path), text)

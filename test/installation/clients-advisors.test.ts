@@ -20,14 +20,14 @@ const unkeyed = expect.objectContaining({
 })
 const insecure = expect.objectContaining({ name: 'ssl_not_enforced', level: 'WARN' })
 
-describe('the clients that people have', () => {
+describe('the official clients', () => {
   it('supabase-management-js reads both lists', async () => {
     const api = new SupabaseManagementAPI({ accessToken: organization.owner.token ?? '', baseUrl })
     expect((await api.getPerformanceAdvisors(ref)).data?.lints).toEqual(expect.arrayContaining([unkeyed]))
     expect((await api.getSecurityAdvisors(ref)).data?.lints).toEqual(expect.arrayContaining([insecure]))
   })
 
-  extended('the supabase CLI shows them by their level, and fails on what it is asked to', async () => {
+  extended('the supabase CLI shows advisories by level, and fails at the requested level', async () => {
     const cli = cliOf(organization.owner)
     const advisors = (...args: string[]) => cli('db', 'advisors', `--remote=${ref}`, ...args)
     const all = await advisors('--type', 'all', '--level', 'info', '--fail-on', 'none')
@@ -38,7 +38,7 @@ describe('the clients that people have', () => {
     await expect(advisors('--type', 'security', '--fail-on', 'warn')).rejects.toThrow()
   })
 
-  it('the MCP server hands them on', async () => {
+  it('the MCP server passes them on', async () => {
     const tool = await startMcp({ baseUrl, token: organization.owner.token ?? '', features: 'debugging' })
     expect(await tool('get_advisors', { project_id: ref, type: 'performance' })).toContain('no_primary_key')
     expect(await tool('get_advisors', { project_id: ref, type: 'security' })).toContain('ssl_not_enforced')

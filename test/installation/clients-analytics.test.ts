@@ -54,7 +54,7 @@ describe('supabase-management-js', () => {
 describe('the MCP server', () => {
   const SERVICES = ['auth', 'storage', 'realtime', 'branch-action']
 
-  it('gets the logs of each service and queries them', async () => {
+  it('reads the logs of each service and queries them', async () => {
     const tool = await startMcp({ baseUrl, token: await tokenOfNew(), features: 'debugging' })
     const logs = (service: string) => tool('get_logs', { project_id: project.ref, service })
     expect(await logs('edge-function-runtime')).toContain('it broke')

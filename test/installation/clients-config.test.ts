@@ -99,7 +99,7 @@ describe('supabase config', () => {
   })
   const file = () => join(home, 'supabase', 'config.toml')
 
-  it('push sends providers, hooks, mail server and templates once, and diff finds no difference then', async () => {
+  it('push sends providers, hooks, mail server and templates once, and diff finds no difference afterwards', async () => {
     writeFileSync(file(), CONFIG)
     writeFileSync(join(home, 'supabase', 'invite.html'), '<p>{{ .ConfirmationURL }}</p>')
     expect(await cli('diff')).toContain('auth.site_url [update]')
@@ -141,7 +141,7 @@ describe('supabase config', () => {
   })
 
   extended(
-    'push turns off what is not enabled, and pull writes what the project has',
+    'push turns off what is not enabled, and pull writes the settings of the project',
     async () => {
       writeFileSync(file(), OFF)
       await cli('push', '--yes')
@@ -168,7 +168,7 @@ describe('supabase config', () => {
     60_000,
   )
 
-  it('push sends all else where triggers are to send requests, and says why they cannot', async () => {
+  it('push sends everything else if triggers should send requests, and says why they cannot', async () => {
     writeFileSync(file(), 'project_id = "x"\n[api]\nmax_rows = 78\n[experimental.webhooks]\nenabled = true\n')
     await expect(cli('push', '--yes')).rejects.toThrow(/the driver host does not offer the extension pg_net/)
     const api = await organization.owner.get(`/v1/projects/${ref}/postgrest`)

@@ -8,7 +8,7 @@ import { type Machine, newMachine } from '../support/machine.ts'
 import { startMcp } from '../support/mcp.ts'
 import { createProject } from '../support/projects.ts'
 
-/** The program that the CLI writes imports packages of the public registry. */
+/** The program that the CLI generates imports packages of the public registry. */
 const hasRegistry = await fetch('https://registry.npmjs.org/@supabase%2fserver', { method: 'HEAD' }).then(
   ({ ok }) => ok,
   () => false,
@@ -90,7 +90,7 @@ describe('the supabase CLI', () => {
   })
 
   it.runIf(hasRegistry)(
-    'deploys what it writes for a new function, which answers who has a key',
+    'deploys its template for a new function, which answers callers with a key',
     async () => {
       await feed('n\n', 'functions', 'new', 'scaffold', '--yes')
       await functions('deploy', 'scaffold', '--use-api', '--yes')

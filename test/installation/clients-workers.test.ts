@@ -10,7 +10,7 @@ import { type Machine, newMachine } from '../support/machine.ts'
 import { newProject } from '../support/projects.ts'
 import { saying, workerOf } from '../support/workers.ts'
 
-/** As users run it: what never starts has a process of its own here. */
+/** An installation as users run it: a program that never starts has a process of its own here. */
 let machine: Machine
 let base: string
 let owner: Caller
@@ -30,7 +30,7 @@ afterAll(() => machine.dispose())
 const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
 
 describe('over the wire', () => {
-  it('an answer comes piece by piece', async () => {
+  it('an answer arrives piece by piece', async () => {
     const worker = newWorker()
     const program = `export default { fetch() {
       let n = 0
@@ -48,7 +48,7 @@ describe('over the wire', () => {
     expect(pieces).toEqual(['piece', 'piece'])
   })
 
-  it('a WebSocket is opened to the worker', async () => {
+  it('a WebSocket connects to the worker', async () => {
     const worker = newWorker()
     const program = `export default { fetch() {
       const [client, server] = Object.values(new WebSocketPair())
@@ -66,7 +66,7 @@ describe('over the wire', () => {
 })
 
 describe('a program that never starts', () => {
-  extended('fails with a reason, harms nobody, and is mended by the next deployment', async () => {
+  extended('fails with a reason, affects nobody else, and is fixed by the next deployment', async () => {
     const [worker, bystander] = [newWorker(), newWorker()]
     await bystander.ship(saying('well'))
     await worker.ship(saying('before'))

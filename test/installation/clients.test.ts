@@ -10,7 +10,9 @@ import { type Machine, newMachine } from '../support/machine.ts'
 import { startMcp } from '../support/mcp.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from '../support/projects.ts'
 
-/** As users run it: the production Worker without a proxy in between, which some replies would not survive unchanged. */
+/**
+ * An installation as users run it: the production Worker without a proxy before it, which would change some replies.
+ */
 let machine: Machine
 let baseUrl: string
 let token: string
@@ -71,7 +73,7 @@ describe('the supabase CLI', () => {
     return made.remove
   })
 
-  it('does whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
+  it('runs whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
     expect(await cli('whoami')).toContain('owner')
     expect(await cli('orgs', 'list')).toContain(slug)
     expect(await cli('orgs', 'create', 'made-by-cli', '--yes')).toContain('made-by-cli')
@@ -134,7 +136,7 @@ describe('the supabase CLI', () => {
   })
 
   extended(
-    'does branches create|list|get|update|pause|unpause|delete|disable',
+    'runs branches create|list|get|update|pause|unpause|delete|disable',
     async () => {
       const ref = await newProject({ owner, slug })
       const branches = (...args: string[]) => cli('branches', ...args, `--remote=${ref}`)
@@ -163,7 +165,7 @@ describe('the supabase CLI', () => {
     180_000,
   )
 
-  it('does postgres-config, ssl-enforcement, db push, db reset and migration list', async () => {
+  it('runs postgres-config, ssl-enforcement, db push, db reset and migration list', async () => {
     const ref = await newProject({ owner, slug })
     const remote = [`--remote=${ref}`, '--experimental']
     expect(await cli('postgres-config', 'update', '--config', 'work_mem=8MB', ...remote, '--yes')).toContain('8MB')
@@ -196,7 +198,7 @@ describe('the supabase CLI', () => {
   })
 })
 
-/** What psql would get there. */
+/** Returns what psql would read there. */
 async function answerAt(connectionString: string): Promise<number> {
   const client = new pg.Client({ connectionString })
   await client.connect()

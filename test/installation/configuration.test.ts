@@ -14,7 +14,7 @@ interface Property {
   anyOf?: Property[]
 }
 
-/** The columns `type` and `default` of the page, as the schema of a setting has them. */
+/** The columns `type` and `default` of the page, from the schema of a setting. */
 function rowOf(name: string, property: Property, isRequired: boolean): string {
   const quote = (value: unknown) => `\`${value}\``
   const fallback = property.default === undefined ? (isRequired ? 'required' : 'none') : quote(property.default)
@@ -25,7 +25,7 @@ function rowOf(name: string, property: Property, isRequired: boolean): string {
 }
 
 /** If this fails, change the row of the setting in docs/configuration.md. */
-it('documents each setting of the Worker with its type and default, and no other', () => {
+it('the page documents each setting of the Worker with its type and default, and no other', () => {
   const { oneOf: drivers = [] } = z.toJSONSchema(Config, { io: 'input', unrepresentable: 'any' })
   const expected = new Set<string>()
   for (const { properties = {}, required = [] } of drivers as z.core.JSONSchema.JSONSchema[]) {

@@ -11,7 +11,7 @@ const folder = mkdtempSync(join(tmpdir(), 'pilothouse-credentials-'))
 const file = join(folder, 'credentials.json')
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-/** What a start saves, and what it says of it. */
+/** Returns what a start saves, and what it prints about it. */
 async function save() {
   const said: string[] = []
   const reached = { databasePort: 54_322, hostUrl: inject('host').url, s3Url: inject('s3').endpoint }
@@ -24,12 +24,12 @@ async function save() {
 }
 
 describe('credentials.json', () => {
-  it('stays as it is while its token works', async () => {
+  it('does not change while its token works', async () => {
     const first = await save()
     expect(await save()).toEqual({ ...first, said: [], isNew: false })
   })
 
-  it.each(['', '{"base_url": "http://127.0', 'null', '{}'])('gets another token where it holds %j', async (text) => {
+  it.each(['', '{"base_url": "http://127.0', 'null', '{}'])('gets another token if its content is %j', async (text) => {
     writeFileSync(file, text)
     const { token, said, isNew } = await save()
     expect(isNew).toBe(true)
@@ -38,7 +38,7 @@ describe('credentials.json', () => {
     expect(await save()).toEqual({ token, said: [], isNew: false })
   })
 
-  it('gets another token for one that was revoked, and says what becomes of the organization', async () => {
+  it('gets another token for a revoked one, and the start reports the organization', async () => {
     const { token } = await save()
     const revoke = (known: string) => admin('token', 'revoke', known)
     const isNew = expect.stringContaining('works no longer: there is a new one, of the user owner')

@@ -23,7 +23,7 @@ const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('ba
 const hmac = (text: string, secret: string, hash = 'sha256') =>
   createHmac(hash, secret).update(text).digest('base64url')
 
-/** Made without our code. */
+/** Signs a token without our code. */
 function token(claims: unknown, { header = { alg: 'HS256', typ: 'JWT' } as unknown, secret = project.jwtSecret } = {}) {
   const signed = `${part(header)}.${part(claims)}`
   return `${signed}.${hmac(signed, secret)}`
@@ -63,11 +63,11 @@ describe('a credential', () => {
     [7],
     [['anon']],
     [{ role: 'anon' }],
-  ])('takes no role that is not for callers: %j', async (role) => {
+  ])('is refused with a role that is not for callers: %j', async (role) => {
     expect(await refusal(token({ ...VALID, role }))).toMatch(/^InvalidCredential: "role" claim must be one of/)
   })
 
-  it.each([[7], [null], [{}]])('has no user where sub is %j', async (sub) => {
+  it.each([[7], [null], [{}]])('has no user if sub is %j', async (sub) => {
     expect(await verify(token({ ...VALID, sub }))).not.toHaveProperty('userId')
   })
 
@@ -91,25 +91,25 @@ describe('a credential', () => {
     ['none', hmac(`${part({ alg: 'none' })}.${part(VALID)}`, project.jwtSecret)],
     ['HS512', hmac(`${part({ alg: 'HS512' })}.${part(VALID)}`, project.jwtSecret, 'sha512')],
     ['hs256', hmac(`${part({ alg: 'hs256' })}.${part(VALID)}`, project.jwtSecret)],
-  ])('with the algorithm %s is refused, whatever signs it', async (alg, signature) => {
+  ])('with the algorithm %s is refused, whatever key signs it', async (alg, signature) => {
     const text = `${part({ alg })}.${part(VALID)}.${signature}`
     expect(await refusal(text)).toBe('InvalidCredential: "alg" (Algorithm) Header Parameter value not allowed')
   })
 
-  it.each(['RS256', 'ES256', 'EdDSA'])('with the algorithm %s needs a key of it', async (alg) => {
+  it.each(['RS256', 'ES256', 'EdDSA'])('with the algorithm %s requires a key of that algorithm', async (alg) => {
     for (const kid of [undefined, randomUUID()]) {
       const text = token(VALID, { header: { alg, kid } })
       expect(await refusal(text)).toBe('InvalidCredential: no applicable key found in the JSON Web Key Set')
     }
   })
 
-  it('holds for its own project alone', async () => {
+  it('is valid only for its own project', async () => {
     const theirs = token(VALID, { secret: other.jwtSecret })
     expect(await refusal(theirs)).toBe('InvalidCredential: signature verification failed')
     expect(await verifyCredential(foreign, theirs, NOW)).toMatchObject({ role: 'authenticated' })
   })
 
-  it('is refused when one character of it changed', async () => {
+  it('is refused if one character is changed', async () => {
     const [head, payload, signature = ''] = token(VALID).split('.')
     const raised = part({ ...VALID, role: 'service_role' })
     const flipped = (signature.startsWith('A') ? 'B' : 'A') + signature.slice(1)
@@ -137,11 +137,11 @@ describe('a credential', () => {
     `${part({ alg: 'HS256' })}..x`,
     '.'.repeat(100_000),
     'x'.repeat(1_000_000),
-  ])('is refused when it is no token', async (text) => {
+  ])('is refused if it is not a token', async (text) => {
     expect(await refusal(text)).toBe('InvalidCredential: Invalid Compact JWS')
   })
 
-  it('is refused with a header that cannot be read', async () => {
+  it('is refused if its header cannot be parsed', async () => {
     for (const header of [[], null, 'HS256', 7]) {
       expect(await refusal(token(VALID, { header }))).toBe('InvalidCredential: JWS Protected Header is invalid')
     }
@@ -149,7 +149,7 @@ describe('a credential', () => {
     expect(await refusal(token(VALID, { header: { alg: 'HS256', crit: ['exp'], exp: 1 } }))).toContain('"crit"')
   })
 
-  it('is refused when what was signed is no object', async () => {
+  it('is refused if its payload is not an object', async () => {
     for (const claims of [[], null, 'role', 7]) {
       expect(await refusal(token(claims))).toBe('InvalidCredential: JWT Claims Set must be a top-level JSON object')
     }
@@ -161,7 +161,7 @@ describe('a credential', () => {
   })
 
   it.each(['sb_publishable_abcdef', 'sb_secret_abcdef'])(
-    'of the form %s that the project does not have is refused',
+    'of the form %s is refused if the project does not have it',
     async (key) => {
       expect(await refusal(key)).toBe('InvalidCredential: Invalid API key')
     },
@@ -169,7 +169,7 @@ describe('a credential', () => {
 })
 
 describe('a signed claim', () => {
-  it('holds until it expires, to the second', async () => {
+  it('is valid until it expires, to the second', async () => {
     const signed = await signClaims(project, { url: 'bucket/ä b.png', scope: 'download' }, 60, NOW)
     const [head = '', payload = '', signature] = signed.split('.')
     expect(signature).toBe(hmac(`${head}.${payload}`, project.jwtSecret))
@@ -179,7 +179,7 @@ describe('a signed claim', () => {
     await expect(verifyClaims(foreign, signed, NOW)).rejects.toThrow('signature verification failed')
   })
 
-  it('makes keys that open the project and stay the same', async () => {
+  it('yields keys that open the project and do not change', async () => {
     const of = { ...project, ref: 'abcdefghijklmnopqrst', createdAt: new Date(NOW.getTime() - 1000) }
     const keys = await legacyKeys(of)
     expect(await legacyKeys(of)).toEqual(keys)
@@ -189,7 +189,7 @@ describe('a signed claim', () => {
   })
 })
 
-/** What openProject needs of a context, over the real control database. */
+/** The parts of a context that openProject needs, over the real control database. */
 const ctxAt = (now: Date) =>
   ({
     config: { ENCRYPTION_KEY: `k1:${Buffer.alloc(32, 1).toString('base64')}` },
@@ -224,7 +224,7 @@ describe('an opened project', () => {
     now = new Date(now.getTime() + ms)
   }
 
-  it('tells what its services need', async () => {
+  it('returns what its services need', async () => {
     const ref = await insert({ storageConfig: { fileSizeLimit: 7 } })
     expect(await opened(ref)).toMatchObject({
       ref,
@@ -236,9 +236,9 @@ describe('an opened project', () => {
     })
   })
 
-  it('is kept for a second at most', async () => {
+  it('is cached for a second at most', async () => {
     const ref = await insert()
-    // It is given its secret.
+    // The first call gives the project its secret.
     await opened(ref)
     forgetProject(ref)
     const first = await opened(ref)
@@ -252,23 +252,23 @@ describe('an opened project', () => {
     pass(501)
     const second = await opened(ref)
     expect(second).toMatchObject({ status: 'PAUSING', storage: { fileSizeLimit: 1 } })
-    // What was opened is opened no second time.
+    // A project that is cached is not opened again.
     expect(second?.trust).toBe(first?.trust)
     expect(second?.urls).toBe(first?.urls)
     await control.update(projects).set({ removedAt: NOW }).where(eq(projects.ref, ref))
-    // Kept from a time to come, it says nothing of now.
+    // A cached row from the future is not valid now.
     pass(-10_000)
     expect(await opened(ref)).toBeUndefined()
   })
 
-  it('is found as soon as it is there', async () => {
+  it('is found as soon as it exists', async () => {
     const ref = await insert({ removedAt: NOW })
     expect(await opened(ref)).toBeUndefined()
     await control.update(projects).set({ removedAt: null }).where(eq(projects.ref, ref))
     expect(await opened(ref)).toMatchObject({ ref })
   })
 
-  it('gets one secret, though many open it at once for the first time', async () => {
+  it('gets one secret, even if many callers open it at once for the first time', async () => {
     const ref = await insert({ sealedJwtSecret: null })
     const all = await Promise.all(Array.from({ length: 8 }, () => opened(ref)))
     forgetProject(ref)
@@ -277,7 +277,7 @@ describe('an opened project', () => {
   })
 })
 
-it('forgets the oldest of whom it knows first, and nobody else', () => {
+it('is evicted from the cache if it is the oldest, and no other is', () => {
   const told = (n: number) => sealedTrust(`project ${n}`, '{}')
   const [first, ...others] = Array.from({ length: 20_000 }, (_, n) => told(n))
   expect(told(0)).toBe(first)

@@ -15,7 +15,7 @@ const ACCOUNT = 'a'.repeat(32)
 const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'HOST_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 
-/** The part of Cloudflare's API that the real wrangler asks about secrets, queues and buckets. */
+/** Starts the part of Cloudflare's API that the real wrangler calls for secrets, queues and buckets. */
 async function startCloudflare() {
   const queues = new Set<string>()
   const buckets = new Set<string>()
@@ -28,7 +28,7 @@ async function startCloudflare() {
     if (state.refuses && path.startsWith(state.refuses))
       return { status: 403, error: { code: 10000, message: 'Authentication error' } }
     const body = request.method === 'GET' ? {} : ((await json(request)) as { queue_name?: string; name?: string })
-    // `r2 bucket info` also reads figures of the bucket.
+    // `r2 bucket info` also reads statistics of the bucket.
     if (path.endsWith('/graphql')) return { result: {} }
     if (request.method !== 'GET') changes.push(`${request.method} ${path} ${body.queue_name ?? body.name}`)
     if (path.endsWith('/secrets')) return { result: state.secrets.map((name) => ({ name, type: 'secret_text' })) }
@@ -68,7 +68,7 @@ async function startCloudflare() {
 
 interface Fixture {
   cloudflare: Awaited<ReturnType<typeof startCloudflare>>
-  /** Runs the command; `deployed` are the uploads that wrangler was asked for. */
+  /** Runs the command; `deployed` lists the uploads that wrangler received. */
   deploy(...args: string[]): Promise<{ code: number | null; output: string; deployed: string[] }>
   settings(vars: string): void
   tables(): Promise<number>
@@ -97,7 +97,7 @@ async function newFixture(): Promise<Fixture> {
   const uploads = join(root, 'uploads')
   writeFileSync(uploads, '')
   mkdirSync(join(root, 'bin'))
-  // An upload is recorded only; everything else is done by the real wrangler.
+  // An upload is only recorded; the real wrangler does everything else.
   const real = resolve('node_modules/.bin/wrangler')
   writeFileSync(
     join(root, 'bin/wrangler'),
@@ -145,7 +145,7 @@ case "$*" in deploy*--dry-run*) exec ${real} "$@";; deploy*) echo "$*" >> ${uplo
 }
 
 describe('npm run deploy -- --dry-run', () => {
-  it('says what it would do and changes nothing', async () => {
+  it('prints what it would do and changes nothing', async () => {
     const { cloudflare, deploy, tables } = await newFixture()
     cloudflare.queues.add('worker-builds')
     const { code, output, deployed } = await deploy('--dry-run')
@@ -164,7 +164,7 @@ describe('npm run deploy -- --dry-run', () => {
 })
 
 describe('npm run deploy', () => {
-  it('creates the queues and the bucket that are missing, once, before it migrates and uploads', async () => {
+  it('creates the missing queues and the missing bucket, once, before it migrates and uploads', async () => {
     const { cloudflare, deploy, tables } = await newFixture()
     cloudflare.queues.add('worker-builds')
     const first = await deploy()
@@ -183,7 +183,7 @@ describe('npm run deploy', () => {
     expect(second.deployed).toEqual([...uploads, ...uploads])
   })
 
-  it.each(['/queues', '/r2'])('stops where Cloudflare refuses %s, before anything is changed', async (path) => {
+  it.each(['/queues', '/r2'])('stops if Cloudflare refuses %s, before anything is changed', async (path) => {
     const { cloudflare, deploy, tables } = await newFixture()
     cloudflare.state.refuses = path
     const { code, output, deployed } = await deploy()
@@ -211,7 +211,7 @@ describe('npm run deploy', () => {
 describe('the bucket', () => {
   const titles = (S3_ENDPOINT: string) => neededResources({}, { S3_ENDPOINT, S3_BUCKET: 'b' })
 
-  it('is created where it is one of R2, in its jurisdiction', () => {
+  it('is created if it is an R2 bucket, in its jurisdiction', () => {
     expect(titles(`https://${ACCOUNT}.eu.r2.cloudflarestorage.com`)).toEqual([
       {
         title: 'bucket b',
@@ -222,7 +222,7 @@ describe('the bucket', () => {
   })
 
   it.each(['https://s3.amazonaws.com', `https://${ACCOUNT}.r2.cloudflarestorage.com.example.com`, ''])(
-    'is left alone at %j',
+    'is not touched at %j',
     (endpoint) => {
       expect(titles(endpoint)).toEqual([])
     },

@@ -4,7 +4,7 @@ import { dirname, join, normalize } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { as } from '../support/api.ts'
 
-/** A fresh address for each test keeps tests out of each other's quota. */
+/** Makes a caller with a fresh address, so that tests do not share a quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
 
 const PAGES = globSync('docs/*.md').map((file) => `/docs/${file.slice('docs/'.length, -'.md'.length)}`)
@@ -67,7 +67,7 @@ describe('GET /docs/{page}', () => {
     expect((await stranger().get(`/docs/${name}`)).status).toBe(404)
   })
 
-  it('leads from the former address of the API reference to the present one', async () => {
+  it('redirects from the former address of the API reference to the present one', async () => {
     const { status, headers } = await stranger().get('/docs?version=v2')
     expect([status, headers.get('location')]).toEqual([302, '/docs/api?version=v2'])
   })

@@ -16,7 +16,7 @@ import { newProject } from '../support/projects.ts'
 import { newEndpoint, patchEndpoint } from '../support/webhooks.ts'
 import { type Installation, openInstallation } from '../support/wire/installation.ts'
 
-/** An installation of its own, as all that the database holds is sealed anew. */
+/** An installation of its own, because everything that the database holds is sealed anew. */
 let machine: Machine
 let installation: Installation
 let owner: Caller
@@ -31,7 +31,7 @@ function setKeys(ENCRYPTION_KEY: string): void {
 
 const nameOf = ({ table, column }: SealedColumn) => `${table}.${column}`
 
-/** What a key has sealed, by column, as `encryption status` prints it. */
+/** Returns the number of values that a key has sealed, by column, as `encryption status` prints it. */
 async function sealedWith(key: string): Promise<Record<string, number>> {
   const lines = (await machine.admin('encryption', 'status')).split('\n')
   return Object.fromEntries(
@@ -39,7 +39,7 @@ async function sealedWith(key: string): Promise<Record<string, number>> {
   )
 }
 
-/** Every row of the whole database that holds what a key has sealed, whatever its column is called. */
+/** Returns every row of the whole database that holds a value sealed by a key, whatever its column is called. */
 async function rowsWith(key: string): Promise<string[]> {
   const tables = await installation.rows<{ name: string }>(
     `select quote_ident(table_name) as name from information_schema.tables where table_schema = 'public'`,
@@ -56,7 +56,7 @@ async function keys() {
   return (body as { name: string; api_key: string }[]).map(({ name, api_key }) => [name, api_key])
 }
 
-/** Where the user is sent with a token that the installation's own key has signed. */
+/** Returns the address to which the user is redirected with a token that the installation's own key has signed. */
 async function approveForIdToken(): Promise<URL> {
   const registered = {
     client_name: 'x',
@@ -108,7 +108,7 @@ afterAll(async () => {
   await machine.dispose()
 })
 
-it('knows every column whose name says that it is sealed', async () => {
+it('the list of sealed columns has every column whose name says that it is sealed', async () => {
   const columns = await installation.rows<{ name: string }>(
     `select table_name || '.' || column_name as name from information_schema.columns
       where table_schema = 'public' and column_name like '%sealed%'`,
@@ -119,7 +119,7 @@ it('knows every column whose name says that it is sealed', async () => {
 })
 
 describe('a new encryption key', () => {
-  it('takes over all that the former one has sealed, which is needed no more then', async () => {
+  it('takes over everything that the former key has sealed, which is not needed afterwards', async () => {
     const rootKey = (await owner.get(`/v1/projects/${ref}/pgsodium`)).body
     const before = await keys()
     const counts = await sealedWith('k1')
@@ -141,7 +141,7 @@ describe('a new encryption key', () => {
     })
   })
 
-  it('has nothing left to do the second time, and is written down each time', async () => {
+  it('has nothing left to do the second time, and is recorded each time', async () => {
     expect(await machine.admin('encryption', 'reseal')).toBe('values sealed with k2: 0')
     const entries = await installation.rows(
       `select detail from audit_log where action = 'encryption.reseal' order by created_at desc limit 1`,
@@ -149,7 +149,7 @@ describe('a new encryption key', () => {
     expect(entries).toEqual([{ detail: { key: 'k2', values: 0, failures: 0 } }])
   })
 
-  it('tells what no key opens, and leaves that as it is', async () => {
+  it('reports values that no key opens, and leaves them unchanged', async () => {
     const [row] = await installation.rows<{ sealed: string }>(
       `update projects set sealed_password = 'k0.' || substr(sealed_password, 4) where ref = $1 returning sealed_password as sealed`,
       [ref],
@@ -169,7 +169,7 @@ describe('a new encryption key', () => {
     expect(after).toEqual(row)
   })
 
-  it('overwrites nothing that was changed since it was read', async () => {
+  it('overwrites nothing that changed since it was read', async () => {
     const [column] = SEALED
     if (!column) throw new Error('no column')
     const [row] = await installation.rows<{ ref: string; value: string }>(
@@ -187,7 +187,7 @@ describe('a new encryption key', () => {
     await db.$client.end()
   })
 
-  it('waits for nobody who has locked a row', async () => {
+  it('does not wait for locked rows', async () => {
     const [column] = SEALED
     if (!column) throw new Error('no column')
     const rows = await installation.rows<{ ref: string; value: string }>(
@@ -211,7 +211,7 @@ describe('a new encryption key', () => {
 it.each([
   ['', 'Invalid ENCRYPTION_KEY: must be'],
   ['k1:short', 'Invalid ENCRYPTION_KEY: must be'],
-])('refuses the key %j', async (key, text) => {
+])('the key %j is refused', async (key, text) => {
   setKeys(key)
   await expect(machine.admin('encryption', 'reseal')).rejects.toMatchObject({
     code: 1,

@@ -3,7 +3,7 @@ import { newOrganization, workerLogs } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
 import { newProject, untilGone, untilStatus } from '../support/projects.ts'
 
-/** Events of the log about a project or branch, without those of requests and tasks, in their order. */
+/** Returns the events of the log about a project or branch, without requests and tasks, in their order. */
 async function eventsOf(ref: string): Promise<string[]> {
   const entries = (await workerLogs(ref)).map((line) => JSON.parse(line))
   return entries
@@ -14,7 +14,7 @@ async function eventsOf(ref: string): Promise<string[]> {
     })
 }
 
-it('tells the life cycle of a project', async () => {
+it('the log has the life cycle of a project', async () => {
   const organization = await newOrganization()
   const { owner } = organization
   const ref = await newProject(organization)
@@ -44,7 +44,7 @@ it('tells the life cycle of a project', async () => {
     ])
 })
 
-it('tells the life cycle of a branch', async () => {
+it('the log has the life cycle of a branch', async () => {
   const organization = await newOrganization()
   const { owner } = organization
   const ref = await newProject(organization)

@@ -17,7 +17,7 @@ afterEach(async () => {
   for (const clean of cleanups.splice(0).reverse()) await clean()
 })
 
-/** An empty database on the instance of the test run. */
+/** Makes an empty database on the instance of the test run. */
 async function emptyDatabase(): Promise<{ url: string; client: pg.Client }> {
   const { url, drop } = await newDatabase(inject('adminUrl'), 'migrations')
   const client = new pg.Client({ connectionString: url })
@@ -29,7 +29,7 @@ async function emptyDatabase(): Promise<{ url: string; client: pg.Client }> {
   return { url, client }
 }
 
-/** Runs the first `count` migrations of before. */
+/** Runs the first `count` migrations from before the squash. */
 async function migrateAsBefore(client: pg.Client, count?: number): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-migrations-'))
   cleanups.push(() => rmSync(folder, { recursive: true }))
@@ -40,7 +40,9 @@ async function migrateAsBefore(client: pg.Client, count?: number): Promise<void>
   await migrate(drizzle(client), { migrationsFolder: folder })
 }
 
-/** Columns, constraints, indexes, triggers and functions, each as one line. Columns may stand in another order. */
+/**
+ * Returns columns, constraints, indexes, triggers and functions, each as one line. The order of columns may differ.
+ */
 async function schemaOf(client: pg.Client): Promise<string[]> {
   const { rows } = await client.query<{ line: string }>(`
     select format('%s.%s %s %s %s', attrelid::regclass, attname, format_type(atttypid, atttypmod), attnotnull,
@@ -57,7 +59,7 @@ async function schemaOf(client: pg.Client): Promise<string[]> {
   return rows.map(({ line }) => line).sort()
 }
 
-it('a database of the last commit before the squash goes on as it is, and equals a new one', async () => {
+it('a database of the last commit before the squash continues unchanged, and equals a new one', async () => {
   const old = await emptyDatabase()
   const fresh = await emptyDatabase()
   await migrateAsBefore(old.client)
@@ -70,7 +72,7 @@ it('a database of the last commit before the squash goes on as it is, and equals
   expect(rows).toEqual([{ username: 'kept' }])
 })
 
-it('an older database is refused in words, and stays as it is', async () => {
+it('an older database is refused with a reason, and stays unchanged', async () => {
   const { url, client } = await emptyDatabase()
   await migrateAsBefore(client, 42)
   const before = await schemaOf(client)

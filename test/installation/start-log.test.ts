@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
 
-/** Work that is still under way: a database that comes up, a function that is built. */
+/** Starts work that is still under way at the end: a database that comes up, a function that is built. */
 async function beginWork() {
   const { base_url, access_token, organization_slug } = machine.credentials()
   const owner = as(access_token, {}, base_url)
@@ -31,7 +31,7 @@ async function beginWork() {
 }
 
 describe('the metrics of npm start', () => {
-  it('tell the memory of each kind of process', async () => {
+  it('report the memory of each kind of process', async () => {
     await machine.started()
     const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
       headers: { authorization: `Bearer ${METRICS_TOKEN}` },
@@ -42,7 +42,7 @@ describe('the metrics of npm start', () => {
     }
   })
 
-  it('want a token that is long enough, which a refused start does not show', async () => {
+  it('require a token that is long enough, which a refused start does not show', async () => {
     const refused = await newMachine({ METRICS_TOKEN: 'guessable' }, inject('begun'))
     const running = refused.start()
     await once(running.child, 'exit')
@@ -54,7 +54,7 @@ describe('the metrics of npm start', () => {
 })
 
 describe('the log of npm start', () => {
-  it.each(['SIGINT', 'SIGTERM'] as const)('has a time on each line and tells of no error at a %s', async (signal) => {
+  it.each(['SIGINT', 'SIGTERM'] as const)('has a time on each line and reports no error at a %s', async (signal) => {
     const running = await machine.started()
     await beginWork()
     expect(await stop(running, signal)).toBe(0)

@@ -23,7 +23,7 @@ beforeEach(async () => {
 })
 afterEach(() => machine.dispose())
 
-/** Output of a start that is refused. */
+/** Returns the output of a start that is refused. */
 async function refusal(args: string[] = [], settings: Record<string, string> = {}): Promise<string> {
   const env = { ...machine.env, ...settings }
   const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
@@ -59,21 +59,21 @@ describe.skipIf(!canMount)('a disk (skipped where this user may not mount one)',
     return folder
   }
 
-  it.each(['', '/data/deep'])('that is read-only is named in one line, for the folder {disk}%s', async (below) => {
+  it.each(['', '/data/deep'])('that is read-only is reported in one line, for the folder {disk}%s', async (below) => {
     const disk = mounted('ro,size=1m')
     expect(await refusal([], { PILOTHOUSE_DATA: disk + below })).toBe(
       `${disk} is on a read-only file system: mount it for writing, or ${ELSEWHERE}.\n`,
     )
   })
 
-  it('without room for a new installation is named, with the figures', async () => {
+  it('without room for a new installation is reported, with the figures', async () => {
     const disk = mounted('size=20m')
     expect(await refusal([], { PILOTHOUSE_DATA: disk })).toBe(
       `The disk of ${disk} is full: 20 MiB are free, and 256 MiB are needed. Free some, or ${ELSEWHERE}.\n`,
     )
   })
 
-  it('that is full keeps an installation from starting, and not from being deleted', async () => {
+  it('that is full prevents a start, but not the deletion of an installation', async () => {
     const disk = mounted('size=400m')
     copyInstallation(inject('begun'), disk)
     spawnSync('sh', ['-c', `head -c 400m /dev/zero > ${disk}/host/fill`])
@@ -81,7 +81,7 @@ describe.skipIf(!canMount)('a disk (skipped where this user may not mount one)',
       `The disk of ${disk} is full: 0 MiB are free, and 16 MiB are needed. Free some, or ${ELSEWHERE}.\n`,
     )
     expect(existsSync(join(disk, 'secrets.json'))).toBe(true)
-    // Deleting the data is what makes room: the refusal that follows is that of a new installation.
+    // Deleting the data makes room: the refusal that follows is that of a new installation.
     spawnSync('sh', ['-c', `mv ${disk}/host/fill ${disk}/fill`])
     expect(await refusal(['--reset', '--yes'], { PILOTHOUSE_DATA: disk })).toContain('256 MiB are needed')
     expect(existsSync(join(disk, 'secrets.json'))).toBe(false)
@@ -97,7 +97,7 @@ describe('a folder', () => {
     )
   })
 
-  it.skipIf(!isRoot)('that this user may not write to is named', async () => {
+  it.skipIf(!isRoot)('that this user may not write to is reported', async () => {
     const foreign = join(machine.folder, 'foreign')
     mkdirSync(foreign, { mode: 0o755 })
     execFileSync('chmod', ['755', machine.folder])
@@ -111,7 +111,7 @@ describe('a folder', () => {
     ])
   })
 
-  it('that is a file is named', async () => {
+  it('that is a file is reported', async () => {
     const file = join(machine.folder, 'file')
     writeFileSync(file, '')
     expect(await refusal([], { PILOTHOUSE_DATA: file })).toBe(

@@ -23,7 +23,10 @@ beforeAll(async () => {
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
 
-/** Programs that work in the folder or were started with its path, but for the workers of a Postgres server; by pid. */
+/**
+ * Returns the programs that work in the folder or were started with its path, except the workers of a Postgres
+ * server; by pid.
+ */
 async function processesIn(folder: string): Promise<number[]> {
   const found: number[] = []
   for (const pid of (await readdir('/proc')).map(Number).filter((id) => id > 0 && id !== process.pid)) {
@@ -38,7 +41,7 @@ async function processesIn(folder: string): Promise<number[]> {
 }
 
 describe('npm start', () => {
-  it('serves what it prints, keeps the data over a restart, and stops all of itself', async () => {
+  it('serves what it prints, keeps the data over a restart, and stops all its processes', async () => {
     const { folder, credentials, get } = machine
     const first = await machine.started()
     expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
@@ -100,7 +103,7 @@ describe('npm start', () => {
     expect(await stop(second)).toBe(0)
   })
 
-  it('takes up the servers that a killed start has left, with what was acknowledged, and stops them all', async () => {
+  it('takes over the servers that a killed start left, with all acknowledged data, and stops them', async () => {
     const { folder } = machine
     const first = await machine.started()
     const path = '/v1/projects'
@@ -114,7 +117,7 @@ describe('npm start', () => {
     const before = postmasters()
     first.child.kill('SIGKILL')
     await once(first.child, 'exit')
-    // The guard ends what must not outlive it; the servers stay.
+    // The guard ends the processes that must not outlive a start; the servers stay.
     await vi.waitFor(
       async () => expect(await processesIn(folder)).toEqual(before.toSorted((a = 0, b = 0) => a - b)),
       WAIT,
@@ -126,7 +129,7 @@ describe('npm start', () => {
     expect(await processesIn(folder)).toEqual([])
   })
 
-  it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
+  it('prints in one line what to do when it cannot start, and leaves nothing running', async () => {
     const { env, folder } = machine
     const taken = createServer().listen(Number(env.PORT), '127.0.0.1')
     await once(taken, 'listening')
@@ -141,7 +144,7 @@ describe('npm start', () => {
   })
 })
 
-describe('an argument that is not known', () => {
+describe('an unknown argument', () => {
   it.each([
     ['start', 'npm start does not know --rest: it takes --reset, --yes, --empty-bucket and nothing else.'],
     ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
@@ -152,7 +155,7 @@ describe('an argument that is not known', () => {
 })
 
 describe('settings of the Worker', () => {
-  it('are passed on as they are, without what belongs to others', () => {
+  it('are passed on unchanged, without the settings of other programs', () => {
     const env = {
       WEBHOOK_DNS_URL: 'http://127.0.0.1:1',
       WEBHOOK_DELIVERIES: 'x',
@@ -179,7 +182,7 @@ describe('the settings', () => {
     expect(issues?.map(({ path }) => path)).toEqual([[name]])
   })
 
-  it('may name a Postgres of their own with a proxy in front', () => {
+  it("may name the user's own Postgres with a proxy before it", () => {
     const settings = { DATABASE_URL: own, NEON_PROXY: 'http://a' }
     expect(Config.safeParse({ ...MINIMAL, ...settings }).error).toBeUndefined()
   })
@@ -187,7 +190,7 @@ describe('the settings', () => {
 
 describe('BASE_URL', () => {
   it.each(['https://api.example.com', 'https://api.example.com/', 'https://example.com/api//'])(
-    'has no slash at its end, for the Worker and for who starts it: %s',
+    'has no slash at its end, for the Worker and for the person who starts it: %s',
     (BASE_URL) => {
       const base = BASE_URL.replace(/\/*$/, '')
       expect(Config.parse({ ...MINIMAL, BASE_URL }).BASE_URL).toBe(base)

@@ -3,7 +3,7 @@ import { Versions } from '../../src/services/workers/plan-versions.ts'
 
 const version = (deploymentId: string, environment = '1') => ({ deploymentId, environment })
 
-it('knows a version that was replaced for an old one, also when nothing of it runs any more', () => {
+it('a replaced version is known as old, even if nothing of it runs any more', () => {
   const versions = new Versions()
   const first = versions.add(version('a'))
   const second = versions.add(version('b'))
@@ -12,14 +12,14 @@ it('knows a version that was replaced for an old one, also when nothing of it ru
   expect(versions.orderOf(version('b'))).toBe(second)
 })
 
-it('puts what it has not seen after all others, and keeps no place for what is only asked about', () => {
+it('an unseen version comes after all others, and orderOf() stores nothing', () => {
   const versions = new Versions()
   const first = versions.add(version('a'))
   expect(versions.orderOf(version('a', '2'))).toBeGreaterThan(first)
   expect(versions.add(version('b'))).toBeLessThan(versions.orderOf(version('a', '2')))
 })
 
-it('forgets the oldest of many, and the order of the others stays', () => {
+it('the oldest of many versions are forgotten, and the others keep their order', () => {
   const versions = new Versions()
   const orders = Array.from({ length: 1_000 }, (_, n) => versions.add(version(`${n}`)))
   expect(orders).toEqual(orders.toSorted((a, b) => a - b))
