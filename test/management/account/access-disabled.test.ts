@@ -22,7 +22,7 @@ async function nameOf(userId: string): Promise<string> {
   return user?.username ?? ''
 }
 
-/** What an isolate may still have of the caller is forgotten by then. */
+/** Returns the caller at a time when no isolate has the caller cached any more. */
 const later = (caller: Caller) => caller.at(new Date(Date.now() + 11_000))
 
 const v1 = (who: string) => ({ message: `Forbidden action: the ${who} is disabled` })
@@ -34,7 +34,7 @@ const v2 = (who: string) => ({
 })
 
 describe('a disabled user', () => {
-  it('is refused with every token, within ten seconds, until enabled', async () => {
+  it('is refused with every token within ten seconds, until enabled', async () => {
     const organization = await newOrganization()
     const { owner, slug, userId } = organization
     const name = await nameOf(userId)
@@ -71,7 +71,7 @@ describe('a disabled user', () => {
     expect(traces.filter(({ detail }) => detail.user === userId)).toHaveLength(1)
   })
 
-  it('gives away no project with a claim token of before', async () => {
+  it('gives away no project with an earlier claim token', async () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)
     const { token } = (await organization.owner.post(claimTokenPath(ref))).body
@@ -117,7 +117,7 @@ describe('a disabled organization', () => {
     expect(await admin('organization', 'disable', organization.slug)).toContain('is disabled')
   })
 
-  it('answers its members 403 at once, and others as if it did not exist', async () => {
+  it('answers its members with 403 at once, and others as if it did not exist', async () => {
     const { owner, slug } = organization
     const who = `organization ${slug}`
     expect(await owner.get(`/v1/organizations/${slug}`)).toMatchObject({ status: 403, body: v1(who) })
@@ -131,7 +131,7 @@ describe('a disabled organization', () => {
     expect((await outsider.get(`/v1/projects/${ref}`)).status).toBe(404)
   })
 
-  it('stands in no list, and takes in neither projects nor applications', async () => {
+  it('is in no list, and accepts neither projects nor applications', async () => {
     const { owner, slug } = organization
     expect((await owner.get('/v1/organizations')).body).toEqual([])
     expect((await owner.get('/v1/projects')).body).toEqual([])
@@ -148,7 +148,7 @@ describe('a disabled organization', () => {
     ])
   })
 
-  it('is as it was once it is enabled', async () => {
+  it('is unchanged after it is enabled', async () => {
     const { owner, slug } = organization
     await admin('organization', 'enable', slug)
     expect((await owner.get(`/v1/projects/${ref}`)).status).toBe(200)

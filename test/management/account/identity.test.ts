@@ -8,7 +8,7 @@ import { createProject } from '../../support/projects.ts'
 const HOUR_MS = 3_600_000
 
 describe('GET /v1/profile', () => {
-  it('tells the caller who he is', async () => {
+  it("returns the caller's user", async () => {
     const userId = await newUser()
     const reply = await (await tokenOf(userId)).get('/v1/profile')
     expect(reply).toMatchObject({
@@ -36,14 +36,14 @@ describe('GET /v1/profile', () => {
 })
 
 describe('an access token', () => {
-  it('stops at the very moment it expires, even where it was seen before', async () => {
+  it('is refused from the moment it expires, even if it was used before', async () => {
     const expiresAt = new Date(Date.now() + HOUR_MS)
     const caller = await tokenOf(await newUser(), { expiresAt })
     expect((await caller.at(new Date(expiresAt.getTime() - 1)).get('/v1/profile')).status).toBe(200)
     expect((await caller.at(expiresAt).get('/v1/profile')).status).toBe(401)
   })
 
-  it('is dead within ten seconds of being revoked', async () => {
+  it('is refused within ten seconds of its revocation', async () => {
     const caller = await tokenOf(await newUser())
     const now = Date.now()
     expect((await caller.at(new Date(now)).get('/v1/profile')).status).toBe(200)
@@ -54,7 +54,7 @@ describe('an access token', () => {
     expect((await caller.at(new Date(now + 10_000)).get('/v1/profile')).status).toBe(401)
   })
 
-  it('is stored as its hash alone', async () => {
+  it('is stored only as its hash', async () => {
     const { token = '' } = await tokenOf(await newUser())
     const rows = await control
       .select()
@@ -66,7 +66,7 @@ describe('an access token', () => {
 })
 
 describe('an OAuth token', () => {
-  it('does what its scopes allow and nothing else', async () => {
+  it('allows what its scopes allow and nothing else', async () => {
     const organization = await newOrganization()
     const ref = await createProject(organization)
     const { caller } = await newApp(organization, ['projects:read'])

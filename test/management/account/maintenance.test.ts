@@ -3,7 +3,7 @@ import { readConfig } from '../../../src/config.ts'
 import { listMaintenanceWindows } from '../../../src/management/account/maintenance/service.ts'
 import { newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
 
-/** As test/global-setup.ts sets it. */
+/** The window that test/global-setup.ts sets. */
 const WINDOW = { day: 'sun', start_utc: '23:30', duration_minutes: 60 }
 const SUNDAY = Date.UTC(2030, 0, 6, 23, 30)
 const HOUR = 3_600_000
@@ -27,7 +27,7 @@ describe('GET /v2/organizations/{slug}/maintenance/windows', () => {
     ['as it has ended', SUNDAY + HOUR, null, SUNDAY],
     ['before it, on the same day', SUNDAY - 1, null, SUNDAY - 7 * DAY],
     ['in the middle of the week', SUNDAY + 3 * DAY, null, SUNDAY],
-  ])('tells the window of the installation %s', async (_when, now, current_window, latest) => {
+  ])('returns the window of the installation %s', async (_when, now, current_window, latest) => {
     const member = await newMember(organization, 'read-only')
     const reply = await member.at(new Date(now)).get(`/v2/organizations/${organization.slug}/maintenance/windows`)
     expect(reply.status).toBe(200)
@@ -50,7 +50,7 @@ describe('GET /v2/organizations/{slug}/maintenance/windows', () => {
       ...{ ENGINE: 'neon', NEON_API_KEY: 'n', MAINTENANCE_WINDOW },
     } as never)
 
-  it.each([undefined, ''])('lists none where none is set (%j)', (setting) => {
+  it.each([undefined, ''])('is empty if no window is set (%j)', (setting) => {
     expect(listMaintenanceWindows({ config: configOf(setting), now: () => new Date() })).toEqual({ data: [] })
   })
 

@@ -15,7 +15,7 @@ const shown = (...emails: string[]) =>
   emails.map((email) => ({ type: 'organization_invitation', attributes: { email } }))
 
 describe('POST /v2/organizations/{slug}/members/invitations', () => {
-  it('invites each to a role of his own, under his address in lower case', async () => {
+  it('invites each address in lower case, with a role of its own', async () => {
     const place = await newOrganization()
     const ref = await insertProject(place)
     const [one, two] = [`a-${newEmail()}`, `b-${newEmail()}`]
@@ -33,7 +33,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
     expect(traces).toMatchObject([{ action: 'invitation.create', detail: { emails: [one, two] } }])
   })
 
-  it('tells of those who are members or invited already, and invites the others', async () => {
+  it('reports addresses that are members or invited already, and invites the others', async () => {
     const place = await newOrganization()
     const { primaryEmail } = await newPerson(place, 'developer')
     const [first, second] = [newEmail(), newEmail()]
@@ -66,7 +66,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
     expect((await invitedTo(place)).map(({ role }) => role)).toEqual(['developer', 'developer'])
   })
 
-  it('makes one invitation of two that come at the same time', async () => {
+  it('makes one invitation of two simultaneous requests', async () => {
     const { owner, slug } = await newOrganization()
     const email = newEmail()
     const replies = await Promise.all([1, 2].map(() => invite(owner, slug, invitation(email))))
@@ -97,7 +97,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
     expect(await invitedTo(place)).toEqual([])
   })
 
-  it('refuses projects of others, an owner invited by who is none, and what is too much', async () => {
+  it("refuses projects of others, an owner's invitation by a non-owner, and too many invitations", async () => {
     const place = await newOrganization()
     const { owner, slug } = place
     const foreign = await insertProject(await newOrganization())
@@ -122,7 +122,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
     expect((await invite(owner, slug, invitation(newEmail()))).status).toBe(201)
   })
 
-  it('is for the plan Enterprise, like its end', async () => {
+  it('requires the plan Enterprise, like the deletion', async () => {
     const place = await newOrganization()
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, place.id))
     const unpaid = {
@@ -135,7 +135,7 @@ describe('POST /v2/organizations/{slug}/members/invitations', () => {
 })
 
 describe('DELETE /v2/organizations/{slug}/members/invitations', () => {
-  it('answers with those that were open, and touches no other organization', async () => {
+  it('returns the deleted invitations, and changes no other organization', async () => {
     const [place, elsewhere] = [await newOrganization(), await newOrganization()]
     const [one, two] = [newEmail(), newEmail()]
     await invite(place.owner, place.slug, invitation(one), invitation(two))
@@ -150,7 +150,7 @@ describe('DELETE /v2/organizations/{slug}/members/invitations', () => {
     expect(fieldsOf(await cancel(place.owner, place.slug, 'x'))).toEqual(['body.data.0.attributes.email'])
   })
 
-  it('leaves an owner’s to owners', async () => {
+  it('lets only owners delete an invitation of an owner', async () => {
     const place = await newOrganization()
     const email = newEmail()
     await invite(place.owner, place.slug, invitation(email, 'owner'))
@@ -161,7 +161,7 @@ describe('DELETE /v2/organizations/{slug}/members/invitations', () => {
 })
 
 describe('an invitation', () => {
-  it('is accepted by the command line, for who is here and for who comes', async () => {
+  it('is accepted by the command line, for an existing and for a new user', async () => {
     const [place, other] = [await newOrganization(), await newOrganization()]
     const ref = await insertProject(place)
     const here = await newPerson(other)
@@ -194,7 +194,7 @@ describe('an invitation', () => {
     expect(await admin('invitation', 'list', place.slug)).toBe('no open invitations')
   })
 
-  it('waits for who is here already, though he is created once more', async () => {
+  it('stays open for an existing user, even if that user is created once more', async () => {
     const place = await newOrganization()
     const { username, primaryEmail } = await newPerson(await newOrganization())
     await invite(place.owner, place.slug, invitation(primaryEmail, 'administrator'))
@@ -203,7 +203,7 @@ describe('an invitation', () => {
     expect(await admin('invitation', 'list', place.slug)).toContain(primaryEmail)
   })
 
-  it('leaves a member as he is, and gives nothing where its projects are gone', async () => {
+  it('leaves the role of a member unchanged, and grants nothing if its projects are deleted', async () => {
     const place = await newOrganization()
     const ref = await insertProject(place, { removedAt: new Date() })
     const [member, late] = [await newPerson(place), await newPerson(place)]
@@ -222,7 +222,7 @@ describe('an invitation', () => {
 })
 
 describe('the events of members', () => {
-  it('reach a receiver, each with whom it is about and his role', async () => {
+  it('reach a receiver, each with its member and role', async () => {
     const place = await newOrganization()
     const { owner, slug } = place
     const receiver = await newReceiver()

@@ -61,7 +61,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
   const list = (query = '') => organization.owner.get(`/v2/organizations/${organization.slug}/members?${query}`)
   const idsIn = ({ body }: Awaited<ReturnType<typeof list>>) => body.data.map(({ id }: { id: string }) => id)
 
-  it('shows each member once, with what he may where', async () => {
+  it('returns each member once, with their roles', async () => {
     const place = await newOrganization()
     const [b, a] = [await named(place, 'B'), await named(place, 'A')]
     const gone = await insertProject(place, { removedAt: new Date() })
@@ -93,7 +93,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
     })
   })
 
-  it('goes forth and back page by page', async () => {
+  it('pages forwards and backwards', async () => {
     const first = await list('page[size]=2')
     expect(idsIn(first)).toEqual(ids.slice(0, 2))
     expect(first.body.links.prev).toBeNull()
@@ -107,7 +107,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
     expect(idsIn(await organization.owner.get(back.body.links.prev))).toEqual(ids.slice(0, 2))
   })
 
-  it('goes on from a page that holds nobody too', async () => {
+  it('continues after a page without members', async () => {
     const above = await list(`page[size]=2&page[before]=${ids[0]}`)
     expect([idsIn(above), above.body.links.prev]).toEqual([[], null])
     expect(idsIn(await organization.owner.get(above.body.links.next))).toEqual(ids.slice(1, 3))
@@ -116,7 +116,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
     expect(idsIn(await organization.owner.get(beyond.body.links.prev))).toEqual(ids.slice(2, 4))
   })
 
-  it('finds a member by his name or by his address in any case, and nobody from elsewhere', async () => {
+  it('finds a member by name or by address in any case, and nobody from another organization', async () => {
     const { id, username, primaryEmail } = await personOf(ids[1] ?? '')
     expect(idsIn(await list(`filter[username]=${username}`))).toEqual([id])
     expect(idsIn(await list(`filter[primary_email]=${primaryEmail.toUpperCase()}`))).toEqual([id])
@@ -141,7 +141,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
     expect(fieldsOf(reply)).toEqual([field])
   })
 
-  it('tells a member of one project nothing of the others', async () => {
+  it('shows a member of one project nothing of the others', async () => {
     const place = await newOrganization()
     const [mine, other] = [await named(place, 'Mine'), await named(place, 'Other')]
     const person = await newPerson(place, 'developer', other.ref)
@@ -154,7 +154,7 @@ describe('GET /v2/organizations/{slug}/members', () => {
 })
 
 describe('GET /v2/organizations/{slug}/roles', () => {
-  it('lists them with what requests call them', async () => {
+  it('returns the roles with the names that requests use', async () => {
     const { owner, slug } = await newOrganization()
     const type = 'organization_role'
     expect((await owner.get(`/v2/organizations/${slug}/roles`)).body).toEqual({
@@ -169,7 +169,7 @@ describe('GET /v2/organizations/{slug}/roles', () => {
 })
 
 describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
-  it('decides at once what the member reaches, in the organization and in projects', async () => {
+  it('takes effect at once in the organization and in projects', async () => {
     const place = await newOrganization()
     const { owner, slug } = place
     const [a, b] = [await named(place, 'A'), await named(place, 'B')]
@@ -212,7 +212,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     ])
   })
 
-  it('takes overlapping projects out of other roles, ends those that are empty, and keeps a weaker one everywhere', async () => {
+  it('removes overlapping projects from other roles, deletes roles that become empty, and keeps a lower one everywhere', async () => {
     const place = await newOrganization()
     const { owner, slug } = place
     const [a, b, c] = [await named(place, 'A'), await named(place, 'B'), await named(place, 'C')]
@@ -245,7 +245,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     ])
   })
 
-  it('does nothing for who has lost his own role by the time that it is his turn', async () => {
+  it('does nothing for a caller who has lost their own role by the time their turn comes', async () => {
     const place = await newOrganization()
     const [caller, person] = [await newPerson(place, 'owner'), await newPerson(place, 'developer')]
     const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%organizations%for no key update%'`
@@ -265,7 +265,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(await rolesOf(place.owner, place.slug, person)).toMatchObject([{ name: 'Developer' }])
   })
 
-  it('ends the logins to databases that the new role does not allow, and leaves the others', async () => {
+  it('ends the database logins that the new role does not allow, and keeps the others', async () => {
     const place = await newOrganization()
     const [a, b] = [await insertProject(place), await insertProject(place)]
     const branch = await insertProject(place, { parentRef: b })
@@ -291,7 +291,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(await left()).toEqual({ logins: [], grants: [] })
   })
 
-  it('lets owners alone say who owns, and keeps the last one', async () => {
+  it('lets only owners change who is an owner, and keeps the last one', async () => {
     const place = await newOrganization()
     const { owner, slug, userId } = place
     const admin = await newPerson(place, 'administrator')
@@ -320,7 +320,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, admin.id, 'developer')).status).toBe(403)
   })
 
-  it('keeps nobody but an owner where the command line has left none', async () => {
+  it('keeps only owners if the command line left none', async () => {
     const place = await newOrganization()
     const admin = await newPerson(place, 'administrator')
     const [one, two] = [await newPerson(place, 'developer'), await newPerson(place, 'developer')]
@@ -370,7 +370,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(fieldsOf(reply)).toEqual([field])
   })
 
-  it('refuses projects of others, those that are gone and branches, and changes nothing', async () => {
+  it('refuses projects of others, deleted projects and branches, and changes nothing', async () => {
     const place = await newOrganization()
     const person = await newPerson(place, 'read-only')
     const mine = await insertProject(place)
@@ -387,7 +387,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(await rolesOf(place.owner, place.slug, person)).toMatchObject([{ name: 'Read-only' }])
   })
 
-  it('knows no member who is none, and needs the plan', async () => {
+  it('answers 404 for a user who is not a member, and requires the plan', async () => {
     const place = await newOrganization()
     const { owner, slug } = place
     const stranger = await newUser()
@@ -407,7 +407,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, place.userId, 'owner')).status).toBe(200)
   })
 
-  it('takes an application with the scope for its user, and not another organization’s', async () => {
+  it('accepts an application with the scope for its user, and not one of another organization', async () => {
     const place = await newOrganization()
     const person = await newPerson(place, 'read-only')
     const { caller } = await newApp(place, ['organizations:write'])
@@ -418,7 +418,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
 })
 
 describe('the deletion of a project', () => {
-  it('ends the roles in it and the invitations to it, and tells of them in the name of who deletes', async () => {
+  it('deletes the roles in it and the invitations to it, and publishes that with the deleting user as actor', async () => {
     const place = await newOrganization()
     const [ref, other] = [await newProject(place), await insertProject(place)]
     const [alone, both] = [await newPerson(place, 'developer', ref), await newPerson(place, 'read-only')]
@@ -454,7 +454,7 @@ describe('the deletion of a project', () => {
 })
 
 describe('DELETE /v2/organizations/{slug}/members/{user_id}', () => {
-  it('takes all his roles and grants at once, on any plan', async () => {
+  it('removes all roles and grants of the member at once, on any plan', async () => {
     const place = await newOrganization()
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, place.id))
     const ref = await insertProject(place)
@@ -479,7 +479,7 @@ describe('DELETE /v2/organizations/{slug}/members/{user_id}', () => {
     ])
   })
 
-  it('ends what he approved for applications, also for the day on which he comes back', async () => {
+  it('ends the approvals for applications, also if the member returns later', async () => {
     const place = await newOrganization()
     const elsewhere = await newOrganization()
     const person = await newPerson(place, 'developer')

@@ -35,7 +35,7 @@ const actions = async () => {
 }
 
 describe('the applications of an organization', () => {
-  it('are registered by its owners, work at once, and end with their deletion', async () => {
+  it('are registered by its owners, can be used at once, and end with their deletion', async () => {
     const { owner } = organization
     const created = await owner.post(path, APP)
     expect(created).toMatchObject({ status: 201, body: REPLY })
@@ -81,7 +81,7 @@ describe('the applications of an organization', () => {
     expect(done.toSorted()).toEqual(['create', 'delete', 'rotate', 'update'].map((verb) => `oauth_app.${verb}`))
   })
 
-  it('without a secret must use PKCE, and have none to rotate', async () => {
+  it('without a secret must use PKCE, and have no secret to rotate', async () => {
     const { owner } = organization
     const { body } = await owner.post(path, { ...APP, token_endpoint_auth_method: 'none' })
     expect(body).toEqual({ ...REPLY, token_endpoint_auth_method: 'none' })
@@ -114,12 +114,12 @@ describe('the applications of an organization', () => {
     [{ token_endpoint_auth_method: 'private_key_jwt' }, 'body.token_endpoint_auth_method'],
     [{ grant_types: ['password'] }, 'body.grant_types.0'],
     [{ response_types: ['code token'] }, 'body.response_types.0'],
-  ])('refuse %j, which is not offered', async (fields, field) => {
+  ])('refuse %j, which is not supported', async (fields, field) => {
     const refused = { status: 400, body: { message: expect.stringContaining(field) } }
     expect(await organization.owner.post(path, { ...APP, ...fields })).toMatchObject(refused)
   })
 
-  it('are a hundred at most', async () => {
+  it('are limited to a hundred', async () => {
     const place = await newOrganization()
     const values = { organizationId: place.id, name: 'x', redirectUris: [REDIRECT_URI], scopes: [] }
     await control.insert(oauthApps).values(Array.from({ length: 99 }, () => values))
@@ -132,7 +132,7 @@ describe('the applications of an organization', () => {
     expect((await place.owner.post(`/v1/organizations/${place.slug}/oauth/apps`, APP)).status).toBe(422)
   })
 
-  it('are nobody else’s, also where their id is known', async () => {
+  it('belong to nobody else, even if their id is known', async () => {
     const other = await newOrganization()
     const { client_id: id } = (await organization.owner.post(path, APP)).body
     const theirs = `/v1/organizations/${other.slug}/oauth/apps/${id}`
@@ -144,7 +144,7 @@ describe('the applications of an organization', () => {
 })
 
 describe('POST /v1/oauth/register', () => {
-  it('registers for the one organization that the caller administers, or for the one that is named', async () => {
+  it('registers in the one organization that the caller administers, or in the named one', async () => {
     const place = await newOrganization()
     expect(await place.owner.post('/v1/oauth/register', APP)).toMatchObject({ status: 201, body: REPLY })
     const named = await organization.owner.post('/v1/oauth/register', { ...APP, organization_slug: organization.slug })
@@ -153,7 +153,7 @@ describe('POST /v1/oauth/register', () => {
     expect(row?.organizationId).toBe(organization.id)
   })
 
-  it('is refused without a publisher, for another organization, and for who may not administer it', async () => {
+  it('is refused without a publisher, for another organization, and for callers who may not administer it', async () => {
     const nobody = await newMember(organization, 'developer')
     const missing = {
       status: 400,
@@ -171,7 +171,7 @@ describe('POST /v1/oauth/register', () => {
 })
 
 describe('the metadata of OAuth', () => {
-  it('names the endpoints that there are', async () => {
+  it('names the existing endpoints', async () => {
     const { status, body } = await stranger().get('/.well-known/oauth-authorization-server')
     expect([status, body.issuer, body.response_types_supported]).toEqual([
       200,
@@ -197,7 +197,7 @@ describe('the metadata of OAuth', () => {
   })
 })
 
-it('response_mode says where the answer stands', async () => {
+it('response_mode says where the answer is', async () => {
   const { body } = await organization.owner.post(path, APP)
   const app = { id: body.client_id, secret: body.client_secret }
   const back = async (response_mode: string | undefined, decision = 'approve') => {

@@ -52,7 +52,7 @@ interface Signing {
   header?: Record<string, unknown>
 }
 
-/** What an identity provider signs for a user and an application; `at` for a request of another time. */
+/** Signs an assertion as an identity provider does for a user and an application; `at` shifts its time. */
 async function sign(claims: JWTPayload, { by = key, header = {} }: Signing = {}, at = 0) {
   const { alg } = by.privateJwk
   const usual = { aud: BASE_URL, jti: randomUUID(), iat: seconds(at), exp: seconds(at + 5 * MINUTE_MS) }
@@ -69,7 +69,7 @@ const present = (app: TestApp, assertion: string, fields = {}, by?: Caller) =>
 
 const issuerPath = ({ slug }: TestOrganization) => `/v1/organizations/${slug}/oauth/issuer`
 
-/** An organization that trusts an issuer, whose owner has approved an application; `claims` are of its owner. */
+/** Makes an organization that trusts an issuer, whose owner has approved an application; `claims` are the owner's. */
 async function newCase({ issuer = `https://${randomUUID()}.example`, approves = true } = {}) {
   const organization = await newOrganization()
   const app = await registerApp(organization, { grantTypes: [JWT_BEARER] })
@@ -91,7 +91,7 @@ const expectRefused = ({ status, body }: Reply, error: string, text: string) => 
 const profileOf = async (token: string, at = new Date()) => (await as(token).at(at).get('/v1/profile')).status
 
 describe('an assertion of the issuer that an organization trusts', () => {
-  it('gives an access token for the user, and none that brings another', async () => {
+  it('yields an access token for the user, and no refresh token', async () => {
     const { organization, app, claims, issuer, refreshToken } = await newCase()
     const { status, body, headers } = await present(app, await sign(claims))
     expect([status, body]).toEqual([
@@ -134,7 +134,7 @@ describe('an assertion of the issuer that an organization trusts', () => {
     }
   })
 
-  it('may ask for less than was approved, in its scope or in the request', async () => {
+  it('may request fewer scopes than were approved, in its scope or in the request', async () => {
     const { app, claims } = await newCase()
     const scopeOf = async (scope: string | undefined, fields = {}) =>
       (await present(app, await sign({ ...claims, ...(scope !== undefined && { scope }) }), fields)).body.scope
@@ -149,7 +149,7 @@ describe('an assertion of the issuer that an organization trusts', () => {
       expectRefused(await present(app, await sign({ ...claims, scope }), fields), 'invalid_scope', 'scope')
   })
 
-  it('is accepted once, also of several at the same moment', async () => {
+  it('is accepted once, also if several arrive at the same moment', async () => {
     const { app, claims } = await newCase()
     const assertion = await sign(claims)
     const replies = await Promise.all(Array.from({ length: 5 }, () => present(app, assertion)))
@@ -159,14 +159,14 @@ describe('an assertion of the issuer that an organization trusts', () => {
     expectRefused(await present(app, assertion), 'invalid_grant', 'already used')
   })
 
-  it('that is refused can be presented again', async () => {
+  it('can be presented again if it was refused', async () => {
     const { app, claims } = await newCase()
     const assertion = await sign(claims)
     expect((await present(app, assertion, { scope: 'database:write' })).status).toBe(400)
     expect((await present(app, assertion)).status).toBe(200)
   })
 
-  it('is forgotten once it has expired', async () => {
+  it('is deleted after it has expired', async () => {
     const { app, claims } = await newCase()
     expect((await present(app, await sign(claims))).status).toBe(200)
     const ids = (await control.select().from(usedAssertions)).map(({ id }) => id)
@@ -275,7 +275,7 @@ describe('an assertion is refused', () => {
 })
 
 describe('several organizations', () => {
-  it('that trust the same issuer are told apart by aud_tenant', async () => {
+  it('that trust the same issuer are distinguished by aud_tenant', async () => {
     const first = await newCase()
     const { app, claims, issuer } = first
     const { body } = await first.organization.owner.post('/v1/organizations', { name: 'Second' })
@@ -289,7 +289,7 @@ describe('several organizations', () => {
     }
   })
 
-  it('cannot speak for each other by naming the same issuer with keys of their own', async () => {
+  it('cannot act for each other by naming the same issuer with keys of their own', async () => {
     const victim = await newCase()
     const attacker = await newOrganization()
     const own = await newForeignKey()
@@ -302,7 +302,7 @@ describe('several organizations', () => {
 })
 
 describe('the keys of an issuer', () => {
-  it('are found by its discovery document, and fetched again for one that is not known', async () => {
+  it('are found by its discovery document, and fetched again for an unknown key', async () => {
     const published = await newIssuer([key])
     const { organization, app, claims } = await newCase()
     const set = await organization.owner.put(issuerPath(organization), { issuer: published.issuer })
@@ -321,7 +321,7 @@ describe('the keys of an issuer', () => {
     expect((await organization.owner.get(issuerPath(organization))).body.jwks.keys).toMatchObject([{ kid: next.kid }])
   })
 
-  it('are fetched again after half an hour, and trusted for a day where that fails', async () => {
+  it('are fetched again after half an hour, and trusted for a day if that fails', async () => {
     const published = await newIssuer([key])
     const { organization, app, claims } = await newCase()
     const { issuer, jwksUrl } = published
@@ -339,7 +339,7 @@ describe('the keys of an issuer', () => {
     expect(await tried(25 * 60)).toBe(400)
   })
 
-  it('that are withdrawn are trusted no longer', async () => {
+  it('are trusted no longer after they are withdrawn', async () => {
     const published = await newIssuer([key])
     const { organization, app, claims } = await newCase()
     await organization.owner.put(issuerPath(organization), { issuer: published.issuer })
@@ -371,7 +371,7 @@ describe('/v1/organizations/{slug}/oauth/issuer', () => {
     expect(changes.sort()).toEqual(['assertion_issuer.delete', 'assertion_issuer.set', 'assertion_issuer.set'])
   })
 
-  it('is changed by owners alone, as it says who speaks for them, and not by their applications', async () => {
+  it('is changed only by owners, because it grants access in their name, and not by their applications', async () => {
     const { organization } = await newCase()
     const path = issuerPath(organization)
     const body = { issuer: 'https://x.example', jwks: { keys: [key.jwk] } }
@@ -388,7 +388,7 @@ describe('/v1/organizations/{slug}/oauth/issuer', () => {
     }
   })
 
-  it('is for the plans Team and Enterprise', async () => {
+  it('requires the plan Team or Enterprise', async () => {
     const organization = await newOrganization()
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, organization.id))
     const reply = await organization.owner.put(issuerPath(organization), { issuer: 'x', jwks: { keys: [key.jwk] } })
@@ -404,7 +404,7 @@ describe('/v1/organizations/{slug}/oauth/issuer', () => {
     ['body.jwks', () => ({ issuer: 'x', jwks: { keys: [] } })],
     ['body.jwks', () => ({ issuer: 'x', jwks: { keys: [key.privateJwk] } })],
     ['body.jwks', () => ({ issuer: 'x', jwks: { keys: [key.jwk] }, jwks_url: 'https://x.example' })],
-  ])('refuses a wrong %s', async (field, bodyOf) => {
+  ])('refuses an invalid %s', async (field, bodyOf) => {
     const organization = await newOrganization()
     const reply = await organization.owner.put(issuerPath(organization), bodyOf())
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
@@ -412,7 +412,7 @@ describe('/v1/organizations/{slug}/oauth/issuer', () => {
   })
 })
 
-it('an issuer whose name cannot be resolved at the moment can be set later', async () => {
+it("can be set later if the issuer's name cannot be resolved at the moment", async () => {
   const organization = await newOrganization()
   const host = `${randomUUID()}.issuers.dev`
   await setName(host, { raw: { status: 502, body: '' } })
@@ -420,7 +420,7 @@ it('an issuer whose name cannot be resolved at the moment can be set later', asy
   expect([reply.status, reply.headers.get('retry-after')]).toEqual([503, '1'])
 })
 
-it('an application without a secret cannot be registered for assertions', async () => {
+it('refuses an application without a secret for assertions', async () => {
   const { owner, slug } = await newOrganization()
   const path = `/v1/organizations/${slug}/oauth/apps`
   const fields = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }

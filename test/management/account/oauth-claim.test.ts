@@ -33,11 +33,11 @@ import { insertProject } from '../../support/webhooks.ts'
 
 type Query = Record<string, string | undefined>
 
-/** Where who gives the project away begins. */
+/** Returns the path where the user who gives the project away begins. */
 const beginPath = (app: TestApp, ref: string | undefined, query: Query = {}) =>
   authorizePath(app, { project_ref: ref, ...query }).replace('/authorize?', '/authorize/project-claim?')
 
-/** The page that the user's browser is sent to: of the installation's public address, which is asked here by its local one. */
+/** Returns the page of the public address to which the browser is redirected, at the local address that tests use. */
 function pageOf({ status, headers }: Reply): string {
   if (status !== 303) throw new Error(`not sent to a page: ${status}`)
   const { origin, pathname, search } = new URL(headers.get('location') ?? '')
@@ -49,7 +49,7 @@ async function newPage(by: Caller, app: TestApp, ref: string, query: Query = {})
   return pageOf(await by.get(beginPath(app, ref, query)))
 }
 
-/** A builder with a project and an application, and a user who is to have the project. */
+/** Makes a builder with a project and an application, and a user who is to receive the project. */
 async function newCase(fields: Parameters<typeof insertProject>[1] = {}) {
   const [builder, user] = [await newOrganization(), await newOrganization()]
   return { builder, user, app: await registerApp(builder, { name: 'Tool' }), ref: await insertProject(builder, fields) }
@@ -61,7 +61,7 @@ const grantsOf = (app: TestApp) => control.$count(oauthGrants, eq(oauthGrants.ap
 const said = ({ status, body }: Reply) => [status, /role="alert">([^<]*)</.exec(body)?.[1]]
 
 describe('a project that is claimed on the page', () => {
-  it('goes to the user with the approval of the application, which acts for him there', async () => {
+  it('goes to the user together with the approval of the application, which acts for the user there', async () => {
     const { builder, user, app, ref } = await newCase({ name: '<b>Shop</b>' })
     const { verifier, challenge } = newProof()
     const query = { state: 'a b&c', code_challenge: challenge, code_challenge_method: 'S256' }
@@ -99,7 +99,7 @@ describe('a project that is claimed on the page', () => {
       expect(reply).toMatchObject({ status: 404, body: { error: 'invalid_request', ...NO_CLAIM } })
   })
 
-  it('goes into the organization that he chooses among those which he may add to', async () => {
+  it('goes to the chosen organization, among those to which the user may add projects', async () => {
     const { builder, user, app, ref } = await newCase()
     const [other, mere] = [await newOrganization(), await newOrganization()]
     await addMember(other.id, user.userId, 'administrator')
@@ -118,7 +118,7 @@ describe('a project that is claimed on the page', () => {
     expect(await organizationOf(ref)).toBe(other.id)
   })
 
-  it('stays where it is, unapproved, when something is in the way, until that is mended', async () => {
+  it('stays where it is, without an approval, while something prevents the transfer', async () => {
     const { builder, user, app, ref } = await newCase({ name: 'Same' })
     const taken = await insertProject(user, { name: 'Same' })
     const path = await newPage(builder.owner, app, ref)
@@ -132,7 +132,7 @@ describe('a project that is claimed on the page', () => {
     expect(await organizationOf(ref)).toBe(user.id)
   })
 
-  it('needs a personal token with what is asked for and the right to write organizations', async () => {
+  it('requires a personal token with the requested scopes and the right to write organizations', async () => {
     const { builder, user, app, ref } = await newCase()
     const path = await newPage(builder.owner, app, ref)
     const { access_token } = await newTokens(app, user)
@@ -147,7 +147,7 @@ describe('a project that is claimed on the page', () => {
     expect(await organizationOf(ref)).toBe(builder.id)
   })
 
-  it('stays the builder’s where the user says no, and may be claimed later', async () => {
+  it("stays the builder's if the user refuses, and may be claimed later", async () => {
     const { builder, user, app, ref } = await newCase()
     const path = await newPage(builder.owner, app, ref, { state: 's' })
     const denied = await answer(app, undefined, { path, form: { decision: 'deny' } })
@@ -156,7 +156,7 @@ describe('a project that is claimed on the page', () => {
     expect((await answer(app, user.owner.token, { path })).status).toBe(303)
   })
 
-  it('is had by one of two who approve at the same moment, and the other approves nothing', async () => {
+  it('goes to one of two users who approve at the same moment, and the other approves nothing', async () => {
     const { builder, user, app, ref } = await newCase()
     const other = await newOrganization()
     const path = await newPage(builder.owner, app, ref)
@@ -168,7 +168,7 @@ describe('a project that is claimed on the page', () => {
     expect(grants.map(({ organizationId }) => organizationId)).toEqual([winner.id])
   })
 
-  it('answers its own form alone, a small one, with each of its fields once', async () => {
+  it('accepts only its own small form, with each field once', async () => {
     const { builder, user, app, ref } = await newCase()
     const path = await newPage(builder.owner, app, ref)
     const from = (headers: Record<string, string>) => answer(app, user.owner.token, { path, headers })
@@ -185,7 +185,7 @@ describe('a project that is claimed on the page', () => {
 })
 
 describe('GET /v1/oauth/authorize/project-claim', () => {
-  it('makes a claim token in place of the one before, for who may', async () => {
+  it('makes a claim token that replaces the one before, for callers who may', async () => {
     const { builder, app, ref } = await newCase()
     const first = await newPage(builder.owner, app, ref)
     const administrator = await newMember(builder, 'administrator')
@@ -203,7 +203,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
     expect((await stranger().get(second)).status).toBe(200)
   })
 
-  it('is for no branch by itself', async () => {
+  it('is refused for a branch without its project', async () => {
     const { builder, app, ref } = await newCase()
     const branch = await insertProject(builder, { parentRef: ref })
     expect((await builder.owner.get(beginPath(app, branch))).status).toBe(422)
@@ -248,7 +248,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
     ['invalid_scope', { scope: 'projects:write' }],
     ['invalid_target', { resource: 'https://other.example/' }],
     ['invalid_request', { organization_slug: 'no slug' }],
-  ])('tells the application of %s, makes no token and takes no project (%j)', async (error, fields) => {
+  ])('reports %s to the application, makes no token and transfers no project (%j)', async (error, fields) => {
     const { builder, user, app, ref } = await newCase()
     const query = { state: 's', ...fields }
     const errorOf = (reply: Reply) => {
@@ -264,7 +264,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
     expect([await grantsOf(app), await organizationOf(ref)]).toEqual([0, builder.id])
   })
 
-  it('asks an application without a secret for a challenge, and keeps to the organization that is named', async () => {
+  it('requires a challenge from an application without a secret, and uses only the named organization', async () => {
     const { builder, user, ref } = await newCase()
     const open = await registerApp(builder, { isPublic: true })
     const reply = await builder.owner.get(beginPath(open, ref))
@@ -281,7 +281,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
   })
 })
 
-it('is what supabase-management-js calls', async () => {
+it('is called by supabase-management-js', async () => {
   const { builder, user, app, ref } = await newCase()
   const api = new SupabaseManagementAPI({ accessToken: builder.owner.token ?? '', baseUrl })
   const asked = { project_ref: ref, client_id: app.id, response_type: 'code', redirect_uri: REDIRECT_URI } as const

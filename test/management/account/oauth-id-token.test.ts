@@ -26,7 +26,9 @@ function inFragment({ status, headers }: Reply): Record<string, string> {
 
 const discovery = async () => (await stranger().get('/.well-known/openid-configuration')).body
 
-/** As a client does it that knows the issuer alone; the name of the test's installation leads nowhere. */
+/**
+ * Verifies a token as a client does that knows only the issuer; the name of the test's installation does not resolve.
+ */
 async function verified(idToken = '') {
   const { issuer, jwks_uri, id_token_signing_alg_values_supported: algorithms } = await discovery()
   expect(jwks_uri.startsWith(`${issuer}/`)).toBe(true)
@@ -37,7 +39,7 @@ async function verified(idToken = '') {
 }
 
 describe('response_type=id_token token', () => {
-  it('says who approved, to one application for one request and one access token', async () => {
+  it('names the user who approved, for one application, one request and one access token', async () => {
     const { id_token, access_token = '', ...sent } = inFragment(await approve({ state: 's' }))
     expect(sent).toEqual({ token_type: 'Bearer', expires_in: '900', scope: SCOPES.join(' '), state: 's' })
     const claims = await verified(id_token)
@@ -49,7 +51,7 @@ describe('response_type=id_token token', () => {
     expect((await as(access_token).get('/v1/profile')).body).toMatchObject({ gotrue_id: claims.sub })
   })
 
-  it('takes its two names in any order, and openid beside scopes or alone', async () => {
+  it('accepts its two names in any order, and openid with other scopes or alone', async () => {
     const page = await stranger().get(authorizePath(app, { ...QUERY, scope: 'openid' }))
     expect(page.body).toContain('your identity')
     const scoped = inFragment(await approve({ response_type: 'token id_token', scope: 'openid projects:read' }))
@@ -76,7 +78,7 @@ describe('response_type=id_token token', () => {
     }
   })
 
-  it('is for applications that are registered for it', async () => {
+  it('is only for applications that are registered for it', async () => {
     const usual = await registerApp(organization)
     expect(inFragment(await stranger().get(authorizePath(usual, QUERY)))).toMatchObject({
       error: 'unauthorized_client',
@@ -85,7 +87,7 @@ describe('response_type=id_token token', () => {
 })
 
 describe('the key of ID tokens', () => {
-  it('is published without its private part, and rests sealed', async () => {
+  it('is published without its private part, and stored sealed', async () => {
     const { id_token = '' } = inFragment(await approve())
     const { body, headers } = await stranger().get('/.well-known/jwks.json')
     expect(headers.get('cache-control')).toBe('public, max-age=300')
@@ -109,7 +111,7 @@ describe('the key of ID tokens', () => {
   })
 })
 
-it('the discovery document tells what an OpenID client asks for', async () => {
+it('the discovery document has what an OpenID client needs', async () => {
   expect(await discovery()).toMatchObject({
     response_types_supported: ['code', 'token', 'id_token token'],
     subject_types_supported: ['public'],

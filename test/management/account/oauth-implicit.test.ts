@@ -30,7 +30,9 @@ beforeAll(async () => {
   app = await registerApp(organization, { isPublic: true, grantTypes: ['implicit'] })
 })
 
-/** What the browser is sent to the application with, which must not stand in the query. */
+/**
+ * Returns the parameters that the browser takes to the application in the fragment, which must not be in the query.
+ */
 function inFragment({ status, headers }: Reply): Record<string, string> {
   expect(status).toBe(303)
   const { hash, href } = new URL(headers.get('location') ?? '')
@@ -46,7 +48,7 @@ const approve = (query = {}, token = organization.owner.token) => {
 const profileOf = async (token = '', at = new Date()) => (await as(token).at(at).get('/v1/profile')).status
 
 describe('response_type=token', () => {
-  it('answers in the fragment with a token for a quarter of an hour and nothing that brings another', async () => {
+  it('answers in the fragment with a token for a quarter of an hour, and no refresh token', async () => {
     const page = await stranger().get(authorizePath(app, QUERY))
     expect(page.status).toBe(200)
     const approved = await approve()
@@ -70,7 +72,7 @@ describe('response_type=token', () => {
     expect(trace).toMatchObject({ action: 'oauth_app.approve', actorUserId: organization.userId, detail })
   })
 
-  it('carries the scopes that are asked for alone, and is posted on demand', async () => {
+  it('carries only the requested scopes, and is posted on request', async () => {
     expect(inFragment(await approve({ scope: 'projects:read' }))).toMatchObject({ scope: 'projects:read' })
     const { status, headers, body } = await approve({ response_mode: 'form_post' })
     expect([status, headers.get('location')]).toEqual([200, null])
@@ -78,7 +80,7 @@ describe('response_type=token', () => {
     expect(await profileOf(token)).toBe(200)
   })
 
-  it('gives a token that outlives neither the one that it was approved with nor the application', async () => {
+  it('yields a token that ends with the token that approved it and with the application', async () => {
     const expiresAt = new Date(Date.now() + 5 * MINUTE_MS)
     const short = await tokenOf(organization.userId, { expiresAt })
     const { expires_in } = inFragment(await approve({}, short.token))
@@ -89,7 +91,7 @@ describe('response_type=token', () => {
     expect(await profileOf(access_token)).toBe(401)
   })
 
-  it('leaves nothing behind once the token has expired', async () => {
+  it('leaves nothing after the token has expired', async () => {
     const { access_token } = inFragment(await approve())
     const [grant] = await control
       .select()
@@ -104,7 +106,7 @@ describe('response_type=token', () => {
     expect(await profileOf(access_token)).toBe(401)
   })
 
-  it('lets the user say no', async () => {
+  it('lets the user refuse', async () => {
     const denied = await answer(app, undefined, { query: QUERY, form: { decision: 'deny' } })
     expect(inFragment(denied)).toEqual({
       error: 'access_denied',
@@ -128,8 +130,8 @@ describe('response_type=token', () => {
   })
 })
 
-describe('an application that is not registered for it', () => {
-  it('gets no token from the page, and no implicit grant at the token endpoint', async () => {
+describe('an application that is not registered for the implicit grant', () => {
+  it('receives no token from the page, and no implicit grant at the token endpoint', async () => {
     const usual = await registerApp(organization)
     const query = { ...QUERY, organization_slug: organization.slug }
     for (const reply of [
@@ -144,7 +146,7 @@ describe('an application that is not registered for it', () => {
     expect(tried).toMatchObject({ status: 400, body: { error: 'unsupported_grant_type' } })
   })
 
-  it('is registered for it by either name, and can be changed', async () => {
+  it('can be registered for it by either name, and changed', async () => {
     const path = `/v1/organizations/${organization.slug}/oauth/apps`
     const fields = { client_name: 'Page', redirect_uris: [REDIRECT_URI], scope: SCOPES.join(' ') }
     const all = ['authorization_code', 'refresh_token', 'implicit']

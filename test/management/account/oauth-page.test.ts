@@ -28,7 +28,7 @@ describe('the page', () => {
     return stranger().get(authorizePath(app, { redirect_uri: redirectUri }))
   }
 
-  it('stands in no frame, runs nothing, and leads to the application alone', async () => {
+  it('cannot be framed, runs no scripts, and redirects only to the application', async () => {
     const organization = await newOrganization()
     const { headers, body } = await asked(organization)
     expect(Object.fromEntries(headers)).toMatchObject({
@@ -45,7 +45,7 @@ describe('the page', () => {
     expect(await policyOf('http://[::1]:99/cb')).toContain("form-action 'self' http:;")
   })
 
-  it('lets the user say no', async () => {
+  it('lets the user refuse', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const reply = await answer(app, undefined, { query: { state: 's' }, form: { decision: 'deny' } })
@@ -57,7 +57,7 @@ describe('the page', () => {
     expect(await control.$count(oauthGrants, eq(oauthGrants.appId, app.id))).toBe(0)
   })
 
-  it('asks again for a token that is none, is an application’s, or is of nobody in the organization', async () => {
+  it("shows the form again for an invalid token, an application's token, or a token of a user outside the organization", async () => {
     const organization = await newOrganization()
     const { slug, owner } = organization
     const app = await registerApp(organization)
@@ -92,7 +92,7 @@ describe('the page', () => {
     expect((await as(body.access_token).get('/v1/organizations')).body).toMatchObject([{ slug: other.slug }])
   })
 
-  it('answers its own form alone', async () => {
+  it('accepts only its own form', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const sent = async (headers: Record<string, string>) =>
@@ -110,7 +110,7 @@ describe('the page', () => {
 describe('response_mode=form_post', () => {
   const POLICY =
     /^default-src 'none'; script-src 'nonce-([\w-]+)'; base-uri 'none'; form-action (\S+); frame-ancestors 'none'$/
-  /** What the page posts, and where. */
+  /** Returns what the page posts, and where. */
   function posted({ status, headers, body }: Reply) {
     expect([status, headers.get('location'), headers.get('cache-control')]).toEqual([200, null, 'no-store'])
     const [, nonce, target] = POLICY.exec(headers.get('content-security-policy') ?? '') ?? []
@@ -122,7 +122,7 @@ describe('response_mode=form_post', () => {
   const query = { response_mode: 'form_post', state: '"><script>' }
   const place = { target: 'https://app.example', action: REDIRECT_URI, state: '&quot;&gt;&lt;script&gt;' }
 
-  it('posts the code to the application, and the refusal too', async () => {
+  it('posts the code to the application, and also a refusal', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const { code, ...sent } = posted(await answer(app, organization.owner.token, { query })) as Record<string, string>
@@ -136,7 +136,7 @@ describe('response_mode=form_post', () => {
     expect(posted(wrong)).toMatchObject({ ...place, error: 'invalid_scope' })
   })
 
-  it('is refused for the address of an app, which takes no form', async () => {
+  it('is refused for the address of a native app, which accepts no form', async () => {
     const organization = await newOrganization()
     const redirect_uri = 'com.example.app:/cb'
     const app = await registerApp(organization, { redirectUris: [redirect_uri] })

@@ -38,7 +38,7 @@ describe('GET /v1/oauth/authorize', () => {
     ['redirect_uri', { redirect_uri: 'https://evil.example/callback' }],
     ['redirect_uri', { redirect_uri: '' }],
     ['redirect_uri', { redirect_uri: undefined }],
-  ])('tells the user, and sends him nowhere, of a wrong %s', async (name, query) => {
+  ])('shows the user an error without a redirect for an invalid %s', async (name, query) => {
     for (const reply of [
       await stranger().get(authorizePath(app, query)),
       await answer(app, organization.owner.token, { query }),
@@ -53,7 +53,7 @@ describe('GET /v1/oauth/authorize', () => {
   it.each([
     ['a redirect_uri', 'redirect_uri', REDIRECT_URI],
     ['a scope', 'scope', 'projects:read'],
-  ])('refuses %s that comes twice', async (_what, name, value) => {
+  ])('refuses %s that is sent twice', async (_what, name, value) => {
     const reply = await stranger().get(`${authorizePath(app, { scope: value })}&${name}=${encodeURIComponent(value)}`)
     expect([reply.status, reply.body.message]).toEqual([400, expect.stringContaining(`query.${name}`)])
   })
@@ -74,7 +74,7 @@ describe('GET /v1/oauth/authorize', () => {
     ['invalid_target', 'resource', { resource: 'nonsense' }],
     ['invalid_target', 'resource', { resource: 'https://api.example.com/#x' }],
     ['invalid_request', 'organization_slug', { organization_slug: 'no slug' }],
-  ])('tells the application of %s (%s)', async (error, what, query) => {
+  ])('reports %s to the application (%s)', async (error, what, query) => {
     for (const reply of [
       await stranger().get(authorizePath(app, { state: 's', ...query })),
       await answer(app, organization.owner.token, { query: { state: 's', ...query } }),
@@ -86,7 +86,7 @@ describe('GET /v1/oauth/authorize', () => {
     }
   })
 
-  it('asks an application without a secret for a challenge', async () => {
+  it('requires a challenge from an application without a secret', async () => {
     expect(sentTo(await stranger().get(authorizePath(open)))).toMatchObject({
       error: 'invalid_request',
       error_description: expect.stringContaining('code_challenge is missing'),
@@ -99,7 +99,7 @@ describe('POST /v1/oauth/authorize', () => {
   const post = (raw: BodyInit, type = FORM) =>
     stranger().send('POST', authorizePath(app), { raw, headers: { 'content-type': type } })
 
-  it('takes a small form alone, and each of its fields once', async () => {
+  it('accepts only a small form, with each field once', async () => {
     expect((await post('{}', 'application/json')).status).toBe(415)
     expect((await post(`token=${'x'.repeat(16 * 1024)}`)).status).toBe(413)
     expect((await post(new Uint8Array([0xff, 0xfe]))).body.message).toContain('UTF-8')
@@ -141,7 +141,7 @@ describe('POST /v1/oauth/token', () => {
     })
   })
 
-  it('knows an application by its secret alone, in the body or in the header', async () => {
+  it('authenticates an application only by its secret, in the body or in the header', async () => {
     const code = await newCode(app, organization)
     const invalid = { error: 'invalid_client', message: expect.any(String), error_description: expect.any(String) }
     for (const fields of [
@@ -170,7 +170,7 @@ describe('POST /v1/oauth/token', () => {
     expect((await inHeader(basic(id, app.secret), { client_id: app.id })).status).toBe(200)
   })
 
-  it('refuses codes and refresh tokens that it did not give', async () => {
+  it('refuses unknown codes and refresh tokens', async () => {
     for (const { body } of [
       await byCode(app, 'f'.repeat(40)),
       await byCode(app, await newCode(app, organization), { redirect_uri: 'https://app.example/other' }),
@@ -180,14 +180,14 @@ describe('POST /v1/oauth/token', () => {
       expect(body).toMatchObject({ error: 'invalid_grant' })
   })
 
-  it('refuses scopes that were not approved, and leaves the refresh token good', async () => {
+  it('refuses scopes that were not approved, and keeps the refresh token valid', async () => {
     const { refresh_token } = await newTokens(app, organization, { query: { scope: 'projects:read' } })
     for (const scope of ['organizations:read', 'projects:read organizations:read', 'nonsense'])
       expect((await byRefresh(app, refresh_token, { scope })).body).toMatchObject({ error: 'invalid_scope' })
     expect((await byRefresh(app, refresh_token)).body).toMatchObject({ scope: 'projects:read' })
   })
 
-  it('refuses resources and grant types that are not its own', async () => {
+  it('refuses unknown resources and unsupported grant types', async () => {
     const code = await newCode(app, organization)
     const resource = 'https://other.example/'
     expect((await byCode(app, code, { resource })).body).toMatchObject({ error: 'invalid_target' })
@@ -196,7 +196,7 @@ describe('POST /v1/oauth/token', () => {
     expect((await byCode(app, code)).status).toBe(200)
   })
 
-  it('takes a small form alone, and each of its fields once', async () => {
+  it('accepts only a small form, with each field once', async () => {
     const post = (raw: BodyInit, type = FORM) =>
       stranger().send('POST', '/v1/oauth/token', { raw, headers: { 'content-type': type } })
     expect(await post('{}', 'application/json')).toMatchObject({ status: 415, body: { error: 'invalid_request' } })
@@ -208,7 +208,7 @@ describe('POST /v1/oauth/token', () => {
 })
 
 describe('POST /v1/oauth/revoke', () => {
-  it('names what is missing or of another type', async () => {
+  it('names a missing field or one of another type', async () => {
     const post = (raw: string, type = 'application/json') =>
       stranger().send('POST', '/v1/oauth/revoke', { raw, headers: { 'content-type': type } })
     for (const name of ['client_id', 'client_secret', 'refresh_token'])
@@ -221,7 +221,7 @@ describe('POST /v1/oauth/revoke', () => {
     expect((await post(`"${'x'.repeat(1024 * 1024)}"`)).status).toBe(413)
   })
 
-  it('is done for the application alone', async () => {
+  it('revokes only tokens of the application', async () => {
     const { refresh_token } = await newTokens(app, organization)
     for (const fields of [{ client_secret: 'wrong' }, { client_secret: '' }, { client_id: randomUUID() }])
       expect(await revoke(app, refresh_token, fields)).toMatchObject({ status: 401, body: { error: 'invalid_client' } })

@@ -35,7 +35,7 @@ const DAY_MS = 24 * HOUR_MS
 const later = (ms: number) => new Date(Date.now() + ms)
 const profileOf = async (token: string, at = new Date()) => (await as(token).at(at).get('/v1/profile')).status
 
-/** What may still be in an isolate is forgotten by then. */
+/** Returns the caller at a time when no isolate has it cached any more. */
 const afterCaches = () => later(11_000)
 
 async function auditOf({ id }: { id: string }) {
@@ -56,7 +56,7 @@ const ISSUED = {
 }
 
 describe('an application', () => {
-  it('is approved on a page, acts for the user within its scopes, goes on and is revoked', async () => {
+  it('is approved on a page, acts for the user within its scopes, refreshes its tokens and is revoked', async () => {
     const publisher = await newOrganization()
     const organization = await newOrganization()
     const { slug, owner, userId } = organization
@@ -103,7 +103,7 @@ describe('an application', () => {
     const narrow = as(refreshed.body.access_token)
     expect((await narrow.get(`/v1/projects/${ref}`)).status).toBe(200)
     expect((await narrow.get(`/v1/organizations/${slug}`)).status).toBe(403)
-    // What was left out once may be asked for again (RFC 6749, 6).
+    // A scope that was left out once may be requested again (RFC 6749, 6).
     const again = await byRefresh(app, refreshed.body.refresh_token)
     expect(again.body).toMatchObject(ISSUED)
 
@@ -125,7 +125,7 @@ describe('an application', () => {
     ])
   })
 
-  it('without a secret proves itself by its verifier alone', async () => {
+  it('without a secret authenticates only by its verifier', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization, { isPublic: true })
     const { verifier, challenge } = newProof()
@@ -142,7 +142,7 @@ describe('an application', () => {
     expect(await profileOf(next.access_token)).toBe(401)
   })
 
-  it('takes any port of a loopback address, and every other address to the letter', async () => {
+  it('may use any port of a loopback address, and must match every other address exactly', async () => {
     const organization = await newOrganization()
     const redirectUris = ['http://127.0.0.1:1/cb', 'http://[::1]/cb', 'http://localhost:1/cb', 'com.example.app:/cb']
     const app = await registerApp(organization, { redirectUris: [...redirectUris, REDIRECT_URI] })
@@ -181,7 +181,7 @@ describe('an application', () => {
     expect((await first.owner.at(at).get('/v1/organizations')).headers.get('x-ratelimit-remaining')).toBe('119')
   })
 
-  it('reaches nothing any more once its user has left the organization', async () => {
+  it('has no access any more once its user has left the organization', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const { access_token, refresh_token } = await newTokens(app, organization)
@@ -192,7 +192,7 @@ describe('an application', () => {
 })
 
 describe('a code', () => {
-  it('is good for five minutes', async () => {
+  it('is valid for five minutes', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const start = Date.now()
@@ -205,7 +205,7 @@ describe('a code', () => {
     expect((await byCode(app, codes[1], {}, at(5 * MINUTE_MS))).body).toMatchObject({ error: 'invalid_grant' })
   })
 
-  it('that comes again ends all that it led to', async () => {
+  it('that is used again ends all tokens that it led to', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const code = await newCode(app, organization)
@@ -218,7 +218,7 @@ describe('a code', () => {
     expect((await auditOf(organization))[0]).toMatchObject({ detail: { reason: 'code used twice' } })
   })
 
-  it('is exchanged by one of several at the same time', async () => {
+  it('is exchanged by one of several simultaneous requests', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const code = await newCode(app, organization)
@@ -228,7 +228,7 @@ describe('a code', () => {
     expect(await Promise.all(tokens.map((token: string) => profileOf(token)))).toEqual([401])
   })
 
-  it('is no other application’s, and stays good for its own', async () => {
+  it('is refused for another application, and stays valid for its own', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const other = await registerApp(await newOrganization())
@@ -240,7 +240,7 @@ describe('a code', () => {
     expect((await byRefresh(app, body.refresh_token)).status).toBe(200)
   })
 
-  it('needs the verifier of its challenge, and none without', async () => {
+  it('requires the verifier of its challenge, and none if it has no challenge', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const { verifier, challenge } = newProof()
@@ -286,7 +286,7 @@ describe('the tokens of an application', () => {
     })
   })
 
-  it('all end when a refresh token comes again', async () => {
+  it('all end when a refresh token is used again', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const { access_token, refresh_token } = await newTokens(app, organization)
@@ -306,7 +306,7 @@ describe('the tokens of an application', () => {
     expect(await control.$count(oauthGrants, eq(oauthGrants.appId, app.id))).toBe(0)
   })
 
-  it('end with all that the user approved for it in the organization, and with nothing else', async () => {
+  it('end with everything that the user approved for the application in the organization, and nothing else', async () => {
     const [organization, elsewhere] = [await newOrganization(), await newOrganization()]
     const app = await registerApp(organization)
     const first = await newTokens(app, organization)
@@ -322,7 +322,7 @@ describe('the tokens of an application', () => {
     expect((await revoke(app, 'nonsense')).status).toBe(204)
   })
 
-  it('outlive neither the time nor the scopes of the token that approved them', async () => {
+  it('have no longer life and no more scopes than the token that approved them', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const start = Date.now()
@@ -345,7 +345,7 @@ describe('the tokens of an application', () => {
     expect((await byRefresh(app, revoked.refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
   })
 
-  it('take the logins to databases along that were opened with them', async () => {
+  it('end the database logins that were opened with them', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const app = await registerApp(organization, { scopes: ['database:write'] })
@@ -354,7 +354,7 @@ describe('the tokens of an application', () => {
     expect(status).toBe(201)
     const logins = () => control.select().from(temporaryLogins).where(eq(temporaryLogins.role, body.role))
     await revoke(app, refresh_token)
-    // Not every driver can list its roles: one without a row would stay.
+    // Not every driver can list its roles: a login without a row would be missed.
     expect(await logins()).toMatchObject([{ tokenId: null }])
     await vi.waitFor(async () => {
       await tick()
@@ -362,7 +362,7 @@ describe('the tokens of an application', () => {
     }, 60_000)
   })
 
-  it('are stored as hashes and stand in no log', async () => {
+  it('are stored as hashes and are in no log', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const { verifier, challenge } = newProof()
@@ -388,7 +388,7 @@ describe('the tokens of an application', () => {
     expect(text).toContain('/v1/oauth/token')
   })
 
-  it('are deleted once they have expired', async () => {
+  it('are deleted after they have expired', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const [over, staying] = [await newTokens(app, organization), await newTokens(app, organization)]

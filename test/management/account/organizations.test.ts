@@ -28,7 +28,7 @@ describe('POST /v1/organizations', () => {
     expect(reply.body.message).toContain(field)
   })
 
-  it('takes a name of 256 characters and fields it does not know', async () => {
+  it('accepts a name of 256 characters, and ignores unknown fields', async () => {
     const caller = await tokenOf(await newUser())
     expect((await caller.post('/v1/organizations', { name: 'x'.repeat(256), tier: 'tier_pro' })).status).toBe(201)
   })
@@ -49,7 +49,7 @@ describe('GET /v1/organizations/{slug}', () => {
 })
 
 describe('GET /v1/organizations/{slug}/members', () => {
-  it('lists each member once with the strongest role', async () => {
+  it('returns each member once with the highest role', async () => {
     const organization = await newOrganization()
     await newMember(organization, 'developer')
     const userId = await newUser()
@@ -74,7 +74,7 @@ describe('GET /v1/organizations/{slug}/members', () => {
   })
 })
 
-describe('a member of one project alone', () => {
+describe('a member of only one project', () => {
   it('sees that project and the organization, and none of the other projects', async () => {
     const organization = await newOrganization()
     const { owner, slug } = organization

@@ -22,7 +22,7 @@ describe('the standard limit', () => {
     expect(replies.filter(({ status }) => status === 429)).toHaveLength(880)
   })
 
-  it('counts down, refuses until the window ends, and then starts anew', async () => {
+  it('counts down, refuses until the window ends, and then starts again', async () => {
     const { owner, slug } = await newOrganization()
     const start = new Date()
     const atMs = (ms: number) => owner.at(new Date(start.getTime() + ms)).get(`/v1/organizations/${slug}`)
@@ -41,7 +41,7 @@ describe('the standard limit', () => {
     expect(headersOf(next)).toEqual({ limit: 120, remaining: 119, resetMs: MINUTE_MS })
   })
 
-  it('is counted by caller and by project or organization, each for itself', async () => {
+  it('is counted separately for each caller, and for each project or organization', async () => {
     const organization = await newOrganization()
     const { owner, slug } = organization
     const [one, two] = [await createProject(organization), await createProject(organization)]
@@ -56,12 +56,12 @@ describe('the standard limit', () => {
     expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
     expect(await left(owner, '/v1/projects')).toBe(119)
     expect(await left(other, `/v1/projects/${one}`)).toBe(119)
-    // A branch by its id has one of its own; as it is not there, it takes from the other too.
+    // A branch id has a quota of its own; an unknown one also counts against the other.
     expect(await left(owner, `/v1/branches/${randomUUID()}`)).toBe(119)
     expect(await left(owner, '/v1/projects')).toBe(117)
   })
 
-  it('counts what is refused too, by address without a token', async () => {
+  it('counts refused requests too, by address if there is no token', async () => {
     const address = `test-${crypto.randomUUID()}`
     const caller = as(undefined, { 'x-test-address': address }).at(new Date())
     const replies = await Promise.all(Array.from({ length: 130 }, () => caller.get('/v1/profile')))
@@ -70,7 +70,7 @@ describe('the standard limit', () => {
     expect((await as(undefined, { 'x-test-address': `${address}-2` }).get('/v1/profile')).status).toBe(401)
   })
 
-  it('counts guesses at what does not exist together, whatever the path', async () => {
+  it('counts guesses of unknown resources together, whatever the path', async () => {
     const { owner } = await newOrganization()
     const caller = owner.at(new Date())
     const guess = () => randomLetters()
@@ -87,7 +87,7 @@ describe('the standard limit', () => {
     ['no route', 'nothing', {}],
     ['a wrong parameter', 'api-keys/x', {}],
     ['a scope that the token lacks', 'api-keys', { scopes: ['projects:read' as const] }],
-  ])('counts guesses that end before anything is looked up: %s', async (_, path, fields) => {
+  ])('counts guesses that end before a lookup: %s', async (_, path, fields) => {
     const { userId } = await newOrganization()
     const caller = (await tokenOf(userId, fields)).at(new Date())
     const ask = () => caller.get(`/v1/projects/${randomLetters()}/${path}`)
@@ -98,7 +98,7 @@ describe('the standard limit', () => {
     expect(refused?.headers.get('x-ratelimit-remaining')).toBe('0')
   })
 
-  it('leaves who guesses too much what he has', async () => {
+  it('keeps the other quotas of a caller who guesses too often', async () => {
     const organization = await newOrganization()
     const project = await createProject(organization)
     const caller = organization.owner.at(new Date(Date.now() + 20 * MINUTE_MS))
@@ -108,7 +108,7 @@ describe('the standard limit', () => {
     expect((await caller.get(`/v1/projects/${project}`)).status).toBe(200)
   })
 
-  it('leaves a token alone, whatever others send from the same address', async () => {
+  it('does not count the requests of others from the same address against a token', async () => {
     const { userId } = await newOrganization()
     const address = `test-${crypto.randomUUID()}`
     const at = new Date()
@@ -120,13 +120,13 @@ describe('the standard limit', () => {
     expect((await from(await issueToken(control, { userId, name: 'new' })).get('/v1/profile')).status).toBe(200)
     await Promise.all(Array.from({ length: 130 }, () => from(newAccessToken()).get('/v1/profile')))
     expect((await from(newAccessToken()).get('/v1/nowhere')).status).toBe(429)
-    // Its place in the cache has ended.
+    // The token's place in the cache has expired by then.
     const later = new Date(at.getTime() + 30_000)
     expect((await as(newAccessToken(), { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(429)
     expect((await as(old, { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(200)
   })
 
-  it('counts the addresses of IPv6 by the network that one caller has', async () => {
+  it('counts IPv6 addresses by the network of one caller', async () => {
     const network = `2001:db8:${randomInt(65_536).toString(16)}:${randomInt(65_536).toString(16)}`
     const at = new Date()
     const left = async (address: string) => {
@@ -139,7 +139,7 @@ describe('the standard limit', () => {
     expect(await left('2001:db8:ffff:ffff::1'.replace('ffff', randomInt(65_536).toString(16)))).toBe(119)
   })
 
-  it('counts wrong tokens by address, whatever the path, and then looks up no more of them', async () => {
+  it('counts invalid tokens by address, whatever the path, and then looks no more of them up', async () => {
     const address = `test-${crypto.randomUUID()}`
     const at = new Date()
     const replies = []
