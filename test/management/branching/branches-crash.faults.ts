@@ -8,7 +8,7 @@ import { newProject, runSql, untilGone } from '../../support/projects.ts'
 
 type Run = typeof actionRuns.$inferSelect
 
-/** With one row of data, and a branch that has a migration and a table without one. */
+/** Makes a project with one row, and a branch with a migration and a table without one. */
 async function newPair() {
   const organization = await newOrganization()
   const { owner } = organization
@@ -31,7 +31,7 @@ async function lastRun({ id }: BranchReply): Promise<Run> {
   return run
 }
 
-/** As its consumer leaves a run that died some time ago, after so many steps: what they did is there, perhaps more. */
+/** Leaves a run as a consumer that died after so many steps: their effects exist, perhaps more. */
 async function abandon(branch: BranchReply, stepsDone: readonly string[], fields: Partial<Run> = {}): Promise<void> {
   const { id, taskId, steps } = await lastRun(branch)
   const before = steps.map((step) => (stepsDone.includes(step.name) ? step : { ...step, status: 'CREATED' as const }))
@@ -57,7 +57,7 @@ const tablesIn = (caller: Parameters<typeof rows>[0], ref: string) =>
   rows(caller, ref, `select tablename from pg_tables where schemaname = 'public' order by 1`)
 const named = (...names: string[]) => names.map((tablename) => ({ tablename }))
 
-/** All runs of so many first steps, none and all of them among these. */
+/** Returns every prefix of the steps, the empty and the complete one included. */
 const prefixes = (steps: readonly string[]) => ['', ...steps].map((_, count) => [steps.slice(0, count)] as const)
 const COMPARING = ['pull', 'health', 'migrate', 'deploy']
 
@@ -78,16 +78,16 @@ async function expectDone(branch: BranchReply): Promise<void> {
   expect(await control.select().from(projectTasks).where(open)).toEqual([])
 }
 
-/** What the host has under this name, half-made or whole. */
+/** Returns the host's instances whose name starts with the ref, complete or not. */
 const leftOf = async (ref: string) => (await instancesOfHost()).filter((name) => name.startsWith(ref))
 
-describe('the consumer of a run died', () => {
+describe('after the death of the consumer of a run', () => {
   let pair: Awaited<ReturnType<typeof newPair>>
   beforeAll(async () => {
     pair = await newPair()
   })
 
-  it.each(prefixes(COMPARING))('a merge goes on after %j', async (stepsDone) => {
+  it.each(prefixes(COMPARING))('a merge continues after %j', async (stepsDone) => {
     const { owner, ref, branch } = pair
     expect(new Set(Object.values(await act(owner, branch, 'merge')))).toEqual(new Set(['EXITED']))
     await abandon(branch, stepsDone)
@@ -97,23 +97,26 @@ describe('the consumer of a run died', () => {
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toHaveLength(2)
   })
 
-  it.each(prefixes(['keep', ...RUN_STEPS]))('a reset goes on after %j, and keeps the migrations', async (stepsDone) => {
-    const { owner, branch } = pair
-    const own = branch.project_ref
-    const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body
-    await act(owner, branch, 'reset')
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    await abandon(branch, stepsDone, { kept: await keptOf(owner, own) })
-    await setStatus(own, 'RESTORING')
-    await tick()
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    await untilDone(branch)
-    expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
-    expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
-    expect(await leftOf(own)).toEqual([own])
-  })
+  it.each(prefixes(['keep', ...RUN_STEPS]))(
+    'a reset continues after %j, and keeps the migrations',
+    async (stepsDone) => {
+      const { owner, branch } = pair
+      const own = branch.project_ref
+      const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body
+      await act(owner, branch, 'reset')
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      await abandon(branch, stepsDone, { kept: await keptOf(owner, own) })
+      await setStatus(own, 'RESTORING')
+      await tick()
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      await untilDone(branch)
+      expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
+      expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
+      expect(await leftOf(own)).toEqual([own])
+    },
+  )
 
-  it.each(prefixes(RUN_STEPS))('the making of a branch goes on after %j', async (stepsDone) => {
+  it.each(prefixes(RUN_STEPS))('the creation of a branch continues after %j', async (stepsDone) => {
     const { owner, ref } = pair
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -127,7 +130,7 @@ describe('the consumer of a run died', () => {
     expect(await rows(owner, ref, 'select n from base')).toEqual([{ n: 1 }])
   })
 
-  it('and the branch was deleted meanwhile: nothing is left', async () => {
+  it('nothing is left of a branch that was deleted meanwhile', async () => {
     const { owner, branch } = pair
     const own = branch.project_ref
     await act(owner, branch, 'reset')
@@ -140,11 +143,11 @@ describe('the consumer of a run died', () => {
   })
 })
 
-describe('the consumer of a push died', () => {
+describe('after the death of the consumer of a push', () => {
   let pair: Awaited<ReturnType<typeof newPair>>
   beforeAll(async () => {
     pair = await newPair()
-    // Versions are seconds: one that the branch has already would be passed over.
+    // Versions are seconds: one that the branch has already would be skipped.
     const later = pair.owner.at(new Date(Date.now() + 60_000))
     await migrated(migrate(later, pair.ref, 'create table pushed (n int)', 'push'))
   })
@@ -166,15 +169,15 @@ describe('the consumer of a push died', () => {
     expect(await versions(branch.project_ref)).toEqual(expect.arrayContaining(await versions(pair.ref)))
   }
 
-  it.each(prefixes(COMPARING))('it goes on after %j, and does nothing twice', (stepsDone) => goOn(stepsDone))
+  it.each(prefixes(COMPARING))('it continues after %j, and repeats nothing', (stepsDone) => goOn(stepsDone))
 
   const undo = `drop table pushed; delete from supabase_migrations.schema_migrations where name = 'push'`
-  it.each(prefixes(['pull', 'health']))('it goes on after %j, and does what was not done', (stepsDone) =>
+  it.each(prefixes(['pull', 'health']))('it continues after %j, and does the missing steps', (stepsDone) =>
     goOn(stepsDone, undo),
   )
 })
 
-/** As a reset keeps them before the database goes away. */
+/** Returns the migrations as a reset keeps them before it removes the database. */
 async function keptOf(caller: Parameters<typeof rows>[0], ref: string): Promise<NonNullable<Run['kept']>> {
   const { body } = await runSql(
     caller,

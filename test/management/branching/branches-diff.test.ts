@@ -16,7 +16,7 @@ beforeAll(async () => {
 const diffOf = (of: string, query = '') => organization.owner.get(`/v1/branches/${of}/diff${query}`)
 
 describe('the difference between a branch and its parent', () => {
-  it('is text that makes the parent like the branch, and empty once it is', async () => {
+  it('is SQL that makes the parent like the branch, and empty afterwards', async () => {
     const { owner } = organization
     const fresh = await diffOf(branch.project_ref)
     expect(fresh).toMatchObject({ status: 200, body: '' })
@@ -44,20 +44,20 @@ describe('the difference between a branch and its parent', () => {
     ['included_schemas', `?included_schemas=${'x'.repeat(64)}`],
     ['included_schemas', `?included_schemas=${Array(101).fill('a').join(',')}`],
     ['pgdelta', '?pgdelta=perhaps'],
-  ])('is refused with a bad %s: %s', async (field, query) => {
+  ])('is refused with an invalid %s: %s', async (field, query) => {
     const reply = await diffOf(branch.project_ref, query)
     expect(reply.status).toBe(400)
     expect(reply.body.message).toContain(field)
   })
 
-  it('is of a branch alone', async () => {
+  it('exists only for a branch', async () => {
     expect((await diffOf(parent)).status).toBe(422)
     expect((await diffOf('abcdefghijklmnopqrst')).status).toBe(404)
     expect((await diffOf(crypto.randomUUID())).status).toBe(404)
     expect((await diffOf('NoRef')).status).toBe(400)
   })
 
-  it('says of what it cannot tell how to change it', async () => {
+  it('names the changes that it cannot write', async () => {
     const { owner } = organization
     await rows(owner, parent, 'create domain public.size as int; create table app.sized (s public.size)')
     await rows(owner, branch.project_ref, 'create domain public.size as bigint; create table app.sized (s public.size)')

@@ -37,7 +37,7 @@ const stepsOf = async (owner: Caller, ref: string, id: string) =>
   Object.fromEntries((await runOf(owner, ref, id)).run_steps.map(({ name, status }) => [name, status]))
 
 describe('a reset that fails', () => {
-  it('loses none of the migrations: one that succeeds brings them back', async () => {
+  it('loses no migration: a reset that succeeds restores them', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -51,7 +51,7 @@ describe('a reset that fails', () => {
     expect(await act(owner, branch, 'reset')).toMatchObject({ clone: 'EXITED', migrate: 'DEAD', seed: 'CREATED' })
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
     expect(await versions(owner, own)).toEqual(all.slice(0, 1))
-    // Once more, as somebody who does not know why it failed would do.
+    // A user who does not know why it failed would try again.
     expect(await act(owner, branch, 'reset')).toMatchObject({ migrate: 'DEAD' })
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
 
@@ -63,8 +63,8 @@ describe('a reset that fails', () => {
   })
 })
 
-describe('two migrations of one version', () => {
-  it('are not taken for one: the push says so, and goes on once one has another version', async () => {
+describe('two migrations of the same version', () => {
+  it('are not taken for the same one: the push reports them, and continues once one has another version', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -87,7 +87,7 @@ describe('two migrations of one version', () => {
     expect(await rows(owner, ref, 'select * from of_branch, of_parent')).toEqual([])
   })
 
-  it('are one where they say the same, however they were cut into statements', async () => {
+  it('are the same if their text is, however it is split into statements', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     const sql = 'create table a (n int); create table b (n int);'
@@ -101,7 +101,7 @@ describe('two migrations of one version', () => {
 })
 
 describe('a branch whose parent cannot be copied', () => {
-  it('says so, goes on trying, and once given up can be reset', async () => {
+  it('reports that, keeps retrying, and can be reset after it gave up', async () => {
     const { owner, ref } = await newParent()
     await migrate(owner, ref, 'create table base (n int)')
     await onHost(ref, 'pause')
@@ -132,7 +132,7 @@ describe('a branch whose parent cannot be copied', () => {
 })
 
 describe('a branch that is deleted', () => {
-  it('takes its merge along, so that the parent waits for nothing', async () => {
+  it('ends its merge, so that the parent waits for nothing', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     await act(owner, branch, 'merge')
@@ -158,7 +158,7 @@ describe('a branch that is deleted', () => {
     await untilStatus(owner, ref, 'INACTIVE')
   })
 
-  it('in an hour stays if it is made persistent until then', async () => {
+  it('stays if it is made persistent within the hour', async () => {
     const { owner, ref } = await newParent()
     const branch = await newBranch(owner, ref)
     const path = `/v1/branches/${branch.project_ref}`
@@ -170,8 +170,8 @@ describe('a branch that is deleted', () => {
   })
 })
 
-describe('what a branch is set to', () => {
-  it('is what its parent is set to, but for what it has of its own, and the database knows', async () => {
+describe('the settings of a branch', () => {
+  it('are those of its parent, except its own, and the database applies them', async () => {
     const { owner, ref } = await newParent()
     const config = (of: string) => `/v1/projects/${of}/config/database/postgres`
     expect(await owner.put(config(ref), { work_mem: '7MB' })).toMatchObject({ status: 200 })
@@ -196,7 +196,7 @@ describe('what a branch is set to', () => {
 })
 
 describe('the default branch', () => {
-  it('keeps the URL to notify, and takes no secrets, as it has those of the project', async () => {
+  it('keeps the URL to notify, and accepts no secrets, because it has those of the project', async () => {
     const { owner, ref } = await newParent()
     const fields = { branch_name: 'production', is_default: true }
     const refused = await owner.post(`/v1/projects/${ref}/branches`, { ...fields, secrets: { A: 'b' } })
@@ -206,7 +206,7 @@ describe('the default branch', () => {
   })
 })
 
-it('of five branches of one name that are made at once, one comes to be and nothing is left of the others', async () => {
+it('of five branches of one name that are created at once, one remains and nothing of the others', async () => {
   const { owner, ref } = await newParent()
   const create = () => owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'once' })
   const replies = await Promise.all(Array.from({ length: 5 }, create))

@@ -53,7 +53,7 @@ beforeAll(async () => {
 })
 
 describe('the configuration of Auth of a branch', () => {
-  it("is its parent's, with secrets that are its own to read, until it is changed", async () => {
+  it("is its parent's, with secrets that only it can read, until it is changed", async () => {
     const [theirs, ours] = await Promise.all([ref, own].map(authOf))
     expect(ours).toEqual({ ...theirs, external_x_secret: hmac(own, 'parent') })
     expect(theirs).toMatchObject({ jwt_exp: 70, external_x_secret: hmac(ref, 'parent') })
@@ -81,7 +81,7 @@ describe('the functions of a branch', () => {
     expect(project?.secretsGeneration).toBe(1)
   })
 
-  it('come to the parent with a merge where they were changed, and what the parent changed since stays', async () => {
+  it('reach the parent with a merge if they were changed, and later changes of the parent stay', async () => {
     await deployText(own, 'same', 'of the branch')
     await deployText(own, 'added', 'of the branch')
     await deployText(own, 'open', 'of the branch')
@@ -98,7 +98,7 @@ describe('the functions of a branch', () => {
     expect((await owner.get(`/v1/projects/${ref}/functions/same`)).body).toEqual(body)
   })
 
-  it('get with a push what the parent changed since, and keep what was changed on the branch', async () => {
+  it('receive the later changes of the parent with a push, and keep those of the branch', async () => {
     await deployText(own, 'same', 'on the branch')
     await deployText(ref, 'new', 'of the parent')
     await setSecrets(ref, { SHARED: 'changed', OVER: 'changed' })
@@ -110,7 +110,7 @@ describe('the functions of a branch', () => {
     expect(await secretsOf(own)).toEqual({ SHARED: 'changed', OVER: 'branch', ONLY: 'again', MORE: 'branch' })
   })
 
-  it("are all its parent's and no others after a reset", async () => {
+  it("are exactly its parent's after a reset", async () => {
     await deployText(own, 'extra', 'of the branch')
     await setAuth(own, { jwt_exp: 80 })
     await setAuth(ref, { jwt_exp: 75, site_url: 'https://parent.example' })
@@ -122,7 +122,7 @@ describe('the functions of a branch', () => {
   })
 
   extended(
-    'stay deleted where they were deleted, and come again where they were changed later',
+    'stay deleted after they were deleted, and return if they were changed later',
     async () => {
       await owner.delete(`/v1/projects/${ref}/functions/same`)
       await deployText(own, 'added', 'later of the branch')
@@ -151,7 +151,7 @@ describe('the functions of a branch', () => {
     150_000,
   )
 
-  it('that cannot be copied end the run as FUNCTIONS_FAILED and say why; once mended they come with the next', async () => {
+  it('end the run as FUNCTIONS_FAILED with a reason if they cannot be copied, and are copied by the next one', async () => {
     const before = await keysOf(ref)
     await deployText(ref, 'lost', 'lost')
     const keys = (await keysOf(ref)).filter((key) => !before.includes(key))
@@ -171,7 +171,7 @@ describe('the functions of a branch', () => {
     return log.body
   }
 
-  it('end the run where the secrets of the branch would be too large', async () => {
+  it('end the run if the secrets of the branch would be too large', async () => {
     const large = (name: string) =>
       Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`${name}${n}`, 'x'.repeat(24_576)]))
     await setSecrets(ref, large('PARENT'))
@@ -186,7 +186,7 @@ describe('the functions of a branch', () => {
     await owner.delete(`/v1/projects/${own}/secrets`, Object.keys(large('OWN')))
   })
 
-  it('end the run where the branch would get too many secrets', async () => {
+  it('end the run if the branch would have too many secrets', async () => {
     await setSecrets(ref, Object.fromEntries(Array.from({ length: 98 }, (_, n) => [`N${n}`, ''])))
     const before = await secretsOf(own)
     const { body } = await owner.post(`/v1/branches/${own}/push`, {})
@@ -197,7 +197,7 @@ describe('the functions of a branch', () => {
   })
 })
 
-it('a secret that a function cannot have is refused with the branch', async () => {
+it('a secret that a function cannot have makes the branch be refused', async () => {
   const reply = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'no', secrets: { SUPABASE_URL: 'x' } })
   expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.secrets.SUPABASE_URL') } })
   const where = and(eq(projects.parentRef, ref), eq(projects.name, 'no'))

@@ -30,7 +30,7 @@ async function newPair() {
 
 type Transaction = Parameters<Parameters<typeof control.transaction>[0]>[0]
 
-/** Begins requests while another transaction is under way, which ends once each of them waits for a lock or is answered. */
+/** Starts requests during another transaction, which ends once each of them waits for a lock or is answered. */
 async function during(change: (tx: Transaction) => Promise<unknown>, requests: readonly (() => Promise<Reply>)[]) {
   const { started } = await control.transaction(async (tx) => {
     await change(tx)
@@ -44,7 +44,7 @@ async function during(change: (tx: Transaction) => Promise<unknown>, requests: r
         expect(Number(rows[0]?.waiting) + answered).toBeGreaterThanOrEqual(started.length)
       }, WAIT)
     }
-    // Not awaited in here: they wait for the end of this transaction.
+    // The requests are not awaited here: they wait for the end of this transaction.
     return { started }
   })
   return Promise.all(started)
@@ -63,7 +63,7 @@ async function lastRun({ project_ref: ref }: BranchReply) {
   return { ...run, taskId: run.taskId, task }
 }
 
-/** As it is while its consumer works on it, or, once the lease is over, has died. */
+/** Sets a run to the state while its consumer works on it or, after the lease, has died. */
 async function reopen(branch: BranchReply, leaseUntil: Date, status: StepStatus = 'RUNNING'): Promise<void> {
   const { id, taskId, steps } = await lastRun(branch)
   await control
@@ -74,7 +74,7 @@ async function reopen(branch: BranchReply, leaseUntil: Date, status: StepStatus 
   await control.update(actionRuns).set({ steps: open }).where(eq(actionRuns.id, id))
 }
 
-/** Its next attempt is the last, and comes at once. */
+/** Makes the next attempt the last one, and due at once. */
 const lastAttempt = (taskId: string) =>
   control
     .update(projectTasks)
@@ -90,8 +90,8 @@ const statusesTold = async (ref: string) =>
     return type === 'v1.project.status.changed' ? [`${previous} > ${current}`] : []
   })
 
-describe('a branch that is made', () => {
-  it('while its parent is being deleted is refused, and nothing is left of it', async () => {
+describe('a branch that is being created', () => {
+  it('is refused while its parent is being deleted, and nothing is left of it', async () => {
     const { owner, ref } = await newParent()
     const goingDown = (tx: Transaction) =>
       tx.update(projects).set({ status: 'GOING_DOWN' }).where(eq(projects.ref, ref))
@@ -106,7 +106,7 @@ describe('a branch that is made', () => {
     expect(await control.select().from(branches).where(eq(branches.parentRef, ref))).toEqual([])
   })
 
-  it('keeps its parent from a pause until it is ready', async () => {
+  it('prevents a pause of its parent until it is ready', async () => {
     const { owner, ref } = await newParent()
     const branch = await createBranch(owner, ref)
     expect(await owner.post(`/v1/projects/${ref}/pause`)).toMatchObject({ status: 409 })
@@ -114,7 +114,7 @@ describe('a branch that is made', () => {
     expect(await owner.post(`/v1/projects/${ref}/pause`)).toMatchObject({ status: 200 })
   })
 
-  extended('while branching is disabled keeps its row as long as its project', async () => {
+  extended('keeps its row as long as its project if branching is disabled meanwhile', async () => {
     const { owner, ref, branch } = await newPair()
     const holding = (tx: Transaction) =>
       tx.select().from(branches).where(eq(branches.projectRef, branch.project_ref)).for('update')
@@ -133,7 +133,7 @@ describe('a branch that is made', () => {
 })
 
 describe('the default branch', () => {
-  it('that comes with the first other one is told of from its beginning to its end', async () => {
+  it('publishes its creation with the first other branch, and its end', async () => {
     const { owner, ref } = await newParent()
     await createBranch(owner, ref, { branch_name: 'one' })
     await createBranch(owner, ref, { branch_name: 'two' })
@@ -151,7 +151,7 @@ describe('the default branch', () => {
   it.each([
     ['with branching', (ref: string) => `/v1/projects/${ref}/branches`],
     ['with its project', (ref: string) => `/v1/projects/${ref}`],
-  ])('tells of its end %s, its notify_url too', async (_, pathOf) => {
+  ])('publishes its end %s, also to its notify_url', async (_, pathOf) => {
     const { owner, ref } = await newParent()
     const receiver = await newReceiver()
     await createBranch(owner, ref, { branch_name: 'production', is_default: true, notify_url: receiver.url })
@@ -168,8 +168,8 @@ describe('the default branch', () => {
   })
 })
 
-describe('a merge whose branch goes', () => {
-  it('by its project ends with it, so that the parent waits for nothing', async () => {
+describe('a merge whose branch is deleted', () => {
+  it('ends with the project of the branch, so that the parent waits for nothing', async () => {
     const { owner, ref, branch } = await newPair()
     await act(owner, branch, 'merge')
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
@@ -182,7 +182,7 @@ describe('a merge whose branch goes', () => {
     await untilStatus(owner, ref, 'INACTIVE')
   })
 
-  it('unnoticed fails at its next step, and says so', async () => {
+  it('fails at its next step with a reason if the deletion was not noticed', async () => {
     const { owner, ref, branch } = await newPair()
     await act(owner, branch, 'merge')
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
@@ -197,7 +197,7 @@ describe('a merge whose branch goes', () => {
   })
 })
 
-describe('a reset before which nothing was removed', () => {
+describe('a reset that fails before it removes anything', () => {
   let pair: Awaited<ReturnType<typeof newPair>>
   beforeAll(async () => {
     pair = await newPair()
@@ -208,7 +208,7 @@ describe('a reset before which nothing was removed', () => {
   it.each([
     ['its history could not be read', ({ branch }: typeof pair) => branch.project_ref],
     ['its parent could not be copied', ({ ref }: typeof pair) => ref],
-  ])('as %s leaves the branch in service', async (_, goneOf) => {
+  ])('leaves the branch in service when %s', async (_, goneOf) => {
     const { owner, branch } = pair
     const gone = goneOf(pair)
     await onHost(gone, 'pause')
@@ -225,14 +225,14 @@ describe('a reset before which nothing was removed', () => {
     expect(await rows(owner, branch.project_ref, 'select n from by_hand')).toEqual([{ n: 1 }])
   })
 
-  it('is followed by one that succeeds', async () => {
+  it('can be repeated', async () => {
     const { owner, branch } = pair
     expect(await act(owner, branch, 'reset')).toMatchObject({ clone: 'EXITED', migrate: 'EXITED', deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, branch.project_ref, 'select n from own')).toEqual([])
   })
 
-  it('leaves it out of service where it was so before', async () => {
+  it('leaves the branch out of service if it was so before', async () => {
     const { owner, branch } = pair
     const where = eq(projects.ref, branch.project_ref)
     await control.update(projects).set({ status: 'RESTORE_FAILED' }).where(where)
@@ -243,7 +243,7 @@ describe('a reset before which nothing was removed', () => {
 })
 
 describe('the status of a branch', () => {
-  extended('is told when it is reset and when it is deleted', async () => {
+  extended('is published when it is reset and when it is deleted', async () => {
     const { owner, branch } = await newPair()
     const own = branch.project_ref
     await control.update(projects).set({ status: 'ACTIVE_UNHEALTHY' }).where(eq(projects.ref, own))
@@ -268,7 +268,7 @@ describe('the URL to notify', () => {
     return row
   }
 
-  it('may be changed, or set again, and nothing that is still to be told is lost', async () => {
+  it('may be changed, or set again, and no pending notification is lost', async () => {
     const { owner, ref } = await newParent()
     const down = await newReceiver(withStatus(503))
     const fields = { branch_name: 'production', is_default: true, notify_url: down.url }
@@ -289,7 +289,7 @@ describe('the URL to notify', () => {
     }, WAIT)
   })
 
-  it.each([null, ''])('is removed by %j, with what is still to be told, and may be set again', async (none) => {
+  it.each([null, ''])('is removed by %j, with its pending notifications, and may be set again', async (none) => {
     const { owner, ref } = await newParent()
     const down = await newReceiver(withStatus(503))
     const fields = { branch_name: 'production', is_default: true, notify_url: down.url }
@@ -317,7 +317,7 @@ describe('the URL to notify', () => {
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
   })
 
-  it('is signed with a JWT secret that a project from before there were any gets with it', async () => {
+  it('is signed with a JWT secret that an old project without one gets with it', async () => {
     const { owner, ref } = await newParent()
     await control.update(projects).set({ sealedJwtSecret: null }).where(eq(projects.ref, ref))
     const receiver = await newReceiver()
@@ -328,7 +328,7 @@ describe('the URL to notify', () => {
     expect(() => new Webhook(secret, { format: 'raw' }).verify(body, headers as Record<string, string>)).not.toThrow()
   })
 
-  extended('is forgotten a day after the branch, once an hour, with what was sent to it', async () => {
+  extended('is deleted a day after the branch, once an hour, with its deliveries', async () => {
     const { owner, ref } = await newParent()
     const receiver = await newReceiver()
     const fields = { is_default: true, notify_url: receiver.url }
@@ -351,13 +351,13 @@ describe('the URL to notify', () => {
     await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
   })
 
-  /** As if the last time were long ago. */
+  /** Runs the purge as if the last one were long ago. */
   async function purge(): Promise<void> {
     await control.delete(heartbeats).where(eq(heartbeats.name, 'webhook_endpoints'))
     await tick()
   }
 
-  it('and the endpoints of a project stay for 14 days after it', async () => {
+  it('and the endpoints of a project are kept for 14 days after it', async () => {
     const organization = await newOrganization()
     const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
     const [gone, recent, staying] = [

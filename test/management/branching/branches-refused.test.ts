@@ -34,7 +34,7 @@ async function whileStatus<Value>(of: string, status: ProjectStatus, work: () =>
   }
 }
 
-/** Both versions of the API. */
+/** Returns a creation for both versions of the API. */
 const creations = (name: string, more: Record<string, unknown> = {}, of = ref) => [
   organization.owner.post(`/v1/projects/${of}/branches`, { branch_name: name, ...more }),
   organization.owner.post(`/v2/projects/${of}/branches`, {
@@ -46,8 +46,8 @@ async function statusesOf(replies: readonly Promise<{ status: number }>[]): Prom
   return (await Promise.all(replies)).map(({ status }) => status)
 }
 
-describe('a branch is not made', () => {
-  it('where the plan is free', async () => {
+describe('a branch is not created', () => {
+  it('on the free plan', async () => {
     const plan = (name: 'free' | 'enterprise') =>
       control.update(organizations).set({ plan: name }).where(eq(organizations.id, organization.id))
     await plan('free')
@@ -63,11 +63,11 @@ describe('a branch is not made', () => {
     expect(await statusesOf(creations('nested', {}, branch.project_ref))).toEqual([422, 400])
   })
 
-  it('for a branch of git without a name, which v1 takes as none', async () => {
+  it('for a git branch without a name, which v1 treats as none', async () => {
     expect(await statusesOf(creations('nameless', { git_branch: '' }))).toEqual([201, 400])
   })
 
-  it('under a name that is taken', async () => {
+  it('with a name that is in use', async () => {
     expect(await statusesOf(creations(branch.name))).toEqual([409, 409])
   })
 
@@ -84,8 +84,8 @@ describe('a branch is not made', () => {
   })
 })
 
-describe('a branch is left as it is', () => {
-  it.each(['push', 'merge', 'reset'])('by %s up to a version that does not exist', async (action) => {
+describe('a branch stays unchanged', () => {
+  it.each(['push', 'merge', 'reset'])('after %s up to a version that does not exist', async (action) => {
     const { owner } = organization
     const path = `/v1/branches/${branch.id}`
     const { body: before } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
@@ -96,19 +96,19 @@ describe('a branch is left as it is', () => {
     expect((await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)).body).toEqual(before)
   })
 
-  it('by a request to reset it at each push', async () => {
+  it('after a request to reset it at each push', async () => {
     const refused = { status: 400, body: { message: expect.stringContaining('body.reset_on_push') } }
     expect(await organization.owner.patch(`/v1/branches/${branch.id}`, { reset_on_push: true })).toMatchObject(refused)
   })
 
-  it('by push, reset and diff while it is not active', async () => {
+  it('after push, reset and diff while it is not active', async () => {
     const { owner } = organization
     const path = `/v1/branches/${branch.project_ref}`
     const replies = () => [owner.post(`${path}/push`, {}), owner.post(`${path}/reset`, {}), owner.get(`${path}/diff`)]
     expect(await whileStatus(branch.project_ref, 'INACTIVE', () => statusesOf(replies()))).toEqual([409, 409, 409])
   })
 
-  it('by push, reset, merge and diff while its parent is not active', async () => {
+  it('after push, reset, merge and diff while its parent is not active', async () => {
     const { owner } = organization
     const path = `/v1/branches/${branch.id}`
     const started = () => ['push', 'reset', 'merge'].map((kind) => owner.post(`${path}/${kind}`, {}))
@@ -120,7 +120,7 @@ describe('a branch is left as it is', () => {
     expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED', preview_project_status: 'ACTIVE_HEALTHY' })
   })
 
-  it('while its project is going away by itself', async () => {
+  it('while its project is being deleted by itself', async () => {
     const { owner } = organization
     const input = { projectRef: branch.project_ref, kind: 'delete', dueAt: new Date('2100-01-01') } as const
     const [task] = await control
@@ -133,19 +133,19 @@ describe('a branch is left as it is', () => {
     expect(await owner.get(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
   })
 
-  it('by who would disable the branches of a branch', async () => {
+  it('after a request to disable the branches of a branch', async () => {
     const reply = await organization.owner.delete(`/v1/projects/${branch.project_ref}/branches`)
     expect(reply).toMatchObject({ status: 422 })
   })
 
-  it('by a diff of a database that cannot be reached', async () => {
+  it('after a diff of a database that cannot be reached', async () => {
     await onHost(branch.project_ref, 'pause')
     expect((await organization.owner.get(`/v1/branches/${branch.id}/diff`)).status).toBe(503)
     await onHost(branch.project_ref, 'resume')
   })
 })
 
-describe('a parent that a run reads', () => {
+describe('a parent that is read by a run', () => {
   it.each(['branch_create', 'branch_push', 'branch_reset'] as const)('keeps its database open: %s', async (kind) => {
     const { owner } = organization
     const name = kind.slice('branch_'.length)
@@ -169,7 +169,7 @@ describe('a parent that a run reads', () => {
   })
 })
 
-describe('what is not there', () => {
+describe('something that does not exist', () => {
   const nobody = '00000000-0000-4000-8000-000000000000'
 
   it.each([
@@ -196,8 +196,8 @@ describe('what is not there', () => {
   })
 })
 
-describe('going back to a restore point', () => {
-  it('needs one that is whole, and an active project', async () => {
+describe('a restore point', () => {
+  it('must be complete, and its project active, to be restored', async () => {
     const { owner } = organization
     const undo = async (name: string) =>
       (await owner.post(`/v1/projects/${ref}/database/backups/undo`, { name })).status
@@ -214,7 +214,7 @@ describe('going back to a restore point', () => {
 describe('temporary logins', () => {
   const jit = (path = '') => `/v1/projects/${ref}/${path || 'database/jit'}`
 
-  it('are not opened where the database cannot be reached or is not active, and end as soon as it can', async () => {
+  it('are not opened if the database cannot be reached or is not active, and end as soon as it can', async () => {
     const { owner, userId } = organization
     const roles = [{ role: 'postgres', expires_at: Math.floor(Date.now() / 1000) + 3600 }]
     expect((await owner.put(jit('jit-access'), { state: 'enabled' })).status).toBe(200)
@@ -233,7 +233,7 @@ describe('temporary logins', () => {
       await owner.put(jit(), { user_id: userId, roles: [] }),
       await owner.delete(jit(`database/jit/${userId}`)),
     ]
-    // What is to end is written down, and nobody is told that it has ended.
+    // The pending end is recorded, and no reply says that the login has ended.
     expect(replies.map(({ status }) => status)).toEqual([503, 503, 503, 503, 503, 503])
     await onHost(ref, 'resume')
     expect((await owner.get(jit('jit-access'))).body).toMatchObject({ state: 'disabled' })

@@ -22,7 +22,7 @@ const PATHS = {
   storage: 'config/storage',
 }
 type Area = keyof typeof PATHS
-/** By area and field: what was given last, or null for what is set to nothing. */
+/** The last value of each field by area, or null for a field set to nothing. */
 type State = Record<Area, Config>
 
 const FIELDS = new Map(FIELD_VALUES.map((field) => [field.name, field]))
@@ -39,7 +39,7 @@ const NO_MAIL: Config = {
   smtp_sender_name: null,
 }
 
-/** Fields whose values depend on each other, together and apart. */
+/** Groups of fields whose values depend on each other, together and apart. */
 const GROUPS: ((n: number) => Config)[] = [
   mail,
   (n) => ({ smtp_user: `only${n}` }),
@@ -96,7 +96,7 @@ function someChange(random: Random): [Area, Config] {
   ])
 }
 
-/** As it is then known: a secret that is set to nothing and what is set to null are what holds without. */
+/** Returns the values that then apply: a removed secret and a field set to null have their defaults. */
 function known(area: Area, fresh: Config, body: Config): Config {
   const gone: Config = area === 'auth' && body.smtp_host === null ? NO_MAIL : {}
   return Object.fromEntries(
@@ -128,7 +128,7 @@ async function read(ref: string): Promise<State> {
 
 const AREAS = Object.keys(PATHS) as Area[]
 
-/** Values are long: the names tell enough. */
+/** Returns only the names of the fields, because their values are long. */
 const differing = (ref: string, read: State, model: State) =>
   AREAS.flatMap((area) => {
     const expected = told(ref, area, model[area])
@@ -137,13 +137,13 @@ const differing = (ref: string, read: State, model: State) =>
 
 const NOTHING: State = { auth: {}, pooler: {}, postgrest: {}, realtime: {}, storage: {} }
 
-describe('any changes of a project and of its branch', () => {
-  /** Of each reset, how many fields were left out. */
+describe('arbitrary changes of a project and of its branch', () => {
+  /** Rounds of changes; `counts` has the number of left-out fields of each reset. */
   const ROUNDS = isExtended ? 6 : 3
   const counts: number[] = []
 
   it.each(isExtended ? [1, 2] : [2])(
-    'leave each field of the branch as it has set it, or else as the parent has it at a reset (seed %d)',
+    "leave each field of the branch at its own value, or else at the parent's at a reset (seed %d)",
     async (seed) => {
       const random = createRandom(seed)
       const ref = await newProject(organization)
@@ -189,7 +189,7 @@ describe('any changes of a project and of its branch', () => {
         expect(leftOut.filter((name) => own.has(`auth.${name}`))).toEqual([])
         inherit(leftOut)
         expect(differing(heir, await read(heir), model)).toEqual([])
-        // What was left out does contradict the branch's own, and nothing else does.
+        // The fields that were left out contradict the branch's own, and no others do.
         const refused = Object.fromEntries(leftOut.map((name) => [name, holds(parent, 'auth', name)]))
         expect((await patch(heir, 'auth', refused)).status).toBe(leftOut.length > 0 ? 400 : 200)
       }
@@ -197,7 +197,7 @@ describe('any changes of a project and of its branch', () => {
     240_000,
   )
 
-  extended('have been such that contradict each other, and such that do not', () => {
+  extended('include changes that contradict each other, and some that do not', () => {
     expect(counts).toContain(0)
     expect(Math.max(...counts)).toBeGreaterThan(1)
   })

@@ -32,7 +32,7 @@ type Area = keyof typeof PATHS
 const read = async (ref: string, area: Area) => (await owner.get(`/v1/projects/${ref}/${PATHS[area]}`)).body
 const effective = async (ref: string) => (await owner.get(`/v2/projects/${ref}/config`)).body.data.attributes
 
-/** Each area is changed as its endpoint has it. */
+/** Changes each area through its endpoint. */
 async function change(ref: string, changes: Partial<Record<Area, object>>, caller = owner): Promise<void> {
   const at = (path: string) => `/v1/projects/${ref}/${path}`
   for (const [area, body] of Object.entries(changes) as [Area, object][]) {
@@ -51,7 +51,7 @@ async function change(ref: string, changes: Partial<Record<Area, object>>, calle
   }
 }
 
-/** Of the branch, without those of its requests. */
+/** Returns the audit entries of the branch, without those of its requests. */
 async function inherited(ref: string): Promise<Record<string, string[]>> {
   const entries = await control
     .select()
@@ -117,7 +117,7 @@ describe('the settings of a branch', () => {
     })
   })
 
-  it('that were changed on it stay with a reset, and all others follow the parent, secrets and defaults too', async () => {
+  it('keep its own changes at a reset, and all others follow the parent, secrets and defaults too', async () => {
     const told = (await read(own, 'auth')).external_x_secret
     await change(own, {
       postgres: { work_mem: '16MB', statement_timeout: '9s' },
@@ -173,7 +173,7 @@ describe('the settings of a branch', () => {
     expect(await read(own, 'auth')).toEqual(auth)
   })
 
-  it('stay where they are with a merge', async () => {
+  it('do not change with a merge', async () => {
     const before = await Promise.all([ref, own].map(effective))
     expect(await act(owner, branch, 'merge')).toMatchObject({ deploy: 'EXITED' })
     expect(await Promise.all([ref, own].map(effective))).toEqual(before)
@@ -201,7 +201,7 @@ describe('the settings of a branch', () => {
     await inherited(own)
   })
 
-  extended('lose nothing of what is changed on it while it is being reset', async () => {
+  extended('keep the changes that are made during a reset', async () => {
     await change(ref, {
       pooler: { default_pool_size: 20 },
       auth: { jwt_exp: 90, mailer_otp_exp: 90 },
@@ -249,8 +249,8 @@ describe('the settings of a branch', () => {
   }
 })
 
-describe('settings of a branch that would contradict each other', () => {
-  extended('are left as they were, no more of them than must, and the log of the run names them', async () => {
+describe('contradictory settings of a branch', () => {
+  extended('are left unchanged, as few as possible, and the log of the run names them', async () => {
     const mail = {
       smtp_host: 'm.example',
       smtp_port: '25',
@@ -289,8 +289,8 @@ describe('settings of a branch that would contradict each other', () => {
   })
 })
 
-describe('settings of a branch that nobody has noted the origin of', () => {
-  it('are its own where its parent is set otherwise, and follow it else', async () => {
+describe('settings of a branch without a recorded origin', () => {
+  it('are its own if the parent has another value, and follow the parent otherwise', async () => {
     const ref = await newProject(organization)
     await change(ref, {
       pooler: { default_pool_size: 7, pool_mode: 'transaction' },
@@ -332,8 +332,8 @@ describe('settings of a branch that nobody has noted the origin of', () => {
   })
 })
 
-describe('the disk that a branch was made with', () => {
-  it('is its own', async () => {
+describe('the disk attributes of a branch', () => {
+  it('are its own', async () => {
     const ref = await newProject(organization)
     await change(ref, { disk: { size_gb: 9 } })
     const attributes = { name: 'larger', desired_disk_size_gb: 16 }

@@ -44,7 +44,7 @@ describe('a new branch', () => {
     await rows(owner, parent.ref, `insert into storage.buckets (id, name, public) values ('covers', 'covers', true)`)
   })
 
-  it('answers at once and then holds the schema, the history and the buckets of its parent, and no data', async () => {
+  it('answers at once and then has the schema, the history and the buckets of its parent, without data', async () => {
     const { organization, ref } = parent
     const { owner } = organization
     const branch = await createBranch(owner, ref, { branch_name: 'schema only', git_branch: 'feature/a' })
@@ -73,7 +73,7 @@ describe('a new branch', () => {
     expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
   })
 
-  it('holds the data too where that is asked for, and is a database of its own', async () => {
+  it('has the data too if that is requested, and is a separate database', async () => {
     const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref, { with_data: true })
@@ -84,7 +84,7 @@ describe('a new branch', () => {
     expect(await rows(owner, own, 'select count(*)::int as n from authors')).toEqual([{ n: 3 }])
   })
 
-  it('can be reached by psql with what its config says, and by nothing of its parent', async () => {
+  it("can be reached by psql with its config, and not with its parent's", async () => {
     const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -110,7 +110,7 @@ describe('a new branch', () => {
     await expect(stranger.connect()).rejects.toThrow(/password authentication failed/)
   })
 
-  it('shows its run: steps, log, and how many there are', async () => {
+  it('shows its run: steps, log, and number', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -149,7 +149,7 @@ describe('a new branch', () => {
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
   })
 
-  it('comes from v2 with its own names', async () => {
+  it("is created by v2 with v2's field names", async () => {
     const { organization, ref } = await newParent()
     const attributes = { name: 'from v2', persistent: true, desired_disk_size_gb: 16, git_branch: 'v2' }
     const reply = await organization.owner.post(`/v2/projects/${ref}/branches`, {
@@ -175,7 +175,7 @@ describe('a new branch', () => {
     })
   })
 
-  it('of the default kind stands for the project itself', async () => {
+  it('of the default kind is the project itself', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await createBranch(owner, ref, { branch_name: 'production', is_default: true })
@@ -187,7 +187,7 @@ describe('a new branch', () => {
   })
 })
 
-describe('a branch that cannot be', () => {
+describe('an invalid branch', () => {
   let parent: Awaited<ReturnType<typeof newParent>>
   beforeAll(async () => {
     parent = await newParent()
@@ -219,7 +219,7 @@ describe('a branch that cannot be', () => {
     expect((await organization.owner.get(`/v1/projects/${ref}/branches`)).body).toHaveLength(before)
   })
 
-  it('is refused under a taken name, of a branch, and as a second default', async () => {
+  it('is refused with a name in use, for a branch, and as a second default', async () => {
     const { organization, ref } = parent
     const { owner } = organization
     const branch = await createBranch(owner, ref, { branch_name: 'once' })
@@ -237,7 +237,7 @@ describe('a branch that cannot be', () => {
 })
 
 describe('merge, push and reset', () => {
-  it('merge applies what the parent lacks, one transaction each, and says what it did', async () => {
+  it("a merge applies the parent's missing migrations, one transaction each, and reports them", async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     await migrate(owner, ref, 'create table base (n int)')
@@ -260,30 +260,27 @@ describe('merge, push and reset', () => {
     expect(await owner.get(`/v1/branches/${own}/diff`)).toMatchObject({ status: 200, body: '' })
   })
 
-  extended(
-    'a migration that fails in its middle leaves nothing of itself, and the rest can be merged once it is mended',
-    async () => {
-      const { organization, ref } = await newParent()
-      const { owner } = organization
-      const branch = await newBranch(owner, ref)
-      const own = branch.project_ref
-      await migrate(owner, own, 'create table first (n int)')
-      await migrate(owner, own, 'create table second (n int); create table taken (n int)')
-      await rows(owner, ref, 'create table taken (other text)')
-      expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'DEAD', deploy: 'CREATED' })
-      await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
-      expect((await runSql(owner, ref, 'select * from first')).status).toBe(201)
-      expect((await runSql(owner, ref, 'select * from second')).status).toBe(400)
-      const [run] = (await owner.get(`/v1/projects/${own}/actions`)).body
-      const log = await owner.get(`/v1/projects/${own}/actions/${run.id}/logs`)
-      expect(log.body).toMatch(/migrate: failed: .*relation "taken" already exists/)
-      await rows(owner, ref, 'drop table taken')
-      expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
-      expect((await runSql(owner, ref, 'select * from second, taken')).status).toBe(201)
-    },
-  )
+  extended('a migration that fails leaves nothing of itself, and the rest can be merged once it is fixed', async () => {
+    const { organization, ref } = await newParent()
+    const { owner } = organization
+    const branch = await newBranch(owner, ref)
+    const own = branch.project_ref
+    await migrate(owner, own, 'create table first (n int)')
+    await migrate(owner, own, 'create table second (n int); create table taken (n int)')
+    await rows(owner, ref, 'create table taken (other text)')
+    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'DEAD', deploy: 'CREATED' })
+    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
+    expect((await runSql(owner, ref, 'select * from first')).status).toBe(201)
+    expect((await runSql(owner, ref, 'select * from second')).status).toBe(400)
+    const [run] = (await owner.get(`/v1/projects/${own}/actions`)).body
+    const log = await owner.get(`/v1/projects/${own}/actions/${run.id}/logs`)
+    expect(log.body).toMatch(/migrate: failed: .*relation "taken" already exists/)
+    await rows(owner, ref, 'drop table taken')
+    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
+    expect((await runSql(owner, ref, 'select * from second, taken')).status).toBe(201)
+  })
 
-  it('push brings what came to the parent since, up to a version', async () => {
+  it("a push applies the parent's newer migrations, up to a version", async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -298,7 +295,7 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from b')).status).toBe(201)
   })
 
-  it('reset makes the database anew: its own migrations stay, all else goes', async () => {
+  it('a reset creates the database again: its own migrations stay, everything else is removed', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     await migrate(owner, ref, 'create table base (n int)')
@@ -320,7 +317,7 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from late')).status).toBe(400)
   })
 
-  it('only one at a time, and only while both sides are there', async () => {
+  it('only one runs at a time, and only while both sides exist', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -342,8 +339,8 @@ describe('merge, push and reset', () => {
   })
 })
 
-describe('the end of a branch', () => {
-  it('is at once by default: nothing is left of it', async () => {
+describe('the deletion of a branch', () => {
+  it('takes effect at once by default, and leaves nothing', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -353,11 +350,11 @@ describe('the end of a branch', () => {
     expect(await owner.get(`/v1/branches/${own}`)).toMatchObject({ status: 404 })
     await untilGone(owner, own)
     await vi.waitFor(async () => expect(await instancesOfHost()).not.toContain(own), WAIT)
-    // The name is free again.
+    // The name can be used again.
     await createBranch(owner, ref, { branch_name: branch.name })
   })
 
-  it('can be put off for an hour and be canceled until then', async () => {
+  it('can be deferred for an hour and canceled until then', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -381,7 +378,7 @@ describe('the end of a branch', () => {
     await untilGone(owner, own)
   })
 
-  it('waits until a persistent one has been made another', async () => {
+  it('waits until a persistent branch is made ephemeral', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref, { persistent: true })
@@ -394,7 +391,7 @@ describe('the end of a branch', () => {
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
   })
 
-  it('comes while it is being made, too, and leaves nothing', async () => {
+  it('is possible during its creation, and leaves nothing', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await createBranch(owner, ref)
@@ -403,7 +400,7 @@ describe('the end of a branch', () => {
     await vi.waitFor(async () => expect(await instancesOfHost()).not.toContain(branch.project_ref), WAIT)
   })
 
-  it('comes with its parent, and with branching', async () => {
+  it('comes with that of its parent, and when branching is disabled', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref, { persistent: true })
@@ -420,7 +417,7 @@ describe('the end of a branch', () => {
     )
   })
 
-  it('comes by deleting its project as well', async () => {
+  it('comes with that of its project', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -429,7 +426,7 @@ describe('the end of a branch', () => {
   })
 })
 
-describe('a branch tells', () => {
+describe('a branch notifies', () => {
   it("its notify_url and the parent's webhooks of each change, signed", async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
@@ -500,8 +497,8 @@ describe('a branch tells', () => {
   })
 })
 
-describe('steps that a runner outside does', () => {
-  it('are set while the run goes on, each by its name', async () => {
+describe('steps that an external runner does', () => {
+  it('are set during the run, each by its name', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -516,7 +513,7 @@ describe('steps that a runner outside does', () => {
     expect(await owner.patch(path, { clone: 'EXITED' })).toMatchObject({ status: 200 })
     expect(names(await runOf(owner, own, id))).toEqual(before)
     expect(await owner.patch(path, { deploy: 'FLYING' })).toMatchObject({ status: 400 })
-    // The branch has its status from before until the run begins.
+    // The branch keeps its earlier status until the run starts.
     await vi.waitFor(
       async () => expect(await owner.patch(path, { deploy: 'RUNNING' })).toMatchObject({ status: 409 }),
       { ...WAIT, interval: 1_000 },
@@ -532,8 +529,8 @@ describe('steps that a runner outside does', () => {
   })
 })
 
-describe('who may', () => {
-  it('read and write follows the role, in the organization or in the parent alone', async () => {
+describe('access to a branch', () => {
+  it('follows the role, in the organization or only in the parent', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -561,7 +558,7 @@ describe('who may', () => {
     expect(await app.get(path)).toMatchObject({ status: 403 })
   })
 
-  it('write to a branch alone may not merge it into its parent', async () => {
+  it('as a writer of only the branch does not include a merge into its parent', async () => {
     const { organization, ref } = await newParent()
     const branch = await newBranch(organization.owner, ref)
     const ofBranch = await newMember(organization, 'developer', branch.project_ref)

@@ -14,7 +14,7 @@ beforeAll(async () => {
 
 const sql = (ref: string, query: string) => rows(organization.owner, ref, query)
 
-/** A pull request with one commit, which GitHub has told of. */
+/** Opens a pull request with one commit, and sends GitHub's event. */
 async function open(repository: TestRepository, branch: string, files: Record<string, string>, changed: string[] = []) {
   const sha = await repository.commit(branch, files)
   const pull = await repository.pull(branch, { files: changed })
@@ -38,7 +38,7 @@ const untilNoBranch = (ref: string, name: string) =>
   vi.waitFor(async () => expect(await branchOf(ref, name)).toBeUndefined(), WAIT)
 
 describe('a pull request', () => {
-  it('gets a branch with its migrations and the seed, follows its commits, and goes with its end', async () => {
+  it('gets a branch with its migrations and the seed, follows its commits, and ends with it', async () => {
     const { ref, repository } = await newFollower(organization)
     await untilTold(repository, await repository.push('main', NOTES), 'success')
     const first = await open(repository, 'feature/tags', { ...NOTES, ...TAGS, ...SEED })
@@ -79,7 +79,7 @@ describe('a pull request', () => {
   })
 
   extended(
-    'runs a seed that failed again, and one that passed no more',
+    'runs a failed seed again, and a successful one never',
     async () => {
       const { ref, repository } = await newFollower(organization)
       const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
@@ -95,12 +95,12 @@ describe('a pull request', () => {
   )
 
   extended(
-    'gets none where it is from a fork, where the connection makes none, or where it changes nothing here',
+    'gets none if it is from a fork, if the connection makes none, or if it changes nothing here',
     async () => {
       const { ref, repository } = await newFollower(organization)
       await repository.commit('theirs', NOTES)
       const theirs = await repository.pull('theirs', { fork: true })
-      // As if GitHub had said otherwise: what counts is what it says of the pull request itself.
+      // GitHub's event differs, and the pull request itself decides.
       await repository.tellPull('opened', theirs, 'theirs')
       const none = await newFollower(organization, { newBranchPerPr: false }, repository)
       const some = await newFollower(organization, { changesOnly: true }, repository)
@@ -117,7 +117,7 @@ describe('a pull request', () => {
     120_000,
   )
 
-  it('is told where there is no room for a branch, and gets one once there is', async () => {
+  it('gets a status if there is no room for a branch, and a branch once there is', async () => {
     const { ref, repository } = await newFollower(organization, { branchLimit: 1 })
     const first = await open(repository, 'first', NOTES)
     await untilTold(repository, first.sha, 'success')
@@ -130,7 +130,7 @@ describe('a pull request', () => {
     await untilTold(repository, second.sha, 'success')
   })
 
-  it('is told where the plan or the project has no branches', async () => {
+  it('gets a status if the plan or the project has no branches', async () => {
     const own = await newOrganization()
     const { ref, repository } = await newFollower(own)
     expect((await own.owner.delete(`/v1/projects/${ref}/branches`)).status).toBe(200)
@@ -143,7 +143,7 @@ describe('a pull request', () => {
     expect(await toldOf(repository, free.sha)).toContain('its plan is free')
   })
 
-  extended('keeps a branch that was made persistent, and a name that another branch has', async () => {
+  extended('keeps a branch that was made persistent, and does not take a name that another branch has', async () => {
     const { ref, repository } = await newFollower(organization)
     await organization.owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'kept', git_branch: 'other' })
     const { sha, pull } = await open(repository, 'kept', NOTES)
@@ -156,7 +156,7 @@ describe('a pull request', () => {
     expect(await branchOf(ref, 'kept')).toMatchObject({ id: branch?.id })
   })
 
-  it('tells of a run that ended with its branch', async () => {
+  it('reports a run that ended with its branch', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('tarball', 503, 1_000)
     const { sha } = await open(repository, 'ends', NOTES)
@@ -172,7 +172,7 @@ describe('a pull request', () => {
     }, WAIT)
   })
 
-  it('takes its branch with it while a run is still at work on it', async () => {
+  it('deletes its branch while a run still works on it', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('tarball', 503, 1_000)
     const { sha, pull } = await open(repository, 'short', NOTES)
@@ -184,7 +184,7 @@ describe('a pull request', () => {
   })
 
   extended(
-    'gets another branch where the first was never made',
+    'gets another branch if the first was never made',
     async () => {
       const { ref, repository } = await newFollower(organization)
       const first = await open(repository, 'unmade', NOTES)

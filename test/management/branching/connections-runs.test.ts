@@ -25,7 +25,7 @@ async function logOf(ref: string): Promise<string> {
 }
 
 describe('a push to the default branch', () => {
-  it('applies the migrations that the project lacks, once, and tells GitHub', async () => {
+  it("applies the project's missing migrations, once, and sets GitHub's status", async () => {
     const { ref, repository } = await newFollower(organization)
     const first = await repository.push('main', { 'README.md': '# app', ...NOTES, ...SEED })
     await untilTold(repository, first, 'success')
@@ -60,7 +60,7 @@ describe('a push to the default branch', () => {
     expect(kept?.files).toBeNull()
   })
 
-  it('tells GitHub why a migration is refused, keeps what went before it, and goes on with the next commit', async () => {
+  it('reports a refused migration to GitHub, keeps the earlier ones, and continues with the next commit', async () => {
     const { ref, repository } = await newFollower(organization)
     const wrong = migration('20260103000000', 'create table half (id int); select * from nowhere;')
     const bad = await repository.push('main', { ...NOTES, ...wrong })
@@ -69,7 +69,7 @@ describe('a push to the default branch', () => {
     expect([await hasTable(ref, 'notes'), await hasTable(ref, 'half')]).toEqual([[{ there: true }], [{ there: false }]])
     const { body: main } = await organization.owner.get(`/v1/projects/${ref}/branches/main`)
     expect(main).toMatchObject({ is_default: true, status: 'MIGRATIONS_FAILED' })
-    // The same commit again comes to the same, and is not tried.
+    // The same commit has the same result, and is not tried again.
     await repository.tellPush('main')
     await untilQuiet(ref)
     expect(await runsOf(ref)).toHaveLength(1)
@@ -81,7 +81,7 @@ describe('a push to the default branch', () => {
     expect(await hasTable(ref, 'half')).toEqual([{ there: true }])
   })
 
-  it('comes to where the branch is, in whatever order it is told', async () => {
+  it("is applied as of the branch's head, whatever the order of events", async () => {
     const { ref, repository } = await newFollower(organization)
     const older = await repository.commit('main', NOTES)
     const newer = await repository.commit('main', { ...NOTES, ...TAGS })
@@ -92,7 +92,7 @@ describe('a push to the default branch', () => {
     expect(await runsOf(ref)).toHaveLength(1)
   })
 
-  extended('passes over a migration that was edited since, and files that are none', async () => {
+  extended('skips a migration that was edited since, and files that are no migrations', async () => {
     const { ref, repository } = await newFollower(organization)
     await untilTold(repository, await repository.push('main', NOTES), 'success')
     const edited = migration('20260101000000', '-- edited\ncreate table notes (id int primary key, text text);')
@@ -162,7 +162,7 @@ describe('a push to the default branch', () => {
     expect(row?.repositoryName).toBe(name)
   })
 
-  extended('outlives troubles of GitHub, and a status that it refuses', async () => {
+  extended('survives failures of GitHub, and a status that it refuses', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('access_tokens', 500)
     await repository.fault('git/ref', 403, 1, { 'retry-after': '1' })
@@ -174,7 +174,7 @@ describe('a push to the default branch', () => {
     expect(await logOf(ref)).toContain('it will be retried')
   })
 
-  it('is not lost with its message, nor with who was looking', async () => {
+  it('is not lost with its message, nor with the consumer that was reading it', async () => {
     const { ref, repository } = await newFollower(organization)
     const sha = await repository.commit('main', NOTES)
     const [connection] = await control.select().from(gitConnections).where(eq(gitConnections.projectRef, ref))
@@ -188,7 +188,7 @@ describe('a push to the default branch', () => {
     expect(await runsOf(ref)).toHaveLength(1)
   })
 
-  it('stops where the App has no access any more', async () => {
+  it('stops if the App has no access any more', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('access_tokens', 404)
     await repository.push('main', NOTES)
@@ -196,7 +196,7 @@ describe('a push to the default branch', () => {
     expect(await runsOf(ref)).toEqual([])
   })
 
-  it('says that a paused project takes nothing', async () => {
+  it('reports that a paused project applies nothing', async () => {
     const { ref, repository } = await newFollower(organization)
     await organization.owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(organization.owner, ref, 'INACTIVE')
@@ -208,7 +208,7 @@ describe('a push to the default branch', () => {
 })
 
 describe('a branch that the API made for a branch of the repository', () => {
-  it('is brought to each of its commits, and stays when its pull request ends', async () => {
+  it('follows each of its commits, and stays when its pull request ends', async () => {
     const { ref, repository } = await newFollower(organization)
     const made = await createBranch(organization.owner, ref, { git_branch: 'staging' })
     await untilBranch(organization.owner, made, 'FUNCTIONS_DEPLOYED')
@@ -223,7 +223,7 @@ describe('a branch that the API made for a branch of the repository', () => {
     expect(await branchOf(ref, 'staging')).toMatchObject({ id: made.id })
   })
 
-  extended('makes another branch than the default one the branch of production', async () => {
+  extended('turns another branch into the default branch', async () => {
     const { ref, repository } = await newFollower(organization)
     await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
     await untilTold(repository, await repository.push('release', NOTES), 'success')

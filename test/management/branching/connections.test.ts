@@ -23,7 +23,7 @@ const list = (caller: Caller, query = '', { slug } = organization) =>
   caller.get(`/v2/organizations/${slug}/integrations/github/connections${query}`)
 
 describe('GET /v2/organizations/{slug}/integrations/github/connections', () => {
-  it('tells of each connection what was made, and of whom', async () => {
+  it('returns who created each connection, and when', async () => {
     const own = await newOrganization()
     const repository = await newRepository()
     const ref = await insertProject(own, { name: 'Followed' })
@@ -59,7 +59,7 @@ describe('GET /v2/organizations/{slug}/integrations/github/connections', () => {
     expect(nobody.data).toMatchObject([{ attributes: { user: null, new_branch_per_pr: false } }])
   })
 
-  it('walks by project ref, both ways, and tells members of single projects of these alone', async () => {
+  it('pages by project ref in both directions, and shows members of single projects only these', async () => {
     const own = await newOrganization()
     const repository = await newRepository()
     const refs: string[] = []
@@ -104,7 +104,7 @@ describe('GET /v2/organizations/{slug}/integrations/github/connections', () => {
   })
 })
 
-/** The branches that are to be looked at, or were, for a project. */
+/** Returns the branches that are queued, or were, for a project. */
 async function askedOf(ref: string) {
   const rows = await control
     .select({ name: gitBranches.name, pullRequest: gitBranches.pullRequest, asked: gitBranches.asked })
@@ -114,7 +114,7 @@ async function askedOf(ref: string) {
   return rows.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** A project whose repository cannot be reached, so that what is asked stays to be seen. */
+/** Makes a project whose repository cannot be reached, so that queued branches can be seen. */
 async function newPlace(repository?: TestRepository, fields: Parameters<typeof connect>[3] = {}) {
   const at = repository ?? (await newRepository())
   if (!repository) await at.fault('access_tokens', 503, 1_000)
@@ -124,7 +124,7 @@ async function newPlace(repository?: TestRepository, fields: Parameters<typeof c
 }
 
 describe('POST /integrations/github/webhook', () => {
-  it('takes what GitHub signs, each delivery once', async () => {
+  it('accepts what GitHub signs, each delivery once', async () => {
     const { ref, repository } = await newPlace()
     const delivery = randomUUID()
     expect(await repository.tellPush('main', { delivery })).toMatchObject({
@@ -145,7 +145,7 @@ describe('POST /integrations/github/webhook', () => {
     ])
   })
 
-  it('passes over what changes nothing here', async () => {
+  it('ignores events that change nothing here', async () => {
     const { ref, repository } = await newPlace()
     const pull = (action: string) => repository.tellPull(action, 3, 'feature')
     const told = [
@@ -171,7 +171,7 @@ describe('POST /integrations/github/webhook', () => {
     expect(await askedOf(ref)).toEqual([])
   })
 
-  it("asks for nothing in the name of another's installation", async () => {
+  it("queues nothing for another's installation", async () => {
     const { ref, repository } = await newPlace()
     const place = {
       repository: { id: repository.id, default_branch: 'main' },
@@ -199,7 +199,7 @@ describe('POST /integrations/github/webhook', () => {
     expect(reply.body.message).toContain('x-hub-signature-256')
   })
 
-  it('lets an address that guesses guess no more, and no other address', async () => {
+  it('limits an address that guesses, and no other address', async () => {
     const headers = { 'x-test-address': randomUUID() }
     const signature = signatureOf(body, 'guess')
     const replies = await Promise.all(Array.from({ length: 121 }, () => deliver('push', body, { signature, headers })))
@@ -239,7 +239,7 @@ describe('POST /integrations/github/webhook', () => {
     expect((await deliver('push', 'x'.repeat(5 * 1024 ** 2 + 1))).status).toBe(413)
   })
 
-  it('forgets deliveries after a week', async () => {
+  it('deletes deliveries after a week', async () => {
     const [old, fresh] = [randomUUID(), randomUUID()]
     const ago = (days: number) => new Date(Date.now() - days * 86_400_000)
     await control.insert(gitDeliveries).values([

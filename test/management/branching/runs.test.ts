@@ -28,7 +28,7 @@ async function lastLog(of: string): Promise<string> {
 }
 
 describe('a run', () => {
-  it('keeps no other project waiting, however long it takes', async () => {
+  it('delays no other project, however long it takes', async () => {
     const { project_ref: own } = branch
     for (let n = 0; n < 10; n++) await record(owner, own, 'select pg_sleep(4)')
     const { workflow_run_id: id } = (await owner.post(`/v1/branches/${own}/merge`, {})).body
@@ -50,7 +50,7 @@ describe('a run of another branch', () => {
     own = other.project_ref
   })
 
-  it('says of a failure of the installation no more than where to look for it', async () => {
+  it('says about a failure of the installation only where to look for it', async () => {
     await control.execute(
       sql.raw(`
       create function refuse_kept() returns trigger language plpgsql as $$ begin raise exception 'inner workings'; end $$;
@@ -88,7 +88,7 @@ describe('a run of another branch', () => {
     await untilBranch(owner, other, 'FUNCTIONS_DEPLOYED')
   })
 
-  it('is tried again where Postgres ended a migration for a reason that passes', async () => {
+  it('is retried if Postgres ended a migration for a temporary reason', async () => {
     await rows(owner, parent, 'create sequence tries; select 1 as done')
     await record(
       owner,
@@ -100,7 +100,7 @@ describe('a run of another branch', () => {
     expect(await rows(owner, parent, 'select last_value::int as tries from tries')).toEqual([{ tries: 2 }])
   })
 
-  extended('ends where the history has no end', async () => {
+  extended('ends if the history is endless', async () => {
     await rows(
       owner,
       own,
@@ -121,7 +121,7 @@ describe('a run of another branch', () => {
     )
   })
 
-  extended('ends where the migrations to keep are too large', async () => {
+  extended('ends if the migrations to keep are too large', async () => {
     await rows(
       owner,
       own,
