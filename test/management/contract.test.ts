@@ -46,10 +46,10 @@ const fill = (route: Route, { slug, ref, branch }: Target) =>
     .replace('{version}', '20260102030405')
     .replace(/\{\w+\}/g, 'x')
 
-/** What most bodies need beside the field under test. */
+/** Fields that most bodies need beside the field under test. */
 const VALID = { name: 'n', query: 'select 1', db_pass: 'password', organization_slug: 'nobody', password: 'password' }
 
-/** An answer to HEAD has no body to say it in. */
+/** Expects the text in a reply; a reply to HEAD has no body. */
 const expectSaid = ({ method }: Route, { body }: Reply, text: string) =>
   expect(JSON.stringify(body)).toContain(method === 'HEAD' ? '' : text)
 
@@ -70,7 +70,7 @@ beforeAll(async () => {
   going = await insertProject(organization, { status: 'GOING_DOWN' })
 })
 
-/** An organization that the operator has disabled, with what it has. */
+/** An organization that the operator has disabled, with its resources. */
 let disabled: Target
 let formerOwner: () => Caller
 beforeAll(async () => {
@@ -83,7 +83,7 @@ beforeAll(async () => {
 })
 
 const callers = new Map<string, () => Caller>()
-/** One caller for all tests that ask for the same, made when first asked for; his requests are a minute apart. */
+/** Returns one caller for all tests of the same name, created at first use; their requests are a minute apart. */
 async function shared(name: string, make: () => Promise<Caller>): Promise<Caller> {
   const caller = callers.get(name) ?? unhurried(await make())
   callers.set(name, caller)
@@ -135,7 +135,7 @@ describe.each(scoped)('$method $path', (route) => {
 })
 
 describe.each(ofResource)('$method $path', (route) => {
-  it('looks to another organization as if the resource did not exist', async () => {
+  it('answers another organization as if the resource did not exist', async () => {
     const caller = await outsider()
     const branch = '00000000-0000-4000-8000-000000000000'
     const missing = { slug: 'no-such-organization', ref: 'abcdefghijklmnopqrst', branch }
@@ -167,7 +167,7 @@ describe.each(ofResource)('$method $path', (route) => {
 })
 
 describe.each(routes.filter(({ path }) => !path.startsWith('/v1/oauth/')))('$method $path', (route) => {
-  it('refuses a query parameter that it does not know, and names it', async () => {
+  it('refuses an unknown query parameter, and names it', async () => {
     const caller = await ofRole('owner')
     const reply = await caller.request(route.method, `${fill(route, target)}?made_up=1`)
     expect(reply.status).toBe(400)
@@ -176,7 +176,7 @@ describe.each(routes.filter(({ path }) => !path.startsWith('/v1/oauth/')))('$met
 })
 
 describe.each(routes.filter(changesProject))('$method $path', (route) => {
-  it('changes nothing of a project that is going away, and says so', async () => {
+  it('changes nothing of a project that is being deleted, and says so', async () => {
     const caller = await ofRole('owner')
     const reply = await caller.request(route.method, fill(route, { ...target, ref: going }))
     expect(reply.status).toBe(409)
@@ -195,10 +195,10 @@ describe.each(secured.filter(({ body }) => body && !isBufferedBody(body)))('$met
   const body = route.body as z.ZodType
   const given = isOptional(body) ? body.unwrap() : body
 
-  it('refuses a body that is no JSON, none at all where it needs one, of another type, too large, or of the wrong form', async () => {
+  it('refuses a body that is not JSON, missing, of another type, too large, or invalid', async () => {
     const tooLarge = `"${'x'.repeat(route.bodySizeBytesMax ?? 1024 * 1024)}"`
     expect((await call('{', json)).status).toBe(400)
-    // Where none is needed it would do what the row does.
+    // A row without a required body would act without one.
     if (!isOptional(body)) expect((await call('', json)).status).toBe(400)
     expect(JSON.stringify((await call('0', json)).body)).toContain('body')
     expect((await call('{}', 'text/plain')).status).toBe(415)
@@ -207,7 +207,7 @@ describe.each(secured.filter(({ body }) => body && !isBufferedBody(body)))('$met
   })
 
   const fields = Object.keys((given as { shape?: object }).shape ?? {})
-  it.each(fields)('refuses a NUL and half a surrogate pair in %s without a fault', async (field) => {
+  it.each(fields)('refuses a NUL and half a surrogate pair in %s with a 4xx', async (field) => {
     for (const text of ['a\u0000b', '\ud800 x', 'https://example.com/a\u0000']) {
       const reply = await call(JSON.stringify({ ...VALID, [field]: text }), json)
       expect([400, 404]).toContain(reply.status)
@@ -233,10 +233,13 @@ describe.each(secured.filter(({ body }) => isBufferedBody(body)))('$method $path
     expect(JSON.stringify(tooLarge.body)).toContain(String(sizeBytesMax))
   })
 
-  it.each(Object.keys(forms).filter((type) => /json|form/.test(type)))('refuses what is no %s', async (type) => {
-    expect((await call('{', type)).status).toBe(400)
-    expect((await call('--x\r\n', `${type}; boundary=x`)).status).toBe(400)
-  })
+  it.each(Object.keys(forms).filter((type) => /json|form/.test(type)))(
+    'refuses a body that is not valid %s',
+    async (type) => {
+      expect((await call('{', type)).status).toBe(400)
+      expect((await call('--x\r\n', `${type}; boundary=x`)).status).toBe(400)
+    },
+  )
 })
 
 describe.each(secured.filter(({ query }) => query))('$method $path', (route) => {
@@ -249,11 +252,11 @@ describe.each(secured.filter(({ query }) => query))('$method $path', (route) => 
 })
 
 describe('the route table', () => {
-  it('gives every operation its own id', () => {
+  it('gives every operation an id of its own', () => {
     expect(new Set(routes.map(({ id }) => id)).size).toBe(routes.length)
   })
 
-  it('lets no route hide behind an earlier pattern', () => {
+  it('hides no route behind an earlier pattern', () => {
     const covers = (pattern: string, path: string) => new RegExp(`^${pattern.replace(/\{\w+\}/g, '[^/]+')}$`).test(path)
     const hidden = routes.filter((route, index) =>
       routes.slice(0, index).some((earlier) => earlier.method === route.method && covers(earlier.path, route.path)),
@@ -261,7 +264,7 @@ describe('the route table', () => {
     expect(hidden.map(({ id }) => id)).toEqual([])
   })
 
-  it('asks for a token on every path of the management API but those that lead to one', () => {
+  it('requires a token on every path of the management API except those that lead to one', () => {
     const open = routes.filter(({ scope }) => scope === 'public').map(({ method, path }) => `${method} ${path}`)
     expect(open).toEqual([
       'GET /v1/oauth/authorize',
@@ -287,7 +290,7 @@ describe('a deprecated endpoint', () => {
     expect(await isToldBy(route)).toBe('@1795219200')
   })
 
-  it('is none where the document does not say so', async () => {
+  it('is not marked in replies unless the document marks it', async () => {
     const [other] = secured.filter(({ deprecated }) => !deprecated)
     expect(await isToldBy(other as Route)).toBeNull()
   })

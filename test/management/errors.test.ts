@@ -28,19 +28,19 @@ describe('the request body', () => {
     ['of a JSON body', 'POST', () => '/v1/organizations', '{"name":"caf\xe9"}'],
     ['of one that may be left out', 'POST', () => `/v1/branches/${ref}/push`, '{"migration_version":"\xff"}'],
     ['of one among other types', 'POST', () => `/v1/projects/${ref}/functions`, '{"slug":"a","name":"\xe9","body":""}'],
-  ])('is refused where it is no UTF-8: %s', async (_, method, pathOf, text) => {
+  ])('is refused if it is not UTF-8: %s', async (_, method, pathOf, text) => {
     const raw = Uint8Array.from(text, (letter) => letter.charCodeAt(0))
     const reply = await caller.send(method, pathOf(), { raw, headers: json })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('not valid JSON') } })
   })
 
-  it('may begin with a mark of its byte order', async () => {
+  it('may begin with a byte order mark', async () => {
     const reply = await caller.post('/v1/organizations', undefined, { raw: '\ufeff{"name":"café"}', headers: json })
     expect(reply).toMatchObject({ status: 201, body: { name: 'café' } })
   })
 
   it.each([undefined, 'text/plain', 'application/x-www-form-urlencoded', 'application/jsonp'])(
-    'is refused as %s with the type that is needed',
+    'is refused as %s with the required type',
     async (type) => {
       const raw = new Blob(['{"name":"x"}'])
       const reply = await caller.post('/v1/organizations', undefined, {
@@ -51,7 +51,7 @@ describe('the request body', () => {
     },
   )
 
-  it.each(['application/json; charset=utf-8', 'application/merge-patch+json'])('is taken as %s', async (type) => {
+  it.each(['application/json; charset=utf-8', 'application/merge-patch+json'])('is accepted as %s', async (type) => {
     const reply = await caller.post('/v1/organizations', undefined, {
       raw: '{"name":"x"}',
       headers: { 'content-type': type },
@@ -59,7 +59,7 @@ describe('the request body', () => {
     expect(reply.status).toBe(201)
   })
 
-  it('is refused over its bound, declared or not', async () => {
+  it('is refused over its limit, declared or not', async () => {
     const large = JSON.stringify({ name: 'x'.repeat(1024 * 1024) })
     const declared = await caller.post('/v1/organizations', undefined, { raw: large, headers: json })
     expect(declared).toMatchObject({ status: 413, body: { message: expect.stringContaining('1048576') } })
@@ -120,7 +120,7 @@ describe('an error', () => {
   })
 
   it.each(['/v1/nothing', '/v2/nothing', '/v1/projects/aaaaaaaaaaaaaaaaaaaa/nothing', '/v1//projects'])(
-    'is a 404 with rate limit headers where there is no endpoint: %s',
+    'is a 404 with rate limit headers if there is no endpoint: %s',
     async (path) => {
       const reply = await caller.get(path)
       expect(reply.status).toBe(404)
@@ -143,7 +143,7 @@ describe('an error', () => {
   })
 })
 
-it('JSON says its charset, in replies and errors, as on the hosted service', async () => {
+it('replies of JSON declare their charset, also errors, as on the hosted service', async () => {
   const types = await Promise.all(
     ['/v1/organizations', '/v1/nothing'].map(async (path) => (await caller.get(path)).headers.get('content-type')),
   )
@@ -153,7 +153,7 @@ it('JSON says its charset, in replies and errors, as on the hosted service', asy
 describe('a page of another origin', () => {
   const origin = 'https://app.example'
 
-  it('is told by OPTIONS what a path takes', async () => {
+  it('learns from OPTIONS what a path accepts', async () => {
     const headers = {
       origin,
       'access-control-request-method': 'POST',
@@ -170,7 +170,7 @@ describe('a page of another origin', () => {
     expect((await anyone.send('OPTIONS', '/v1/nothing', { headers })).status).toBe(404)
   })
 
-  it('reads replies and refusals with their limits; without an origin nothing is added', async () => {
+  it('reads replies and errors with their limits; without an origin nothing is added', async () => {
     for (const [path, status] of [
       ['/v1/organizations', 200],
       ['/v1/projects/x', 400],
@@ -185,7 +185,7 @@ describe('a page of another origin', () => {
 })
 
 describe('the log', () => {
-  it('has one line a request with who, what and how long, and no token in it', async () => {
+  it('has one line for each request with caller, action and duration, and no token in it', async () => {
     const path = `/v1/organizations/${organization.slug}/members`
     const { headers } = await caller.get(path)
     const lines = await workerLogs(headers.get('x-request-id') ?? 'none')

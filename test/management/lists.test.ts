@@ -8,7 +8,9 @@ const SECOND_MS = 1000
 const FIRST = Date.UTC(2026, 0, 1)
 
 let organization: TestOrganization
-/** Rows alone: lists never look at the databases. Several share a moment, as a cursor must tell them apart. */
+/**
+ * Inserts only rows: lists never read the databases. Several rows share a moment, which a cursor must distinguish.
+ */
 beforeAll(async () => {
   organization = await newOrganization()
   await control.execute(sql`
@@ -31,7 +33,7 @@ const randomLetters = (count: number) =>
 const names = (listed: Project[]) => listed.map(({ name }) => name)
 
 describe('GET /v1/organizations/{slug}/projects', () => {
-  it('shows a hundred by name with the count of all', async () => {
+  it('returns a hundred by name with the total count', async () => {
     const { status, body } = await list()
     expect(status).toBe(200)
     expect(body.pagination).toEqual({ count: COUNT, limit: 100, offset: 0 })
@@ -69,7 +71,7 @@ describe('GET /v1/organizations/{slug}/projects', () => {
     expect(names((await list(query)).body.projects)).toEqual(expected)
   })
 
-  it('tells apart by their refs what has one name, as branches may', async () => {
+  it('orders projects of the same name by their refs, as branches may have it', async () => {
     const { id, slug, owner } = await newOrganization()
     const refs = ['c', 'b', 'a'].map((letter) => letter.repeat(4) + randomLetters(16))
     await control.insert(projects).values(
@@ -97,7 +99,7 @@ describe('GET /v1/organizations/{slug}/projects', () => {
     expect(falling).toEqual([...falling].sort().reverse())
   })
 
-  it('searches names without minding case, and takes % and _ for what they are', async () => {
+  it('searches names in any case, and takes % and _ literally', async () => {
     expect((await list('search=name%2007')).body.pagination.count).toBe(10)
     expect((await list(`search=${encodeURIComponent('50%_OFF')}`)).body.pagination.count).toBe(25)
     expect((await list(`search=${encodeURIComponent('%')}&limit=1`)).body.pagination.count).toBe(25)
@@ -136,7 +138,7 @@ describe('GET /v2/organizations/{slug}/projects', () => {
     return { seen, last }
   }
 
-  it.each(['inserted_at', '-inserted_at'])('walks all of them once in either direction by %s', async (sort) => {
+  it.each(['inserted_at', '-inserted_at'])('pages through all of them once in either direction by %s', async (sort) => {
     const there = await walk(`page[size]=60&sort=${sort}`, 'next')
     expect(new Set(there.seen).size).toBe(COUNT)
     const { body } = await organization.owner.get(there.last)

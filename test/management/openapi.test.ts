@@ -23,7 +23,7 @@ interface Operation {
   summary: string
   responses: Record<string, { $ref?: string }>
 }
-/** The codes of an error reply, which stands in the document's components. */
+/** Returns the codes of an error reply in the document's components. */
 const errorCodesAt = ({ components }: Document, reference = ''): readonly string[] =>
   components.responses[reference.replace('#/components/responses/', '')]?.['x-error-codes'] ?? []
 
@@ -41,7 +41,7 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
     expect(await new Validator().validate(body)).toEqual({ valid: true })
   })
 
-  it('lists every route of its version and no other, each with the errors that the router lets pass', async () => {
+  it('lists every route of its version and no other, each with the errors that the router allows', async () => {
     const { body } = await read()
     const published = Object.entries(body.paths as Paths).flatMap(([path, methods]) =>
       Object.entries(methods).map(([method, { operationId, responses }]) => ({
@@ -59,8 +59,9 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
     expect(published.toSorted(byId)).toEqual(declared.toSorted(byId))
   })
 
-  // If you're here because this failed, the public API changed: when you meant that, run the test with -u and review the diff.
-  it('is the document in the repository', async () => {
+  // If you're here because this failed, the public API changed: if you meant that, run the test with -u and review
+  // the diff.
+  it('equals the document in the repository', async () => {
     const { body } = await read()
     await expect(`${JSON.stringify(body, null, 2)}\n`).toMatchFileSnapshot(`openapi/${version}.json`)
   })
@@ -70,7 +71,7 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
   })
 })
 
-it('the published document marks what clients should use no more', async () => {
+it('the published document marks what clients should not use any more', async () => {
   const { body } = await stranger().get('/api/v1-json')
   const operations = Object.values(body.paths as Paths).flatMap((methods) => Object.values(methods))
   expect(
@@ -91,7 +92,7 @@ it('the published document marks what clients should use no more', async () => {
 })
 
 describe('GET /docs/api', () => {
-  it('brings all its files from this server', async () => {
+  it('serves all its files from this server', async () => {
     const caller = stranger()
     const { status, headers, body } = await caller.get('/docs/api')
     expect([status, headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
@@ -102,7 +103,7 @@ describe('GET /docs/api', () => {
     expect(links.filter((link) => link.endsWith('.js'))).toEqual(['/docs/swagger-ui-bundle.js', '/docs/api.js'])
   })
 
-  it('lets no other origin into the page or around it', async () => {
+  it('allows no other origin in the page or around it', async () => {
     const headers = headersOf(await stranger().get('/docs/api'))
     expect(headers).toMatchObject({ ...LIMITED, 'x-content-type-options': 'nosniff', 'x-frame-options': 'DENY' })
     const policy = headers['content-security-policy'] ?? ''
@@ -112,7 +113,7 @@ describe('GET /docs/api', () => {
     expect(policy).not.toContain('http')
   })
 
-  it('answers 304 to a browser that has the file', async () => {
+  it('answers 304 to a browser that has the file cached', async () => {
     const { headers } = await stranger().get('/docs/api.js')
     const again = await stranger().get('/docs/api.js', { headers: { 'if-none-match': headers.get('etag') ?? '' } })
     expect([again.status, again.body]).toEqual([304, ''])
@@ -125,13 +126,13 @@ describe('GET /docs/api', () => {
     },
   )
 
-  it('serves its files nowhere else', async () => {
+  it('serves its files at no other address', async () => {
     expect((await stranger().get('/api.js')).status).toBe(404)
   })
 })
 
 describe('GET /health', () => {
-  it('is ok once a message came from the cron through the queue', async () => {
+  it('is ok after a message of the cron came through the queue', async () => {
     await tick()
     await expect.poll(async () => (await stranger().get('/health')).status, { timeout: 60_000 }).toBe(200)
     const { body, headers } = await stranger().get('/health')
@@ -147,7 +148,7 @@ describe('GET /health', () => {
     expect(headers.get('x-ratelimit-limit')).toBeNull()
   })
 
-  it('is unavailable when no message came for three minutes', async () => {
+  it('is unavailable if no message came for three minutes', async () => {
     await tick()
     const { status, body } = await stranger()
       .at(new Date(Date.now() + 600_000))
@@ -156,7 +157,7 @@ describe('GET /health', () => {
     expect(body).toMatchObject({ status: 'unavailable', checks: { database: { ok: true }, queue: { ok: false } } })
   })
 
-  it('is apart from whether the process answers', async () => {
+  it('is separate from whether the process answers', async () => {
     const late = stranger().at(new Date(Date.now() + 600_000))
     expect(await late.get('/health/ready')).toMatchObject({ status: 503, body: { checks: { queue: { ok: false } } } })
     const { status, body, headers } = await late.get('/health/live')
@@ -169,7 +170,7 @@ describe('GET /health', () => {
 describe('GET /', () => {
   const asBrowser = { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }
 
-  it('tells programs what this is, how it is and where to go', async () => {
+  it('gives programs the name, the state and the links of the installation', async () => {
     const { status, body } = await stranger().get('/')
     expect(status).toBe(200)
     expect(body).toMatchObject({ name: 'Pilothouse', version: expect.stringMatching(/^\d+\.\d+\.\d+$/) })
@@ -180,7 +181,7 @@ describe('GET /', () => {
     }
   })
 
-  it('shows browsers the same as a page that runs no scripts', async () => {
+  it('shows browsers the same as a page without scripts', async () => {
     const { status, body, headers } = await stranger().get('/', asBrowser)
     expect(status).toBe(200)
     expect(headers.get('content-type')).toContain('text/html')
@@ -193,26 +194,29 @@ describe('GET /', () => {
   })
 })
 
-describe('the address of a service', () => {
+describe('a request', () => {
   const ref = 'abcdefghijklmnopqrst'
 
-  it.each(['auth', 'rest', 'graphql', 'realtime'])('that is missing, %s, names it', async (name) => {
-    for (const path of [`/p/${ref}/${name}/v1/anything`, `/${name}/v1/anything`]) {
-      const { status, body, headers } = await stranger().get(path)
-      expect([status, headers.get('access-control-allow-origin')]).toEqual([404, '*'])
-      expect(body.message).toMatch(new RegExp(`^No such endpoint: .*\\(/${name}/v1\\) is not offered`))
-    }
-    const { status, headers } = await stranger().request('OPTIONS', `/p/${ref}/${name}/v1/anything`)
-    expect([status, headers.get('access-control-allow-origin')]).toEqual([204, '*'])
-  })
+  it.each(['auth', 'rest', 'graphql', 'realtime'])(
+    'of a missing service, %s, gets an error that names it',
+    async (name) => {
+      for (const path of [`/p/${ref}/${name}/v1/anything`, `/${name}/v1/anything`]) {
+        const { status, body, headers } = await stranger().get(path)
+        expect([status, headers.get('access-control-allow-origin')]).toEqual([404, '*'])
+        expect(body.message).toMatch(new RegExp(`^No such endpoint: .*\\(/${name}/v1\\) is not offered`))
+      }
+      const { status, headers } = await stranger().request('OPTIONS', `/p/${ref}/${name}/v1/anything`)
+      expect([status, headers.get('access-control-allow-origin')]).toEqual([204, '*'])
+    },
+  )
 
-  it('that lacks its project tells where projects are', async () => {
+  it('without a project gets an error with the address of projects', async () => {
     const { status, body } = await stranger().get('/functions/v1/hello')
     expect(status).toBe(404)
     expect(body.message).toContain('the services of a project are at')
   })
 
-  it('says nothing of what is no service', async () => {
+  it('of an unknown service gets a plain 404', async () => {
     expect((await stranger().get('/nothing/v1/at-all')).body).toEqual({ message: 'No such endpoint' })
   })
 })
@@ -222,7 +226,7 @@ it.each([
   ['v1', '/v1/projects/{ref}/database/context', 'get', '[Experimental] '],
   ['v2', '/v2/projects/{ref}/workers/{name}/deploy', 'post', '[Alpha] '],
   ['v1', '/v1/projects', 'get', 'List'],
-])('%s %s %s says how settled it is', async (version, path, method, label) => {
+])('%s %s %s declares its stability', async (version, path, method, label) => {
   const { body } = await stranger().get(`/api/${version}-json`)
   expect((body.paths as Paths)[path]?.[method]?.summary.startsWith(label)).toBe(true)
 })

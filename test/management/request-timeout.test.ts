@@ -7,8 +7,8 @@ import { createBranch } from '../support/branches.ts'
 import { serveInstallation } from '../support/serve.ts'
 import { type Installation, startInstallation } from '../support/storage-installation.ts'
 
-describe('a body that does not come', () => {
-  /** One of its own, as it waits for less than the others. */
+describe('a body that does not arrive', () => {
+  /** An installation of its own, with a shorter timeout than the others. */
   let installation: Installation
   let organization: Awaited<ReturnType<Installation['newOrganization']>>
   beforeAll(async () => {
@@ -20,7 +20,7 @@ describe('a body that does not come', () => {
   })
   afterAll(() => installation.stop())
 
-  /** What comes back for the beginning of a request whose rest is never sent. */
+  /** Returns the answer to the start of a request whose rest is never sent. */
   async function begin(method: string, path: string, headers: Record<string, string>, sent: string): Promise<string> {
     const { hostname, port } = new URL(organization.owner.base)
     const socket = connect(Number(port), hostname)
@@ -59,7 +59,7 @@ describe('a body that does not come', () => {
     expect(reply).toContain('"code":"request_timeout","message":"Request Timeout"')
   })
 
-  it('is answered 408 where it may be left out, and where it is no JSON', async () => {
+  it('is answered 408 if it is optional, and if it is not JSON', async () => {
     const form = { 'content-type': 'application/x-www-form-urlencoded', 'content-length': '100' }
     const reply = await begin('POST', '/v1/oauth/token', form, 'grant_type=')
     expect(reply).toMatch(/^HTTP\/1.1 408 /)
@@ -70,7 +70,7 @@ describe('a body that does not come', () => {
     expect(optional).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  it('that is too large or of another type is refused without waiting for it', async () => {
+  it('is refused without waiting if it is too large or of another type', async () => {
     const tooLarge = await begin('POST', '/v1/organizations', { ...json, 'content-length': '99999999' }, '{')
     expect(tooLarge).toMatch(/^HTTP\/1.1 413 /)
     const other = await begin('POST', '/v1/organizations', { 'content-type': 'text/plain', 'content-length': '9' }, '{')
@@ -79,12 +79,12 @@ describe('a body that does not come', () => {
     expect(unknown).toMatch(/^HTTP\/1.1 404 /)
   })
 
-  it('that comes in time is read as before', async () => {
+  it('is read normally if it arrives in time', async () => {
     expect((await organization.owner.post('/v1/organizations', { name: 'x' })).status).toBe(201)
   })
 })
 
-it('a statement that the control database ended is answered 408', async () => {
+it('a statement that the control database canceled is answered 408', async () => {
   const { id, slug, owner } = await newOrganization()
   const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
   await control.transaction(async (tx) => {

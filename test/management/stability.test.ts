@@ -49,7 +49,7 @@ const SPECIFIED = {
 }
 type Label = keyof typeof SPECIFIED
 
-/** Of endpoints that its tables do not list: the newer name of workers, and what belongs to a beta feature. */
+/** Endpoints that the specification's tables do not list: the newer name of workers, and those of a beta feature. */
 const OWN: Partial<Record<Label, string[]>> = {
   Alpha: [
     'GET /v2/projects/{ref}/compute',
@@ -86,7 +86,7 @@ const labelled = (label: Label) =>
     .sort()
 
 describe('the published documents', () => {
-  it.each(Object.keys(SPECIFIED) as Label[])('call %s what the specification calls so, and nothing else', (label) => {
+  it.each(Object.keys(SPECIFIED) as Label[])('have the label %s exactly where the specification has it', (label) => {
     expect(labelled(label)).toEqual([...SPECIFIED[label], ...(OWN[label] ?? [])].sort())
   })
 
@@ -99,7 +99,7 @@ describe('the published documents', () => {
   it.each([
     ['CreateProject', PROJECT],
     ['UpdateBranch', ['reset_on_push']],
-  ])('mark the fields of %s as deprecated that the specification does', (name, fields) => {
+  ])('mark the fields of %s as deprecated that the specification marks', (name, fields) => {
     const properties = Object.entries(schemas[name]?.properties ?? {})
     const marked = properties.filter(([, { deprecated }]) => deprecated).map(([field]) => field)
     expect(marked.sort()).toEqual(fields.toSorted())
