@@ -44,7 +44,7 @@ const traces = (action: string) =>
     .where(and(eq(auditLog.projectRef, ref), eq(auditLog.action, action)))
     .orderBy(asc(auditLog.createdAt))
 
-/** As jsonb is written, with a space behind each colon and comma. */
+/** The length of the claims as jsonb is written, with a space after each colon and comma. */
 const lengthOf = (claims: object) => JSON.stringify(claims).length + 2 * Object.keys(claims).length - 1
 
 const nested = (levels: number): unknown => JSON.parse(`${'['.repeat(levels)}1${']'.repeat(levels)}`)
@@ -73,7 +73,7 @@ const WRONG: [field: string, value: unknown, said?: string][] = [
 ]
 
 describe('POST /v1/projects/{ref}/api-keys', () => {
-  it('creates a secret key, shown when that is asked for, and the same ever after', async () => {
+  it('creates a secret key, which is shown on request and never changes', async () => {
     const before = await generation()
     const name = nameOf('server')
     const template = { role: 'authenticated', sub: randomUUID(), app: { level: 3, tags: ['a', null] } }
@@ -92,19 +92,19 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     expect(trace?.detail).toEqual({ id: created.body.id, type: 'secret', name })
   })
 
-  it('hides a new secret key and shows a publishable one where that is not asked for', async () => {
+  it('hides a new secret key and shows a publishable one if nothing is requested', async () => {
     expect((await create({}, '')).body.api_key).toMatch(/^sb_secret_.{5}·{26}$/)
     const { body } = await create({ type: 'publishable' }, '')
     expect(body.api_key).toMatch(/^sb_publishable_[\w-]{22}_[\w-]{8}$/)
     expect(body.secret_jwt_template).toBeNull()
   })
 
-  it('gives a template without a role that of a secret key', async () => {
+  it('gives a template without a role the role of a secret key', async () => {
     const { body } = await create({ secret_jwt_template: { team: 7 } })
     expect(body.secret_jwt_template).toEqual({ role: 'service_role', team: 7 })
   })
 
-  it.each([undefined, null])('makes a secret key that may do all, with the template %s', async (template) => {
+  it.each([undefined, null])('makes a secret key with full access for the template %s', async (template) => {
     const { body } = await create({ secret_jwt_template: template, description: template })
     expect(body).toMatchObject({ secret_jwt_template: { role: 'service_role' }, description: null })
   })
@@ -116,7 +116,7 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     ['description', ''],
     ['secret_jwt_template', { role: 'anon', big: 'x'.repeat(4_096 - '{"role":"anon","big":""}'.length) }],
     ['secret_jwt_template', { role: 'anon', deep: nested(15) }],
-  ])('takes %s just inside its bounds (%#), and gives it back', async (field, value) => {
+  ])('accepts %s just inside its limits (%#), and returns it', async (field, value) => {
     const { status, body } = await create({ [field]: value })
     expect([status, body[field]]).toEqual([201, value])
   })
@@ -131,7 +131,7 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(said) } })
   })
 
-  it('takes a name once for each type, also of several at the same time', async () => {
+  it('accepts a name once for each type, also for simultaneous requests', async () => {
     const name = nameOf('once')
     const replies = await Promise.all(Array.from({ length: 4 }, () => create({ name })))
     expect(replies.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409])
@@ -142,7 +142,7 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     expect((await create({ name })).status).toBe(201)
   })
 
-  it('refuses more than 100, however many come at once', async () => {
+  it('refuses more than 100, however many arrive at once', async () => {
     const full = await createProject(organization)
     const [model] = await control.select().from(apiKeys).where(eq(apiKeys.projectRef, full))
     if (!model) throw new Error('a project begins with keys')
@@ -162,7 +162,7 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
 })
 
 describe('the claims of all keys', () => {
-  it('have 65,536 characters together, and the one that goes beyond is refused by its field', async () => {
+  it('may have 65,536 characters together, and the key that exceeds them is refused by its field', async () => {
     const full = await createProject(organization)
     const [model] = await control.select().from(apiKeys).where(eq(apiKeys.projectRef, full))
     if (!model) throw new Error('a project begins with keys')
@@ -192,14 +192,14 @@ describe('the claims of all keys', () => {
     expect([changed.status, changed.body.message]).toEqual([400, expect.stringMatching(said)])
     expect(await templates()).toContainEqual(ofLength(left))
     expect((await caller().patch(`${keys(full)}/${body.id}`, { secret_jwt_template: null })).status).toBe(200)
-    // A number of few characters may be one of many.
+    // A number of few characters may be stored as one of many.
     const long = await add('number', { role: 'anon', numbers: Array.from({ length: 300 }, () => 1e300) })
     expect([long.status, long.body.message]).toEqual([400, expect.stringContaining('body.secret_jwt_template: ')])
   })
 })
 
 describe('GET /v1/projects/{ref}/api-keys/{id}', () => {
-  it.each(['get', 'patch', 'delete'] as const)('answers %s with 404 for a key that is not there', async (method) => {
+  it.each(['get', 'patch', 'delete'] as const)('answers %s with 404 for an unknown key', async (method) => {
     const gone = (await create()).body.id
     await caller().delete(`${keys()}/${gone}`)
     const theirs = (await listed(await createProject(organization)))[2].id
@@ -220,7 +220,7 @@ describe('GET /v1/projects/{ref}/api-keys/{id}', () => {
 })
 
 describe('PATCH /v1/projects/{ref}/api-keys/{id}', () => {
-  it('changes what it names and leaves the rest, the key too', async () => {
+  it('changes the named fields and keeps the rest, the key too', async () => {
     const { body } = await create({ description: 'before' })
     const name = nameOf('renamed')
     const path = `${keys()}/${body.id}`
@@ -246,21 +246,18 @@ describe('PATCH /v1/projects/{ref}/api-keys/{id}', () => {
     ])
   })
 
-  it.each(WRONG)(
-    'refuses %s of a wrong form by name (%#), as POST does, and leaves all as it was',
-    async (...wrong) => {
-      const [field, value, said = `body.${field}`] = wrong
-      const before = await listed()
-      const fields = { description: 'new', [field]: value }
-      const replies = await Promise.all([create(fields), caller().patch(`${keys()}/${before[3].id}`, fields)])
-      for (const reply of replies) {
-        expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(said) } })
-      }
-      expect(await listed()).toEqual(before)
-    },
-  )
+  it.each(WRONG)('refuses an invalid %s by name (%#), as POST does, and changes nothing', async (...wrong) => {
+    const [field, value, said = `body.${field}`] = wrong
+    const before = await listed()
+    const fields = { description: 'new', [field]: value }
+    const replies = await Promise.all([create(fields), caller().patch(`${keys()}/${before[3].id}`, fields)])
+    for (const reply of replies) {
+      expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(said) } })
+    }
+    expect(await listed()).toEqual(before)
+  })
 
-  it('refuses a name that is taken, and claims for a publishable key', async () => {
+  it('refuses a name in use, and claims for a publishable key', async () => {
     const [one, other, open] = await Promise.all([create(), create(), create({ type: 'publishable' })])
     const taken = await caller().patch(`${keys()}/${one.body.id}`, { name: other.body.name, description: 'x' })
     expect(taken).toMatchObject({ status: 409, body: { message: expect.stringContaining(other.body.name) } })
@@ -275,7 +272,7 @@ describe('PATCH /v1/projects/{ref}/api-keys/{id}', () => {
 })
 
 describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
-  it('keeps why it went, and answers with what went', async () => {
+  it('records the reason, and returns the deleted key', async () => {
     const { body } = await create()
     const reply = await caller().delete(`${keys()}/${body.id}?reveal=true&was_compromised=true&reason=in%20a%20log`)
     expect(reply).toMatchObject({ status: 200, body })
@@ -293,7 +290,7 @@ describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
     expect(JSON.stringify(leaks)).not.toContain(body.api_key.slice(body.prefix.length))
   })
 
-  it('tells nobody of a key that nobody else knew', async () => {
+  it('publishes nothing about a key that nobody else knew', async () => {
     const [quiet, safe] = await Promise.all([create(), create()])
     await caller().delete(`${keys()}/${quiet.body.id}`)
     await caller().delete(`${keys()}/${safe.body.id}?was_compromised=false`)
@@ -309,14 +306,14 @@ describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
     [`reason=${'x'.repeat(1_001)}`, 'query.reason'],
     ['reason=%00', 'query.reason'],
     ['reveal=2', 'query.reveal'],
-  ])('refuses a query of a wrong form by name (%#), and the key stays', async (query, said) => {
+  ])('refuses an invalid query by name (%#), and keeps the key', async (query, said) => {
     const { body } = await create()
     const reply = await caller().delete(`${keys()}/${body.id}?${query}`)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(said) } })
     expect((await read(body.id)).status).toBe(200)
   })
 
-  it('is for who may write secrets, as are all changes', async () => {
+  it('requires the right to write secrets, like all changes', async () => {
     const { body } = await create()
     const outsider = (await newOrganization()).owner
     const reader = await newMember(organization, 'read-only')
@@ -343,7 +340,7 @@ describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
 })
 
 describe('PUT /v1/projects/{ref}/api-keys/legacy', () => {
-  it('is on at first, and says what it was set to', async () => {
+  it('is on at first, and returns its last setting', async () => {
     const own = await createProject(organization)
     const legacy = `${keys(own)}/legacy`
     expect(await caller().get(legacy)).toMatchObject({ status: 200, body: { enabled: true } })
@@ -400,7 +397,7 @@ it('answers the Terraform provider in its order, each with the exact status and 
   expect((await caller().get(path)).status).toBe(404)
 })
 
-it('takes the keys of a removed project with it', async () => {
+it('deletes the keys of a removed project with it', async () => {
   const { owner, slug } = await newOrganization()
   const gone = await newProject({ owner, slug })
   await owner.delete(`/v1/projects/${gone}`)

@@ -37,7 +37,7 @@ const partsOf = ({ api_key }: Key) =>
 const claimsOf = (key: Key) => JSON.parse(String(partsOf(key)[1]))
 
 describe('GET /v1/projects/{ref}/api-keys', () => {
-  it('lists the legacy keys, and a publishable and a secret one, as clients know them', async () => {
+  it('lists the legacy keys, a publishable one and a secret one, as clients know them', async () => {
     const reply = await list(organization.owner, '?reveal=true')
     const key = (role: string) => ({
       name: role,
@@ -77,7 +77,7 @@ describe('GET /v1/projects/{ref}/api-keys', () => {
     }
   })
 
-  it('always says the same, and of each project something else', async () => {
+  it('returns the same keys every time, and other keys for each project', async () => {
     const [keys, again] = [await allOf(ref), await allOf(ref)]
     expect(again).toEqual(keys)
     const others = await allOf(await createProject(organization))
@@ -92,16 +92,16 @@ describe('GET /v1/projects/{ref}/api-keys', () => {
     expect(body).toEqual([anon, hidden(service), publishable, hidden(secret)])
   })
 
-  it.each(['true', '1', 'yes', 'on'])('shows them with reveal=%s', async (reveal) => {
+  it.each(['true', '1', 'yes', 'on'])('shows the secret keys with reveal=%s', async (reveal) => {
     expect((await list(organization.owner, `?reveal=${reveal}`)).body).toEqual(await allOf(ref))
   })
 
-  it('refuses a reveal that is neither', async () => {
+  it('refuses a reveal that is neither true nor false', async () => {
     const reply = await list(organization.owner, '?reveal=perhaps')
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('query.reveal') } })
   })
 
-  it('gives a project from before there were keys one set, whoever asks first', async () => {
+  it('gives an old project without keys one set, whoever asks first', async () => {
     const old = await createProject(organization)
     await control.update(projects).set({ sealedJwtSecret: null }).where(eq(projects.ref, old))
     const [keys, ...same] = await Promise.all(Array.from({ length: 8 }, () => keysOf(old)))
@@ -110,7 +110,7 @@ describe('GET /v1/projects/{ref}/api-keys', () => {
     expect(await keysOf(old)).toEqual(keys)
   })
 
-  it('is for the roles that may see secrets', async () => {
+  it('shows secret keys to the roles that may see secrets', async () => {
     const other = await newOrganization()
     const replies = await Promise.all([
       newMember(organization, 'developer').then((caller) => list(caller)),
@@ -124,7 +124,7 @@ describe('GET /v1/projects/{ref}/api-keys', () => {
     for (const { body } of replies.slice(3)) expect(Object.keys(body)).toEqual(['message'])
   })
 
-  it('leaves no key in the log, and none at rest', async () => {
+  it('leaves no key in the log, and stores none unsealed', async () => {
     const keys = await keysOf(ref)
     const own = (await allOf(ref)).slice(2)
     const rows = await control.select().from(projects).where(eq(projects.ref, ref))

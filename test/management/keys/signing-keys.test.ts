@@ -36,7 +36,7 @@ const statuses = async () => Object.fromEntries((await rowsOf()).map(({ id, stat
 const AT = new Date('2026-12-01T12:00:00.000Z')
 const seconds = (n: number) => new Date(AT.getTime() + n * 1000)
 
-/** A key of which only its state matters. */
+/** Inserts a key of which only the state matters. */
 async function put(status: Status, fields: Partial<typeof signingKeys.$inferInsert> = {}): Promise<string> {
   const at = { createdAt: AT, updatedAt: AT, ...(status === 'revoked' && { revokedAt: AT }) }
   const row = { id: randomUUID(), projectRef: ref, algorithm: 'ES256' as const, status, ...at, ...fields }
@@ -57,7 +57,7 @@ const PUBLIC: Record<Algorithm, unknown> = {
 const publicOf = (algorithm: Algorithm, id: unknown, part = PUBLIC[algorithm]) =>
   part && { kid: id, alg: algorithm, use: 'sig', key_ops: ['verify'], ext: true, ...part }
 
-/** What must never be shown. */
+/** Returns the parts of a key that must never be shown. */
 const secretsIn = ({ d, k, p }: JWK) => [d, k, p].filter((part) => part !== undefined)
 
 describe('POST …/signing-keys', () => {
@@ -78,38 +78,35 @@ describe('POST …/signing-keys', () => {
     expect(await owner.get(keysPath(ref, body.id))).toMatchObject({ status: 200, body })
   })
 
-  it.each(ALGORITHMS)(
-    'imports a key of %s under its own id, and shows nothing of its private part',
-    async (algorithm) => {
-      const kid = randomUUID()
-      const jwk = await newPrivateJwk(algorithm)
-      const wrapped = {
-        ...jwk,
-        kid: kid.toUpperCase(),
-        alg: algorithm,
-        use: 'sig',
-        key_ops: ['verify', 'sign'],
-        ext: true,
-      }
-      const { status, body } = await create({ algorithm, status: 'in_use', private_jwk: wrapped })
-      const { d: _d, p: _p, q: _q, dp: _dp, dq: _dq, qi: _qi, ...part } = jwk
-      expect([status, body]).toMatchObject([
-        201,
-        { id: kid, status: 'in_use', public_jwk: publicOf(algorithm, kid, algorithm === 'HS256' ? null : part) },
-      ])
-      const everything = JSON.stringify([body, await rowsOf(), await auditOf(), await workerLogs()])
-      for (const secret of secretsIn(jwk)) expect(everything).not.toContain(secret)
-      expect(await auditOf()).toMatchObject([
-        {
-          action: 'signing_key.create',
-          actorUserId: organization.userId,
-          detail: { key: kid, algorithm, imported: true },
-        },
-      ])
-    },
-  )
+  it.each(ALGORITHMS)('imports a key of %s under its own id, and shows no private part', async (algorithm) => {
+    const kid = randomUUID()
+    const jwk = await newPrivateJwk(algorithm)
+    const wrapped = {
+      ...jwk,
+      kid: kid.toUpperCase(),
+      alg: algorithm,
+      use: 'sig',
+      key_ops: ['verify', 'sign'],
+      ext: true,
+    }
+    const { status, body } = await create({ algorithm, status: 'in_use', private_jwk: wrapped })
+    const { d: _d, p: _p, q: _q, dp: _dp, dq: _dq, qi: _qi, ...part } = jwk
+    expect([status, body]).toMatchObject([
+      201,
+      { id: kid, status: 'in_use', public_jwk: publicOf(algorithm, kid, algorithm === 'HS256' ? null : part) },
+    ])
+    const everything = JSON.stringify([body, await rowsOf(), await auditOf(), await workerLogs()])
+    for (const secret of secretsIn(jwk)) expect(everything).not.toContain(secret)
+    expect(await auditOf()).toMatchObject([
+      {
+        action: 'signing_key.create',
+        actorUserId: organization.userId,
+        detail: { key: kid, algorithm, imported: true },
+      },
+    ])
+  })
 
-  it('takes what several projects share, and no key twice in one', async () => {
+  it('accepts a key that several projects share, and no key twice in one', async () => {
     const jwk = { ...(await newPrivateJwk('ES256')), kid: randomUUID() }
     const body = { algorithm: 'ES256', status: 'in_use', private_jwk: jwk }
     expect((await create(body)).status).toBe(201)
@@ -122,7 +119,7 @@ describe('POST …/signing-keys', () => {
     expect((await create(body)).status).toBe(201)
   })
 
-  it('has one key on standby, and one in use', async () => {
+  it('keeps one key on standby, and one in use', async () => {
     const { body: first } = await create({ algorithm: 'ES256' })
     const refused = await create({ algorithm: 'ES256', status: 'standby' })
     expect(refused.status).toBe(409)
@@ -132,7 +129,7 @@ describe('POST …/signing-keys', () => {
     expect(await statuses()).toEqual({ [first.id]: 'standby', [second.id]: 'previously_used', [third.id]: 'in_use' })
   })
 
-  it('has one of each also when many come at once', async () => {
+  it('keeps one of each if many requests arrive at once', async () => {
     const created = await Promise.all(Array.from({ length: 4 }, () => create({ algorithm: 'ES256' })))
     expect(created.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409])
     const used = await Promise.all(Array.from({ length: 4 }, () => create({ algorithm: 'HS256', status: 'in_use' })))
@@ -141,7 +138,7 @@ describe('POST …/signing-keys', () => {
     expect(all).toEqual(['in_use', 'previously_used', 'previously_used', 'previously_used', 'standby'])
   })
 
-  it('has so many keys and no more', async () => {
+  it('accepts keys up to a limit', async () => {
     for (let n = 0; n < 19; n++) await put('revoked')
     expect((await migrate()).status).toBe(201)
     expect((await create({ algorithm: 'HS256' })).status).toBe(201)
@@ -150,14 +147,14 @@ describe('POST …/signing-keys', () => {
   })
 })
 
-describe('a key that is not imported', () => {
+describe('a key is not imported', () => {
   const keys = {} as Record<Algorithm | 'other' | 'otherEdDSA' | 'otherRsa' | 'weak', JWK>
   beforeAll(async () => {
     for (const algorithm of ALGORITHMS) keys[algorithm] = await newPrivateJwk(algorithm)
     keys.other = await newPrivateJwk('ES256')
     keys.otherEdDSA = await newPrivateJwk('EdDSA')
     keys.otherRsa = await newPrivateJwk('RS256')
-    // jose makes none.
+    // jose generates no key this short.
     keys.weak = generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey.export({ format: 'jwk' }) as JWK
   })
   const of = (algorithm: Algorithm, more: JWK = {}) => ({ algorithm, private_jwk: { ...keys[algorithm], ...more } })
@@ -200,7 +197,7 @@ describe('a key that is not imported', () => {
     expect(await auditOf()).toEqual([])
   })
 
-  it('just inside the bounds is one that is', async () => {
+  it('a key just inside the limits is imported', async () => {
     for (const k of ['x'.repeat(16), 'x'.repeat(1_366)]) {
       expect((await create({ ...of('HS256', { k }), status: 'in_use' })).status).toBe(201)
     }
@@ -235,7 +232,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     if (!isAllowed) expect(reply.body.message).toContain(`a key that is ${from} cannot become ${to}: put `)
   })
 
-  it('rotates: what was in use becomes previously used, in the same moment', async () => {
+  it('rotates the keys: the one in use becomes previously used at the same moment', async () => {
     const [old, next] = [await put('in_use'), await put('standby')]
     expect(await update(next, 'in_use', owner.at(seconds(1)))).toMatchObject({
       status: 200,
@@ -245,7 +242,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     expect(await auditOf()).toMatchObject([{ detail: { key: next, retired: old } }])
   })
 
-  it('begins programs anew where other public keys are published, and only there', async () => {
+  it('restarts programs only if other public keys are published', async () => {
     const generation = async () =>
       (await control.select({ n: projects.secretsGeneration }).from(projects).where(eq(projects.ref, ref)))[0]?.n ?? 0
     const path = keysPath(ref)
@@ -264,7 +261,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     expect(await generation()).toBe(before + 3)
   })
 
-  it('has one key on standby', async () => {
+  it('keeps one key on standby', async () => {
     const [standby, revoked] = [await put('standby'), await put('revoked')]
     const refused = await update(revoked, 'standby')
     expect([refused.status, refused.body.message]).toEqual([
@@ -273,7 +270,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     ])
   })
 
-  it('decides between two that come at once', async () => {
+  it('lets one of two simultaneous changes win', async () => {
     const [old, next] = [await put('in_use'), await put('standby')]
     const replies = await Promise.all([update(next, 'in_use'), update(next, 'revoked'), update(next, 'in_use')])
     const after = await statuses()
@@ -282,7 +279,7 @@ describe('PATCH …/signing-keys/{id}', () => {
     expect(after[old]).toBe(won ? 'previously_used' : 'in_use')
   })
 
-  it('knows the keys of its own project alone', async () => {
+  it('changes only the keys of its own project', async () => {
     const id = await put('standby')
     ref = await newProjectRow(organization)
     const replies = [
@@ -315,13 +312,13 @@ describe('the JWT secret', () => {
     expect(await auditOf()).toMatchObject([{ action: 'signing_key.migrate' }])
   })
 
-  it('takes the place of the key in use', async () => {
+  it('replaces the key in use', async () => {
     const id = await put('in_use')
     const { body } = await migrate()
     expect(await statuses()).toEqual({ [id]: 'previously_used', [body.id]: 'in_use' })
   })
 
-  it('is not revoked while keys are in use that it signed', async () => {
+  it('is not revoked while keys that it signed are in use', async () => {
     const id = await put('previously_used', { isLegacy: true, algorithm: 'HS256', publicJwk: null })
     const refused = await update(id, 'revoked')
     expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining('legacy API keys')])
@@ -336,7 +333,7 @@ describe('the JWT secret', () => {
 describe('DELETE …/signing-keys/{id}', () => {
   const remove = (id: string, after: number) => owner.at(seconds(after)).delete(keysPath(ref, id))
 
-  it.each(['in_use', 'previously_used', 'standby'] as const)('leaves one that is %s', async (status) => {
+  it.each(['in_use', 'previously_used', 'standby'] as const)('keeps a key that is %s', async (status) => {
     const id = await put(status)
     const refused = await remove(id, 10 ** 6)
     expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining('revoke it first')])
@@ -364,7 +361,7 @@ describe('DELETE …/signing-keys/{id}', () => {
   })
 })
 
-it.each(['legacyx', 'x', '00000000-0000-0000-0000-00000000000g'])('no key has the id %s', async (id) => {
+it.each(['legacyx', 'x', '00000000-0000-0000-0000-00000000000g'])('finds no key with the id %s', async (id) => {
   const replies = [
     await owner.get(keysPath(ref, id)),
     await update(id, 'in_use'),
@@ -375,7 +372,7 @@ it.each(['legacyx', 'x', '00000000-0000-0000-0000-00000000000g'])('no key has th
   }
 })
 
-it('keys go with their project', async () => {
+it('deletes the keys of a removed project', async () => {
   ref = await newProject(organization)
   await put('standby')
   expect((await owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
