@@ -35,7 +35,7 @@ import { INSTANT, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT 
 const DAY_MS = 86_400_000
 const later = (ms: number) => new Date(Date.now() + ms)
 
-/** A project of one organization, and another organization that has nothing to do with the first. */
+/** Makes a project of one organization, and another organization unrelated to the first. */
 async function newPair(fields: Parameters<typeof insertProject>[1] = {}) {
   const [source, target] = [await newOrganization(), await newOrganization()]
   return { source, target, ref: await insertProject(source, fields) }
@@ -51,7 +51,7 @@ const auditOf = async (ref: string) =>
   )
 
 describe('POST /v1/projects/{ref}/claim-token', () => {
-  it('gives a token that is shown once and kept as a hash', async () => {
+  it('returns a token that is shown once and stored as a hash', async () => {
     const { source, ref } = await newPair()
     const { status, headers, body } = await source.owner.post(claimTokenPath(ref))
     expect([status, headers.get('cache-control')]).toEqual([200, 'no-store'])
@@ -77,7 +77,7 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
     ])
   })
 
-  it('takes the place of the one before, also where two are asked for at once', async () => {
+  it('replaces the token before, also if two are requested at once', async () => {
     const { source, target, ref } = await newPair()
     const first = await newClaimToken(source.owner, ref)
     const both = await Promise.all([newClaimToken(source.owner, ref), newClaimToken(source.owner, ref)])
@@ -86,7 +86,7 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
     expect(replies[0]?.status).toBe(404)
   })
 
-  it('is for owners and administrators of the whole organization, with a token that may write it', async () => {
+  it('requires an owner or administrator of the whole organization, with a token that may write it', async () => {
     const { source, ref } = await newPair()
     const administrator = await newMember(source, 'administrator')
     const [ofProject, reader] = [await newMember(source, 'owner', ref), await newMember(source, 'read-only')]
@@ -107,7 +107,7 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
     expect((await reader.get(claimTokenPath(ref))).status).toBe(200)
   })
 
-  it('is for no branch by itself', async () => {
+  it('is refused for a branch without its project', async () => {
     const { source, ref } = await newPair()
     const branch = await insertProject(source, { parentRef: ref })
     expect(await source.owner.post(claimTokenPath(branch))).toMatchObject({
@@ -120,7 +120,7 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
 })
 
 describe('GET and DELETE /v1/projects/{ref}/claim-token', () => {
-  it('say and leave nothing where there is none', async () => {
+  it('answer that there is no token, and leave nothing', async () => {
     const { source, target, ref } = await newPair()
     const none = { status: 404, body: { message: 'The project has no claim token' } }
     expect(await source.owner.get(claimTokenPath(ref))).toMatchObject(none)
@@ -134,7 +134,7 @@ describe('GET and DELETE /v1/projects/{ref}/claim-token', () => {
 })
 
 describe('GET /v1/organizations/{slug}/project-claim/{token}', () => {
-  it('tells a stranger what the project is called and what a claim would change, and changes nothing', async () => {
+  it('shows a stranger the name of the project and the changes of a claim, and changes nothing', async () => {
     const { source, target, ref } = await newPair({ name: 'Shop' })
     await insertProject(source, { parentRef: ref })
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, target.id))
@@ -165,7 +165,7 @@ describe('GET /v1/organizations/{slug}/project-claim/{token}', () => {
     expect(await organizationOf(ref)).toBe(source.id)
   })
 
-  it('is, as the claim itself, for owners and administrators of the organization', async () => {
+  it('requires an owner or administrator of the organization, like the claim itself', async () => {
     const { source, target, ref } = await newPair()
     const token = await newClaimToken(source.owner, ref)
     const [developer, ofProject] = [await newMember(target, 'developer'), await newMember(target, 'owner', ref)]
@@ -181,7 +181,7 @@ describe('GET /v1/organizations/{slug}/project-claim/{token}', () => {
 })
 
 describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
-  it('moves a running project with all that hangs on it, and tells both organizations', async () => {
+  it('moves a running project with everything that belongs to it, and notifies both organizations', async () => {
     const [source, target] = [await newOrganization(), await newOrganization()]
     const ref = await newProject(source)
     const branch = await createBranch(source.owner, ref)
@@ -233,7 +233,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
       })
   })
 
-  it('lets one of two who come at the same moment have it', async () => {
+  it('gives the project to one of two simultaneous claims', async () => {
     const { source, target, ref } = await newPair()
     const other = await newOrganization()
     const token = await newClaimToken(source.owner, ref)
@@ -254,7 +254,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     expect(sent).toHaveLength(2)
   })
 
-  it('is refused where the token ended while the claim waited', async () => {
+  it('is refused if the token ended while the claim waited', async () => {
     const { source, target, ref } = await newPair()
     const token = await newClaimToken(source.owner, ref)
     const { reply } = await control.transaction(async (tx) => {
@@ -286,7 +286,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
       ({ source }) =>
         control.update(accessTokens).set({ revokedAt: new Date() }).where(eq(accessTokens.userId, source.userId)),
     ],
-  ])('is over once the project is %s', async (_what, end) => {
+  ])('is refused once the project is %s', async (_what, end) => {
     const pair = await newPair()
     const token = await newClaimToken(pair.source.owner, pair.ref)
     expect((await pair.target.owner.get(claimPath(pair.target, token))).status).toBe(200)
@@ -295,7 +295,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
       expect(reply).toMatchObject({ status: 404, body: NO_CLAIM })
   })
 
-  it('is over a day after the token was made, or when the access token ends that it was made with', async () => {
+  it('is refused a day after the token was made, or after the end of the access token that made it', async () => {
     const { source, target, ref } = await newPair()
     const { body } = await source.owner.post(claimTokenPath(ref))
     const [before, after] = [-1, 0].map((ms) => target.owner.at(new Date(Date.parse(body.expires_at) + ms)))
@@ -310,7 +310,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     expect((await target.owner.at(later(3_600_000)).get(claimPath(target, token))).status).toBe(404)
   })
 
-  it('outlives the hour of an application’s token, and ends with what the user let the application do', async () => {
+  it("is valid longer than an application's token, and ends with the approval of the application", async () => {
     const { source, target, ref } = await newPair()
     const app = await registerApp(source, { scopes: ['projects:write', 'organizations:write'] })
     const { access_token } = await newTokens(app, source)
@@ -327,7 +327,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     expect((await target.owner.get(claimPath(target, token))).body).toEqual(NO_CLAIM)
   })
 
-  it('refuses what a transfer refuses, in the same words, and leaves the token good', async () => {
+  it('refuses what a transfer refuses, with the same errors, and keeps the token valid', async () => {
     const { source, target, ref } = await newPair({ name: 'Same' })
     await addMember(source.id, target.userId, 'administrator')
     const token = await newClaimToken(source.owner, ref)
@@ -356,7 +356,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     expect((await claim(target, token)).status).toBe(204)
   })
 
-  it('counts guesses with those at refs and slugs, and writes no token into the log', async () => {
+  it('counts guesses together with those of refs and slugs, and logs no token', async () => {
     const { source, target, ref } = await newPair()
     const token = await newClaimToken(source.owner, ref)
     const guesser = (await newPerson(target, 'owner')).caller.at(new Date())
@@ -374,7 +374,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
   })
 })
 
-it('is what supabase-management-js calls', async () => {
+it('is called by supabase-management-js', async () => {
   const { source, target, ref } = await newPair({ name: 'Shop' })
   const [theirs, ours] = [source, target].map(
     ({ owner }) => new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl }),

@@ -15,7 +15,7 @@ const config = async () => (await organization.owner.get(`/v2/projects/${ref}/co
 const FEATURE = { enabled: false }
 
 describe('GET /v2/projects/{ref}/config', () => {
-  it('tells the defaults of what was never set', async () => {
+  it('returns the defaults of unset fields', async () => {
     const reply = await organization.owner.get(`/v2/projects/${ref}/config`)
     expect(reply).toMatchObject({ status: 200, body: { data: { type: 'project_config', id: ref } } })
     const { auth, ...others } = reply.body.data.attributes
@@ -96,7 +96,7 @@ describe('GET /v2/projects/{ref}/config', () => {
     expect(Object.values(auth)).not.toContain(null)
   })
 
-  it('tells what was set, wherever it was', async () => {
+  it('returns the fields that were set, by any endpoint', async () => {
     const { owner } = organization
     const patch = (path: string, body: object) => owner.patch(`/v1/projects/${ref}/config/${path}`, body)
     const replies = [
@@ -123,7 +123,7 @@ describe('GET /v2/projects/{ref}/config', () => {
     })
   })
 
-  it('is for who may read the configuration of Auth', async () => {
+  it('requires the right to read the configuration of Auth', async () => {
     const [developer, reader, reads, other] = await Promise.all([
       newMember(organization, 'developer'),
       newMember(organization, 'read-only'),

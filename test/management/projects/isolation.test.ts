@@ -46,7 +46,7 @@ async function login(project: string, config: pg.ClientConfig = {}): Promise<pg.
 }
 const ask = async (client: pg.Client, text: string) => (await client.query(text)).rows
 
-/** What a client without the host's key is answered over HTTP. */
+/** Returns the status for a client without the host's key over HTTP. */
 async function overHttp(user: string, password: string): Promise<number> {
   const place = new URL('postgresql://any.host/postgres')
   place.username = user
@@ -56,7 +56,7 @@ async function overHttp(user: string, password: string): Promise<number> {
   return (await fetch(`${inject('host').url}/sql`, { method: 'POST', headers, body })).status
 }
 
-/** The neighbour's own work goes on, by the API and by a client of its own. */
+/** Checks that the neighbour's own work goes on, by the API and by a client of its own. */
 async function expectNeighbourServed(): Promise<void> {
   const query = 'select n from public.treasure'
   expect(await runSql(them(), neighbour, query)).toMatchObject({ status: 201, body: [{ n: 7 }] })
@@ -64,7 +64,7 @@ async function expectNeighbourServed(): Promise<void> {
 }
 
 describe('the owner of another project', () => {
-  it('comes in by no statement of its owner', async () => {
+  it('gains access by no statement of its owner', async () => {
     const opened = `create role visitor login password '${PASSWORD}'; revoke visitor from postgres`
     const careless = `grant connect, create, temporary on database postgres to public; grant all on schema public to public;
       grant all on all tables in schema public to public; create role application; grant application to postgres;
@@ -80,7 +80,7 @@ describe('the owner of another project', () => {
     expect(await overHttp(`postgres.${neighbour}`, PASSWORD)).not.toBe(200)
   })
 
-  it('changes nothing there by what changes hands in his own', async () => {
+  it('changes nothing there by an object of its own that changes owners', async () => {
     const project = await newProject(mine)
     const client = await login(project)
     await client.query('create role heir; grant heir to postgres; create table public.treasure (n int)')
@@ -129,7 +129,7 @@ describe('the role of a service', () => {
     storage = await newStorage(mine)
   })
 
-  it('lets nobody in from outside, though code of the owner has given it a password', async () => {
+  it('admits nobody from outside, even if code of the owner has given it a password', async () => {
     const script = `create function public.open_up() returns trigger language plpgsql as $$ begin
         perform set_config('role', 'none', true);
         execute format('alter role %I password %L', session_user, 'known outside');
@@ -149,7 +149,7 @@ describe('the role of a service', () => {
     await newBucket(storage)
   })
 
-  it('takes no password from the owner, and gives nobody its powers', async () => {
+  it('accepts no password from the owner, and gives nobody its powers', async () => {
     const client = await login(storage.ref)
     for (const role of ['supabase_storage_admin', 'supabase_auth_admin', 'authenticator', 'supabase_read_only_user']) {
       await expect(client.query(`alter role ${role} password 'mine'`), role).rejects.toThrow(/permission denied/)
@@ -186,7 +186,7 @@ describe('a temporary login', () => {
     expect(await overHttp(user ?? '', String(password))).not.toBe(200)
   }
 
-  it('ends with the membership, with its sessions and with the owner password that it set', async () => {
+  it('ends with the membership, together with its sessions and the owner password that it set', async () => {
     const project = await newProject(mine)
     const { person, login: jit } = await granted(project)
     const cli = await temporary(person.caller, project)
@@ -214,7 +214,7 @@ describe('a temporary login', () => {
     await expectOver(another, ref, second.login)
   })
 
-  it('stays outside of the networks of its project, also where it was inside', async () => {
+  it('is excluded by the networks of its project, also after it connected', async () => {
     const project = await newProject(mine)
     const cli = await temporary(mine.owner, project)
     const session = await login(project, cli)
@@ -226,7 +226,7 @@ describe('a temporary login', () => {
     expect(await overHttp(cli.user, cli.password)).not.toBe(200)
   })
 
-  it('needs TLS where its project does, also where it came without', async () => {
+  it('requires TLS if its project does, also after it connected without', async () => {
     const project = await newProject(mine)
     const cli = await temporary(mine.owner, project)
     const ssl = { rejectUnauthorized: false }
@@ -241,7 +241,7 @@ describe('a temporary login', () => {
 })
 
 describe('locks', () => {
-  /** All that an owner can lock of what operations on a project need. */
+  /** Locks everything that an owner can lock among the objects that operations on a project need. */
   async function lock(project: string): Promise<void> {
     const first = await login(project)
     await first.query(`begin; create table public.held (n int); comment on database postgres is 'held';
@@ -254,7 +254,7 @@ describe('locks', () => {
       .catch(() => {})
   }
 
-  it('of the owner hold up neither his own operations nor those of another project', async () => {
+  it('of the owner delay neither operations on the same project nor on another', async () => {
     const project = await newProject(mine)
     await lock(project)
     await lock(ref)
@@ -276,10 +276,10 @@ describe('locks', () => {
 describe('a flood', () => {
   const FLOOD = 150
 
-  it('of connections that do not authenticate takes no place of others', async () => {
+  it('of unauthenticated connections takes no place of others', async () => {
     const sockets: Socket[] = []
     for (let n = 0; n < FLOOD; n++) {
-      // Addresses of this machine: those of a client are counted together.
+      // The addresses belong to this machine: those of one client are counted together.
       const socket = connect({ host: inject('databaseHost'), port: inject('databasePort'), localAddress: '127.0.0.2' })
       sockets.push(socket.on('error', () => {}))
       await once(socket, 'connect')
@@ -289,7 +289,7 @@ describe('a flood', () => {
     for (const socket of sockets) socket.destroy()
   })
 
-  it('of connections that have authenticated ends at the bound of their project', async () => {
+  it('of authenticated connections ends at the limit of their project', async () => {
     const refusals: unknown[] = []
     for (let round = 0; round < FLOOD / 5; round++) {
       for (const result of await Promise.allSettled(Array.from({ length: 5 }, () => login(ref)))) {
@@ -305,7 +305,7 @@ describe('a flood', () => {
     await Promise.all(working)
   })
 
-  it('of SQL in 16 projects of one organization takes nothing from another', async () => {
+  it('of SQL in 16 projects of one organization takes no capacity from another', async () => {
     const refs: string[] = []
     for (let n = 0; n < 16; n++) refs.push(await createProject(mine))
     for (const each of refs) await untilStatus(mine.owner, each, 'ACTIVE_HEALTHY')
@@ -316,12 +316,12 @@ describe('a flood', () => {
     for (let n = 0; n < 5; n++) await expectNeighbourServed()
     for (const { status, body } of await work) {
       if (status === 201) continue
-      // On a slow machine two seconds of sleep may be more than a request's time.
+      // On a slow machine, two seconds of sleep may exceed a request's time.
       expect(JSON.stringify([status, body])).toMatch(/^\[(503,.*try again|400,.*longer than allowed)/)
     }
   })
 
-  it('of large results is served or refused in words, and takes nothing from another', async () => {
+  it('of large results is served or refused with an error, and takes no capacity from another', async () => {
     const work = Promise.all(
       Array.from({ length: 30 }, async () => {
         const response = await fetch(new URL(`/v1/projects/${ref}/database/query`, mine.owner.base), {

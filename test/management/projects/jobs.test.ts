@@ -21,7 +21,7 @@ const lastTask = async (ref: string): Promise<Task> => {
   return task
 }
 
-/** As a consumer leaves it that died some time ago in the middle of its work. */
+/** Leaves a task as a consumer that died some time ago in the middle of its work. */
 async function abandon(ref: string, during: Status, fields: Partial<Task>): Promise<Task> {
   const { id } = await lastTask(ref)
   const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
@@ -36,7 +36,7 @@ async function abandon(ref: string, during: Status, fields: Partial<Task>): Prom
 
 describe('a task whose consumer died', () => {
   it.each([[[]], [['create_database']], [['create_database', 'check_health']]])(
-    'goes on with creating the project after the steps %j, without harm to what is there',
+    'continues the creation of the project after the steps %j, without harm to existing data',
     async (stepsDone) => {
       const organization = await newOrganization()
       const ref = await newProject(organization)
@@ -49,7 +49,7 @@ describe('a task whose consumer died', () => {
     },
   )
 
-  it('goes on with pausing, restoring and deleting', async () => {
+  it('continues pausing, restoring and deleting', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -70,7 +70,7 @@ describe('a task whose consumer died', () => {
     await untilGone(owner, ref)
   })
 
-  extended('is left alone while the lease holds', async () => {
+  extended('is not taken over while the lease is valid', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const { claim } = await abandon(ref, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + 60_000) })
@@ -79,7 +79,7 @@ describe('a task whose consumer died', () => {
     expect(await lastTask(ref)).toMatchObject({ state: 'running', claim })
   })
 
-  it('ends as failed, with the reason, after the last attempt', async () => {
+  it('fails with the reason after the last attempt', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await control.update(projects).set({ sealedPassword: 'k1.AAAA' }).where(eq(projects.ref, ref))
@@ -96,7 +96,7 @@ describe('a task whose consumer died', () => {
   })
 })
 
-/** Another task that the same tick sent has run: then the tick has sent all that it was going to send. */
+/** Waits for another task that the same tick sent; then the tick has sent everything. */
 async function untilTickDone() {
   const organization = await newOrganization()
   const ref = await newProject(organization)
@@ -105,7 +105,7 @@ async function untilTickDone() {
   await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
 }
 
-describe('a task whose message got lost', () => {
+describe('a task whose message was lost', () => {
   it('is sent again by the sweeper', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
@@ -121,7 +121,7 @@ describe('a task whose message got lost', () => {
   })
 })
 
-describe('a restore that is canceled', () => {
+describe('a canceled restore', () => {
   it('leaves the project paused', async () => {
     const organization = await newOrganization()
     const { owner } = organization
@@ -138,14 +138,14 @@ describe('a restore that is canceled', () => {
     expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
   })
 
-  extended('is not undone by the consumer of the restore when that wakes up later', async () => {
+  extended('is not undone by the consumer of the restore when that resumes later', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
 
-    // Whoever holds the project's lock stalls every operation of the engine on it.
+    // The holder of the project's lock delays every operation of the engine on it.
     const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
     await owner.post(`/v1/projects/${ref}/restore`)
     await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ kind: 'resume', state: 'running' }), WAIT)
@@ -159,7 +159,7 @@ describe('a restore that is canceled', () => {
     expect(await askHost('GET', `/instances/${ref}`)).toMatchObject({ state: 'paused' })
   })
 
-  extended('waits for an operation of somebody else as long as that takes, and counts no attempt', async () => {
+  extended('waits for another operation as long as that takes, and counts no attempt', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -174,15 +174,15 @@ describe('a restore that is canceled', () => {
     expect(await lastTask(ref)).toMatchObject({ attempts: 1, state: 'done' })
   })
 
-  it('is refused where no restore runs', async () => {
+  it('is refused if no restore runs', async () => {
     const organization = await newOrganization()
     const ref = await createProject(organization)
     expect((await organization.owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(409)
   })
 })
 
-describe('deleting a project that is just coming up', () => {
-  it('is refused until it has', async () => {
+describe('the deletion of a project that is being created', () => {
+  it('is refused until the project is ready', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await abandon(ref, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + 60_000) })
@@ -194,7 +194,7 @@ describe('deleting a project that is just coming up', () => {
 })
 
 describe('the audit log', () => {
-  it('names who did what, in the order it happened', async () => {
+  it('names the actor and the action, in order', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const rows = await vi.waitFor(

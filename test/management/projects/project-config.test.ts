@@ -34,7 +34,9 @@ const traced = async (action: string, project = ref) =>
       .orderBy(asc(auditLog.createdAt))
   ).map(({ actorUserId, detail }) => [actorUserId, detail.fields])
 
-/** For each area: where it is, what a fresh project has, and of each field values at its bounds and outside of them. */
+/**
+ * For each area: its path, the values of a fresh project, and values of each field at its limits and outside of them.
+ */
 const AREAS: [string, Record<string, unknown>, Record<string, { taken: unknown[]; refused: unknown[] }>][] = [
   [
     'postgrest',
@@ -101,11 +103,11 @@ describe.each(AREAS)('/v1/projects/{ref}/%s', (area, defaults, fields) => {
   }
   const statuses = area === 'postgrest' ? 200 : 204
 
-  it('gives the defaults of a fresh project', async () => {
+  it('returns the defaults of a fresh project', async () => {
     expect(await read(await createProject(organization))).toEqual(defaults)
   })
 
-  it.each(Object.entries(fields))('takes %s within its bounds and gives back what it took', async (field, values) => {
+  it.each(Object.entries(fields))('accepts %s within its limits and returns it', async (field, values) => {
     for (const value of values.taken) {
       const before = await read()
       const reply = await caller().patch(path(area), { [field]: value })
@@ -115,7 +117,7 @@ describe.each(AREAS)('/v1/projects/{ref}/%s', (area, defaults, fields) => {
   })
 
   it.each(Object.entries(fields))(
-    'refuses %s outside its bounds by name, with all that came with it',
+    'refuses %s outside its limits by name, with all fields of the request',
     async (field, values) => {
       const before = await read()
       const [other = ''] = Object.keys(fields).filter((name) => name !== field)
@@ -127,7 +129,7 @@ describe.each(AREAS)('/v1/projects/{ref}/%s', (area, defaults, fields) => {
     },
   )
 
-  it('merges changes at the same time, and notes who changed which fields', async () => {
+  it('merges simultaneous changes, and records who changed which fields', async () => {
     const own = await createProject(organization)
     const changes = Object.entries(fields).map(([field, { taken }]) => ({ [field]: taken.at(-1) }))
     const replies = await Promise.all(changes.map((change) => caller().patch(path(area, own), change)))
@@ -142,7 +144,7 @@ describe.each(AREAS)('/v1/projects/{ref}/%s', (area, defaults, fields) => {
 })
 
 describe('GET /v1/projects/{ref}/postgrest', () => {
-  it('shows the JWT secret to those alone who may read secrets', async () => {
+  it('shows the JWT secret only to callers who may read secrets', async () => {
     const { body } = await caller().get(path('postgrest'))
     expect(body.jwt_secret).toMatch(/^[\w-]{64}$/)
     const others = [await newMember(organization, 'read-only'), (await newApp(organization, ['database:read'])).caller]
@@ -161,7 +163,7 @@ interface Key {
   api_key: string
 }
 
-it('gives a branch keys of its own, and the settings of its parent, which it changes for itself', async () => {
+it('gives a branch keys of its own, and the settings of its parent, which the branch can change', async () => {
   const set: [string, Record<string, unknown>][] = [
     ['postgrest', { max_rows: 77 }],
     ['config/realtime', { max_joins_per_second: 77 }],
@@ -183,14 +185,14 @@ it('gives a branch keys of its own, and the settings of its parent, which it cha
 })
 
 describe('POST /v1/projects/{ref}/config/realtime/shutdown', () => {
-  it('says that there is no server to shut down', async () => {
+  it('answers that there is no server to shut down', async () => {
     const reply = await caller().post(path('config/realtime/shutdown'))
     expect(reply).toMatchObject({ status: 404, body: { message: 'No Realtime server runs for this project' } })
   })
 })
 
 describe('/v1/projects/{ref}/pgsodium', () => {
-  it('makes one key for whoever reads it first, and keeps it sealed', async () => {
+  it('makes one key for the first reader, and stores it sealed', async () => {
     const own = await createProject(organization)
     const replies = await Promise.all(Array.from({ length: 6 }, () => caller().get(path('pgsodium', own))))
     const [first] = replies.map(({ body }) => body.root_key)
@@ -202,7 +204,7 @@ describe('/v1/projects/{ref}/pgsodium', () => {
     expect(await traced('project.pgsodium.create', own)).toEqual([[organization.userId, undefined]])
   })
 
-  it('takes another one, and notes that it did', async () => {
+  it('accepts another key, and records the change', async () => {
     const own = await createProject(organization)
     const key = 'A1'.repeat(32)
     expect(await caller().put(path('pgsodium', own), { root_key: key })).toMatchObject({
@@ -217,7 +219,7 @@ describe('/v1/projects/{ref}/pgsodium', () => {
   it.each([
     ...['', 'a'.repeat(63), 'a'.repeat(65), 'g'.repeat(64)].map((key) => [key, said] as const),
     ...[7, null].map((key) => [key, expect.stringContaining('body.root_key')] as const),
-  ])('refuses %j, and the key stays', async (key, message) => {
+  ])('refuses %j, and keeps the key', async (key, message) => {
     const before = (await caller().get(path('pgsodium'))).body
     const reply = await caller().put(path('pgsodium'), { root_key: key })
     expect([reply.status, reply.body]).toEqual([400, { message }])
@@ -231,7 +233,7 @@ describe('/v1/projects/{ref}/billing/addons', () => {
   it.each([
     [undefined, []],
     ['small', [{ type: 'compute_instance', variant: { id: 'ci_small', name: 'Small', price } }]],
-  ])('tells the size %s, and those that the host offers', async (size, selected) => {
+  ])('returns the size %s, and those that the host offers', async (size, selected) => {
     const host = await askHost<{ sizes: string[] }>('GET', '')
     const offered = COMPUTE_SIZES.filter((each) => host.sizes.includes(each))
     expect(offered).toContain('small')
@@ -243,7 +245,7 @@ describe('/v1/projects/{ref}/billing/addons', () => {
     })
   })
 
-  it('takes the size that a project has, and refuses what there is not with the reason', async () => {
+  it('accepts the current size, and refuses an unavailable one with the reason', async () => {
     const own = await createProject(organization, { desired_instance_size: 'small' })
     const addons = path('billing/addons', own)
     const before = (await caller().get(addons)).body
@@ -265,7 +267,7 @@ describe('/v1/projects/{ref}/billing/addons', () => {
       const reply = await apply(variant, type)
       expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
     }
-    // It is being made.
+    // The project is being created.
     expect((await apply('ci_large', 'compute_instance')).status).toBe(409)
     expect((await caller().delete(`${addons}/ci_small`)).status).toBe(409)
     expect((await caller().delete(`${addons}/${'x'.repeat(65)}`)).body.message).toContain('path.addon_variant: ')
@@ -288,7 +290,7 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
     }[]
   }
 
-  it('tells what the installation has, once each, in the published form', async () => {
+  it("returns the installation's entitlements, once each, in the published form", async () => {
     const found = await read(organization)
     expect(found).toHaveLength(64)
     expect(new Set(found.map(({ feature }) => feature.key)).size).toBe(64)
@@ -304,7 +306,7 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
       set: ['Owner', 'Administrator', 'Developer', 'Read-only'],
     })
     expect(found.filter(({ feature, hasAccess }) => /^(auth|realtime)\./.test(feature.key) && hasAccess)).toEqual([])
-    // Of a disk, the size alone can be changed.
+    // Only the size of a disk can be changed.
     expect(byKey.get('instances.disk_modifications')).toEqual({ enabled: false })
     expect(byKey.get('pitr.available_variants')).toEqual({ enabled: false, set: [] })
     expect(byKey.get('branching_limit')).toEqual({ enabled: true, value: 0, unlimited: true, unit: 'branches' })
@@ -314,7 +316,7 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
     ['free', { enabled: true, value: 100, unlimited: false, unit: 'functions' }, false],
     ['pro', { enabled: true, value: 500, unlimited: false, unit: 'functions' }, true],
     ['enterprise', { enabled: true, value: 0, unlimited: true, unit: 'functions' }, true],
-  ] as const)('goes by the plan %s', async (plan, functions, branches) => {
+  ] as const)('depends on the plan %s', async (plan, functions, branches) => {
     const place = await newOrganization()
     await control.update(organizations).set({ plan }).where(eq(organizations.id, place.id))
     const byKey = new Map((await read(place)).map((one) => [one.feature.key, one]))

@@ -30,7 +30,7 @@ const create = (fields: Record<string, unknown> = {}) =>
   })
 
 describe('POST /v1/projects', () => {
-  it('answers at once and then brings up a database with the password as given', async () => {
+  it('answers at once and then creates a database with the given password', async () => {
     const { owner, slug } = organization
     const db_pass = `Pässwörd '"\\$ ${randomUUID()}`
     const reply = await create({ name: 'first', db_pass })
@@ -77,7 +77,7 @@ describe('POST /v1/projects', () => {
     expect((await create(fields)).body.region).toBe(region)
   })
 
-  it('makes it with the size and the version that it is to have', async () => {
+  it('creates it with the requested size and version', async () => {
     const ref = await newProject(organization, { postgres_engine: '17', desired_instance_size: 'small' })
     const { database } = (await organization.owner.get(`/v1/projects/${ref}`)).body
     expect(database).toMatchObject({ postgres_engine: '17', release_channel: 'ga' })
@@ -103,7 +103,7 @@ describe('POST /v1/projects', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(message) } })
   })
 
-  it('takes the deprecated and the unknown fields that clients still send', async () => {
+  it('accepts the deprecated and the unknown fields that clients still send', async () => {
     const reply = await create({
       organization_id: organization.slug,
       kps_enabled: false,
@@ -116,7 +116,7 @@ describe('POST /v1/projects', () => {
     expect(reply.status).toBe(201)
   })
 
-  it("takes the organization's plan and refuses another", async () => {
+  it("uses the organization's plan and refuses another", async () => {
     const place = await newOrganization()
     const set = (plan: 'free' | 'pro') =>
       control.update(organizations).set({ plan }).where(eq(organizations.id, place.id))
@@ -159,7 +159,7 @@ describe('POST /v1/projects', () => {
     expect(after.body.pagination.count).toBe(before.body.pagination.count)
   })
 
-  it('gives a name once, also to two callers at the same time', async () => {
+  it('accepts a name once, also for two simultaneous callers', async () => {
     const name = `project-${randomUUID()}`
     const replies = await Promise.all(Array.from({ length: 8 }, () => create({ name })))
     expect(replies.map(({ status }) => status).sort()).toEqual([201, ...Array(7).fill(409)])
@@ -167,7 +167,7 @@ describe('POST /v1/projects', () => {
     expect((await createProject(await newOrganization(), { name })).length).toBe(20)
   })
 
-  it('looks into no organization that the caller does not belong to', async () => {
+  it('reveals nothing about an organization to which the caller does not belong', async () => {
     const { slug } = await newOrganization()
     expect(await create({ organization_slug: slug })).toMatchObject({
       status: 404,
@@ -185,7 +185,7 @@ describe('PATCH /v1/projects/{ref}', () => {
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.name).toBe(name)
   })
 
-  it('refuses a name that another project has', async () => {
+  it('refuses the name of another project', async () => {
     const name = `taken-${randomUUID()}`
     await createProject(organization, { name })
     const ref = await createProject(organization)
@@ -195,14 +195,14 @@ describe('PATCH /v1/projects/{ref}', () => {
 })
 
 describe('the life of a project', () => {
-  it('is paused, restored, restarted and deleted, with its data and its sessions in step', async () => {
+  it('is paused, restored, restarted and deleted, together with its data and its sessions', async () => {
     const { owner } = organization
     const ref = await newProject(organization)
     const path = `/v1/projects/${ref}`
     await runSql(owner, ref, 'create table kept (n int); insert into kept values (42)')
     const session = await connect(ref)
 
-    // Compressed replies lose their length on the way; clients that need it do not ask for compression here.
+    // Compressed replies lose their length in transit; clients that need it do not request compression here.
     const paused = await owner.post(`${path}/pause`, undefined, { headers: { 'accept-encoding': 'identity' } })
     expect(paused).toMatchObject({ status: 200, body: '' })
     expect([paused.headers.get('content-length'), paused.headers.get('content-type')]).toEqual(['0', null])
@@ -277,7 +277,7 @@ describe('the life of a project', () => {
   })
 
   it.each(['with connection limit 0', 'with allow_connections false'])(
-    'is opened by a restart where SQL has closed it to everybody: %s',
+    'is opened by a restart if SQL has closed it to everybody: %s',
     async (closing) => {
       const { owner } = organization
       const ref = await newProject(organization)
@@ -301,7 +301,7 @@ describe('the life of a project', () => {
 })
 
 describe('PATCH /v1/projects/{ref}/database/password', () => {
-  it('lets in by the new password and no longer by the old', async () => {
+  it('makes the new password valid and the old one invalid', async () => {
     const ref = await newProject(organization)
     const path = `/v1/projects/${ref}/database/password`
     const { owner } = organization
@@ -324,7 +324,7 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
 })
 
 describe('GET /v1/projects/{ref}/upgrade/eligibility', () => {
-  it('says that there is nothing to upgrade to', async () => {
+  it('answers that there is nothing to upgrade to', async () => {
     const ref = await newProject(organization)
     const { status, body } = await organization.owner.get(`/v1/projects/${ref}/upgrade/eligibility`)
     expect(status).toBe(200)
@@ -335,7 +335,7 @@ describe('GET /v1/projects/{ref}/upgrade/eligibility', () => {
 })
 
 describe('GET /v1/projects/{ref}/health', () => {
-  it('tells of the services that exist and leaves out the others', async () => {
+  it('reports the existing services and leaves out the others', async () => {
     const ref = await newProject(organization)
     const { owner } = organization
     const healthy = { healthy: true, status: 'ACTIVE_HEALTHY' }
@@ -360,7 +360,7 @@ describe('GET /v1/projects/{ref}/health', () => {
     }
   })
 
-  it('tells that the storage does not work where its tables do not answer', async () => {
+  it('reports the storage as unhealthy if its tables do not answer', async () => {
     const ref = await newProject(organization)
     const storage = async () => {
       const { body } = await organization.owner.get(`/v1/projects/${ref}/health?services=storage&timeout_ms=1000`)
@@ -377,12 +377,12 @@ describe('GET /v1/projects/{ref}/health', () => {
 })
 
 describe('GET /v1/projects/available-regions', () => {
-  it('lists the regions that a host is in', async () => {
+  it('lists the regions that have a host', async () => {
     const path = `/v1/projects/available-regions?organization_slug=${organization.slug}`
     const { body } = await organization.owner.get(`${path}&continent=EU&desired_instance_size=small`)
     const here = { name: 'East US (North Virginia)', code: 'us-east-1', type: 'specific', provider: 'AWS' }
     const smartGroup = { name: 'Americas', code: 'americas', type: 'smartGroup' }
-    // The host is there, however far that is.
+    // The host is in that region, however far away it is.
     expect(body.recommendations).toEqual({ smartGroup, specific: [here] })
     expect(body.all).toEqual({ smartGroup: [smartGroup], specific: [here] })
     const huge = await organization.owner.get(`${path}&desired_instance_size=48xlarge_high_memory`)

@@ -13,7 +13,7 @@ import { newProject, PASSWORD, runSql, untilGone } from '../../support/projects.
 const HOUR_MS = 3_600_000
 const WAIT = { timeout: 60_000, interval: 100 }
 
-/** As if the last time were long ago. */
+/** Makes the last reconciliation long ago. */
 const forgetLastTime = () => control.delete(heartbeats).where(eq(heartbeats.name, 'reconcile'))
 
 async function reconcile(): Promise<void> {
@@ -24,7 +24,7 @@ async function reconcile(): Promise<void> {
 const makeInstance = (ref: string) => askHost('PUT', `/instances/${ref}`, { password: PASSWORD })
 const isOnHost = async (ref: string) => (await instancesOfHost()).includes(ref)
 
-/** A project that was removed an hour ago, whose instance is there again. */
+/** Makes a project that was removed an hour ago, whose instance exists again. */
 async function newLeftover(organization: Awaited<ReturnType<typeof newOrganization>>, agoMs = HOUR_MS) {
   const ref = await newProject(organization)
   await organization.owner.delete(`/v1/projects/${ref}`)
@@ -36,7 +36,7 @@ async function newLeftover(organization: Awaited<ReturnType<typeof newOrganizati
 }
 
 describe('what a removed project left on a host', () => {
-  it('is removed in time, with the work that is planned on it, and that of no other project', async () => {
+  it('is removed after a time, with its planned work, and nothing of another project', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const [gone, recent, staying] = await Promise.all([
@@ -61,7 +61,7 @@ describe('what a removed project left on a host', () => {
     await vi.waitFor(async () => expect(await isOnHost(recent)).toBe(false), WAIT)
   })
 
-  it('stays, and is told of, where no project is known', async () => {
+  it('stays, and is reported, if its project is unknown', async () => {
     const ref = 'aaaaaaaaaaaaaaaaaaaa'
     await makeInstance(ref)
     try {
@@ -77,7 +77,7 @@ describe('what a removed project left on a host', () => {
   })
 })
 
-it('nothing is taken for removed while its host is silent', async () => {
+it('nothing is considered removed while its host is silent', async () => {
   const organization = await newOrganization()
   const [gone, staying] = await Promise.all([newLeftover(organization), newProject(organization)])
   const written: string[] = []
@@ -98,7 +98,7 @@ it('nothing is taken for removed while its host is silent', async () => {
   expect(written).toEqual([])
   expect(await isOnHost(gone)).toBe(true)
   expect((await runSql(organization.owner, staying, 'select 1 as one')).body).toEqual([{ one: 1 }])
-  // It answers again.
+  // The host answers again.
   await reconcile()
   await vi.waitFor(async () => expect(await isOnHost(gone)).toBe(false), WAIT)
 })

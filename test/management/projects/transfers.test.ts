@@ -48,7 +48,7 @@ const preview = (caller: Caller, ref: string, target: string) =>
 type Transaction = Parameters<Parameters<typeof control.transaction>[0]>[0]
 type Target = TestOrganization & { other: string }
 
-/** Two organizations of one owner. */
+/** Makes two organizations of one owner. */
 async function newPair() {
   const source = await newOrganization()
   const target = await newOrganization()
@@ -65,7 +65,7 @@ const keptCountOf = async ({ id }: TestOrganization) =>
     ?.count
 
 describe('POST /v2/projects/{ref}/transfers', () => {
-  it('moves a running project with all that hangs on it, from one moment to the next', async () => {
+  it('moves a running project with everything that belongs to it, in one moment', async () => {
     const { source, target, owner } = await newPair()
     const [before, after] = [await newMember(source, 'administrator'), await newMember(target, 'administrator')]
     const ref = await newProject(source)
@@ -137,7 +137,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect(traces.map(({ organizationId }) => organizationId).sort()).toEqual([source.id, target.id].sort())
   })
 
-  it('ends the roles and grants that the source gave in it, and tells of them', async () => {
+  it('ends the roles and grants of the source in it, and publishes that', async () => {
     const { source, target, owner } = await newPair()
     const [ref, other] = [await insertProject(source), await insertProject(source)]
     const [both, alone, everywhere, there] = [
@@ -178,7 +178,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     )
   })
 
-  it('ends invitations into it, and tells of those that were into nothing else', async () => {
+  it('ends invitations into it, and publishes those that were only for it', async () => {
     const { source, target, owner } = await newPair()
     const [ref, other] = [await insertProject(source), await insertProject(source)]
     const branch = await insertProject(source, { parentRef: ref })
@@ -217,7 +217,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect(again.status).toBe(201)
   })
 
-  it('is for who owns both organizations whole, with a token that reaches both', async () => {
+  it('requires an owner of both whole organizations, with a token that reaches both', async () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
     const administrator = await newPerson(source, 'owner')
@@ -283,7 +283,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect([await organizationOf(ref), await keptCountOf(source)]).toEqual([source.id, 2])
   })
 
-  it('holds no organization while it waits for a project, as branches are counted there by who holds their parent', async () => {
+  it('locks no organization while it waits for a project, because the lock holder of a parent counts branches there', async () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
     const both = inArray(organizations.id, [source.id, target.id])
@@ -297,7 +297,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect((await asked).status).toBe(200)
   })
 
-  it('happens once where it is asked for twice at the same time', async () => {
+  it('happens once if two simultaneous requests ask for it', async () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
     const replies = await Promise.all([transfer(owner, ref, target.slug), transfer(owner, ref, target.slug)])
@@ -310,7 +310,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
 describe('POST /v2/projects/{ref}/transfers/previews', () => {
   const keysOf = (findings: { key: string }[]) => findings.map(({ key }) => key)
 
-  it('tells what would change, and changes nothing', async () => {
+  it('returns the changes, and changes nothing', async () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
     await insertProject(source, { parentRef: ref })
@@ -341,7 +341,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect([await countOf(source), await countOf(target)]).toEqual([0, 2])
   })
 
-  /** What stands in the way, for the preview and for the transfer alike, which then has done nothing. */
+  /** Expects the same obstacle in the preview and in the transfer, which then has changed nothing. */
   async function expectInvalid(
     { source, target, owner }: Awaited<ReturnType<typeof newPair>>,
     ref: string,
@@ -358,7 +358,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect(await organizationOf(ref)).toBe(source.id)
   }
 
-  it('tells of a name that is taken, of work under way, and of what the plan does not cover', async () => {
+  it('reports a name in use, work under way, and features that the plan does not cover', async () => {
     const pair = await newPair()
     const { source, target } = pair
     const ref = await insertProject(source, { name: 'Same' })
@@ -391,7 +391,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await expectInvalid({ ...pair, target: source }, ref, 'same_organization')
   })
 
-  it('tells of a repository that the project follows', async () => {
+  it('reports a repository that the project follows', async () => {
     const pair = await newPair()
     const ref = await insertProject(pair.source)
     await connect(pair.source, ref, await newRepository())
@@ -400,7 +400,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
   })
 
-  it('tells of more functions than the plan has room for', async () => {
+  it('reports more functions than the plan allows', async () => {
     const pair = await newPair()
     const ref = await insertProject(pair.source)
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, pair.target.id))
@@ -410,7 +410,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
   })
 
-  it('tells of log drains that the plan does not cover', async () => {
+  it('reports log drains that the plan does not cover', async () => {
     const pair = await newPair()
     const ref = await insertProject(pair.source)
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, pair.target.id))
@@ -421,7 +421,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
   })
 
-  it('tells an administrator that he may not', async () => {
+  it('reports to administrators that they may not transfer', async () => {
     const { source, target } = await newPair()
     const ref = await insertProject(source)
     const { caller } = await newPerson(source, 'administrator')
@@ -434,7 +434,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect([attributes.warnings, attributes.info]).toEqual([[], []])
   })
 
-  it('tells who may not write the other organization nothing of it', async () => {
+  it('reveals nothing about the other organization to callers who may not write it', async () => {
     const { source, target } = await newPair()
     const ref = await insertProject(source, { name: 'Same' })
     await insertProject(target, { name: 'Same' })
@@ -446,7 +446,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
   })
 })
 
-describe('a change that began before the transfer of its project', () => {
+describe('a change that started before the transfer of its project', () => {
   it.each([
     [
       'a webhook endpoint',
@@ -482,7 +482,7 @@ describe('a change that began before the transfer of its project', () => {
   })
 })
 
-/** What is asked for, once it waits for this transaction. */
+/** Starts the request and returns it once it waits for this transaction. */
 async function untilBlocked<T>(tx: Transaction, ask: () => Promise<T>): Promise<{ asked: Promise<T> }> {
   const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
   const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
@@ -503,7 +503,7 @@ async function logsIn(ref: string, { role, password }: { role: string; password:
   )
 }
 
-/** Rows alone, f1 to f`count`. */
+/** Inserts only rows, f1 to f`count`. */
 async function insertFunctions(ref: string, count: number): Promise<void> {
   const createdAt = new Date()
   const [deployment] = await control

@@ -9,7 +9,7 @@ import { newBranch, untilBranch } from '../../support/branches.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, untilStatus } from '../../support/projects.ts'
 
-/** The driver names more than that. */
+/** The driver's preparation names more than that. */
 const PREPARED = { preparation: expect.stringContaining(STORAGE_VERSION) }
 
 const HOUR_MS = 3_600_000
@@ -26,7 +26,7 @@ async function stateOf(ref: string) {
 const due = (ref: string, preparation = 'Storage, schema 0') =>
   control.update(projects).set({ preparation, preparationDueAt: LONG_AGO }).where(eq(projects.ref, ref))
 
-/** As an older version left it: without one of the functions for policies. */
+/** Makes the project as an older version left it: without one of the functions for policies. */
 async function makeOlder(ref: string): Promise<void> {
   await adminRows(ref, `comment on schema storage is 'Storage, schema 0'; drop function storage.extension(text)`)
 }
@@ -35,7 +35,7 @@ const isOlder = async (ref: string): Promise<boolean> =>
   (await adminRows<{ older: boolean }>(ref, `select to_regprocedure('storage.extension(text)') is null as older`))[0]
     ?.older ?? true
 
-/** Projects of other tests may be due as well. */
+/** Runs the cron until the assertion holds: projects of other tests may be due as well. */
 const ticked = (assertion: () => Promise<void>) =>
   vi.waitFor(
     async () => {
@@ -45,7 +45,7 @@ const ticked = (assertion: () => Promise<void>) =>
     { timeout: 120_000 },
   )
 
-it('brings the database of a project to what a new one has, and looks at it no more', async () => {
+it("updates a project's database to that of a new one, and does not check it again", async () => {
   const ref = await newProject(await newOrganization())
   expect(await stateOf(ref)).toMatchObject(PREPARED)
   await makeOlder(ref)
@@ -60,7 +60,7 @@ it('brings the database of a project to what a new one has, and looks at it no m
   expect(await stateOf(ref)).toEqual({ preparation, dueAt: LONG_AGO })
 })
 
-it('tries one that could not be upgraded again after an hour, and others meanwhile', async () => {
+it('retries a failed upgrade after an hour, and upgrades others meanwhile', async () => {
   const organization = await newOrganization()
   const [held, other] = [await newProject(organization), await newProject(organization)]
   await withOwner(held, async (owner) => {
@@ -113,7 +113,7 @@ it('waits for a paused project until it is resumed', async () => {
   expect(await isOlder(ref)).toBe(false)
 })
 
-it('looks again at a database that was put back to a backup', async () => {
+it('checks a database again after a backup was restored to it', async () => {
   const organization = await newOrganization()
   const { owner } = organization
   const ref = await newProject(organization)
@@ -134,7 +134,7 @@ it('looks again at a database that was put back to a backup', async () => {
   expect(await isOlder(ref)).toBe(false)
 })
 
-it('looks at a branch whose parent is older, when it is made and when it is reset', async () => {
+it('checks a branch whose parent is older, when it is created and when it is reset', async () => {
   const organization = await newOrganization()
   const { owner } = organization
   const parent = await newProject(organization)
@@ -152,7 +152,7 @@ it('looks at a branch whose parent is older, when it is made and when it is rese
   expect(await isOlder(parent)).toBe(true)
 })
 
-extended('finds what is due among 100,000 projects by one look into the index', async () => {
+extended('finds due projects among 100,000 by one index lookup', async () => {
   const client = await adminClient('control', { database: new URL(inject('controlUrl')).pathname.slice(1) })
   await client.query(`begin; set local session_replication_role = replica;
     insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password, preparation)
