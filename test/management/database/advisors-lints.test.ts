@@ -67,7 +67,7 @@ describe('a lint of the database', () => {
     await vi.waitFor(async () => expect(await run('unused_index')).not.toContainEqual(unused), { timeout: 60_000 })
   })
 
-  it('log_connections_not_enabled is mended by a setting of the project', async () => {
+  it('log_connections_not_enabled is fixed by a setting of the project', async () => {
     const set = (log_connections: boolean) =>
       owner().patch(`/v1/projects/${ref}/config/database/postgres`, { log_connections })
     expect(await run('log_connections_not_enabled')).toHaveLength(1)
@@ -77,12 +77,12 @@ describe('a lint of the database', () => {
     await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toHaveLength(1), { timeout: 60_000 })
   })
 
-  it('log_connections_not_enabled is of the whole server', async () => {
+  it('log_connections_not_enabled covers the whole server', async () => {
     const [{ path, pid } = { path: '', pid: '' }] = await adminRows<{ path: string; pid: string }>(
       ref,
       `select current_setting('config_file') as path, split_part(pg_read_file('postmaster.pid'), chr(10), 1) as pid`,
     )
-    // An account of its own may not walk down to its data, and finds them as the folder that it works in.
+    // An account of its own may not traverse the path to its data, and reaches them as its working directory.
     const file = path.replace('/proc/self/', `/proc/${pid}/`)
     const configuration = await readFile(file, 'utf8')
     const set = async (value: string, lints: object[]) => {
@@ -199,7 +199,7 @@ describe('a lint of the settings', () => {
     expect(await run('no_backup_admin')).toEqual([])
   })
 
-  it('pitr_not_enabled says so of a driver without a history', async () => {
+  it('pitr_not_enabled is reported for a driver without a history', async () => {
     expect(await run('pitr_not_enabled')).toEqual([])
     const facts = { engine: { name: 'host', pointInTime: undefined } } as unknown as SettingFacts
     expect(settingChecks.pitr_not_enabled(facts)).toBe('The driver host has no point-in-time recovery.')
@@ -222,7 +222,7 @@ describe('a lint of health', () => {
   const found = async (project: string, ...lints: string[]) =>
     (await runAdvisors(owner(), project, ...lints)).sort((a, b) => a.cache_key.localeCompare(b.cache_key))
 
-  it('db_connection_limit_reached tells whose sessions are all open', async () => {
+  it('db_connection_limit_reached names whose sessions are all open', async () => {
     const password = 'visiting'
     await change(`create role visitor login connection limit 2 password '${password}'`)
     const reached = (whose: string, most: number) =>
@@ -241,7 +241,7 @@ describe('a lint of health', () => {
     await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: 60_000 })
   })
 
-  extended('a database that lets nobody in, or has no session left, is said to be so', async () => {
+  extended('a database that refuses all logins, or has no session left, is reported', async () => {
     const project = await newProject(organization)
     await asAdmin('alter role supabase_read_only_user nologin', { project })
     expect(await found(project, 'db_connection_failing', 'no_primary_key')).toEqual([
@@ -258,7 +258,7 @@ describe('a lint of health', () => {
     expect(await found(project, ...HEALTH)).toEqual([])
   })
 
-  it('a database that is not there is said to be so', async () => {
+  it('a database that does not exist is reported', async () => {
     const project = await newProject(organization)
     await asAdmin('drop database postgres with (force)', { project, database: 'template1' })
     expect(await found(project, 'db_not_reachable', 'auth_otp_long_expiry')).toEqual([

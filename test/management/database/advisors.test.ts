@@ -23,7 +23,7 @@ const sql = async (query: string, project = ref) => {
 const names = ({ body }: Awaited<ReturnType<Caller['get']>>): string[] =>
   body.lints.map(({ name }: { name: string }) => name)
 
-/** What clients may ask for. */
+/** The lints that clients may request. */
 const PUBLISHED = `unindexed_foreign_keys auth_users_exposed auth_rls_initplan no_primary_key unused_index
   multiple_permissive_policies policy_exists_rls_disabled rls_enabled_no_policy duplicate_index security_definer_view
   function_search_path_mutable rls_disabled_in_public extension_in_public rls_references_user_metadata
@@ -36,7 +36,7 @@ const PUBLISHED = `unindexed_foreign_keys auth_users_exposed auth_rls_initplan n
   realtime_authorization_timeouts realtime_postgres_changes_spike realtime_concurrent_users_near_limit`.split(/\s+/)
 
 describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
-  it('say of a new project what its settings are, and nothing of what it did not make', async () => {
+  it('report for a new project only its settings, and nothing that it did not create', async () => {
     const project = await newProject(organization)
     expect(await owner().get(path('performance', project))).toMatchObject({ status: 200, body: { lints: [] } })
     const security = await owner().get(path('security', project))
@@ -56,7 +56,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     ])
   })
 
-  it('list what is wrong, each under a key of its own', async () => {
+  it('list each problem under a key of its own', async () => {
     await sql(`create schema other; create table other.users (a int); create table users (a int, other_users int);
       create table "a.b" (c int); create schema a; create table a."b.c" (d int); create table "odd ""one" (n int);
       create index on users (a); create index again on users (a); create view seen as select * from users`)
@@ -87,7 +87,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     expect((await owner().get(path('performance'))).body).toEqual(performance.body)
   })
 
-  it('go by the schemas that the API serves, and by the rights that its roles have', async () => {
+  it('depend on the schemas that the API serves, and on the rights of its roles', async () => {
     const project = await newProject(organization)
     const open = async () => {
       const { body } = await owner().get(`${path('security', project)}?lint_type=sql`)
@@ -109,7 +109,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     expect(await open()).toEqual(['my api.mine'])
   })
 
-  it('tell the same whatever the owner sets for sessions, and run nothing that he made', async () => {
+  it('report the same whatever the owner sets for sessions, and run nothing of the owner', async () => {
     const project = await newProject(organization)
     await sql(
       `create table plain (id int primary key, owner uuid); alter table plain enable row level security;
@@ -129,7 +129,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     ])
   })
 
-  it('list 500 of each lint and say how many there are', async () => {
+  it('list 500 of each lint and the total number', async () => {
     const project = await newProject(organization)
     await sql(
       `do $$ begin for n in 1..501 loop execute format('create table t_%s (n int)', lpad(n::text, 3, '0')); end loop; end $$`,
@@ -154,7 +154,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
 })
 
 describe('POST /v2/projects/{ref}/advisors/run', () => {
-  it('checks what is asked, each once, and says so of what cannot be known', async () => {
+  it('runs each requested lint once, and reports what cannot be known', async () => {
     const unknowable = ['vulnerable_postgres_version', 'leaked_service_key', 'realtime_postgres_changes_spike']
     const lints = await runAdvisors(
       owner(),
@@ -180,7 +180,7 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
     })
   })
 
-  it('answers for every lint of the published list with itself, or with why it was not checked', async () => {
+  it('answers for every lint of the published list, or says why it was not run', async () => {
     const chunks = Array.from({ length: Math.ceil(PUBLISHED.length / 15) }, (_, n) =>
       PUBLISHED.slice(n * 15, n * 15 + 15),
     )
@@ -212,14 +212,14 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
     })
   })
 
-  it('takes fifteen lints, and other fields beside the attributes', async () => {
+  it('accepts fifteen lints, and other fields beside the attributes', async () => {
     const { data } = bodyOf(Array(15).fill({ name: 'extension_in_public' }))
     const reply = await owner().post(runPath(), { data: { ...data, id: 'mine' } })
     expect(reply).toMatchObject({ status: 200, body: bodyOf([]) })
   })
 })
 
-it('are for who may read the database', async () => {
+it('require the right to read the database', async () => {
   const reader = await newMember(organization, 'read-only')
   const { caller: app } = await newApp(organization, ['projects:read'])
   const { caller: allowed } = await newApp(organization, ['database:read'])
@@ -236,7 +236,7 @@ it('are for who may read the database', async () => {
   expect(await statuses(stranger)).toEqual([404, 404, 404])
 })
 
-/** Holds the table that all who look at its policy wait for. */
+/** Locks the table that everybody waits for who evaluates its policy. */
 async function lockedProject() {
   const project = await newProject(organization)
   await sql(
@@ -250,7 +250,7 @@ async function lockedProject() {
   return { project, client }
 }
 
-it('end in time where a table is locked for long', async () => {
+it('end in time if a table is locked for long', async () => {
   const { project, client } = await lockedProject()
   const [performance, security, lints] = await Promise.all([
     owner().get(path('performance', project)),
@@ -266,7 +266,7 @@ it('end in time where a table is locked for long', async () => {
   ])
 })
 
-it('say so where the database gives the check up', async () => {
+it('report a check that the database gave up', async () => {
   const { project, client } = await lockedProject()
   const replies = Promise.all([
     owner().get(path('performance', project)),
@@ -294,7 +294,7 @@ it('say so where the database gives the check up', async () => {
   })
 })
 
-it('answer 503 for a database that cannot be reached and 409 for a paused project, whose settings can still be checked', async () => {
+it('answer 503 for an unreachable database and 409 for a paused project, whose settings can still be checked', async () => {
   const project = await newProject(organization)
   const replies = () => Promise.all([owner().get(path('performance', project)), owner().get(path('security', project))])
   const admin = await adminClient(project)

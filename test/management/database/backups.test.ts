@@ -36,7 +36,7 @@ import { extended, isExtended } from '../../support/extended.ts'
 import { newProject, ownerClient, PASSWORD, runSql, until, untilGone } from '../../support/projects.ts'
 import { clientOf, newBucket, newStorage } from '../../support/storage.ts'
 
-/** Copies, sweeps and restarts take turns with those of all other tests. */
+/** A long timeout: copies, sweeps and restarts take turns with those of all other tests. */
 vi.setConfig({ testTimeout: 90_000 })
 const WAIT = { timeout: 60_000, interval: 250 }
 
@@ -45,7 +45,7 @@ const newRef = () =>
 
 const path = (ref: string, rest = '') => `/v1/projects/${ref}/database/backups${rest}`
 
-/** What the archive holds of the project, by id. */
+/** Returns the ids of the project's backups in the archive. */
 async function archived(ref: string): Promise<number[]> {
   const found = await askHost<{ id: string }[]>('GET', `/instances/${ref}/backups`)
   return found.map(({ id }) => Number(id)).sort((a, b) => a - b)
@@ -56,7 +56,7 @@ const makeBackup = (ref: string, id: number) => askHost('PUT', `/instances/${ref
 const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
 const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
 
-/** Of objects whose keys begin so. */
+/** Returns the keys with a prefix. */
 async function keysOf(Prefix: string): Promise<string[]> {
   const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix }))
   return Contents.map(({ Key = '' }) => Key)
@@ -86,7 +86,7 @@ const untilPoint = (caller: Caller, ref: string, name: string, status: string): 
       expect((await caller.get(path(ref, `/restore-point?name=${name}`))).body).toMatchObject({ name, status }),
   })
 
-/** A restore point that is there; returns the id of its backup. */
+/** Makes a complete restore point and returns the id of its backup. */
 async function newPoint(caller: Caller, ref: string, name: string): Promise<number> {
   expect(await caller.post(path(ref, '/restore-point'), { name })).toMatchObject({ status: 201 })
   const id = await latestId(ref)
@@ -94,7 +94,7 @@ async function newPoint(caller: Caller, ref: string, name: string): Promise<numb
   return id
 }
 
-/** Asked of the control database, as many questions a minute are too many for the API. */
+/** Queries the control database, because so many requests a minute are too many for the API. */
 const untilProject = (ref: string, status: string) =>
   vi.waitFor(async () => {
     expect(await control.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))).toEqual([
@@ -138,7 +138,7 @@ describe('a restore point', () => {
     await query('create table t (n int); insert into t values (1)')
   })
 
-  it('is a sealed copy of the files, and listed as a backup', async () => {
+  it('is a sealed copy of the files, and is listed as a backup', async () => {
     expect((await owner.get(path(ref))).body).toEqual({
       region: 'us-east-1',
       walg_enabled: true,
@@ -171,7 +171,7 @@ describe('a restore point', () => {
     expect(await eventsOf(ref)).toContain('v1.project.backup.started')
   })
 
-  it('brings the database back as it was, under the settings that it has now', async () => {
+  it('restores the database as it was, under its present settings', async () => {
     const client = await connectTo(ref)
     const settings = { max_connections: 33, work_mem: '7MB' }
     expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
@@ -196,7 +196,7 @@ describe('a restore point', () => {
     expect((await eventsOf(ref)).filter((type) => type === 'v1.project.status.changed').length).toBeGreaterThan(2)
   })
 
-  it('is restored by the id of its backup too, as often as one likes', async () => {
+  it('can also be restored by the id of its backup, any number of times', async () => {
     const id = await latestId(ref)
     for (const round of [1, 2]) {
       await query(`insert into t values (${round})`)
@@ -206,7 +206,7 @@ describe('a restore point', () => {
     }
   })
 
-  it('is made once, however many ask for it at once', async () => {
+  it('is made once, however many requests arrive at once', async () => {
     const place = await newOrganization()
     const project = await newProject(place)
     const asked = await Promise.all(
@@ -242,14 +242,14 @@ describe('a restore point', () => {
     expect(reply.body.message).toContain(field)
   })
 
-  it("is not there for others, and another project's backup cannot be restored", async () => {
+  it("is hidden from others, and another project's backup cannot be restored", async () => {
     const outsider = await tokenOf(await newUser())
     expect((await outsider.post(path(ref, '/undo'), { name: 'first' })).status).toBe(404)
     const other = await newProject(organization)
     expect((await owner.post(path(other, '/restore'), { id: await latestId(ref) })).status).toBe(404)
   })
 
-  it('is neither made nor restored while the project is paused, and not restored unless it is whole', async () => {
+  it('is neither made nor restored while the project is paused, and not restored unless it is complete', async () => {
     const place = await newOrganization()
     const paused = await newProject(place)
     const id = await newPoint(place.owner, paused, 'p')
@@ -266,7 +266,7 @@ describe('a restore point', () => {
 })
 
 describe('a backup of a database in use', () => {
-  it('is of one moment and cuts no session', async () => {
+  it('has the state of one moment and ends no session', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const client = await connectTo(ref)
@@ -292,10 +292,10 @@ describe('a backup of a database in use', () => {
     expect(body).toEqual([{ same: true }])
   })
 
-  it('that cannot be made fails, says why, and leaves nothing', async () => {
+  it('fails with the reason if it cannot be made, and leaves nothing', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
-    // A superuser's damage to the catalogue: no backup can begin.
+    // A superuser damages the catalogue, so that no backup can start.
     const rename = (from: string, to: string) =>
       adminRows(ref, `set allow_system_table_mods = on; alter function ${from}(text, boolean) rename to ${to}`)
     await rename('pg_backup_start', 'gone')
@@ -320,7 +320,7 @@ describe('a backup of a database in use', () => {
 })
 
 describe('a point in time', () => {
-  it('brings a dropped table back to the second, under the logins of now', async () => {
+  it('restores a dropped table to the second, with the present logins', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -371,7 +371,7 @@ describe('a point in time', () => {
     expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.restore', 'project.restore_moment.done']))
   })
 
-  /** Waits for it, and returns it in seconds since 1970. */
+  /** Waits for the next second, and returns it in seconds since 1970. */
   async function nextSecond(): Promise<number> {
     const second = Math.ceil((Date.now() + 1) / 1000)
     await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(second * 1000), { ...WAIT, interval: 20 })
@@ -388,7 +388,7 @@ describe('a task whose consumer died', () => {
     await runSql(organization.owner, ref, 'create table t (n int); insert into t values (1)')
   })
 
-  /** As if its consumer had died some time ago, after so many steps: what they did is there, perhaps more. */
+  /** Leaves a task as a consumer that died some time ago after so many steps: their effects exist, perhaps more. */
   const abandon = (kind: 'backup' | 'restore_backup', stepsDone: string[]) =>
     control
       .update(projectTasks)
@@ -423,7 +423,7 @@ describe('a task whose consumer died', () => {
   )
 })
 
-it('a backup that can be restored is told of, however many are gone since', async () => {
+it('a backup that can be restored is reported, however many were removed since', async () => {
   const organization = await newOrganization()
   const ref = await newProject(organization)
   const row = (status: 'COMPLETED' | 'REMOVED', days: number) => ({
@@ -437,7 +437,7 @@ it('a backup that can be restored is told of, however many are gone since', asyn
   expect(told.physical_backup_data).toHaveProperty('latest_physical_backup_date_unix')
 })
 
-it('what was removed more than 30 days ago is forgotten, however much it is, and nothing else', async () => {
+it('a backup that was removed more than 30 days ago is deleted, however many there are, and nothing else', async () => {
   const ref = await newProject(await newOrganization())
   const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
   const row = (status: 'COMPLETED' | 'FAILED' | 'REMOVED', removedAt: Date | null) => ({
@@ -453,7 +453,7 @@ it('what was removed more than 30 days ago is forgotten, however much it is, and
   }, WAIT)
 })
 
-/** As the sweep does, a quarter of an hour after the object was removed. */
+/** Removes bytes as the sweep does, a quarter of an hour after the object was removed. */
 async function removeBytes(ref: string, size: number): Promise<void> {
   const Prefix = `projects/${ref}/storage/`
   const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix }))
@@ -461,8 +461,8 @@ async function removeBytes(ref: string, size: number): Promise<void> {
   await bytes.send(new DeleteObjectCommand({ Bucket, Key }))
 }
 
-describe('the objects of a project', () => {
-  it('are there again with their bytes, as long as nobody removed them', async () => {
+describe('the storage objects of a project', () => {
+  it('are restored with their bytes, unless somebody removed them', async () => {
     const storage = await newStorage()
     const bucket = await newBucket(storage)
     const files = clientOf(storage, storage.keys.service).from(bucket)
@@ -498,7 +498,7 @@ describe('the schedule', () => {
       .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'backup_schedule')))
     return row?.value.due_at
   }
-  /** As when the last look at all projects was an hour ago. */
+  /** Runs the check of all projects as if the last one were an hour ago. */
   const look = async () => {
     await control.delete(heartbeats).where(inArray(heartbeats.name, ['old_backups', 'backup_schedules']))
     await tick()
@@ -506,7 +506,7 @@ describe('the schedule', () => {
   const setPlan = ({ slug }: TestOrganization, plan: typeof organizations.$inferInsert.plan) =>
     control.update(organizations).set({ plan }).where(eq(organizations.slug, slug))
 
-  extended('makes one backup a day, however many look at the time', async () => {
+  extended('makes one backup a day, however many processes check the time', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -545,7 +545,7 @@ describe('the schedule', () => {
     expect(schedule.schedule_for).toBe(row?.createdAt.toISOString().slice(11, 19))
   })
 
-  it('is of the plan, from the day after the project was created, until it is ended', async () => {
+  it('depends on the plan, from the day after the project was created to its end', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -565,7 +565,7 @@ describe('the schedule', () => {
     expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
   })
 
-  it('is not on the plan free, also where there was one before', async () => {
+  it('does not include the plan free, even if there was a backup before', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -591,7 +591,7 @@ describe('the schedule', () => {
     ['team', 14, true],
     ['enterprise', 30, true],
   ] as const)(
-    'keeps backups on the plan %s for %i days, and the latest one where more follow',
+    'keeps backups on the plan %s for %i days, and the latest one if others follow',
     async (plan, days, isDaily) => {
       const organization = await newOrganization()
       await setPlan(organization, plan)
@@ -618,7 +618,7 @@ describe('the schedule', () => {
     },
   )
 
-  it('keeps those of the last days, and takes away what belongs to no backup', async () => {
+  it('keeps those of the last days, and removes files without a backup', async () => {
     const organization = await newOrganization()
     await setPlan(organization, 'pro')
     const ref = await newProject(organization)
@@ -646,14 +646,14 @@ describe('the schedule', () => {
     await makeBackup(foreign, 1)
     await vi.waitFor(async () => {
       await look()
-      // The last is none that we know of: the control database may have been put back to a time before it.
+      // The last backup is unknown: the control database may have been restored to a time before it.
       expect(await archived(ref)).toEqual([second?.id, kept, all.at(-1)?.id, 999_999_999])
     }, WAIT)
     expect(await archived(foreign)).toEqual([1])
     await askHost('DELETE', `/instances/${foreign}`)
     expect(await keysOf(`backups/${foreign}/`)).toEqual([])
     expect((await organization.owner.post(path(ref, '/restore'), { id: oldest?.id })).status).toBe(409)
-    // A backup whose files are gone: the project stays as it is.
+    // The files of this backup are gone: the project stays as it is.
     expect((await organization.owner.post(path(ref, '/restore'), { id: all[2]?.id })).status).toBe(201)
     await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
@@ -679,7 +679,7 @@ describe('the schedule', () => {
     expect(await control.select().from(backups).where(eq(backups.projectRef, ref))).toEqual([])
   })
 
-  it('passes over a project that rests', async () => {
+  it('skips a project that sleeps', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await organization.owner.post(`/v1/projects/${ref}/pause`)
@@ -701,7 +701,7 @@ describe('npm run admin -- backups drill', () => {
   afterAll(() => void vi.unstubAllEnvs())
   const drill = (ref: string) => readCommand(['backups', 'drill', '--project', ref])(control)
 
-  it('restores and compares the newest backup, and fails on one that is damaged', async () => {
+  it('restores and compares the newest backup, and fails on a damaged one', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const none = { text: `${ref}  -  no backup\n0 restored, 0 failed, 1 without a backup`, exitCode: 0 }
@@ -730,21 +730,21 @@ describe('npm run admin -- backups drill', () => {
 })
 
 describe('the supabase CLI', () => {
-  extended('does backups list, and shows why backups restore is refused', async () => {
+  extended('runs backups list, and shows why backups restore is refused', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await newPoint(organization.owner, ref, 'one')
     const cli = cliOf(organization.owner)
     expect(await cli('backups', 'list', `--remote=${ref}`)).toMatch(/COMPLETED/)
-    // Long before the first backup.
+    // The time is long before the first backup.
     await expect(cli('backups', 'restore', '-t', '1707407047', `--remote=${ref}`, '--yes')).rejects.toThrow(
       /recovery_time_target_unix/,
     )
   })
 })
 
-describe('what takes a database away', () => {
-  it('takes its backups along, also one under way', async () => {
+describe('the removal of a database', () => {
+  it('removes its backups, also one under way', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await newPoint(organization.owner, ref, 'one')

@@ -53,7 +53,7 @@ async function connect(user: string, password: string, options: pg.ClientConfig 
   return client
 }
 
-/** Those that the instance has, which is more than what rows say. */
+/** Returns the roles of the instance, which may be more than the rows say. */
 const rolesOf = async (project: string) =>
   (
     await adminRows<{ rolname: string }>(
@@ -63,7 +63,7 @@ const rolesOf = async (project: string) =>
   ).map(({ rolname }) => rolname)
 
 interface LoginRole {
-  /** What clients log in as. */
+  /** The user name with which clients log in. */
   user: string
   role: string
   password: string
@@ -76,7 +76,7 @@ async function cliLogin(caller: Caller, project: string, readOnly = false): Prom
 }
 
 describe('POST /v1/projects/{ref}/cli/login-role', () => {
-  it('makes a login that works at once and ends', async () => {
+  it('makes a login that can be used at once and ends', async () => {
     const login = await cliLogin(organization.owner, ref)
     expect(login).toEqual({
       user: `${login.role}.${ref}`,
@@ -95,7 +95,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect(Math.abs((role?.until.getTime() ?? 0) - Date.now() - 1_800_000)).toBeLessThan(60_000)
   })
 
-  it('lets what it makes belong to the owner', async () => {
+  it('makes the owner the owner of what it creates', async () => {
     const { user, password } = await cliLogin(organization.owner, ref)
     const client = await connect(user, password)
     await client.query('create schema made; create table made.t (n int); create function made.f() returns int return 1')
@@ -106,7 +106,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect((await runSql(organization.owner, ref, 'drop schema made cascade')).status).toBe(201)
   })
 
-  it('takes with it what it still holds itself, and the owner keeps it', async () => {
+  it("removes what it still owns, and the owner's objects stay", async () => {
     const { user, role, password } = await cliLogin(organization.owner, ref)
     const client = await connect(user, password)
     await client.query(`create schema kept; grant all on schema kept to ${role}; set role none;
@@ -118,13 +118,13 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     await runSql(organization.owner, ref, 'drop schema kept cascade; select lo_unlink(4711)')
   })
 
-  it('is refused after its time', async () => {
+  it('is refused after it expires', async () => {
     const hourAgo = organization.owner.at(new Date(Date.now() - 3_600_000))
     const { user, password } = await cliLogin(hourAgo, ref)
     await expect(connect(user, password)).rejects.toThrow(/password authentication failed/)
   })
 
-  it('can read everything and write nothing where it is for reading', async () => {
+  it('reads everything and writes nothing if it is read-only', async () => {
     await runSql(
       organization.owner,
       ref,
@@ -156,14 +156,14 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     [{}, 'body.read_only'],
     [{ read_only: 'yes' }, 'body.read_only'],
     [{ read_only: null }, 'body.read_only'],
-  ])('refuses %j by name and makes nothing', async (body, field) => {
+  ])('refuses %j by name and creates nothing', async (body, field) => {
     const before = await rolesOf(ref)
     const reply = await organization.owner.post(`/v1/projects/${ref}/cli/login-role`, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
     expect(await rolesOf(ref)).toEqual(before)
   })
 
-  it('keeps its password to itself', async () => {
+  it('does not reveal its password', async () => {
     const { role, password } = await cliLogin(organization.owner, ref)
     const [row] = await control.select().from(temporaryLogins).where(eq(temporaryLogins.role, role))
     expect(row).toMatchObject({ projectRef: ref, userId: null, readOnly: false })
@@ -173,7 +173,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect(audit.map(({ action }) => action)).toContain('project.login.create')
   })
 
-  it('refuses a project that is paused, and more than a bound', async () => {
+  it('refuses a paused project, and logins beyond a limit', async () => {
     const project = await newProject(organization)
     const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date() }
     await control.insert(temporaryLogins).values(
@@ -202,7 +202,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect(await rolesOf(project)).toEqual([])
   })
 
-  it('is for those who may write', async () => {
+  it('requires the right to write', async () => {
     const path = `/v1/projects/${ref}/cli/login-role`
     const statuses = async (caller: Caller) => [
       (await caller.post(path, { read_only: true })).status,
@@ -216,7 +216,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
 })
 
 describe('DELETE /v1/projects/{ref}/cli/login-role', () => {
-  it('ends all of them with their sessions, and of no other project', async () => {
+  it('ends all of them with their sessions, and none of another project', async () => {
     const other = await newProject(organization)
     const theirs = await cliLogin(organization.owner, other)
     const logins = [await cliLogin(organization.owner, ref), await cliLogin(organization.owner, ref, true)]
@@ -236,8 +236,8 @@ describe('DELETE /v1/projects/{ref}/cli/login-role', () => {
   })
 })
 
-describe('the duty that ends logins', () => {
-  it('ends those that are over, with their sessions', async () => {
+describe('the job that ends logins', () => {
+  it('ends expired logins, with their sessions', async () => {
     const over = await cliLogin(organization.owner, ref)
     const stays = await cliLogin(organization.owner, ref)
     const [ending, staying] = [await connect(over.user, over.password), await connect(stays.user, stays.password)]
@@ -250,7 +250,7 @@ describe('the duty that ends logins', () => {
     expect(await rolesOf(ref)).toContain(stays.role)
   })
 
-  it('ends the logins of a token that was revoked, and of who is no member any more', async () => {
+  it('ends the logins of a revoked token, and of a former member', async () => {
     const member = await newMember(organization, 'developer')
     const userId = await userOf(member)
     const revoked = await cliLogin(member, ref)
@@ -278,7 +278,7 @@ async function userOf(caller: Caller): Promise<string> {
 
 const ANYWHERE = { allowed_cidrs: [{ cidr: '127.0.0.0/8' }], allowed_cidrs_v6: [{ cidr: '::1/128' }] }
 
-/** A member with a role in the database, of a project in which access is enabled. */
+/** Makes a member with a role in the database of a project in which access is enabled. */
 async function granted(project: string, role: string, bounds: Record<string, unknown> = {}) {
   const member = await newMember(organization, 'developer')
   const userId = await userOf(member)
@@ -312,7 +312,7 @@ describe('the jit access of a project', () => {
   })
 
   it.each([[{}], [{ state: 'on' }], [{ state: 'unavailable' }], [{ state: null }]])(
-    'refuses %j and stays as it is',
+    'refuses %j and does not change',
     async (body) => {
       const path = `/v1/projects/${ref}/jit-access`
       const before = (await organization.owner.get(path)).body
@@ -322,7 +322,7 @@ describe('the jit access of a project', () => {
     },
   )
 
-  it('lets nobody in while it is disabled, and ends who is in', async () => {
+  it('admits nobody while it is disabled, and ends open sessions', async () => {
     const { member } = await granted(ref, 'postgres')
     const session = await loggedIn(member, ref, 'postgres')
     const cli = await cliLogin(organization.owner, ref)
@@ -336,7 +336,7 @@ describe('the jit access of a project', () => {
 })
 
 describe('PUT /v1/projects/{ref}/database/jit', () => {
-  it('says what a member may log in as, to him and to administrators', async () => {
+  it('returns the roles of a member, to the member and to administrators', async () => {
     const project = await newProject(organization)
     const bounds = { expires_at: Math.floor(Date.now() / 1000) + 600, allowed_networks: ANYWHERE, branches_only: false }
     const { member, userId } = await granted(project, 'postgres', bounds)
@@ -378,7 +378,7 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     [{ roles: [{ role, allowed_networks: { allowed_cidrs_v6: [{ cidr: 'x' }] } }] }, 'allowed_cidrs_v6.0.cidr'],
     [{ roles: [{ role, branches_only: 'yes' }] }, 'body.roles.0.branches_only'],
     [{ roles: Array(11).fill({ role }) }, 'body.roles'],
-  ])('refuses %j by name and keeps what was', async (body, field) => {
+  ])('refuses %j by name and changes nothing', async (body, field) => {
     const member = organization.userId
     const filled = 'user_id' in body || field === 'body.user_id' ? body : { user_id: member, ...body }
     const reply = await organization.owner.put(`/v1/projects/${ref}/database/jit`, filled)
@@ -386,7 +386,7 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect((await organization.owner.get(`/v1/projects/${ref}/database/jit`)).body.user_roles).toEqual([])
   })
 
-  it('knows a member by his id in either case, and tells it as it is stored', async () => {
+  it('accepts the id of a member in either case, and returns it as stored', async () => {
     const { userId, owner } = organization
     const path = `/v1/projects/${ref}/database/jit`
     const reply = await owner.put(path, { user_id: userId.toUpperCase(), roles: [] })
@@ -394,14 +394,14 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect(await owner.delete(`${path}/${userId.toUpperCase()}`)).toMatchObject({ status: 200 })
   })
 
-  it('refuses a member of single projects that are others', async () => {
+  it('refuses a member of other projects', async () => {
     const userId = await newUser()
     await addMember(organization.id, userId, 'developer', 'abcdefghijklmnopqrst')
     const reply = await organization.owner.put(`/v1/projects/${ref}/database/jit`, { user_id: userId, roles: [] })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.user_id') } })
   })
 
-  it('is for administrators, and of others nobody else hears or takes', async () => {
+  it('is for administrators; others can neither see nor remove grants of somebody else', async () => {
     const path = `/v1/projects/${ref}/database/jit`
     const { userId } = await granted(ref, 'anon')
     const statuses = async (caller: Caller) => [
@@ -416,7 +416,7 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect(await statuses(await newMember(organization, 'administrator'))).toEqual([200, 200, 200])
   })
 
-  it('ends sessions of a role that is taken away or bound otherwise, and no others', async () => {
+  it('ends sessions of a role that is removed or restricted otherwise, and no others', async () => {
     const { member, userId } = await granted(ref, 'anon')
     const path = `/v1/projects/${ref}/database/jit`
     const set = (roles: unknown[]) => organization.owner.put(path, { user_id: userId, roles })
@@ -460,7 +460,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const owner = `select tableowner as v from pg_tables where tablename = 'by_member'`
     expect((await client.query(owner)).rows).toEqual([{ v: 'postgres' }])
     await expect(connect(reply.body.login.user, organization.owner.token ?? '')).rejects.toThrow(/password/)
-    // Asked for again, it is the same login, and its sessions go on.
+    // A repeated request returns the same login, and its sessions go on.
     expect((await authorize(member, ref, 'postgres')).body.login.user).toBe(reply.body.login.user)
     expect((await client.query('select 1 as v')).rows).toEqual([{ v: 1 }])
     const rows = await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, userId))
@@ -469,7 +469,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect((await workerLogs()).join('\n')).not.toContain(member.token)
   })
 
-  it('gives what the role may, and nothing else', async () => {
+  it('has the rights of the role, and no others', async () => {
     await runSql(
       organization.owner,
       ref,
@@ -496,7 +496,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(client.query('delete from supabase_migrations.schema_migrations')).rejects.toThrow(/permission denied/)
   })
 
-  it('is refused from outside the networks, whatever the caller says of his address', async () => {
+  it('is refused from outside the networks, whatever address the caller claims', async () => {
     const elsewhere = { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } }
     const { member } = await granted(ref, 'postgres', elsewhere)
     const honest = await authorize(member, ref, 'postgres', '127.0.0.1')
@@ -517,7 +517,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     [`set role none; comment on role current is '{}'`],
     [`set role none; alter role current valid until 'infinity'`],
     ['set role none; alter role current connection limit -1'],
-  ])('cannot be loosened from inside: %s', async (statement) => {
+  ])('cannot be extended from inside: %s', async (statement) => {
     const { member } = await granted(ref, 'postgres')
     const client = await loggedIn(member, ref, 'postgres')
     const { rows } = await client.query('select session_user::text as me')
@@ -525,7 +525,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(client.query(text)).rejects.toThrow(/permission denied|must be owner/)
   })
 
-  it('checks although the owner sets what he can for all who come', async () => {
+  it('is checked whatever the owner sets for all sessions', async () => {
     const project = await newProject(organization)
     const elsewhere = { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } }
     const { member } = await granted(project, 'postgres', elsewhere)
@@ -546,7 +546,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(loggedIn(other, project, 'anon')).resolves.toBeDefined()
   })
 
-  it('ends with the time of the grant, of the token and of the login', async () => {
+  it('ends with the grant, the token and the login', async () => {
     const soon = Math.floor(Date.now() / 1000) + 120
     const { member } = await granted(ref, 'postgres', { expires_at: soon })
     expect((await authorize(member, ref, 'postgres')).body.login.expires_at).toBe(soon)
@@ -562,7 +562,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
   it('ends when the token is revoked', async () => {
     const { member, userId } = await granted(ref, 'postgres')
     const session = await loggedIn(member, ref, 'postgres')
-    // What he set for himself meanwhile keeps him no way in.
+    // A value that the user sets meanwhile keeps no access.
     const { rows } = await session.query('select session_user::text as me')
     await session.query(`set role none; alter role ${rows[0].me} password 'known to him'`)
     const other = as(await issueToken(control, { userId, name: 'second' }))
@@ -577,7 +577,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect((await stays.query('select 1 as v')).rows).toEqual([{ v: 1 }])
   })
 
-  it('leaves no password behind by which its holder could come back as the owner', async () => {
+  it('leaves no password by which its holder could return as the owner', async () => {
     const project = await newProject(organization)
     const { member, userId } = await granted(project, 'postgres')
     const session = await loggedIn(member, project, 'postgres')
@@ -590,7 +590,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
   })
 
-  it('opens no more than the token may do by itself', async () => {
+  it('grants no more than the token may do by itself', async () => {
     const { userId } = await granted(ref, 'postgres')
     const reading = await tokenOf(userId, { scopes: ['database:read'] })
     const reply = await authorize(reading, ref, 'postgres')
@@ -613,7 +613,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
   })
 
-  it('takes an address of version 6', async () => {
+  it('accepts an IPv6 address', async () => {
     const { member } = await granted(ref, 'anon', {
       allowed_networks: { allowed_cidrs_v6: [{ cidr: '2001:db8::/32' }] },
     })
@@ -621,12 +621,12 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect((await authorize(member, ref, 'anon', '2001:db9::1')).status).toBe(403)
   })
 
-  it('refuses a role that was given for branches alone', async () => {
+  it('refuses a role that was granted only for branches', async () => {
     const { member } = await granted(ref, 'anon', { branches_only: true })
     expect((await authorize(member, ref, 'anon')).status).toBe(403)
   })
 
-  it('lets a member into a branch by what he was given for branches, and out with it', async () => {
+  it('admits a member to a branch by grants for branches, and removes both together', async () => {
     const [parent, branch] = [await newProject(organization), await newProject(organization)]
     await control.update(projects).set({ parentRef: parent }).where(eq(projects.ref, branch))
     const { userId, member } = await granted(parent, 'postgres', { branches_only: true })
@@ -640,7 +640,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect(await rolesOf(branch)).toEqual([])
   })
 
-  it('is the way in for no role of another project, whomever the owner lets in', async () => {
+  it('admits no role of another project, whatever the owner grants', async () => {
     const [mine, theirs] = [await newProject(organization), await newProject(organization, { db_pass: 'another one' })]
     const { role, password } = await cliLogin(organization.owner, theirs)
     const owner = await connect(`postgres.${mine}`, PASSWORD)
@@ -650,11 +650,11 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(owner.query(`grant connect on database postgres to ${role}`)).rejects.toThrow(/does not exist/)
   })
 
-  it('bounds the sessions of all such logins of a project together', async () => {
+  it('limits the sessions of all such logins of a project together', async () => {
     const project = await newProject(organization)
     const logins = await Promise.all(Array.from({ length: 3 }, () => cliLogin(organization.owner, project)))
     const came: PromiseSettledResult<pg.Client>[] = []
-    // Fewer at a time than an address may have before they are authenticated.
+    // Fewer logins at a time than an address may have before they are authenticated.
     for (const { user, password } of logins) {
       came.push(...(await Promise.allSettled(Array.from({ length: 9 }, () => connect(user, password)))))
     }
@@ -665,7 +665,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
   })
 
-  it('shows the statements of others to the owner and to who may read everything', async () => {
+  it('shows the statements of others to the owner and to roles that may read everything', async () => {
     const project = await newProject(organization)
     const owner = await connect(`postgres.${project}`, PASSWORD)
     const { rows } = await owner.query(`select pg_backend_pid() as pid, 'a secret' as v`)
@@ -710,7 +710,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
 })
 
 describe('DELETE /v1/projects/{ref}/database/jit/{user_id}', () => {
-  it('takes everything from a member and ends his sessions', async () => {
+  it('removes all grants of a member and ends the sessions', async () => {
     const { member, userId } = await granted(ref, 'postgres')
     const session = await loggedIn(member, ref, 'postgres')
     const { login } = (await authorize(member, ref, 'postgres')).body
@@ -723,13 +723,13 @@ describe('DELETE /v1/projects/{ref}/database/jit/{user_id}', () => {
     expect((await organization.owner.delete(path)).status).toBe(404)
   })
 
-  it('lets a member give up what is his own', async () => {
+  it('lets members give up their own grants', async () => {
     const { member, userId } = await granted(ref, 'anon')
     expect((await member.delete(`/v1/projects/${ref}/database/jit/${userId}`)).status).toBe(200)
     expect((await member.get(`/v1/projects/${ref}/database/jit`)).body.user_roles).toEqual([])
   })
 
-  it('refuses what is no id', async () => {
+  it('refuses an invalid id', async () => {
     const reply = await organization.owner.delete(`/v1/projects/${ref}/database/jit/me`)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('path.user_id') } })
   })

@@ -67,7 +67,7 @@ const documentOf = async (schema: string, project = ref) => {
 }
 
 describe('GET /v1/projects/{ref}/database/openapi', () => {
-  it('takes domains over arrays of types of its own', async () => {
+  it('accepts domains over arrays of types of its own', async () => {
     await runSql(
       owner(),
       ref,
@@ -139,7 +139,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     })
   })
 
-  it('says of columns what the database says of them', async () => {
+  it('describes columns as the database does', async () => {
     const { definitions, info, parameters, paths } = await documentOf('shop')
     expect(info).toEqual({ title: 'The shop', description: 'All that is sold', version: '1.0' })
     expect(paths['/goods'].get).toMatchObject({ summary: 'Goods', description: 'What is for sale' })
@@ -170,7 +170,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     })
   })
 
-  it('gives views the keys of their tables, and only what can be written the methods for that', async () => {
+  it('gives views the keys of their tables, and the write methods only if they can be written', async () => {
     const { definitions, paths } = await documentOf('shop')
     const tables = Object.keys(paths).filter((name) => !name.startsWith('/rpc'))
     expect(tables).toEqual(['/', '/brands', '/counts', '/goods', '/offers', '/sales'])
@@ -183,7 +183,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     })
   })
 
-  it('has the functions that can be called, by GET where they change nothing', async () => {
+  it('has the functions that can be called, by GET if they change nothing', async () => {
     const { paths } = await documentOf('shop')
     const functions = Object.entries(paths as Record<string, object>).filter(([name]) => name.startsWith('/rpc/'))
     expect(functions.map(([name, methods]) => [name, Object.keys(methods)])).toEqual([
@@ -224,7 +224,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     expect(paths['/rpc/buy'].post.parameters[0].schema.properties.note).toEqual({ format: 'json' })
   })
 
-  it('is a valid document, of the schema public unless another is asked for, whatever the names', async () => {
+  it('is a valid document, of the schema public unless another is requested, whatever the names', async () => {
     const project = await newProject(organization)
     expect(await runSql(owner(), project, SCHEMA)).toMatchObject({ status: 201 })
     await runSql(owner(), project, `create table public.odd ("__proto__" int, "a/b~c %" text)`)
@@ -239,7 +239,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
   })
 
   it.each(['nowhere', 'pg_catalog', 'information_schema', "public'; drop schema shop cascade; --"])(
-    'refuses %s, which is no schema of the database',
+    'refuses %s, which is not a schema of the database',
     async (schema) => {
       expect(await owner().get(path(ref, `?schema=${encodeURIComponent(schema)}`))).toMatchObject({
         status: 400,
@@ -248,12 +248,12 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     },
   )
 
-  it.each(['', 'x'.repeat(257)])('refuses a name that none can have (%#)', async (schema) => {
+  it.each(['', 'x'.repeat(257)])('refuses an impossible name (%#)', async (schema) => {
     const reply = await owner().get(path(ref, `?schema=${schema}`))
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('query.schema') } })
   })
 
-  it('says so where a table is locked for long, and where there is too much to tell', async () => {
+  it('reports a table that is locked for long, and a description that is too large', async () => {
     const project = await newProject(organization)
     const client = ownerClient(project)
     await client.connect()
@@ -272,7 +272,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('at most 16777216') } })
   })
 
-  it('is for who may read the database', async () => {
+  it('requires the right to read the database', async () => {
     const reader = await newMember(organization, 'read-only')
     const { caller } = await newApp(organization, ['projects:read'])
     const { owner: stranger } = await newOrganization()
@@ -280,7 +280,7 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
     expect(replies.map(({ status }) => status)).toEqual([200, 403, 404])
   })
 
-  it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
+  it('answers 409 for a paused project and 503 for an unreachable one', async () => {
     const project = await newProject(organization)
     const admin = await adminClient(project)
     await admin.query(`alter role supabase_read_only_user nologin`)

@@ -18,7 +18,7 @@ const config = (project = ref) => `/v1/projects/${project}/config/database/postg
 const read = async () => (await caller().get(config())).body
 const reset = () => caller().put(config(), {})
 
-/** What a client of the project's owner meets. */
+/** Runs work on a connection of the project's owner. */
 async function asOwner<T>(work: (client: pg.Client) => Promise<T>, project = ref): Promise<T> {
   const client = ownerClient(project, { user: `postgres.${project}`, database: 'postgres' })
   await client.connect()
@@ -31,7 +31,7 @@ async function asOwner<T>(work: (client: pg.Client) => Promise<T>, project = ref
 const show = (name: string) =>
   asOwner(async (client) => (await client.query(`select current_setting('${name}') as v`)).rows[0].v)
 
-/** One that is taken, and how a session shows it. */
+/** Accepted settings, with their value and how a session shows it. */
 const TAKEN: [field: string, value: unknown, shown?: string][] = [
   ['statement_timeout', '1.5min', '90s'],
   ['statement_timeout', '600', '600ms'],
@@ -40,7 +40,7 @@ const TAKEN: [field: string, value: unknown, shown?: string][] = [
   ['max_parallel_maintenance_workers', 1024, '1024'],
 ]
 
-/** All that an instance without further extensions takes, each other than its default. */
+/** All settings that an instance without further extensions accepts, each with another value than its default. */
 const ALL = {
   autovacuum_max_workers: 4,
   autovacuum_work_mem: '64MB',
@@ -84,7 +84,7 @@ const ALL = {
   work_mem: '12MB',
 }
 
-/** Outside of what the API or Postgres takes. */
+/** Values that the API or Postgres refuses. */
 const WRONG: [field: string, value: unknown][] = [
   ['work_mem', 'much'],
   ['work_mem', '1kB'],
@@ -121,7 +121,7 @@ const WRONG: [field: string, value: unknown][] = [
 ]
 
 describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
-  it('takes all settings at once, and every new session has them', async () => {
+  it('accepts all settings at once, and every new session has them', async () => {
     expect(await caller().patch(config(), ALL)).toMatchObject({ status: 200, body: ALL })
     expect(await read()).toEqual(ALL)
     for (const [name, value] of Object.entries(ALL)) {
@@ -131,27 +131,24 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
     await reset()
   })
 
-  it.each(TAKEN)(
-    'takes %s = %s, gives it back as it was written, and sessions have it',
-    async (field, value, shown) => {
-      expect(await caller().patch(config(), { [field]: value })).toMatchObject({
-        status: 200,
-        body: { [field]: value },
-      })
-      expect(await read()).toMatchObject({ [field]: value })
-      expect(await show(field)).toBe(shown)
-      await reset()
-    },
-  )
+  it.each(TAKEN)('accepts %s = %s, returns it as it was written, and sessions have it', async (field, value, shown) => {
+    expect(await caller().patch(config(), { [field]: value })).toMatchObject({
+      status: 200,
+      body: { [field]: value },
+    })
+    expect(await read()).toMatchObject({ [field]: value })
+    expect(await show(field)).toBe(shown)
+    await reset()
+  })
 
-  it.each(WRONG)('refuses %s = %s by name, and all that came with it', async (field, value) => {
+  it.each(WRONG)('refuses %s = %s by name, with all fields of the request', async (field, value) => {
     const before = await read()
     const reply = await caller().patch(config(), { maintenance_work_mem: '81MB', max_connections: 61, [field]: value })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`body.${field}`) } })
     expect(await read()).toEqual(before)
   })
 
-  it('leaves alone what it does not name, also of two changes at the same time', async () => {
+  it('keeps the settings that it does not name, also with two simultaneous changes', async () => {
     await caller().put(config(), { work_mem: '5MB' })
     const changes = { statement_timeout: '9s', log_duration: true, max_parallel_workers: 1, max_connections: 64 }
     const replies = await Promise.all(
@@ -162,7 +159,7 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
     expect(await show('statement_timeout')).toBe('9s')
   })
 
-  it('is noted with the names of what changed', async () => {
+  it('is recorded with the names of the changed settings', async () => {
     await reset()
     await caller().patch(config(), { work_mem: '6MB', statement_timeout: '8s' })
     const [entry] = await control
@@ -175,7 +172,7 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
     expect(entry?.detail.fields).toEqual(expect.arrayContaining(['work_mem', 'statement_timeout']))
   })
 
-  it('restarts for a value that needs it, unless that is to wait', async () => {
+  it('restarts for a value that needs it, unless the restart is deferred', async () => {
     await reset()
     await caller().patch(config(), { max_connections: 66, restart_database: false })
     expect(await read()).toMatchObject({ max_connections: 60 })
@@ -205,7 +202,7 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
 })
 
 describe('PUT /v1/projects/{ref}/config/database/postgres', () => {
-  it('takes back what it does not name', async () => {
+  it('resets the settings that it does not name', async () => {
     await caller().put(config(), { work_mem: '5MB', statement_timeout: '5s', max_connections: 70 })
     const reply = await caller().put(config(), { statement_timeout: '6s', max_connections: 71 })
     expect(reply).toMatchObject({
@@ -217,7 +214,7 @@ describe('PUT /v1/projects/{ref}/config/database/postgres', () => {
     expect(await reset()).toMatchObject({ status: 200, body: { statement_timeout: '0', max_connections: 60 } })
   })
 
-  it('sets of all that GET gave only what was changed in it', async () => {
+  it('sets only the changed values of everything that GET returned', async () => {
     await reset()
     const given = await read()
     await caller().put(config(), { ...given, work_mem: '6MB' })
@@ -231,7 +228,7 @@ describe('PUT /v1/projects/{ref}/config/database/postgres', () => {
 })
 
 describe('GET /v1/projects/{ref}/config/database/postgres', () => {
-  it('shows what the server runs with, in the types of the API', async () => {
+  it('shows the values of the running server, in the types of the API', async () => {
     await reset()
     const shown = await read()
     expect(shown).toMatchObject({
@@ -255,7 +252,7 @@ describe('GET /v1/projects/{ref}/config/database/postgres', () => {
 })
 
 describe('PATCH /v1/projects/{ref}/billing/addons', () => {
-  it('gives a project the values of its size, and what was set stays', async () => {
+  it('gives a project the values of its size, and keeps the settings', async () => {
     const { owner } = organization
     await caller().put(config(), { work_mem: '6MB' })
     const addon = { addon_type: 'compute_instance', addon_variant: 'ci_small' }

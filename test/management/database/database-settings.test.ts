@@ -18,14 +18,14 @@ const config = (project = ref) => `/v1/projects/${project}/config/database/postg
 const read = async () => (await caller().get(config())).body
 const reset = () => caller().put(config(), {})
 
-/** Many requests in a file: each user's tokens share a quota, so this one takes a new address of it a minute. */
+/** Returns the user at a new minute for each call: many requests of one file would use up the user's quota. */
 let clock: () => Caller
 beforeAll(() => {
   clock = unhurried(organization.owner)
 })
 const caller = () => clock()
 
-/** What a client of the project's owner meets. */
+/** Runs work on a connection of the project's owner. */
 async function asOwner<T>(work: (client: pg.Client) => Promise<T>, ssl = false, project = ref): Promise<T> {
   const client = ownerClient(project, {
     user: `postgres.${project}`,
@@ -46,7 +46,7 @@ describe('GET and PATCH /v1/projects/{ref}/config/database/pooler', () => {
   const pooler = () => `/v1/projects/${ref}/config/database/pooler`
   const legacy = async () => (await caller().get(`/v1/projects/${ref}/config/database/pgbouncer`)).body
 
-  it('keep a size and a mode, and show them', async () => {
+  it('accept a size and a mode, and return them', async () => {
     const connection_string = expect.stringContaining(`postgres.${ref}:[YOUR-PASSWORD]@`)
     expect((await caller().get(pooler())).body).toMatchObject([{ default_pool_size: null, pool_mode: 'session' }])
     const defaults = {
@@ -135,7 +135,7 @@ describe('SSL enforcement', () => {
   const path = () => `/v1/projects/${ref}/ssl-enforcement`
   const enforce = (database: boolean) => caller().put(path(), { requestedConfig: { database } })
 
-  it('lets in encrypted connections alone, while SQL through the API goes on', async () => {
+  it('admits only encrypted connections, while SQL through the API goes on', async () => {
     const off = { currentConfig: { database: false }, appliedSuccessfully: true }
     const on = { currentConfig: { database: true }, appliedSuccessfully: true }
     expect((await caller().get(path())).body).toEqual(off)
@@ -149,7 +149,7 @@ describe('SSL enforcement', () => {
     expect(await asOwner(isEncrypted)).toEqual([{ v: 1 }])
   })
 
-  it('cannot be got around by what a project is set to', async () => {
+  it('cannot be bypassed by settings of a project', async () => {
     await enforce(true)
     await caller().put(config(), { session_replication_role: 'replica' })
     await expect(asOwner(async () => {})).rejects.toThrow('SSL connection is required')
@@ -165,7 +165,7 @@ describe('SSL enforcement', () => {
     },
   )
 
-  it('refuses a paused project, as read-only mode does', async () => {
+  it('refuses a paused project, like read-only mode', async () => {
     const project = await newProject(organization)
     await organization.owner.post(`/v1/projects/${project}/pause`)
     await untilStatus(organization.owner, project, 'INACTIVE')
@@ -177,10 +177,10 @@ describe('SSL enforcement', () => {
   })
 })
 
-describe('what the driver has not', () => {
+describe('a feature that the driver lacks', () => {
   const post = (path: string, body?: unknown) => caller().post(`/v1/projects/${ref}${path}`, body)
 
-  it('is refused in its name', async () => {
+  it("is refused with the driver's name", async () => {
     const reply = await post('/database/webhooks/enable')
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('the driver host') } })
   })
@@ -188,7 +188,7 @@ describe('what the driver has not', () => {
   it.each([
     ['/read-replicas/setup', 'read_replica_region', { read_replica_region: 'mars-1' }],
     ['/read-replicas/remove', 'database_identifier', {}],
-  ])('%s is validated all the same: %s', async (path, field, body) => {
+  ])('%s is still validated: %s', async (path, field, body) => {
     expect(await post(path, body)).toMatchObject({
       status: 400,
       body: { message: expect.stringContaining(`body.${field}`) },
@@ -198,7 +198,7 @@ describe('what the driver has not', () => {
 
 describe('the supabase CLI', () => {
   extended(
-    'does postgres-config get|update|delete and ssl-enforcement get|update',
+    'runs postgres-config get|update|delete and ssl-enforcement get|update',
     async () => {
       const run = cliOf(organization.owner)
       const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
@@ -228,7 +228,7 @@ describe('the supabase CLI', () => {
   )
 })
 
-it('lets an application read or write as its scopes say', async () => {
+it('lets an application read or write by its scopes', async () => {
   const { caller: reader } = await newApp(organization, ['database:read'])
   expect((await reader.get(config())).status).toBe(200)
   expect((await reader.put(config(), {})).status).toBe(403)

@@ -28,7 +28,7 @@ const connectTo = async (project: string) => {
 }
 
 describe('POST /v1/projects/{ref}/database/migrations', () => {
-  it('runs the query, records it with who asked for it, and answers with nothing', async () => {
+  it('runs the query, records it with its actor, and answers with nothing', async () => {
     const before = new Date().toISOString().replace(/\D/g, '').slice(0, 14)
     const query = "create table notes (id int, text text);\n-- seeds\ninsert into notes values (1, 'a;b');"
     const reply = await apply({ query, name: 'make_notes', rollback: 'drop table notes' })
@@ -47,7 +47,7 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     })
   })
 
-  it('gives versions of one second that follow each other, however many come at once', async () => {
+  it('assigns consecutive versions within one second, however many requests arrive at once', async () => {
     const project = await newProject(organization)
     const at = new Date(Date.now() + 3_600_000)
     const names = Array.from({ length: 6 }, (_, index) => `at once ${index}`)
@@ -67,7 +67,7 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     expect((await list(project)).at(-1)).toEqual({ version: '20990232000000', name: 'after no date at all' })
   })
 
-  it('keeps nothing of a migration that fails, and says where', async () => {
+  it('keeps nothing of a migration that fails, and reports the position', async () => {
     const before = await list()
     const reply = await apply({ query: 'create table half (n int); insert into half values (1); select 1/nothing()' })
     expect(reply).toMatchObject({ status: 400, body: { code: '42883', position: 66 } })
@@ -100,14 +100,14 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     ['a block of its own', 'begin; create table gone (); end'],
     ['prepare transaction', "create table gone (); prepare /* a */ transaction 'x'"],
     ['a string that hides it', "set standard_conforming_strings = off; select 'a\\'; commit; select '"],
-  ])('refuses to let %s end its transaction', async (_, query) => {
+  ])('refuses a migration whose %s would end its transaction', async (_, query) => {
     const before = await list()
     expect(await apply({ query })).toMatchObject({ status: 400 })
     expect(await list()).toEqual(before)
     expect(await value("to_regclass('gone')")).toBeNull()
   })
 
-  it('takes routines and rules whose bodies hold semicolons, savepoints, and a change of role and path', async () => {
+  it('accepts routines and rules whose bodies have semicolons, savepoints, and a change of role and path', async () => {
     const query = `
       create function two() returns int begin atomic select 1; select case when true then 2 end; end;
       create table ruled (n int);
@@ -120,7 +120,7 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     expect((await detail(await latest())).statements).toHaveLength(6)
   })
 
-  it('runs once what is repeated with the same key, and refuses the key for something else', async () => {
+  it('runs a request repeated with the same key once, and refuses the key for another one', async () => {
     const headers = { 'idempotency-key': 'once' }
     const migration = { query: 'create table once (n int)', name: 'once' }
     expect(await apply(migration, { headers })).toMatchObject({ status: 200 })
@@ -136,7 +136,7 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     expect(await value("to_regclass('other')")).toBeNull()
   })
 
-  it('runs once what comes several times at once', async () => {
+  it('runs a request that arrives several times at once only once', async () => {
     const migration = { query: 'create table race (n int)', 'Idempotency-Key': 'race' }
     const replies = await Promise.all(Array.from({ length: 5 }, () => apply(migration)))
     expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200])
@@ -164,14 +164,14 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     }
   })
 
-  extended('takes 7 MB of 2,000 statements', async () => {
+  extended('accepts 7 MB of 2,000 statements', async () => {
     const query = `create table many (n int, t text);${`insert into many values (1, '${'x'.repeat(3_500)}');`.repeat(2_000)}`
     expect(await apply({ query, name: 'large' })).toMatchObject({ status: 200 })
     expect(await value('(select count(*) from many)')).toBe(2_000)
     expect((await detail(await latest())).statements).toHaveLength(2_001)
   })
 
-  it('stops what runs too long and records nothing', async () => {
+  it('stops a migration that runs too long and records nothing', async () => {
     const before = await list()
     expect(await apply({ query: 'create table slow (); select pg_sleep(60)' })).toMatchObject({
       status: 400,
@@ -185,7 +185,7 @@ describe('PUT /v1/projects/{ref}/database/migrations', () => {
   const put = (body: Record<string, unknown>, key?: string) =>
     owner().put(path(ref), body, { headers: key === undefined ? {} : { 'idempotency-key': key } })
 
-  it('records without running, and under a known key in the place of that record', async () => {
+  it('records without running, and replaces the record of a known key', async () => {
     const reply = await put({ query: 'create table never (); select 1', name: 'kept', rollback: 'select 2' }, 'kept')
     expect(reply).toMatchObject({ status: 200, body: '' })
     expect(await value("to_regclass('never')")).toBeNull()
@@ -209,7 +209,7 @@ describe('PUT /v1/projects/{ref}/database/migrations', () => {
 })
 
 describe('GET and PATCH /v1/projects/{ref}/database/migrations/{version}', () => {
-  it('changes the name and the rollback, each alone', async () => {
+  it('changes the name or the rollback', async () => {
     await apply({ query: 'select 1', name: 'before' })
     const version = await latest()
     const change = (body: Record<string, unknown>) => owner().patch(path(ref, version), body)
@@ -223,7 +223,7 @@ describe('GET and PATCH /v1/projects/{ref}/database/migrations/{version}', () =>
     expect(await change({ name: 7 })).toMatchObject({ status: 400 })
   })
 
-  it('answers 404 for a version that is not there and 400 for what is none', async () => {
+  it('answers 404 for an unknown version and 400 for an invalid one', async () => {
     for (const call of [
       (version: string) => owner().get(path(ref, version)),
       (version: string) => owner().patch(path(ref, version), { name: 'n' }),
@@ -245,7 +245,7 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
     return latest(project)
   }
 
-  it('undoes the newest first, each with the settings of a fresh session, and forgets them', async () => {
+  it('undoes the newest first, each with the settings of a fresh session, and deletes their records', async () => {
     await make('create table base (n int)')
     const first = await make('create table a (n int)', 'drop table a')
     await make('alter table a add column m int', "alter table a drop column m; set search_path = ''; set role anon")
@@ -257,7 +257,7 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
     expect(await rollBack(first)).toMatchObject({ status: 200 })
   })
 
-  it('undoes nothing where one cannot be undone, or says not how', async () => {
+  it('undoes nothing if one of them cannot be undone or has no rollback', async () => {
     const first = await make('create table b (n int)', 'drop table b')
     const silent = await make('select 1')
     const broken = await make('select 2', 'select 1/0')
@@ -275,7 +275,7 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
     expect(await value("to_regclass('b')", project)).toBeNull()
   })
 
-  it('asks for the first version', async () => {
+  it('requires the first version', async () => {
     for (const query of ['', '?gte=', '?gte=x', '?gte=-1']) {
       expect(await owner().delete(path(project) + query)).toMatchObject({
         status: 400,
@@ -286,7 +286,7 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
 })
 
 describe('the history', () => {
-  it('may be a table that an older tool has made, without names and without a key', async () => {
+  it('may be a table of an older tool, without names and without a key', async () => {
     const project = await newProject(organization)
     const made = await runSql(
       owner(),
@@ -302,7 +302,7 @@ describe('the history', () => {
     })
   })
 
-  it('is made again where its owner dropped it, and completed where another tool made it', async () => {
+  it('is created again if its owner dropped it, and completed if another tool made it', async () => {
     const project = await newProject(organization)
     await runSql(owner(), project, 'drop schema supabase_migrations cascade')
     expect(await list(project)).toEqual([])
@@ -325,7 +325,7 @@ describe('the history', () => {
     expect(await detail(await latest(project), project)).toMatchObject({ statements: ['select 1'] })
   })
 
-  it('says what is wrong with it, whoever changed it', async () => {
+  it('reports what is wrong with it, whoever changed it', async () => {
     const project = await newProject(organization)
     const calls = [
       () => owner().get(path(project)),
@@ -358,7 +358,7 @@ describe('the history', () => {
     }
   })
 
-  it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
+  it('answers 409 for a paused project and 503 for an unreachable one', async () => {
     const project = await newProject(organization)
     const replies = () =>
       Promise.all([
@@ -377,7 +377,7 @@ describe('the history', () => {
     expect((await replies()).map(({ status }) => status)).toEqual([409, 409, 409, 409, 409, 409])
   })
 
-  it('is read and written by who may read and write the database', async () => {
+  it('requires the rights to read and write the database', async () => {
     const reader = await newMember(organization, 'read-only')
     const { caller: readingApp } = await newApp(organization, ['database:read'])
     const { caller: otherApp } = await newApp(organization, ['projects:write'])

@@ -34,7 +34,7 @@ const read = async () => (await caller().get(path())).body
 const apply = (body: unknown) => caller().post(path('/apply'), body)
 const change = (body: unknown) => caller().patch(path(), body)
 
-/** A client of the project's owner, from this machine. */
+/** Connects a client of the project's owner from this machine. */
 async function connect(project = ref): Promise<pg.Client> {
   const client = ownerClient(project)
   await client.connect()
@@ -47,13 +47,13 @@ const isLetIn = async (project = ref) => {
 }
 
 describe('network restrictions', () => {
-  it('let anybody in at first', async () => {
+  it('admit everybody at first', async () => {
     expect(await caller().get(path())).toMatchObject({ status: 200 })
     expect(await read()).toEqual({ entitlement: 'allowed', config: ANYWHERE, status: 'applied' })
     expect(await isLetIn()).toBe(true)
   })
 
-  it('keep out who comes from elsewhere, and end his sessions, while the services go on', async () => {
+  it('exclude other addresses, and end their sessions, while the services go on', async () => {
     const before = await connect()
     const ended = new Promise((resolve) => before.once('end', resolve))
     const config = { dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] }
@@ -92,7 +92,7 @@ describe('network restrictions', () => {
     expect(await isLetIn()).toBe(true)
   })
 
-  it('stand beside the demand for TLS, and neither takes the other away', async () => {
+  it('are independent of SSL enforcement', async () => {
     const enforce = (database: boolean) =>
       caller().put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })
     await apply({ dbAllowedCidrs: ['127.0.0.1/32'] })
@@ -105,8 +105,8 @@ describe('network restrictions', () => {
     expect(await isLetIn()).toBe(true)
   })
 
-  it('answer with the times that they are read with afterwards', async () => {
-    // By the clock on the wall, which goes on within a request.
+  it('return the times that are read afterwards', async () => {
+    // The wall clock advances within a request.
     const { owner } = organization
     const times = ({ body: { updated_at, applied_at } }: Reply) => ({ updated_at, applied_at })
     const applied = await owner.post(path('/apply'), ANYWHERE)
@@ -115,7 +115,7 @@ describe('network restrictions', () => {
     expect(times(patched)).toEqual(times(await owner.get(path())))
   })
 
-  it('leave a list that is not named as it is, and let in nobody of an empty one', async () => {
+  it('keep a list that is not named, and an empty list admits nobody', async () => {
     await apply({ dbAllowedCidrsV6: ['2001:db8::/32'] })
     expect((await read()).config).toEqual({ dbAllowedCidrs: ['0.0.0.0/0'], dbAllowedCidrsV6: ['2001:db8::/32'] })
     expect(await isLetIn()).toBe(true)
@@ -149,7 +149,7 @@ describe('network restrictions', () => {
     await apply(ANYWHERE)
   })
 
-  it('are none where each of both kinds has one of no length', async () => {
+  it('are none if both kinds have a network of length zero', async () => {
     const isMissed = async () => {
       const { body } = await caller().get(`/v1/projects/${ref}/advisors/security`)
       return body.lints.some(({ name }: { name: string }) => name === 'network_restrictions_not_set')
@@ -192,7 +192,7 @@ describe('network restrictions', () => {
     expect(await read()).toEqual(before)
   })
 
-  it('hold what was there when they get too many', async () => {
+  it('keep their values if a change has too many', async () => {
     const many = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => `10.${Math.floor((from + n) / 250)}.${(from + n) % 250}.0/24`)
     await apply({ dbAllowedCidrs: many(0, 150), dbAllowedCidrsV6: [] })
@@ -204,7 +204,7 @@ describe('network restrictions', () => {
     await apply(ANYWHERE)
   })
 
-  it('are for the members who may, of an active project', async () => {
+  it('require a member with the right, and an active project', async () => {
     const stranger = (await newOrganization()).owner
     const reader = await tokenOf(organization.userId, { scopes: ['projects:read'] })
     expect((await stranger.get(path())).status).toBe(404)
@@ -218,7 +218,7 @@ describe('network restrictions', () => {
     expect((await caller().patch(path('', paused), { add: ANYWHERE })).status).toBe(409)
   })
 
-  it('are on record', async () => {
+  it('are in the audit log', async () => {
     const rows = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
     const details = rows.filter(({ action }) => action === 'project.network.update').map(({ detail }) => detail)
     expect(details).toContainEqual({ fields: ['v4', 'v6'] })
@@ -228,7 +228,7 @@ describe('network restrictions', () => {
 describe('network bans', () => {
   const bans = `/network-bans`
 
-  it('are of addresses that fail to log in, and can be lifted', async () => {
+  it('list addresses that failed to log in, and can be lifted', async () => {
     const own = await newProject(organization)
     const at = `/v1/projects/${own}${bans}`
     const guess = () => ownerClient(own, { password: 'wrong' }).connect()

@@ -77,7 +77,7 @@ const QUERY = { type: 'database', sql: 'select 1' }
 const LOG = { type: 'log', sql: 'select 1', time_range: { type: 'relative', unit: 'hour', amount: 2 } }
 
 describe('POST /v2/projects/{ref}/notebooks', () => {
-  it('saves a notebook for all who see the project', async () => {
+  it('saves a notebook for everybody who sees the project', async () => {
     const { userId } = organization
     const cells = [
       { id: 'one', ...TEXT },
@@ -111,7 +111,7 @@ describe('POST /v2/projects/{ref}/notebooks', () => {
     )
   })
 
-  it('fills in what cells may leave out, and leaves out what they do not have', async () => {
+  it('fills in optional fields of cells, and leaves out those that they do not have', async () => {
     const cells = [{ ...TEXT, more: 1 }, QUERY, LOG]
     const id = await save(organization.owner, ref, { content: { cells } })
     const { attributes } = (await owner().get(pathOf(ref, id))).body.data
@@ -139,7 +139,7 @@ describe('POST /v2/projects/{ref}/notebooks', () => {
     ['content.cells', { content: {} }],
     ['content.cells', { content: { cells: Array.from({ length: 1_001 }, () => TEXT) } }],
     ['content.cells', withCell({ ...TEXT, text: 'x'.repeat(262_144) })],
-    // Too long with the ids that are made for them, with which they would come back.
+    // Too long with the ids that are generated for them and returned with them.
     ['content.cells', { content: { cells: Array(1_000).fill({ ...TEXT, text: 'x'.repeat(200) }) } }],
     ['content.cells.0.type', withCell({ ...TEXT, type: 'image' })],
     ['content.cells.0.text', withCell({ type: 'markdown' })],
@@ -160,18 +160,18 @@ describe('POST /v2/projects/{ref}/notebooks', () => {
     ['content.cells.0.time_range.end', withCell({ ...LOG, time_range: { type: 'absolute', start: 'x' } })],
     ['content.cells.0.time_range.unit', withCell({ ...LOG, time_range: { ...LOG.time_range, unit: 'eon' } })],
     ['content.cells.0.time_range.amount', withCell({ ...LOG, time_range: { ...LOG.time_range, amount: 0 } })],
-  ])('refuses a bad %s and names it', async (field, attributes) => {
+  ])('refuses an invalid %s and names it', async (field, attributes) => {
     const reply = await owner().post(pathOf(ref), bodyOf({ ...EMPTY, ...attributes }))
     expect(reply.status).toBe(400)
     expect(reply.body.error.issues[0].meta.field).toBe(`body.data.attributes.${field}`)
   })
 
-  it('refuses what is no notebook', async () => {
+  it('refuses an invalid notebook', async () => {
     const reply = await owner().post(pathOf(ref), { data: { type: 'snippet', attributes: EMPTY } })
     expect(reply).toMatchObject({ status: 400, body: { error: { issues: [{ meta: { field: 'body.data.type' } }] } } })
   })
 
-  it('has room for a thousand in a project', async () => {
+  it('accepts a thousand in a project', async () => {
     const project = await createProject(organization)
     const at = new Date()
     const row = { projectRef: project, name: 'n', cells: [], insertedAt: at, updatedAt: at }
@@ -187,7 +187,7 @@ describe('POST /v2/projects/{ref}/notebooks', () => {
 })
 
 describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
-  it('changes what is sent, in the name of who sent it', async () => {
+  it('changes the given fields, and records who changed them', async () => {
     const userId = await newUser()
     await addMember(organization.id, userId, 'developer')
     const developer = await tokenOf(userId)
@@ -217,7 +217,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect(await owner().delete(pathOf(ref, id))).toMatchObject(gone)
   })
 
-  it('keeps the mark of each apart, which is no change of the notebook', async () => {
+  it('keeps a favorite mark for each member, which does not change the notebook', async () => {
     const id = await save(organization.owner, ref)
     const developer = await newMember(organization, 'developer')
     const before = (await developer.get(pathOf(ref, id))).body.data
@@ -228,7 +228,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect(unmarked.body.data).toEqual(before)
   })
 
-  it('refuses cells of the same id, and changes of cells that are not there', async () => {
+  it('refuses cells of the same id, and changes of unknown cells', async () => {
     const withCells = (...ids: (string | undefined)[]) => ({ content: { cells: ids.map((id) => ({ ...TEXT, id })) } })
     const said = (code: string, n: number) => ({
       status: 400,
@@ -247,7 +247,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect(cells[0].id).toBe('b')
   })
 
-  it('refuses bad fields and changes nothing', async () => {
+  it('refuses invalid fields and changes nothing', async () => {
     const id = await save(organization.owner, ref)
     const before = (await owner().get(pathOf(ref, id))).body
     for (const bad of [{ name: '' }, { description: 1 }, { favorite: 1 }, { content: { cells: [{}] } }]) {
@@ -260,7 +260,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
       expect((await owner().request(method, pathOf(ref, 'x'))).status).toBe(400)
   })
 
-  it("knows no notebook below another project's path, also of the same organization", async () => {
+  it("finds no notebook below another project's path, even of the same organization", async () => {
     const id = await save(organization.owner, ref)
     const other = await createProject(organization)
     expect((await owner().get(pathOf(other, id))).status).toBe(404)
@@ -269,7 +269,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect((await owner().get(pathOf(ref, id))).body.data.attributes).toMatchObject({ name: 'n', favorite: false })
   })
 
-  it('shows no owner once the user is gone', async () => {
+  it('shows no owner after the user is deleted', async () => {
     const userId = await newUser()
     await addMember(organization.id, userId, 'developer')
     const id = await save(await tokenOf(userId), ref)
@@ -288,14 +288,14 @@ describe('GET /v2/projects/{ref}/notebooks', () => {
     await save(organization.owner, ref, { name: 'of another project' })
     for (let n = 0; n < 10; n++) {
       const name = `${String.fromCharCode(65 + ((n * 7) % 10))} ü 100% ${n >> 1}`
-      // Two of each moment: the cursor tells them apart.
+      // Two notebooks have the same moment: the cursor distinguishes them.
       await save(organization.owner.at(new Date(Date.UTC(2030, 0, 1, 0, n >> 1))), project, { name })
       names.push(name)
     }
   })
 
   it.each(['name', '-name', 'inserted_at', '-inserted_at'])(
-    'pages by %s, there and back, without a gap or a repetition',
+    'pages by %s in both directions, without a gap or a repetition',
     async (sort) => {
       const whole = await open(owner(), `${pathOf(project)}?sort=${sort}`)
       const key = ({ id, attributes }: Listed) =>
@@ -325,12 +325,12 @@ describe('GET /v2/projects/{ref}/notebooks', () => {
     },
   )
 
-  it('begins with the latest', async () => {
+  it('starts with the latest', async () => {
     const { data } = await open(owner(), pathOf(project))
     expect(data).toEqual((await open(owner(), `${pathOf(project)}?sort=-inserted_at`)).data)
   })
 
-  it('finds by a part of the name, whatever its case, and knows no wildcards', async () => {
+  it('finds by a part of the name in any case, and has no wildcards', async () => {
     const found = async (part: string) =>
       namesOf(await open(owner(), `${pathOf(project)}?sort=name&filter[name]=${encodeURIComponent(part)}`))
     expect(await found('a Ü')).toEqual(names.filter((name) => name.startsWith('A')))
@@ -363,7 +363,7 @@ describe('GET /v2/projects/{ref}/notebooks', () => {
 })
 
 describe('a removed project', () => {
-  it('takes its notebooks along', async () => {
+  it('deletes its notebooks', async () => {
     const gone = await newProject(organization)
     await save(organization.owner, gone, { favorite: true })
     await organization.owner.delete(`/v1/projects/${gone}`)
@@ -374,7 +374,7 @@ describe('a removed project', () => {
 
 describe('the supabase CLI', () => {
   extended(
-    'does notebooks pull and notebooks push',
+    'runs notebooks pull and notebooks push',
     async () => {
       const project = await createProject(organization)
       await save(organization.owner, project, {

@@ -26,7 +26,7 @@ async function kept(ref: string): Promise<string> {
 }
 
 describe('PATCH /v1/projects/{ref}/database/password', () => {
-  it('leaves the one password that works with the API too, when many change it at once', async () => {
+  it('keeps the API on the one valid password, when many requests change it at once', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     for (let round = 0; round < 3; round++) {
@@ -52,7 +52,7 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     const password = `password ${crypto.randomUUID()}`
     let changed: Promise<unknown> | undefined
     await blocker.transaction(async (tx) => {
-      // Whoever writes the project's row waits now.
+      // Every writer of the project's row waits now.
       await tx.execute(sql`select from projects where ref = ${ref} for no key update`)
       changed = change(member, ref, password)
       await untilWaiting()

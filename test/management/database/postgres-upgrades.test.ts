@@ -6,7 +6,7 @@ import { admin } from '../../support/admin.ts'
 import { addMember, as, control, newOrganization, newUser, tokenOf } from '../../support/api.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
 
-/** An instance is copied; other tests make their own meanwhile. */
+/** A long timeout: an instance is copied while other tests make their own. */
 vi.setConfig({ testTimeout: 120_000 })
 const WAIT = { timeout: 90_000, interval: 1_000 }
 
@@ -30,7 +30,7 @@ const versionOf = async (ref: string): Promise<number> =>
     ?.major ?? 0
 
 describe('an upgrade', () => {
-  it('brings a project to the newest Postgres with all that it has', async () => {
+  it('moves a project to the newest Postgres with all its data', async () => {
     const { owner, ref, path, upgrade, ended } = await newOldProject()
     expect(await owner.get(`${path}/status`)).toMatchObject({ status: 200, body: { databaseUpgradeStatus: null } })
     const migration = { name: 'posts', query: 'create table posts (id serial primary key, title text)' }
@@ -126,7 +126,7 @@ describe('an upgrade', () => {
     expect(await versionOf(ref)).toBe(17)
   })
 
-  it('that fails leaves the project as it was', async () => {
+  it('leaves the project unchanged if it fails', async () => {
     const { owner, ref, upgrade, ended } = await newOldProject()
     await runSql(
       owner,
@@ -145,8 +145,8 @@ describe('an upgrade', () => {
   })
 })
 
-describe('no upgrade', () => {
-  it('begins while something stands in the way, nor to what is not there', async () => {
+describe('an upgrade is refused', () => {
+  it('while something prevents it, or for an unknown version', async () => {
     const { owner, ref, path, upgrade } = await newOldProject()
     for (const [target, more, field] of [
       ['19', {}, 'target_version'],
@@ -190,7 +190,7 @@ describe('no upgrade', () => {
     expect(await upgrade('18')).toMatchObject({ status: 409 })
   })
 
-  it('is begun or seen by who may not', async () => {
+  it('for callers without the right, who cannot see it either', async () => {
     const { organization, owner, ref, path } = await newOldProject()
     const other = (await newOrganization()).owner
     const userId = await newUser()

@@ -20,7 +20,7 @@ const share = (caller: Caller, attributes: unknown, at = path) =>
   caller.post(at, { data: { type: 'private_link_association', attributes } })
 
 describe('an installation that shares no databases', () => {
-  it('lists none and makes none, and says why', async () => {
+  it('lists none and creates none, and says why', async () => {
     const { owner } = organization
     expect(await owner.get(path)).toMatchObject({ status: 200, body: { data: [] } })
     expect((await share(owner, { aws_account_id: ACCOUNT })).body).toMatchObject({
@@ -33,7 +33,7 @@ describe('an installation that shares no databases', () => {
     expect((await owner.get(path)).body).toEqual({ data: [] })
   })
 
-  it('tells who has a plan that would not cover it', async () => {
+  it('reports a plan that would not cover it', async () => {
     const { owner, id } = await newOrganization()
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, id))
     const at = `/v2/projects/${await insertProject({ ...organization, id })}/private-link/associations`
@@ -45,7 +45,7 @@ describe('an installation that shares no databases', () => {
     expect((await owner.delete(`${at}/aws-account/${ACCOUNT}`)).status).toBe(204)
   })
 
-  it('still lets go of what AWS was never asked for', async () => {
+  it('still deletes a share that AWS was never asked for', async () => {
     const row = { projectRef: ref, awsAccountId: ACCOUNT, databaseIdentifier: ref, dnsName: 'db.example.com' }
     const status = 'CREATION_FAILED' as const
     const resourceConfigurationArn = 'arn:aws:vpc-lattice:eu-central-1:111122223333:resourceconfiguration/rcfg-x'
@@ -57,7 +57,7 @@ describe('an installation that shares no databases', () => {
     await vi.waitFor(async () => expect(await rows()).toEqual([]), { timeout: 60_000 })
   })
 
-  it.each([undefined, 'x'])('has settings for all of it or for none (region of the ARN: %s)', (region) => {
+  it.each([undefined, 'x'])('has all settings for it or none (region of the ARN: %s)', (region) => {
     const base = {
       ...{
         BASE_URL: 'https://api.example.com',
@@ -94,7 +94,7 @@ it.each([
   })
 })
 
-it('refuses what is no AWS account in a path, and deletes nothing twice', async () => {
+it('refuses an invalid AWS account in a path, and deletes nothing twice', async () => {
   const { owner } = organization
   for (const rest of ['aws-account/12', `aws-account/12/database/${ref}`]) {
     expect(await owner.delete(`${path}/${rest}`)).toMatchObject({
@@ -108,7 +108,7 @@ it('refuses what is no AWS account in a path, and deletes nothing twice', async 
   expect(await control.select().from(auditLog).where(deleted)).not.toContainEqual(expect.objectContaining({ detail }))
 })
 
-it('is for administrators to change, and for members to see', async () => {
+it('can be changed by administrators, and seen by members', async () => {
   for (const role of ['read-only', 'developer'] as const) {
     const member = await newMember(organization, role)
     expect((await member.get(path)).status).toBe(200)

@@ -8,13 +8,13 @@ beforeAll(async () => {
 })
 afterAll(() => installation.stop())
 
-describe('whatever becomes of a request to AWS', () => {
+describe('if a request to AWS fails', () => {
   it.each([
     ['was lost', { status: 0 }],
     ['was carried out, and its answer lost', { status: 0, after: true }],
     ['met a fault', { status: 503, code: 'ServiceUnavailableException' }],
     ['was one too many', { status: 429, code: 'ThrottlingException' }],
-  ])('one share is made, though the request for it %s', async (_, fault) => {
+  ])('one share is made, although the request for it %s', async (_, fault) => {
     const place = await installation.newPlace()
     const account = randomAccount()
     installation.ram.fault({ path: '/createresourceshare', about: account, ...fault })
@@ -44,7 +44,7 @@ describe('whatever becomes of a request to AWS', () => {
     expect(share.status).toBe('DELETED')
   })
 
-  it.each([true, false])('a share is deleted though AWS tells of it late (with its ARN known: %s)', async (known) => {
+  it.each([true, false])('a share is deleted even if AWS reports it late (with its ARN known: %s)', async (known) => {
     const place = await installation.newPlace()
     const { account, share } = await place.invite()
     installation.ram.hidden.add(share.arn)
@@ -79,7 +79,7 @@ describe('whatever becomes of a request to AWS', () => {
     expect(installation.onlyShareWith(account).status).toBe('ACTIVE')
   })
 
-  it('it fails after the sixth attempt, as with a key that AWS does not know', async () => {
+  it('the association fails after the sixth attempt, as with a key that AWS does not know', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     const refusal = { status: 403, code: 'UnrecognizedClientException' }
@@ -97,7 +97,7 @@ describe('whatever becomes of a request to AWS', () => {
     await place.until('CREATION_FAILED')
   })
 
-  it('an account that was invited stays so while AWS does not answer', async () => {
+  it('an invited account stays invited while AWS does not answer', async () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     const times = Number.POSITIVE_INFINITY

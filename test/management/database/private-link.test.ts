@@ -85,7 +85,7 @@ describe('an association', () => {
     expect((await place.list())[0].attributes.shared_at).not.toBeNull()
   })
 
-  extended('leads to a read replica too', async () => {
+  extended('includes a read replica', async () => {
     const replicas = [{ identifier: REPLICA, endpointId: 'ep-1', host: 'ep-1.example.com', isReady: true }]
     const place = await installation.newPlace({ ref: WITH_REPLICA, engineState: { replicas } })
     const neon = await installation.serveAtNeon()
@@ -103,7 +103,7 @@ describe('an association', () => {
       })
       await place.until('READY')
       expect(installation.onlyShareWith(account).resource.entity).toBe(OF_REPLICA)
-      // The cluster's is none of a project at Neon.
+      // A project at Neon does not have this cluster.
       expect(await share({})).toMatchObject({
         status: 400,
         body: { error: { description: `the database ${WITH_REPLICA} has no resource configuration` } },
@@ -117,7 +117,7 @@ describe('an association', () => {
     await place.until()
   })
 
-  extended('is refused while another one with the account is there, and made anew once that has expired', async () => {
+  extended('is refused while another one with the account exists, and made anew once that has expired', async () => {
     const place = await installation.newPlace()
     const { account, share } = await place.invite()
     expect(await place.share(account)).toMatchObject({
@@ -133,7 +133,7 @@ describe('an association', () => {
     expect(installation.ram.sharesWith(account).map(({ status }) => status)).toEqual(['DELETED', 'ACTIVE'])
   })
 
-  it('fails with what AWS refuses, and is tried again by the next request', async () => {
+  it("fails with AWS's error, and is retried by the next request", async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     installation.ram.fault({
@@ -156,7 +156,7 @@ describe('an association', () => {
     ['the database is shared no more', 'resource', 'DISASSOCIATED', 'CREATION_FAILED'],
     ['the account has declined', 'principal', 'FAILED', 'ASSOCIATION_REQUEST_EXPIRED'],
     ['the account has left', 'principal', 'DISASSOCIATED', 'ASSOCIATION_REQUEST_EXPIRED'],
-  ] as const)('says so when %s', async (_, part, state, status) => {
+  ] as const)('is reported as ended when %s', async (_, part, state, status) => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     share[part].status = state
@@ -164,7 +164,7 @@ describe('an association', () => {
     await place.until(status)
   })
 
-  it('says so when its share is gone', async () => {
+  it('is reported as ended when its share is gone', async () => {
     const place = await installation.newPlace()
     const { account, share } = await place.invite()
     installation.ram.hidden.add(share.arn)
@@ -176,8 +176,8 @@ describe('an association', () => {
   })
 })
 
-describe('whatever becomes of a request to AWS', () => {
-  extended('one share is made, though the answer to the request for it was lost', async () => {
+describe('if a request to AWS fails', () => {
+  extended('one share is made, although the answer to the request for it was lost', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     installation.ram.fault({ path: '/createresourceshare', about: account, status: 0, after: true })
@@ -186,7 +186,7 @@ describe('whatever becomes of a request to AWS', () => {
     expect(installation.onlyShareWith(account).arn).toBe((await place.rows())[0]?.shareArn)
   })
 
-  extended('a deletion while the share is being made ends with neither', async () => {
+  extended('a deletion during the creation of the share leaves neither', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     const answer = Promise.withResolvers<void>()
@@ -230,7 +230,7 @@ describe('the shares of a project end', () => {
     expect([ofParent.share.status, ofBranch.share.status]).toEqual(['ACTIVE', 'DELETED'])
   })
 
-  extended('with its transfer, which says so before', async () => {
+  extended('with its transfer, whose preview reports it', async () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     const target = await installation.newOrganization()
@@ -275,7 +275,7 @@ describe('the shares of a project end', () => {
   })
 })
 
-extended('of several requests for the same account one is done', async () => {
+extended('one of several requests for the same account succeeds', async () => {
   const place = await installation.newPlace()
   const account = randomAccount()
   const replies = await Promise.all([1, 2, 3].map(() => place.share(account)))
@@ -284,7 +284,7 @@ extended('of several requests for the same account one is done', async () => {
   expect(installation.ram.sharesWith(account)).toHaveLength(1)
 })
 
-it('a database that is none of the project is refused by its field', async () => {
+it('a database of another project is refused by its field', async () => {
   const place = await installation.newPlace()
   for (const database_identifier of ['x', REPLICA, randomLetters()]) {
     expect(await place.share(randomAccount(), { database_identifier })).toMatchObject({
@@ -295,7 +295,7 @@ it('a database that is none of the project is refused by its field', async () =>
   expect(await place.rows()).toEqual([])
 })
 
-it('a project has 100 associations at most', async () => {
+it('a project has at most 100 associations', async () => {
   const place = await installation.newPlace()
   const row = { projectRef: place.ref, databaseType: 'PRIMARY' as const, databaseIdentifier: place.ref, dnsName: 'x' }
   const others = Array.from({ length: 100 }, (_, n) => ({

@@ -19,7 +19,7 @@ async function listed() {
   return body.projects.find((each: { ref: string }) => each.ref === ref).databases.slice(1)
 }
 
-it('a project has a read replica where it is, which follows it', async () => {
+it('a project has a read replica in its own region, which follows it', async () => {
   expect(await replicas('setup', { read_replica_region: 'eu-west-2' })).toMatchObject({
     status: 400,
     body: { message: expect.stringContaining('body.read_replica_region: must be us-east-1') },

@@ -20,7 +20,7 @@ const GIGABYTE = 1024 ** 3
 const OPEN = { enabled: false, override_enabled: false, override_active_until: '' }
 const CLOSED = { ...OPEN, enabled: true }
 
-/** `npm run admin -- readonly on|off`, without a process for each. */
+/** Runs `npm run admin -- readonly on|off`, without a process for each. */
 const command = (verb: 'on' | 'off', ref: string) => readOnlyCommands[`readonly ${verb}`]?.run(control, [ref], {})
 
 const status = async (ref: string) => (await caller().get(`/v1/projects/${ref}/readonly`)).body
@@ -42,15 +42,15 @@ async function connect(ref: string): Promise<pg.Client> {
 const fillers = new Map<string, number>()
 
 /**
- * Makes what the instance takes on disk so large, by a file that the server itself allocates. The file changes to its
- * new size at once: a round of another test file may measure at any moment.
+ * Makes the instance use this much disk, by a file that the server itself allocates. The file gets its new size at
+ * once: a round of another test file may measure at any moment.
  */
 async function inflate(ref: string, bytes: number): Promise<void> {
   const filler = Math.max(0, bytes - (await measure(ref)) + (fillers.get(ref) ?? 0))
   const resize = filler > 0 ? `fallocate -l ${filler} filler && truncate -s ${filler} filler` : 'rm -f filler'
   await adminRows(ref, `copy (select) to program 'cat > /dev/null; ${resize}'`)
   fillers.set(ref, filler)
-  // The duty would be content with what was measured half a minute ago.
+  // The job would use a measurement that is up to half a minute old.
   await measure(ref)
 }
 
@@ -64,7 +64,7 @@ async function measure(ref: string): Promise<number> {
 const REFUSED = { status: 400, body: { code: '25006', message: expect.stringContaining('read-only transaction') } }
 
 describe('read-only mode by the operator', () => {
-  it('ends the sessions that are open, refuses writes in those that follow, and reads on', async () => {
+  it('ends open sessions, refuses writes in later ones, and still allows reads', async () => {
     const ref = await newTable()
     expect(await status(ref)).toEqual(OPEN)
     const before = await connect(ref)
@@ -85,7 +85,7 @@ describe('read-only mode by the operator', () => {
     await expect(after.query('select 1'), 'it would have stayed read-only').rejects.toThrow()
   })
 
-  it('lets a session free room that asks for it, and is back for the next', async () => {
+  it('lets a session turn it off to free space, and applies to the next one', async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()
@@ -93,7 +93,7 @@ describe('read-only mode by the operator', () => {
     expect(await insert(ref)).toMatchObject(REFUSED)
   })
 
-  extended('comes back within a minute when the owner has switched it off for good', async () => {
+  extended('is restored within a minute if the owner has switched it off permanently', async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()
@@ -109,7 +109,7 @@ describe('read-only mode by the operator', () => {
     }
   })
 
-  it('does not touch what the owner sets for himself outside of it', async () => {
+  it("leaves the owner's own settings unchanged", async () => {
     const ref = await newTable()
     await runSql(caller(), ref, `alter database postgres set default_transaction_read_only = on`)
     await tick()
@@ -117,7 +117,7 @@ describe('read-only mode by the operator', () => {
     expect(await status(ref)).toEqual(OPEN)
   })
 
-  it('holds for the storage server, on connections that it has open already', async () => {
+  it('applies to the storage server, also on open connections', async () => {
     const storage = await newStorage(organization)
     const { ref } = storage
     const bucket = await newBucket(storage)
@@ -130,17 +130,17 @@ describe('read-only mode by the operator', () => {
     expect(await (await objects.download('before')).data?.text()).toBe('text')
     await command('off', ref)
     await tick()
-    // A session that was just ended may cost the request that finds it so.
+    // A session that was just ended may fail the request that uses it.
     await expect.poll(async () => (await upload('after')).error).toBeNull()
   })
 
-  it('knows no project that is not there', async () => {
+  it('reports an unknown project', async () => {
     await expect(command('on', 'abcdefghijklmnopqrst')).rejects.toThrow('there is no project "abcdefghijklmnopqrst"')
   })
 })
 
 describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
-  it('lets writes in at once for 15 minutes, and not a minute longer', async () => {
+  it('allows writes at once for 15 minutes, and not a minute longer', async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()
@@ -168,7 +168,7 @@ describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
     expect(await insert(ref)).toMatchObject(REFUSED)
   })
 
-  it('also holds for a project that is not read-only yet', async () => {
+  it('also applies to a project that is not read-only yet', async () => {
     const ref = await newTable()
     expect((await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).status).toBe(201)
     expect(await status(ref)).toMatchObject({ enabled: false, override_enabled: true })
@@ -197,7 +197,7 @@ describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
     expect(await write(ref)).toBe(201)
   })
 
-  it('answers 503 where the database is gone, and a sweep goes on with the others', async () => {
+  it('answers 503 if the database is gone, and a sweep continues with the others', async () => {
     const [ref, other] = await Promise.all([newTable(), newTable()])
     await command('on', ref)
     await tick()
@@ -214,7 +214,7 @@ describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
 })
 
 describe('read-only mode by size', () => {
-  it('begins at 95 % of the disk and ends below 90 %', async () => {
+  it('starts at 95 % of the disk and ends below 90 %', async () => {
     const ref = await newTable()
     await caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
     const states: boolean[] = []
@@ -228,7 +228,7 @@ describe('read-only mode by size', () => {
     await inflate(ref, 0)
   })
 
-  it('ends with a larger disk, and a disk cannot become smaller than what is on it', async () => {
+  it('ends with a larger disk, and a disk cannot become smaller than its contents', async () => {
     const ref = await newTable()
     const resize = (size_gb: number) =>
       caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb } })
@@ -244,7 +244,7 @@ describe('read-only mode by size', () => {
     await inflate(ref, 0)
   })
 
-  extended('begins for the others where that of one project cannot be noted', async () => {
+  extended('starts for other projects if that of one project cannot be recorded', async () => {
     const [broken, ref] = await Promise.all([newTable(), newTable()])
     for (const one of [broken, ref]) {
       await caller().post(`/v1/projects/${one}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
@@ -258,7 +258,7 @@ describe('read-only mode by size', () => {
     for (const one of [broken, ref]) await inflate(one, 0)
   })
 
-  extended("does not undo the operator's word", async () => {
+  extended("does not undo the operator's setting", async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()
@@ -267,7 +267,7 @@ describe('read-only mode by size', () => {
   })
 })
 
-it('is looked up without reading the settings of 100,000 projects', async () => {
+it('is found without reading the settings of 100,000 projects', async () => {
   const client = await adminClient('control', { database: 'pilothouse' })
   await client.query(`begin; set local search_path = public; set local session_replication_role = replica;
     insert into project_settings (project_ref, area, value, updated_at)
@@ -284,7 +284,7 @@ it('is looked up without reading the settings of 100,000 projects', async () => 
   await client.end()
 })
 
-it('fails for no project while others have none or a broken database', async () => {
+it('fails for no project because others have no database or a broken one', async () => {
   await tick()
   expect(await workerLogs('"duty":"read_only"')).toEqual([])
 })

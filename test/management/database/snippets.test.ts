@@ -52,7 +52,7 @@ const personOf = async (userId: string) => {
 }
 
 describe('POST /v1/snippets', () => {
-  it('saves a snippet for its owner alone', async () => {
+  it('saves a snippet that only its owner sees', async () => {
     const { owner, userId } = organization
     const created = await owner.post('/v1/snippets', { project_ref: ref, name: 'Users', sql: 'select * from users' })
     const project = (await owner.patch(`/v1/projects/${ref}`, { name: `named-${randomUUID()}` })).body
@@ -87,7 +87,7 @@ describe('POST /v1/snippets', () => {
     )
   })
 
-  it('takes a description, a visibility and the mark', async () => {
+  it('accepts a description, a visibility and the favorite mark', async () => {
     const { owner } = organization
     const fields = { description: 'd', visibility: 'org', favorite: true }
     const id = await save(owner, ref, fields)
@@ -115,7 +115,7 @@ describe('POST /v1/snippets', () => {
     expect(reply.body.message).toContain(field)
   })
 
-  it('has room for a thousand of each owner in a project', async () => {
+  it('accepts a thousand for each owner in a project', async () => {
     const project = await createProject(organization)
     const [other] = await Promise.all([newMember(organization, 'developer')])
     await control.insert(snippets).values(
@@ -131,7 +131,7 @@ describe('POST /v1/snippets', () => {
     expect((await other?.post('/v1/snippets', body))?.status).toBe(201)
   })
 
-  it('is refused to a read-only member, and to others there is no such project', async () => {
+  it('is refused for a read-only member, and others do not see the project', async () => {
     const body = { project_ref: ref, name: 'n', sql: 's' }
     expect((await (await newMember(organization, 'read-only')).post('/v1/snippets', body)).status).toBe(403)
     expect((await (await tokenOf(await newUser())).post('/v1/snippets', body)).status).toBe(404)
@@ -140,7 +140,7 @@ describe('POST /v1/snippets', () => {
   })
 })
 
-describe('who sees a snippet', () => {
+describe('the visibility of a snippet', () => {
   let place: TestOrganization
   let [first, second] = ['', '']
   const snippets: Record<string, string> = {}
@@ -169,13 +169,13 @@ describe('who sees a snippet', () => {
     ['a member', () => newMember(place, 'read-only'), ['project', 'org', 'public']],
     ['a member of its project alone', () => newMember(place, 'developer', first), ['project', 'org', 'public']],
     ['a member of another project alone', () => newMember(place, 'owner', second), ['org', 'public']],
-  ] as const)('shows %s what is for him, by itself and in the list', async (_who, make, expected) => {
+  ] as const)('shows %s the permitted snippets, one by one and in the list', async (_who, make, expected) => {
     const caller = await make()
     expect(await seenBy(caller)).toEqual(expected)
     expect(await listedFor(caller)).toEqual([...expected].sort())
   })
 
-  it('shows the same in the list of the project to who sees the project', async () => {
+  it('shows the same in the list of the project to everybody who sees the project', async () => {
     const member = await newMember(place, 'developer', first)
     expect(await listedFor(place.owner, `project_ref=${first}`)).toEqual(['org', 'project', 'public', 'user'])
     expect(await listedFor(member, `project_ref=${first}`)).toEqual(['org', 'project', 'public'])
@@ -184,7 +184,7 @@ describe('who sees a snippet', () => {
     expect((await elsewhere.get(`/v1/snippets?project_ref=${first}`)).status).toBe(404)
   })
 
-  it('shows strangers what is public, by its id alone', async () => {
+  it('shows strangers public snippets, only by id', async () => {
     const stranger = await tokenOf(await newUser())
     expect(await seenBy(stranger)).toEqual(['public'])
     expect(await listedFor(stranger)).toEqual([])
@@ -193,7 +193,7 @@ describe('who sees a snippet', () => {
     expect((await stranger.delete(`/v1/snippets/${snippets.public}`)).status).toBe(404)
   })
 
-  it('shows an application what its organization has, whoever its user is', async () => {
+  it('shows an application the snippets of its organization, whoever its user is', async () => {
     const other = await newOrganization()
     await addMember(other.id, place.userId, 'owner')
     const { caller } = await newApp({ ...other, userId: place.userId }, ['database:read'])
@@ -201,7 +201,7 @@ describe('who sees a snippet', () => {
     expect(await listedFor(caller)).toEqual([])
   })
 
-  it('hides what is his own from who has left the project', async () => {
+  it("hides a user's own snippets after the user has left the project", async () => {
     const userId = await newUser()
     await addMember(place.id, userId, 'developer')
     const caller = await tokenOf(userId)
@@ -211,7 +211,7 @@ describe('who sees a snippet', () => {
     expect(await ids(caller)).toEqual([])
   })
 
-  it('answers 404 for what does not exist and 400 for what is no id', async () => {
+  it('answers 404 for an unknown id and 400 for an invalid one', async () => {
     const missing = await place.owner.get(`/v1/snippets/${randomUUID()}`)
     expect(missing).toMatchObject({ status: 404, body: { message: 'Snippet not found' } })
     expect((await place.owner.get('/v1/snippets/x')).status).toBe(400)
@@ -219,7 +219,7 @@ describe('who sees a snippet', () => {
 })
 
 describe('PATCH and DELETE /v1/snippets/{id}', () => {
-  it('changes what is sent, in the name of who sent it', async () => {
+  it('changes the given fields, and records who changed them', async () => {
     const { owner } = organization
     const userId = await newUser()
     await addMember(organization.id, userId, 'administrator')
@@ -244,7 +244,7 @@ describe('PATCH and DELETE /v1/snippets/{id}', () => {
     expect((await owner.delete(`/v1/snippets/${id}`)).status).toBe(404)
   })
 
-  it("leaves another's snippet to its owner and administrators, and the mark to each", async () => {
+  it('lets only the owner and administrators change a snippet, and every member the own favorite mark', async () => {
     const id = await save(organization.owner, ref, { visibility: 'project' })
     const developer = await newMember(organization, 'developer')
     const before = (await developer.get(`/v1/snippets/${id}`)).body
@@ -264,7 +264,7 @@ describe('PATCH and DELETE /v1/snippets/{id}', () => {
     expect((await organization.owner.get(`/v1/snippets/${id}`)).body).toEqual(before)
   })
 
-  it('knows no snippet that is for another alone, whatever his role', async () => {
+  it('finds no private snippet of another user, whatever the role', async () => {
     const developer = await newMember(organization, 'developer')
     const id = await save(developer, ref)
     expect((await organization.owner.patch(`/v1/snippets/${id}`, { name: 'x' })).status).toBe(404)
@@ -272,7 +272,7 @@ describe('PATCH and DELETE /v1/snippets/{id}', () => {
     expect((await developer.get(`/v1/snippets/${id}`)).body.name).toBe('Users')
   })
 
-  it('refuses bad fields and changes nothing', async () => {
+  it('refuses invalid fields and changes nothing', async () => {
     const id = await save(organization.owner, ref)
     const reply = await organization.owner.patch(`/v1/snippets/${id}`, { sql: 'x', name: '' })
     expect(reply.status).toBe(400)
@@ -292,7 +292,8 @@ describe('GET /v1/snippets', () => {
     const visibilities = ['user', 'project', 'org', 'public']
     for (let n = 0; n < 10; n++) {
       const name = `${String.fromCharCode(65 + ((n * 7) % 10))} ü ${n}`
-      // Two of each moment, and of all audiences: a page mixes them and the cursor tells them apart.
+      // Two snippets have the same moment, with all visibilities: a page mixes them and the cursor distinguishes
+      // them.
       const at = place.owner.at(new Date(Date.UTC(2030, 0, 1, 0, n >> 1)))
       all.push(await save(at, project, { name, visibility: visibilities[n % 4] }))
       names.push(name)
@@ -331,7 +332,7 @@ describe('GET /v1/snippets', () => {
     expect(found).toEqual(whole.map(({ id }) => id))
   })
 
-  it('begins with the latest, and gives no cursor with the last page', async () => {
+  it('starts with the latest, and returns no cursor with the last page', async () => {
     const { data, cursor } = await list(place.owner)
     expect(cursor).toBeUndefined()
     expect(data).toEqual((await list(place.owner, 'sort_order=desc&sort_by=inserted_at&limit=10')).data)
@@ -360,7 +361,7 @@ describe('GET /v1/snippets', () => {
 })
 
 describe('a removed project', () => {
-  it('takes its snippets along', async () => {
+  it('deletes its snippets', async () => {
     const place = await newOrganization()
     const gone = await newProject(place)
     const id = await save(place.owner, gone, { visibility: 'public' })
@@ -373,7 +374,7 @@ describe('a removed project', () => {
 
 describe('the supabase CLI', () => {
   extended(
-    'does snippets list and snippets download',
+    'runs snippets list and snippets download',
     async () => {
       const place = await newOrganization()
       const project = await createProject(place)

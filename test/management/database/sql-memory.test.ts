@@ -21,7 +21,9 @@ beforeAll(async () => {
 })
 afterAll(() => installation.stop())
 
-/** The most that all processes of the Worker together have had in memory; the host's budget has a test of its own. */
+/**
+ * Returns the highest memory use of all processes of the Worker together; the host's budget has a test of its own.
+ */
 const peakBytes = (): number =>
   pids
     .map((pid) => Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024)

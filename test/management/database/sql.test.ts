@@ -48,7 +48,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect((await sql('select 1 as a; update notes set text = text')).body).toEqual([])
   })
 
-  it('keeps nothing of a script that fails half-way', async () => {
+  it('keeps nothing of a script that fails in the middle', async () => {
     const reply = await sql('create table half (n int); insert into half values (1); select 1/0')
     expect(reply).toMatchObject({ status: 400, body: { code: '22012' } })
     expect(await value("to_regclass('half')")).toBeNull()
@@ -84,7 +84,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect(await value(expression)).toEqual(expected)
   })
 
-  it('keeps every digit of the numbers within json', async () => {
+  it('keeps every digit of numbers within json', async () => {
     const response = await fetch(new URL(`/v1/projects/${ref}/database/query`, inject('baseUrl')), {
       method: 'POST',
       headers: { authorization: `Bearer ${organization.owner.token}`, 'content-type': 'application/json' },
@@ -101,7 +101,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     ['select $1::text[] as v', [['a,b', '"', null]], ['a,b', '"', null]],
     ['select $1::bool as v', [true], true],
     ['select $1::text is null as v', [null], true],
-  ])('takes parameters: %s with %j', async (query, parameters, expected) => {
+  ])('accepts parameters: %s with %j', async (query, parameters, expected) => {
     expect((await sql(query, { parameters })).body).toEqual([{ v: expected }])
   })
 
@@ -116,7 +116,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
       "do $$ begin raise exception 'mine' using errcode = 'AB123', hint = 'try', detail = 'more'; end $$",
       { code: 'AB123', hint: 'try', detail: 'more' },
     ],
-  ])('tells what Postgres says of %s', async (query, expected, parameters?: unknown[]) => {
+  ])("reports Postgres's error for %s", async (query, expected, parameters?: unknown[]) => {
     const reply = await sql(query, { parameters })
     expect(reply).toMatchObject({ status: 400, body: expected })
     expect(reply.body.message).toBe(
@@ -131,12 +131,12 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     [{ query: 'select 1', parameters: 'x' }, 'body.parameters'],
     [{ query: 'select $1', parameters: [JSON.parse('['.repeat(2_500) + ']'.repeat(2_500))] }, 'body.parameters.0'],
     [{ query: 'select 1', read_only: 'yes' }, 'body.read_only'],
-  ])('refuses a wrong body (%#) and names the field', async (body, field) => {
+  ])('refuses an invalid body (%#) and names the field', async (body, field) => {
     const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
   })
 
-  it.each(['-- nothing', ' ; ', '/* */'])('answers nothing to %j', async (query) => {
+  it.each(['-- nothing', ' ; ', '/* */'])('returns nothing for %j', async (query) => {
     expect(await sql(query)).toMatchObject({ status: 201, body: [] })
   })
 
@@ -157,7 +157,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect((await sql(`select length('${'x'.repeat(7 * 1024 * 1024)}') as v`)).body).toEqual([{ v: 7 * 1024 * 1024 }])
   })
 
-  it('ends what runs too long, whatever the script sets, and the locks with it', async () => {
+  it('ends a script that runs too long, whatever it sets, and releases its locks', async () => {
     await sql('create table public.locked (n int)')
     const script = 'set statement_timeout = 0; begin; lock table public.locked; select pg_sleep(1000)'
     const [slow, reading] = await Promise.all([sql(script), readOnly('select pg_sleep(1000)')])
@@ -170,7 +170,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect((await sql('insert into public.locked values (1) returning n')).body).toEqual([{ n: 1 }])
   })
 
-  it('says so when the database cannot be reached', async () => {
+  it('reports a database that cannot be reached', async () => {
     const project = await newProject(organization)
     await adminRows(project, 'alter role postgres nologin; alter role supabase_read_only_user nologin')
     for (const path of ['query', 'query/read-only']) {
@@ -191,11 +191,11 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     'copy (select 1) to stdout',
     'create table c (n int); copy c from stdin',
     "set client_encoding = 'LATIN1'; select 1",
-  ])('refuses what has no place in a JSON reply: %s', async (query) => {
+  ])('refuses a result that does not fit in a JSON reply: %s', async (query) => {
     expect(await sql(query)).toMatchObject({ status: 400, body: { code: expect.any(String) } })
   })
 
-  it('goes on when a script changes the password of the role that runs it', async () => {
+  it('continues after a script changes the password of the role that runs it', async () => {
     const project = await newProject(organization)
     await runSql(owner(), project, `alter role postgres password 'changed by the owner'`)
     expect((await runSql(owner(), project, 'select 1 as v')).body).toEqual([{ v: 1 }])
@@ -204,12 +204,12 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     await client.end()
   })
 
-  it('serves many at once on the few connections of a project', async () => {
+  it('serves many requests at once on the few connections of a project', async () => {
     const replies = await Promise.all(Array.from({ length: 40 }, (_, n) => sql(`select ${n} as v, pg_sleep(0.05)`)))
     expect(replies.map(({ body }) => body[0]?.v)).toEqual(Array.from({ length: 40 }, (_, n) => n))
   })
 
-  it('refuses past a bound, and takes nothing from another organization', async () => {
+  it('refuses requests past a limit, and takes no capacity from another organization', async () => {
     const theirs = await newOrganization()
     const theirProject = await newProject(theirs)
     const flood = Promise.all(Array.from({ length: 110 }, () => sql('select pg_sleep(4)')))
@@ -222,7 +222,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     const refused = replies.filter(({ status }) => status === 503)
     const taken = replies.filter(({ status }) => status !== 503)
     expect(Math.min(refused.length, taken.length)).toBeGreaterThan(0)
-    // On a slow machine four seconds of sleep may be more than a request's time.
+    // On a slow machine, four seconds of sleep may exceed a request's time.
     for (const { status, body } of taken.filter(({ status }) => status !== 201)) {
       expect([status, body.message]).toEqual([400, expect.stringContaining('longer than allowed')])
     }
@@ -232,7 +232,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     }
   })
 
-  it('leaves neither the SQL nor what it returned in the log', async () => {
+  it('leaves neither the SQL nor its result in the log', async () => {
     const secret = `secret${crypto.randomUUID().replaceAll('-', '')}`
     await sql(`select '${secret}'`)
     await sql(`select ${secret} from nowhere`)
@@ -242,7 +242,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
 
 describe('what owners set for their databases', () => {
   it.each(["local_preload_libraries = 'nowhere'", 'transaction_timeout = 1'])(
-    'keeps the API out by no %s',
+    'cannot lock out the API by %s',
     async (setting) => {
       const project = await newProject(organization)
       await runSql(owner(), project, 'create table public.kept as select 1 as n')
@@ -262,7 +262,7 @@ describe('what owners set for their databases', () => {
   )
 })
 
-it('takes no text that would come to the database as another', async () => {
+it('refuses text that would reach the database changed', async () => {
   for (const body of [{ query: "select '\ud800'" }, { query: 'select $1::text', parameters: ['\ud800'] }]) {
     const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('lone surrogates') } })
@@ -275,7 +275,7 @@ describe('reading only', () => {
       create function public.sneak() returns int language sql security definer as 'insert into public.facts values (9) returning n'`)
   })
 
-  it('reads what the owner wrote, by both endpoints', async () => {
+  it("reads the owner's rows, by both endpoints", async () => {
     const query = 'select sum(n)::int as v from public.facts'
     expect(await readOnly(query)).toMatchObject({ status: 201, body: [{ v: 3 }] })
     expect(await sql(query, { read_only: true })).toMatchObject({ status: 201, body: [{ v: 3 }] })
@@ -306,7 +306,7 @@ describe('reading only', () => {
     expect((await sql('select count(*)::int as v from public.facts')).body).toEqual([{ v: 2 }])
   })
 
-  it('is what the role read-only may do, and no more', async () => {
+  it('is the limit of the role read-only', async () => {
     const reader = await newMember(organization, 'read-only')
     const path = `/v1/projects/${ref}/database/query`
     expect((await reader.post(`${path}/read-only`, { query: 'select 1' })).status).toBe(201)
@@ -339,7 +339,7 @@ describe('the roles of a project', () => {
   })
 })
 
-describe('the wall around a project', () => {
+describe('the isolation of a project', () => {
   let other: string
   beforeAll(async () => {
     const theirs = await newOrganization()
@@ -412,18 +412,18 @@ describe('the wall around a project', () => {
     await client.end()
   })
 
-  it.each(['pilothouse', 'control'])('keeps its owner out of the database %s', async (database) => {
+  it.each(['pilothouse', 'control'])('excludes its owner from the database %s', async (database) => {
     await expect(login(ref, { database })).rejects.toThrow(/does not exist/)
   })
 
   it.each(['pilothouse', 'postgres', 'supabase_admin'])(
-    'keeps its owner out of the control plane as %s',
+    'excludes its owner from the control plane as %s',
     async (role) => {
       await expect(login(ref, { user: `${role}.control` })).rejects.toThrow(/password authentication failed/)
     },
   )
 
-  it('keeps its owner out of another project, whose database no name reaches', async () => {
+  it('excludes its owner from another project, whose database no name reaches', async () => {
     await expect(login(ref, { database: other })).rejects.toThrow(/does not exist/)
     for (const role of ['postgres', 'supabase_admin', 'supabase_storage_admin', 'authenticator']) {
       const attempt = login(ref, { user: `${role}.${other}`, password: 'of another project' })
@@ -432,11 +432,11 @@ describe('the wall around a project', () => {
     await expect(login(ref, { options: `project=${other}` })).rejects.toThrow()
   })
 
-  it('bounds the connections of one project and leaves room for its services and the others', async () => {
+  it('limits the connections of one project and leaves room for its services and the others', async () => {
     const open: pg.Client[] = []
     const refusals: unknown[] = []
     for (let round = 0; round < 12; round++) {
-      // Fewer at a time than an address may have before they are authenticated.
+      // Fewer logins at a time than an address may have before they are authenticated.
       for (const result of await Promise.allSettled(Array.from({ length: 5 }, () => login(ref)))) {
         if (result.status === 'fulfilled') open.push(result.value)
         else refusals.push(result.reason)

@@ -29,7 +29,7 @@ const upload = (key: string) =>
     headers: { 'content-type': 'text/plain' },
   })
 
-/** Terminates each other session that runs a statement and waits in it, and returns how many there were. */
+/** Terminates each other session that waits in a statement, and returns how many there were. */
 async function terminateWaiting(): Promise<number> {
   const ended = await sql(
     `select pg_terminate_backend(pid, 5000) from pg_stat_activity
@@ -46,7 +46,7 @@ async function terminated(request: () => Promise<Reply>): Promise<Reply> {
   return reply
 }
 
-/** While a session holds the table, statements on it wait. */
+/** Runs work while a session locks the table, so that statements on it wait. */
 async function holding<Value>(table: string, work: () => Promise<Value>): Promise<Value> {
   const holder = await adminClient(ref)
   try {
@@ -62,8 +62,8 @@ function expectRetryable(reply: Reply): void {
   expect(Number(reply.headers.get('retry-after'))).toBeGreaterThan(0)
 }
 
-describe('a backend that is terminated under its statement', () => {
-  it('is answered with 503 and Retry-After in SQL, and nothing of it was done', async () => {
+describe('a backend that is terminated during its statement', () => {
+  it('is answered with 503 and Retry-After in SQL, and its changes are rolled back', async () => {
     await rows(owner, ref, 'create table kept (n int)')
     expectRetryable(await terminated(() => runSql(owner, ref, 'insert into kept values (1); select pg_sleep(30)')))
     expect(await sql('select * from public.kept')).toEqual([])
@@ -82,7 +82,7 @@ describe('a backend that is terminated under its statement', () => {
     expect(JSON.stringify(await applied())).toContain(name)
   })
 
-  it('is answered with 503 and Retry-After in an upload, whose bytes do not stay', async () => {
+  it('is answered with 503 and Retry-After in an upload, whose bytes are removed', async () => {
     const key = randomUUID()
     expectRetryable(await holding('storage.objects', () => terminated(() => upload(key))))
     expect(await sql('select from storage.objects where name = $1', [key])).toEqual([])
@@ -91,7 +91,7 @@ describe('a backend that is terminated under its statement', () => {
   })
 })
 
-describe('sessions that are terminated while nobody uses them', () => {
+describe('idle sessions that are terminated', () => {
   it('are replaced for the next request', async () => {
     expect((await runSql(owner, ref, 'select 1')).status).toBe(201)
     expect(codeOf(await upload(randomUUID()))).toBe(200)

@@ -6,7 +6,7 @@ import { inTransaction } from '../../../src/platform/db/client.ts'
 
 afterEach(() => vi.useRealTimers())
 
-it('is given up when no connection comes, and holds none that comes later', async () => {
+it('a transaction is given up if no connection opens in time, and keeps none that opens later', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void server.close())
   await once(server, 'listening')

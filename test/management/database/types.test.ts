@@ -28,7 +28,7 @@ end loop; end $$`
 const context = (project = ref) => `/v1/projects/${project}/database/context`
 const types = async (query = '', project = ref): Promise<string> => (await owner().get(path(query, project))).body.types
 
-/** What tsc says of the types and of code that uses them; nothing where all is well. */
+/** Returns tsc's errors about the types and code that uses them; empty if there are none. */
 async function complaints(generated: string, use = ''): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-types-'))
   writeFileSync(join(folder, 'database.ts'), generated)
@@ -141,7 +141,7 @@ export { byDefault, change, generated, incomplete, instead, least, loud, made, t
 `
 
 describe('GET /v1/projects/{ref}/types/typescript', () => {
-  it('answers with types that compile and mean what the database does', async () => {
+  it('returns types that compile and match the database', async () => {
     const reply = await owner().get(path())
     expect([reply.status, Object.keys(reply.body)]).toEqual([200, ['types']])
     expect(await complaints(reply.body.types, USE)).toBe('')
@@ -204,7 +204,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     }
   })
 
-  it('covers the schemas that are asked for, and passes over what is none', async () => {
+  it('covers the requested schemas, and skips unknown ones', async () => {
     const both = await types('?included_schemas=other,%20public,nowhere,pg_catalog,information_schema')
     expect(both).toContain(`hidden: Database["other"]["Enums"]["hidden"] | null`)
     expect(both).not.toMatch(/nowhere|pg_catalog|information_schema/)
@@ -226,7 +226,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(await complaints(await types(query))).toBe('')
   })
 
-  it('tells of a foreign table whose wrapper does nothing', async () => {
+  it('includes a foreign table whose wrapper does nothing', async () => {
     const project = await newProject(organization)
     const admin = await adminClient(project)
     await admin.query(`create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
@@ -235,7 +235,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(await types('', project)).toContain('      afar: {\n        Row: {\n          n: number | null\n')
   })
 
-  it('names a few of many functions that no call can tell apart', async () => {
+  it('names a few of many functions that no call can distinguish', async () => {
     const project = await newProject(organization)
     expect(await runSql(owner(), project, OVERLOADS)).toMatchObject({ status: 201 })
     const told = (await types('', project)).match(/A call cannot tell .*?: rename/g) ?? []
@@ -244,7 +244,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(told.every((text) => text.includes(' and from 290 more: rename'))).toBe(true)
   })
 
-  it('says so where views show one key in more ways than can be told', async () => {
+  it('reports views that show one key in too many ways', async () => {
     const project = await newProject(organization)
     const columns = Array.from({ length: 16 }, (_, n) => `c${n} int`).join(', ')
     const names = Array.from({ length: 16 }, (_, n) => `c${n}`)
@@ -260,7 +260,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('20000 relationships') } })
   })
 
-  it('reads names as values and never as SQL', async () => {
+  it('treats names as values and never as SQL', async () => {
     const query = `?included_schemas=${encodeURIComponent(`public'); drop schema other cascade; --,{a,"b"},"`)}`
     expect(await complaints(await types(query))).toBe('')
     expect(await types('?included_schemas=other')).toContain('near')
@@ -273,7 +273,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     })
   })
 
-  it('says so where a table is locked for long, and where there is too much to tell', async () => {
+  it('reports a table that is locked for long, and types that are too large', async () => {
     const project = await newProject(organization)
     await runSql(owner(), project, 'create view locked as select 1 as n')
     const client = ownerClient(project)
@@ -292,7 +292,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
   })
 
-  it('is for who may read the database', async () => {
+  it('requires the right to read the database', async () => {
     const reader = await newMember(organization, 'read-only')
     const { caller } = await newApp(organization, ['projects:read'])
     const { owner: stranger } = await newOrganization()
@@ -324,7 +324,7 @@ describe('GET /v1/projects/{ref}/database/context', () => {
   })
 })
 
-it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
+it('answers 409 for a paused project and 503 for an unreachable one', async () => {
   const project = await newProject(organization)
   const replies = () => Promise.all([owner().get(path('', project)), owner().get(context(project))])
   const admin = await adminClient(project)
