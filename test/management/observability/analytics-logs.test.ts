@@ -23,7 +23,7 @@ import { newProject } from '../../support/projects.ts'
 let organization: TestOrganization
 let ref: string
 let other: string
-/** A caller to whom no rate limit is near. */
+/** Returns a caller that is far from any rate limit. */
 let reader: () => Caller
 beforeAll(async () => {
   organization = await newOrganization()
@@ -36,14 +36,14 @@ beforeAll(async () => {
   await put(other, randomUUID(), { console: [line('error', 'a secret of the other project')] })
 })
 
-/** When everything here happened: yesterday, as what is older than a week is purged. */
+/** The day of all rows here: yesterday, because rows older than a week are purged. */
 const DAY = new Date(Date.now() - 86_400_000).toISOString().slice(0, 10)
 const TODAY = new Date().toISOString().slice(0, 10)
 const NOW = new Date(`${DAY}T05:06:07.000Z`)
 const at = (seconds: number) => new Date(NOW.getTime() + seconds * 1000)
 const FUNCTION = randomUUID()
 const DEPLOYMENT = randomUUID()
-/** As deep as a query may be, of two functions each time. */
+/** The greatest depth of a query, with two functions at each level. */
 const NESTED = 24
 
 const line = (level: string, message: string, printed = at(-4)): ConsoleLine => ({
@@ -70,7 +70,7 @@ const put = async (projectRef: string, programId: string, fields: Partial<typeof
   return row?.id as string
 }
 
-/** The most memory that a process ever had, in KiB; 0 where the system does not tell. */
+/** Returns the highest memory use of a process, in KiB; 0 if the system does not report it. */
 const peakOf = (pid: number): number => {
   const path = `/proc/${pid}/status`
   return existsSync(path) ? Number(/VmHWM:\s+(\d+)/.exec(readFileSync(path, 'utf8'))?.[1]) : 0
@@ -107,7 +107,7 @@ async function problemOf(sql: string, endpoint = 'logs'): Promise<string> {
 describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
   const all = (sql?: string) => ask(sql, { endpoint: 'logs.all' })
 
-  it('tells the edge logs without a query, the newest first', async () => {
+  it('returns the edge logs without a query, the newest first', async () => {
     expect(await all()).toEqual([
       {
         id: expect.any(String),
@@ -122,7 +122,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
     ])
   })
 
-  it('tells the last minute without times, a minute to an end, and up to now from a start', async () => {
+  it('returns the last minute without times, a minute before an end, and everything since a start', async () => {
     const count = async (query: string) => {
       const path = `/v1/projects/${ref}/analytics/endpoints/logs.all?sql=select count(*) as n from edge_logs${query}`
       return (await organization.owner.at(NOW).get(path)).body.result
@@ -133,7 +133,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
     expect(await count(`&iso_timestamp_start=${DAY}T06:04:37%2B01:00`)).toEqual([{ n: 4 }])
   })
 
-  it('refuses more than 24 hours to the nearest minute, a start after the end, and what is no time', async () => {
+  it('refuses more than 24 hours to the nearest minute, a start after the end, and an invalid time', async () => {
     const asked = async (start: string, end: string) => {
       const query = `iso_timestamp_start=${start}&iso_timestamp_end=${end}`
       return reader().get(`/v1/projects/${ref}/analytics/endpoints/logs.all?${query}`)
@@ -196,17 +196,17 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
         and timestamp < '2100-01-01 00:00:00'`,
       { t: at(-10).getTime() * 1000, status_code: 404 },
     ],
-  ])('answers what BigQuery clients ask: %s', async (_, sql, row) => {
+  ])('answers the queries of BigQuery clients: %s', async (_, sql, row) => {
     expect((await all(sql))[0]).toEqual(row)
   })
 
-  it('finds nothing in sources of which nothing is recorded', async () => {
+  it('finds nothing in sources without records', async () => {
     expect(await all('select identifier, m.parsed from postgres_logs cross join unnest(metadata) as m')).toEqual([])
   })
 })
 
 describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
-  it('has the lines of one moment in the order in which they were printed', async () => {
+  it('returns the lines of one moment in the order in which they were printed', async () => {
     const project = await newProject(organization)
     const printed = Array.from({ length: 12 }, (_, n) => `line ${n}`)
     await put(project, FUNCTION, { console: printed.map((text) => line('log', text)) })
@@ -246,7 +246,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ])
   })
 
-  it('has the runs of branches, for the parent those of all, for a branch its own', async () => {
+  it('has the runs of branches: all of them for the parent, its own for a branch', async () => {
     const project = await newProject(organization)
     const { project_ref: branch } = await newBranch(organization.owner, project)
     await act(organization.owner, { project_ref: branch }, 'reset')
@@ -267,7 +267,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(await runs(ref)).toEqual([])
   })
 
-  it('tells times in ISO 8601 and all attributes as text', async () => {
+  it('returns times in ISO 8601 and all attributes as text', async () => {
     const rows = await ask(`select timestamp, log_attributes from logs where source = 'function_edge_logs'
       and log_attributes['response.status_code'] = '404'`)
     expect(rows).toEqual([
@@ -341,7 +341,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(rows.map((row: Record<string, unknown>) => Object.values(row)[0])).toEqual(expected)
   })
 
-  it('reads subqueries and common table expressions, one of the other', async () => {
+  it('reads subqueries and common table expressions, also within each other', async () => {
     const project = await newProject(organization)
     for (const [status, path] of [
       [200, '/a'],
@@ -439,11 +439,11 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ],
     ['select countIf(distinct true) from logs', 'countif does not support DISTINCT'],
     ['select uniq(distinct id) from logs', 'uniq does not support DISTINCT'],
-  ])('says what is wrong with %s', async (sql, said) => {
+  ])('reports what is wrong with %s', async (sql, said) => {
     expect(await problemOf(sql)).toContain(said)
   })
 
-  it('says that it is too long where Postgres cannot take so much', async () => {
+  it('reports a query that is too long for Postgres', async () => {
     const groups = Array.from({ length: 1_700 }, (_, n) => `'${n.toString(36)}'`)
     expect(await problemOf(`select count() from logs group by ${groups.join(',')}`)).toContain('too long')
   })
@@ -456,7 +456,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       `${'toDateTime('.repeat(2 * NESTED)}'${DAY}'${')'.repeat(2 * NESTED)}`,
       `${DAY}T00:00:00.000000Z`,
     ],
-  ])('writes as much as it is asked, however deep: %s', async (_, expression, expected) => {
+  ])('accepts the greatest depth: %s', async (_, expression, expected) => {
     expect(await ask(`select ${expression} as x from logs limit 1`)).toEqual([{ x: expected }])
   })
 
@@ -466,7 +466,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(await ask(`select ''${"||''".repeat(400)} as x from logs limit 1`)).toEqual([{ x: '' }])
   })
 
-  it('tells rows of no other project, whatever is asked', async () => {
+  it('returns rows of no other project, whatever the query', async () => {
     const attempts = [
       'select * from logs',
       'select event_message from logs where 1 = 1 or id = id',
@@ -482,7 +482,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     )
   })
 
-  it('tells at most 1,000 rows, and says so where they are too long', async () => {
+  it('returns at most 1,000 rows, and reports rows that are too long', async () => {
     const project = await newProject(organization)
     const row = {
       projectRef: project,
@@ -511,7 +511,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(reply.body).toEqual({ result: [], error: expect.stringContaining('longer than 4194304 characters') })
   })
 
-  extended('puts nothing together that is too long', async () => {
+  extended('builds no text that is too long', async () => {
     const project = await newProject(organization)
     const console = Array.from({ length: 100 }, () => line('log', 'x'.repeat(10_000)))
     for (let n = 0; n < 5; n++) await put(project, FUNCTION, { console })
@@ -525,11 +525,11 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       expect((await tx.execute(statement)).rows).toEqual([{ rows: null }])
       return peak() - before
     })
-    // Of an answer of 100.
+    // The answer would have 100 MiB.
     expect(mebibytes).toBeLessThan(40)
   })
 
-  it('gives up what takes too long', async () => {
+  it('ends a query that takes too long', async () => {
     const project = await newProject(organization)
     await put(project, FUNCTION, { path: 'x'.repeat(1_001) })
     const sql =
@@ -540,7 +540,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(problems).toEqual(new Set(['the query took more ', 'too many log queries']))
   })
 
-  it('is for 30 requests a minute, both ways together', async () => {
+  it('allows 30 requests a minute, both endpoints together', async () => {
     const caller = (await newMember(organization, 'read-only')).at(NOW)
     const paths = Array.from(
       { length: 31 },
@@ -573,7 +573,7 @@ describe('a call of a function', () => {
     ])
   })
 
-  it('that tells a time which cannot be has its line when it came', async () => {
+  it('that reports an impossible time is logged at its time of arrival', async () => {
     const { slug, id } = await putFunction(
       ref,
       `Date.prototype.toISOString = () => '+099999-01-01T00:00:00.000Z'
@@ -587,7 +587,7 @@ describe('a call of a function', () => {
   })
 })
 
-describe('beside many rows', () => {
+describe('with many other rows', () => {
   const COUNT = 100_000
   const project = randomUUID()
     .replaceAll(/[^a-z]/g, '')

@@ -16,7 +16,7 @@ import { WAIT } from '../../support/machine.ts'
 import { newProject } from '../../support/projects.ts'
 import { newStorage } from '../../support/storage.ts'
 
-/** Yesterday, as what is older than a week is purged. */
+/** Yesterday, because rows older than a week are purged. */
 const NOW = new Date(`${new Date(Date.now() - 86_400_000).toISOString().slice(0, 10)}T05:06:07.000Z`)
 const at = (minutes: number) => new Date(NOW.getTime() + minutes * 60_000)
 const shown = (minutes: number) =>
@@ -47,7 +47,7 @@ const counted = (storage: number) => ({
 })
 
 describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
-  it('counts by the minute up to 3 hours back and by the hour beyond, a day without an interval', async () => {
+  it('counts by the minute up to 3 hours back and by the hour beyond, and a day without an interval', async () => {
     const ref = await newProject(organization)
     for (const minutes of [0, -14, -20, -100, -600, -3_000, -8_000, -10_081]) await count(ref, minutes, 3 - minutes)
     await count(ref, 0, 1_000, 'functions')
@@ -66,7 +66,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
     expect(await counts('7day')).toEqual([...hours(-8_000, -3_000), ...day])
   })
 
-  it('counts what the storage server of the project is sent, refused or not, and nothing of what is no project', async () => {
+  it("counts the requests to the project's storage server, refused or not, and none of an unknown project", async () => {
     const storage = await newStorage(organization)
     const headers = { authorization: `Bearer ${storage.keys.service}`, 'x-test-clock': String(NOW.getTime()) }
     await Promise.all(Array.from({ length: 20 }, () => fetch(`${storage.url}/bucket`, { headers })))
@@ -82,7 +82,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
     expect(await read(storage.ref, 'usage.api-counts?interval=15min')).toEqual([
       { timestamp: shown(0), ...counted(21) },
     ])
-    // What is counted later adds to it.
+    // Later counts are added to it.
     await fetch(`${storage.url}/bucket`, { headers })
     await vi.waitFor(async () => {
       const [row] = await read(
@@ -94,13 +94,13 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
     }, WAIT)
   })
 
-  it('refuses an interval that there is not', async () => {
+  it('refuses an unknown interval', async () => {
     const ref = await newProject(organization)
     const reply = await organization.owner.get(endpoint(ref, 'usage.api-counts?interval=2hr'))
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('query.interval') } })
   })
 
-  it('is for 30 requests a minute, each endpoint for itself', async () => {
+  it('allows 30 requests a minute, separately for each endpoint', async () => {
     const ref = await newProject(organization)
     const caller = (await newMember(organization, 'read-only')).at(NOW)
     const ask = async (name: string) => {
@@ -111,7 +111,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
     await ask('usage.api-requests-count')
   })
 
-  it('is forgotten after eight days', async () => {
+  it('deletes counts after eight days', async () => {
     const ref = await newProject(organization)
     const days = (back: number) => new Date(Date.now() - back * 86_400_000)
     const rows = [8.01, 7.9].map(
@@ -154,7 +154,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-requests-count', 
 })
 
 describe('GET /v1/projects/{ref}/analytics/endpoints/functions.combined-stats', () => {
-  it('counts the calls of a function, how they ended and what they printed', async () => {
+  it('counts the calls of a function, their results and their log lines', async () => {
     const ref = await newProject(organization)
     const id = randomUUID()
     const row = {
@@ -209,7 +209,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/functions.combined-stats', 
     expect(await read(ref, 'functions.combined-stats?interval=3hr&function_id=hello')).toEqual([])
   })
 
-  it('needs an interval and the id of a function', async () => {
+  it('requires an interval and the id of a function', async () => {
     const ref = await newProject(organization)
     const said = async (query: string) => {
       const reply = await organization.owner.get(endpoint(ref, `functions.combined-stats?${query}`))

@@ -25,7 +25,7 @@ const PUBLIC = { A: ['93.184.215.14'], ttl: 0 }
 const SECRET = 'a-secret-of-somebody'
 const KEY_ID = 'AKIAIOSFODNN7EXAMPLE'
 
-/** A config of each backend, and what replies show of it. */
+/** A config of each backend, and the part that replies show. */
 const BACKENDS = {
   webhook: {
     config: { url: 'http://127.0.0.1:9/in', http: 'http1', gzip: true, headers: { authorization: SECRET } },
@@ -70,24 +70,27 @@ const put = ({ caller, path }: DrainedProject, id: string, attributes: Record<st
   caller.put(`${path}/${id}`, bodyOf(attributes))
 
 describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
-  it.each(Object.entries(BACKENDS))('takes %s, shows what is no secret and seals the rest', async (type, given) => {
-    const project = await newDrained()
-    if ('host' in given) await setName(given.host, PUBLIC)
-    const reply = await postDrain(project, type, given.config, { name: 'Mine', description: 'Ours' })
-    const expected = {
-      ...{ type: 'log_drain', id: expect.any(String) },
-      attributes: { name: 'Mine', description: 'Ours', config: given.shown, backend_type: type },
-    }
-    expect(reply).toMatchObject({ status: 201, body: { data: expected } })
-    expect(reply.body.data.attributes.config).toEqual(given.shown)
-    const list = await project.caller.get(project.path)
-    expect(list.body).toEqual({ data: [reply.body.data] })
-    const stored = JSON.stringify(await drainRow(reply.body.data.id))
-    const secrets = [SECRET, SECRET.replaceAll('-', ''), KEY_ID]
-    for (const secret of secrets) expect(stored + JSON.stringify(list.body)).not.toContain(secret)
-  })
+  it.each(Object.entries(BACKENDS))(
+    'accepts %s, shows the parts that are not secret and seals the rest',
+    async (type, given) => {
+      const project = await newDrained()
+      if ('host' in given) await setName(given.host, PUBLIC)
+      const reply = await postDrain(project, type, given.config, { name: 'Mine', description: 'Ours' })
+      const expected = {
+        ...{ type: 'log_drain', id: expect.any(String) },
+        attributes: { name: 'Mine', description: 'Ours', config: given.shown, backend_type: type },
+      }
+      expect(reply).toMatchObject({ status: 201, body: { data: expected } })
+      expect(reply.body.data.attributes.config).toEqual(given.shown)
+      const list = await project.caller.get(project.path)
+      expect(list.body).toEqual({ data: [reply.body.data] })
+      const stored = JSON.stringify(await drainRow(reply.body.data.id))
+      const secrets = [SECRET, SECRET.replaceAll('-', ''), KEY_ID]
+      for (const secret of secrets) expect(stored + JSON.stringify(list.body)).not.toContain(secret)
+    },
+  )
 
-  it('leaves out a description that there is none of, and notes who did it', async () => {
+  it('omits a missing description, and records the actor', async () => {
     const project = await newDrained()
     const reply = await postDrain(project, 'webhook', BACKENDS.webhook.config)
     expect(reply.body.data.attributes).not.toHaveProperty('description')
@@ -139,7 +142,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     ['syslog', { ...SYSLOG, structured_data: '[broken' }, ['structured_data']],
     ['syslog', { ...SYSLOG, client_cert: 'x', client_key: 'x' }, ['client_cert', 'client_key']],
     ['syslog', { ...SYSLOG, cipher_key: 'x', ca_cert: 'x' }, ['cipher_key', 'ca_cert']],
-  ])('refuses a config of %s that cannot be: %j', async (type, config, fields) => {
+  ])('refuses an invalid config of %s: %j', async (type, config, fields) => {
     const project = await newDrained()
     const reply = await postDrain(project, type, config)
     expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.validation_failed' } } })
@@ -147,7 +150,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect((await project.caller.get(project.path)).body).toEqual({ data: [] })
   })
 
-  it('takes 0 for the usual port of syslog', async () => {
+  it('accepts 0 for the default port of syslog', async () => {
     const host = `${randomUUID()}.receivers.dev`
     await setName(host, PUBLIC)
     const config = { ...SYSLOG, host, port: 0 }
@@ -155,7 +158,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect(reply).toMatchObject({ status: 201, body: { data: { attributes: { config } } } })
   })
 
-  it.each(['postgres', 'bigquery', 'clickhouse'])('says why %s cannot be had', async (type) => {
+  it.each(['postgres', 'bigquery', 'clickhouse'])('reports why %s is not available', async (type) => {
     const reply = await postDrain(await newDrained(), type, {})
     expect(reply.status).toBe(400)
     expect(fieldsOf(reply)).toEqual(['body.data.attributes.backend_type'])
@@ -173,7 +176,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect([reply.status, fieldsOf(reply)]).toEqual([400, [`body.data.attributes.${field}`]])
   })
 
-  it('refuses what a name leads to, as it is resolved', async () => {
+  it('refuses a private address, by name or as it is resolved', async () => {
     const project = await newDrained()
     const host = `${randomUUID()}.receivers.dev`
     const drain = (zone: Parameters<typeof setName>[1]) =>
@@ -187,7 +190,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect((await drain({ A: ['93.184.215.14'] })).status).toBe(201)
   })
 
-  it('is judged again before each batch', async () => {
+  it('is checked again before each batch', async () => {
     const receiver = await newReceiver()
     const host = `${randomUUID()}.receivers.dev`
     await setName(host, PUBLIC, new URL(receiver.url).origin)
@@ -199,7 +202,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect(receiver.received).toEqual([])
   })
 
-  it('needs a plan that covers it; the drains that are there need none', async () => {
+  it('requires a plan that covers it; existing drains need none', async () => {
     const project = await newDrained()
     const { id: organization } = project.organization
     const plan = (name: 'free' | 'pro') =>
@@ -221,7 +224,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect((await postDrain(project, 'webhook', BACKENDS.webhook.config)).status).toBe(201)
   })
 
-  it('has room for 20 in a project', async () => {
+  it('accepts 20 in a project', async () => {
     const project = await newDrained()
     const made = await Promise.all(
       Array.from({ length: 22 }, () => postDrain(project, 'webhook', BACKENDS.webhook.config)),
@@ -231,7 +234,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect(refused).toMatchObject({ status: 400, body: { error: { code: 'bad_request.log_drains' } } })
   })
 
-  it('takes a name once in a project', async () => {
+  it('accepts a name once in a project', async () => {
     const project = await newDrained()
     const named = () => postDrain(project, 'webhook', BACKENDS.webhook.config, { name: 'Once' })
     const first = await named()
@@ -243,7 +246,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect((await named()).status).toBe(201)
   })
 
-  it('is for owners and administrators; others see drains', async () => {
+  it('requires an owner or administrator; other members see drains', async () => {
     const project = await newDrained()
     const developer = await newMember(project.organization, 'developer')
     const reply = await developer.post(
@@ -271,7 +274,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(receiver.received[1]?.headers).not.toHaveProperty('x-key')
   })
 
-  it('leads no secret that it keeps to another host', async () => {
+  it('sends no stored secret to another host', async () => {
     const { project, id } = await newWebhookDrain({ headers: { 'x-key': SECRET } })
     const { url } = await newReceiver()
     const before = await drainRow(id)
@@ -283,7 +286,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     })
   })
 
-  it('keeps what another change has just set', async () => {
+  it('keeps the values of a simultaneous change', async () => {
     const project = await newDrained()
     const drain = BACKENDS.webhook.config
     const id = await newDrain(project, 'webhook', drain)
@@ -296,7 +299,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(['one', 'two', 'three']).toContain((headers as Record<string, string>)['x-key'])
   })
 
-  extended('sends what waits to the new place at once', async () => {
+  extended('sends waiting rows to the new address at once', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer((_request, response) => response.writeHead(500).end())
     await log(project)
@@ -307,7 +310,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(await drainRow(id)).toMatchObject({ backendType: 'otlp', failures: 0 })
   })
 
-  it('needs the config of another backend, with its secrets', async () => {
+  it('requires the config of another backend, with its secrets', async () => {
     const project = await newDrained()
     const id = await newDrain(project, 'webhook', BACKENDS.webhook.config)
     const without = await put(project, id, { backend_type: 'sentry' })
@@ -322,7 +325,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(await drainRow(id)).toMatchObject({ backendType: 'webhook', config: BACKENDS.webhook.shown })
   })
 
-  it('refuses an id that is none', async () => {
+  it('refuses an invalid id', async () => {
     const project = await newDrained()
     const attributes = { name: 'n', backend_type: 'webhook' }
     for (const reply of [await put(project, 'none', attributes), await project.caller.delete(`${project.path}/none`)]) {
@@ -330,7 +333,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     }
   })
 
-  it('knows no drain of another project, and none that is deleted', async () => {
+  it('finds no drain of another project, and no deleted one', async () => {
     const [project, other] = [await newDrained(), await newDrained()]
     const id = await newDrain(other, 'webhook', BACKENDS.webhook.config)
     const attributes = { name: 'n', backend_type: 'webhook' }
@@ -347,7 +350,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
 })
 
 describe('DELETE /v2/projects/{ref}/analytics/log-drains/{id}', () => {
-  it('ends it, and what it had still to send goes with it', async () => {
+  it('deletes it together with its waiting rows', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer((_request, response) => response.writeHead(500).end())
     await log(project, {}, 3)
@@ -365,7 +368,7 @@ describe('DELETE /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     await untilSwept(async () => expect(await control.$count(logDrains, eq(logDrains.id, id))).toBe(0))
   })
 
-  it('goes with its project', async () => {
+  it('is deleted with its project', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const path = `/v2/projects/${ref}/analytics/log-drains`

@@ -14,7 +14,7 @@ import { newEndpoint, newPlace, sendTest, untilStatuses } from '../../support/we
 const monitor = as(inject('metricsToken'))
 let minutes = 0
 
-/** Each a minute after the one before: what the database says is given out again for a few seconds. */
+/** Returns the metrics a minute after the previous call: the database's values are cached for a few seconds. */
 async function scrape() {
   const { status, headers, body } = await monitor.at(new Date(Date.now() + minutes++ * 60_000)).get('/metrics')
   expect([status, headers.get('content-type')]).toEqual([
@@ -25,7 +25,7 @@ async function scrape() {
 }
 
 describe('GET /metrics', () => {
-  it('is for the holder of its token alone, whatever else the caller may do', async () => {
+  it('requires its token, whatever else the caller may do', async () => {
     const { owner } = await newOrganization()
     const token = inject('metricsToken')
     for (const wrong of [undefined, '', `${token}x`, token.slice(1), owner.token]) {
@@ -41,7 +41,7 @@ describe('GET /metrics', () => {
     expect(await workerLogs(token)).toEqual([])
   })
 
-  it('opens nothing else with that token', async () => {
+  it('is the only endpoint that accepts that token', async () => {
     expect((await monitor.get('/v1/projects')).status).toBe(401)
   })
 
@@ -63,7 +63,7 @@ describe('GET /metrics', () => {
     expect(grown({ operation: 'v1-create-a-project', status: '201' })).toBeGreaterThanOrEqual(1)
   })
 
-  it('puts each request in one bucket of its service', async () => {
+  it('counts each request in one bucket of its service', async () => {
     await monitor.get('/health')
     const { values, sum } = await scrape()
     const name = 'pilothouse_http_request_duration_seconds'
@@ -78,7 +78,7 @@ describe('GET /metrics', () => {
     expect(values.get(`${name}_sum{service="management"}`)).toBeGreaterThan(0)
   })
 
-  it('counts attempts of webhooks by what became of them', async () => {
+  it('counts attempts of webhooks by their result', async () => {
     const receiver = await startReceiver((_request, response) => response.writeHead(500).end())
     const place = await newPlace('projects')
     const endpoint = await newEndpoint(place, { url: receiver.url })
@@ -93,11 +93,11 @@ describe('GET /metrics', () => {
     expect(await attempts('success')).toBeGreaterThan(succeeded)
   })
 
-  it('tells how long the oldest work of a kind is due, and what has ended', async () => {
+  it('reports how long the oldest work of a kind is due, and the ended work', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const row = { projectRef: ref, kind: 'add_replica', state: 'pending', createdAt: new Date() } as const
-    // Far beyond the clocks that this file uses, but for the last.
+    // The time is far after the clocks of this file, except the last.
     const dueAt = new Date(Date.now() + 10 * 86_400_000)
     const [task] = await control
       .insert(projectTasks)
@@ -117,7 +117,7 @@ describe('GET /metrics', () => {
     }
   })
 
-  it('tells sizes, connections and the hosts', async () => {
+  it('reports sizes, connections and the hosts', async () => {
     const ref = await createProject(await newOrganization())
     const stored = (await scrape()).sum('pilothouse_storage_bytes')
     await control
@@ -138,7 +138,7 @@ describe('GET /metrics', () => {
     expect(types.get('pilothouse_http_requests')).toBe('counter')
   })
 
-  it('costs the control database one statement beside those of /health', async () => {
+  it('costs the control database one statement more than /health', async () => {
     const { headers } = await monitor.at(new Date(Date.now() + 86_400_000)).get('/metrics')
     const [line = ''] = await workerLogs(headers.get('x-request-id') ?? 'none')
     expect(JSON.parse(line).queries).toBeLessThanOrEqual(4)
@@ -149,7 +149,7 @@ describe('GET /metrics', () => {
 })
 
 describe('OpenMetrics text', () => {
-  it('escapes what labels hold', () => {
+  it('escapes the values of labels', () => {
     const family: Family = { name: 'x', type: 'gauge', help: 'X.', samples: [{ labels: { a: 'q"\\\n' }, value: 1 }] }
     const text = openMetricsText([family])
     expect(text).toBe('# TYPE pilothouse_x gauge\n# HELP pilothouse_x X.\npilothouse_x{a="q\\"\\\\\\n"} 1\n# EOF\n')
@@ -163,7 +163,7 @@ describe('counters', () => {
     vi.restoreAllMocks()
   })
 
-  it('are handed over together, a while after the first, and are kept while the object is away', async () => {
+  it('are handed over together, some time after the first, and are kept while the object is unreachable', async () => {
     vi.resetModules()
     const { count, flushCounts } = await import('../../../src/platform/metrics/counters.ts')
     const waits: { ms: number; end(): void }[] = []

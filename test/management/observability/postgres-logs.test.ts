@@ -19,7 +19,7 @@ beforeAll(async () => {
   ref = await newProject(organization)
 })
 
-/** Makes its server log an error with this text. */
+/** Makes the project's server log an error with this text. */
 async function fail(text: string, project = ref): Promise<void> {
   const query = `do $$ begin raise exception '${text}' using errcode = 'P0077'; end $$`
   const reply = await organization.owner.post(`/v1/projects/${project}/database/query`, { query })
@@ -35,7 +35,7 @@ const stored = (project: string) =>
   control.select().from(postgresLogs).where(eq(postgresLogs.projectRef, project)).orderBy(postgresLogs.id)
 
 describe('the logs of Postgres', () => {
-  it('can be read as soon as they are written, as clients of BigQuery ask for them', async () => {
+  it('can be read as soon as they are written, with the queries of BigQuery clients', async () => {
     await fail('first\nof two lines')
     const { body } = await ask(`select identifier, postgres_logs.timestamp, id, event_message, parsed.error_severity,
       parsed.sql_state_code, parsed.user_name, parsed.database_name, parsed.backend_type, process_id, parsed.query
@@ -61,7 +61,7 @@ describe('the logs of Postgres', () => {
     })
   })
 
-  it('are in the table of all sources, as clients of ClickHouse ask for them', async () => {
+  it('are in the table of all sources, with the queries of ClickHouse clients', async () => {
     await fail('in the table of all')
     const query = `select log_attributes['identifier'] as identifier, event_message, severity_text,
       log_attributes['parsed.error_severity'] as error_severity from logs
@@ -73,7 +73,7 @@ describe('the logs of Postgres', () => {
     expect(body.result).toContainEqual({ source: 'postgres_logs' })
   })
 
-  it('hold no passwords', async () => {
+  it('contain no passwords', async () => {
     const query = "alter role postgres password 'a-new-password-of-theirs'"
     await organization.owner.post(`/v1/projects/${ref}/database/query`, { query })
     await organization.owner.post(`/v1/projects/${ref}/database/query`, { query: query.replace('postgres', 'nobody') })
@@ -82,7 +82,7 @@ describe('the logs of Postgres', () => {
     expect(body.result.length).toBeGreaterThan(0)
   })
 
-  it('are nobody else’s: neither another project’s nor another organization’s', async () => {
+  it('are hidden from other projects and other organizations', async () => {
     const other = await newOrganization()
     const sibling = await newProject(organization)
     await fail('for this project alone')
@@ -94,7 +94,7 @@ describe('the logs of Postgres', () => {
     expect(strangers.body.result).toBeUndefined()
   })
 
-  it('can be read of a paused project, which stays paused', async () => {
+  it('can be read for a paused project, which stays paused', async () => {
     const project = await newProject(organization)
     await fail('before the pause', project)
     await organization.owner.post(`/v1/projects/${project}/pause`)
@@ -110,7 +110,7 @@ describe('the logs of Postgres', () => {
   })
 })
 
-describe('a round', () => {
+describe('a collection round', () => {
   it('stores each message once, whoever else reads at the same time', async () => {
     const texts = Array.from({ length: 5 }, (_, n) => `round ${n}`)
     for (const text of texts) await fail(text)
@@ -146,7 +146,7 @@ describe('with a host that answers', () => {
   const context = (logs: DatabaseLogs, now = new Date()) =>
     ({ db: control, engine: { logs }, now: () => now, log: { info() {}, error } }) as unknown as SystemCtx
 
-  /** Hosts whose logs are these pages, by where they begin. */
+  /** Makes hosts whose logs are these pages, by their cursors. */
   const hosts = (pages: Record<string, Record<string, LogPage>>, unreachable: string[] = []): DatabaseLogs => ({
     ends: async () => ({ ends: new Map(Object.keys(pages).map((project) => [project, 'end'])), unreachable }),
     read: async (project, since) => {
@@ -156,7 +156,7 @@ describe('with a host that answers', () => {
     },
   })
 
-  it('one that is down holds up no other', async () => {
+  it('a host that is down delays no other', async () => {
     const [one, other] = [await insertProject(organization), await insertProject(organization)]
     const page = { cursor: 'end', lines: [line('kept')], skippedBytes: 0 }
     const nothing = { cursor: 'end', lines: [], skippedBytes: 0 }
@@ -167,9 +167,9 @@ describe('with a host that answers', () => {
     expect(error).toHaveBeenCalledWith('logs_not_read', expect.objectContaining({ project: one }))
   })
 
-  it('messages of one millisecond keep their order, and what was not kept is told', async () => {
+  it('messages of one millisecond keep their order, and lost messages are reported', async () => {
     const project = await insertProject(organization)
-    // Not so long ago that it would be purged.
+    // The time is too recent to be purged.
     const at = new Date(new Date().setUTCMilliseconds(6)).toISOString()
     const lines = ['a', 'b', 'c'].map((message) => ({ ...line(message), timestamp: at }))
     const page = { cursor: 'end', lines, skippedBytes: 12_345 }
@@ -184,7 +184,7 @@ describe('with a host that answers', () => {
     ])
   })
 
-  it('reads no more of a project that has logged too much on this day, and goes on the next day', async () => {
+  it('a project that has logged too much is read no further on this day, and again on the next', async () => {
     const project = await insertProject(organization)
     const now = new Date('2026-02-03T04:05:06Z')
     const cursor = { projectRef: project, cursor: 'end-1', readAt: now, day: '2026-02-03', messages: 200_000 }
@@ -199,7 +199,7 @@ describe('with a host that answers', () => {
     expect(after).toMatchObject({ cursor: 'end', day: '2026-02-04', messages: 1 })
   })
 
-  it('deletes what is older than a week', async () => {
+  it('messages older than a week are deleted', async () => {
     const project = await insertProject(organization)
     const values = { projectRef: project, attributes: {} }
     const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
@@ -216,7 +216,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/metrics', () => {
   const metricsOf = (project: string, caller = organization.owner) =>
     caller.get(`/v1/projects/${project}/analytics/endpoints/metrics`)
 
-  it('tells what the project’s own server uses, and of a paused one its state alone', async () => {
+  it("reports the resources of the project's own server, and only the state of a paused one", async () => {
     const project = await newProject(organization)
     await organization.owner.post(`/v1/projects/${project}/database/query`, { query: 'select 1' })
     const { status, body } = await metricsOf(project)

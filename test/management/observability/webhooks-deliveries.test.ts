@@ -39,7 +39,7 @@ const idsOf = async (place: Place, path: string) => {
   return { ids: body.data.map(({ id }: { id: string }) => id) as string[], links: body.links }
 }
 
-/** Newest last, like the ids. */
+/** Inserts deliveries and returns their ids, the newest last. */
 async function insertMany(place: Place, endpointId: string, count: number): Promise<string[]> {
   const { event } = await insertDelivery(place, endpointId, { messageId: randomUUID() })
   const row = {
@@ -56,7 +56,7 @@ async function insertMany(place: Place, endpointId: string, count: number): Prom
 }
 
 describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
-  it('are shown with what was sent and what came back, the same in the list and alone', async () => {
+  it('are shown with the request and the response, the same in the list and alone', async () => {
     const receiver = await newReceiver(withStatus(202, { 'x-answer': 'yes', 'set-cookie': 'a=b' }, '{"queued":"true"}'))
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -107,7 +107,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     })
   })
 
-  it('show a body of strings as an object, any other as its text, none as null', async () => {
+  it('show a body of strings as an object, any other as its text, and none as null', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const shapes: [string, unknown][] = [
@@ -129,7 +129,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     }
   })
 
-  it('show each name of a header and in a body, that too which is special to objects', async () => {
+  it('show every name of a header and in a body, also one that is special in objects', async () => {
     const responseBody = '{"__proto__":"a","b":"c"}'
     const responseHeaders = JSON.parse('{"__proto__":"a","x-b":"c"}')
     const place = await newPlace(kind)
@@ -141,7 +141,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     }
   })
 
-  it('show the beginning of a long body in the list, and the whole of it alone', async () => {
+  it('show the beginning of a long body in the list, and all of it alone', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const long = { text: 'é'.repeat(4097) }
@@ -151,7 +151,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     expect((await get(place, delivery.id)).body.data.attributes.response_body).toEqual(long)
   })
 
-  it('tell why an attempt failed, and which are pending or skipped', async () => {
+  it('show why an attempt failed, and which are pending or skipped', async () => {
     const place = await newPlace(kind)
     const failing = await newReceiver(withStatus(503, { 'content-type': 'text/plain' }, 'busy'))
     const failed = await newEndpoint(place, { url: failing.url })
@@ -180,7 +180,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     ])
   })
 
-  it('are listed newest first, page by page, both ways', async () => {
+  it('are listed newest first, page by page, in both directions', async () => {
     const place = await newPlace(kind)
     const [id, other] = [await newEndpoint(place), await newEndpoint(place)]
     await insertMany(place, other, 3)
@@ -212,7 +212,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     expect((await idsOf(place, above.links.next)).ids).toEqual([d4, d3])
   })
 
-  it('F47: appear once each on the pages while others are added between them', async () => {
+  it('F47: appear once each on the pages while others are added', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const existing = (await insertMany(place, id, 55)).reverse()
@@ -246,14 +246,14 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     },
   )
 
-  it('refuse a page that is before and after', async () => {
+  it('refuse a page with both before and after', async () => {
     const place = await newPlace(kind)
     const reply = await deliveriesOf(place, await newEndpoint(place), `?page[before]=${NOBODY}&page[after]=${NOBODY}`)
     expect(reply.status).toBe(400)
     expect(fieldsOf(reply)).toEqual(['query.page[before]'])
   })
 
-  it('are there for 14 days to the second, and then neither listed nor read nor tried again', async () => {
+  it('are available for 14 days to the second, and then neither listed nor read nor retried', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const publishedAt = new Date()
@@ -277,7 +277,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
   })
 })
 
-/** Without a length, so that only its end tells that the body is empty. */
+/** Sends a body without a length, so that only its end shows that it is empty. */
 async function chunkedPost(url: URL, headers: Record<string, string>): Promise<number> {
   const asked = request(url, { method: 'POST', headers: { ...headers, 'transfer-encoding': 'chunked' } })
   asked.end()
@@ -287,7 +287,7 @@ async function chunkedPost(url: URL, headers: Record<string, string>): Promise<n
 }
 
 describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
-  it('sends a type that the endpoint subscribes to when told none', async () => {
+  it('sends a subscribed type if none is given', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const [type, other] = ['v1.organization.member.added', 'v1.project.restored']
@@ -297,7 +297,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect([type, other]).toContain(verified(receiver.received[0]).type)
   })
 
-  it('needs no body: none at all and an empty one ask for as little as {}', async () => {
+  it('needs no body: a missing and an empty one mean the same as {}', async () => {
     const { owner, ...place } = await newPlace(kind)
     const id = await newEndpoint({ ...place, owner })
     const path = `${place.base}/endpoints/${id}/test`
@@ -313,7 +313,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect(await rowsOf(id)).toHaveLength(5)
   })
 
-  it('takes every alias and sends the type itself, marked as a test', async () => {
+  it('accepts every alias and sends the type itself, marked as a test', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -330,7 +330,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     for (const { payload } of sent) expect(payload).toMatchObject({ is_test: true, project_ref: place.ref })
   })
 
-  it('is tried once and never again', async () => {
+  it('is attempted once and never again', async () => {
     const receiver = await newReceiver(withStatus(500))
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -341,7 +341,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect(await rowsOf(id)).toEqual(rows)
   })
 
-  it('refuses a disabled endpoint and a type that it does not subscribe to', async () => {
+  it('refuses a disabled endpoint and a type without a subscription', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { event_types: [{ type: 'v1.project.paused' }] })
     for (const type of ['v1.project.created', 'project.v1.created'])
@@ -362,7 +362,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect(await rowsOf(id)).toEqual([])
   })
 
-  it('refuses what is no event type, and names the field', async () => {
+  it('refuses an unknown event type, and names the field', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const bodies: [unknown, string][] = [
@@ -382,7 +382,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     }
   })
 
-  it('is allowed 10 times a minute, which count as requests too but refuse no others', async () => {
+  it('is allowed 10 times a minute, which count as requests too but do not use up other limits', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const id = await newEndpoint(place, { event_types: [{ type: 'v1.project.paused' }] })
@@ -405,7 +405,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     })
     const read = await owner.get(`${base}/endpoints/${id}`)
     expect([read.status, read.headers.get('x-ratelimit-limit')]).toEqual([200, '120'])
-    // The create, ten tests and this one: the refused test was taken from no counter.
+    // The create, ten tests and this request: the refused test was not counted.
     expect(read.headers.get('x-ratelimit-remaining')).toBe('108')
     const elsewhere = await newPlace(kind)
     expect((await sendTest({ ...elsewhere, owner }, NOBODY)).status).toBe(404)
@@ -413,7 +413,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
 })
 
 describe('the stricter limits', () => {
-  it('let callers without a token shut out nobody who has one', async () => {
+  it('without a token exclude no caller with one', async () => {
     const place = await newPlace('projects')
     const address = { 'x-test-address': `test-${randomUUID()}` }
     const stranger = as(undefined, address)
@@ -425,7 +425,7 @@ describe('the stricter limits', () => {
 })
 
 describe('F53: the log', () => {
-  it('holds no secret, no custom header, nothing that was sent and nothing that came back', async () => {
+  it('contains no secret, no custom header, and nothing of requests and responses', async () => {
     const [secret, header, answer] = Array.from({ length: 3 }, () => `hidden-${randomUUID()}`) as [
       string,
       string,

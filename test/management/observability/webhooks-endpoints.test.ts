@@ -37,7 +37,7 @@ const types = (...names: string[]) => names.map((type) => ({ type }))
 const headers = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [`x-${n}`, 'v']))
 const HEADERS = { authorization: 'Bearer of-the-receiver', 'X-Tenant': 'acme' }
 
-/** What neither POST nor PATCH takes, with the field that the reply names. */
+/** Values that both POST and PATCH refuse, with the field that the reply names. */
 const REFUSED: [string, Record<string, unknown>, string][] = [
   ...['', 'x', '//127.0.0.1/', 'ftp://127.0.0.1/', 'javascript:alert(1)', 'data:text/plain,x', 'http://', null, 7].map(
     (url): [string, Record<string, unknown>, string] => [`the url ${JSON.stringify(url)}`, { url }, at('url')],
@@ -98,7 +98,7 @@ const REFUSED: [string, Record<string, unknown>, string][] = [
   ['a secret as null', { signing_secret: null }, at('signing_secret')],
 ]
 
-/** What both take, and how it is shown where that is not what came in. */
+/** Values that both accept, and how they are shown if that differs. */
 const TAKEN: [string, Record<string, unknown>, Record<string, unknown>?][] = [
   ['another url', { url: 'http://localhost:8080/a?b=c#d' }],
   ['a url of 2048 characters', { url: `http://127.0.0.1/${'x'.repeat(2031)}` }],
@@ -123,7 +123,7 @@ const TAKEN: [string, Record<string, unknown>, Record<string, unknown>?][] = [
   ['a secret of 64 characters', { signing_secret: 'x'.repeat(64) }, {}],
 ]
 
-/** More of the same event to the same endpoint. */
+/** Inserts more deliveries of the same event to the same endpoint. */
 async function insertMany({ event, delivery }: Awaited<ReturnType<typeof insertDelivery>>, count: number) {
   await control.execute(sql`
     insert into webhook_deliveries (message_id, event_id, endpoint_id, trigger, status, next_at, created_at)
@@ -153,7 +153,7 @@ const shown = ({ organization }: Place, id: unknown = expect.stringMatching(UUID
 })
 
 describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
-  it('creates with the defaults, and shows the same ever after, never the secret', async () => {
+  it('creates with the defaults, and returns the same ever after, never the secret', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const created = await postEndpoint(place)
@@ -165,7 +165,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     expect((await owner.get(`${base}/endpoints`)).body.data).toEqual([created.body.data])
   })
 
-  it('keeps secret and headers sealed, and the secret out of every reply and the audit log', async () => {
+  it('stores secret and headers sealed, and the secret is in no reply and not in the audit log', async () => {
     const place = await newPlace(kind)
     const { owner, base, organization, ref } = place
     const secret = 'a-secret-that-nobody-sees'
@@ -204,7 +204,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
       for (const hidden of [secret, SECRET, HEADERS.authorization, 'acme']) expect(text).not.toContain(hidden)
   })
 
-  describe('what is taken', () => {
+  describe('an accepted value', () => {
     let place: Place
     let id: string
     beforeAll(async () => {
@@ -226,7 +226,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
       })
     })
 
-    it('is nothing at all in a change, which then changes nothing', async () => {
+    it('may be missing in a change, which then changes nothing', async () => {
       const before = await endpointRow(id)
       expect((await patchEndpoint(place, id, {})).status).toBe(200)
       expect((await patchEndpoint(place, id, { unknown: true })).status).toBe(200)
@@ -234,7 +234,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     })
   })
 
-  describe('what is refused by its name', () => {
+  describe('a refused value', () => {
     let place: Place
     let id: string
     beforeAll(async () => {
@@ -255,7 +255,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     })
   })
 
-  it('refuses what URL parsers mend but is no URI', async () => {
+  it('refuses a URL that parsers repair but that is not a URI', async () => {
     const place = await newPlace(kind)
     const urls = [
       ' http://127.0.0.1/',
@@ -268,14 +268,14 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     expect(replies.map(({ status }) => status)).toEqual(urls.map(() => 400))
   })
 
-  it.each(['url', 'event_types', 'signing_secret'])('asks for %s', async (field) => {
+  it.each(['url', 'event_types', 'signing_secret'])('requires %s', async (field) => {
     const place = await newPlace(kind)
     const reply = await postEndpoint(place, { [field]: undefined })
     expect(reply.status).toBe(400)
     expect(fieldsOf(reply)).toEqual([at(field)])
   })
 
-  it('refuses a body that is not built as told, and names the part', async () => {
+  it('refuses a body of another structure, and names the part', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const id = await newEndpoint(place)
@@ -292,7 +292,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     }
   })
 
-  it('lists oldest first, page by page, with links both ways', async () => {
+  it('lists the oldest first, page by page, with links in both directions', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const ids: string[] = []
@@ -322,7 +322,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     },
   )
 
-  it('forgets with its URL since when it failed, and with nothing else', async () => {
+  it('resets its failing time when its URL changes, and only then', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const failingSince = new Date(Date.now() - 60_000)
@@ -333,7 +333,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     expect((await endpointRow(id)).failingSince).toBeNull()
   })
 
-  it('signs once where the secret was replaced by itself', async () => {
+  it('signs once if the secret was replaced by the same one', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url, signing_secret: 'the first secret' })
@@ -346,7 +346,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     for (const secret of ['the first secret', 'the second secret']) verified(received, secret)
   })
 
-  it('deletes one with its deliveries and answers what it was', async () => {
+  it('deletes one with its deliveries and returns it', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const [id, other] = [await newEndpoint(place), await newEndpoint(place)]
@@ -363,7 +363,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     expect([await rowsOf(id), await rowsOf(other)]).toMatchObject([[], [{ endpointId: other }]])
   })
 
-  it('deletes a long log before itself, and holds up no event meanwhile', async () => {
+  it('deletes a long log before itself, and delays no event meanwhile', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const id = await newEndpoint(place)
@@ -403,7 +403,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     ])
   })
 
-  it('leaves nothing of its sender behind once it is deleted', async () => {
+  it('leaves nothing of its sender after its deletion', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const receiver = await newReceiver()
@@ -414,10 +414,10 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
   })
 
-  describe('whose sealed values cannot be opened', () => {
+  describe('with sealed values that cannot be opened', () => {
     const BROKEN = 'gone.AAAA'
 
-    it('is shown without its headers, by itself and in the list, and gets new ones', async () => {
+    it('is shown without its headers, alone and in the list, and accepts new ones', async () => {
       const place = await newPlace(kind)
       const { owner, base } = place
       const [id, other] = [await newEndpoint(place, { custom_headers: HEADERS }), await newEndpoint(place)]
@@ -432,7 +432,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
       expect(patched).toMatchObject({ status: 200, body: { data: { attributes: { custom_headers: HEADERS } } } })
     })
 
-    it('takes another secret, and is signed with that alone', async () => {
+    it('accepts another secret, and signs only with that', async () => {
       const place = await newPlace(kind)
       const receiver = await newReceiver()
       const id = await newEndpoint(place, { url: receiver.url })
@@ -450,7 +450,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
       expect(String(received?.headers['webhook-signature']).split(' ')).toHaveLength(1)
     })
 
-    it('is deleted, and answers so', async () => {
+    it('is deleted, and the reply says so', async () => {
       const place = await newPlace(kind)
       const { owner, base } = place
       const id = await newEndpoint(place, { custom_headers: HEADERS })
@@ -463,7 +463,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     })
   })
 
-  it('deletes all of the place and none beside it', async () => {
+  it('deletes all of the place and no others', async () => {
     const place = await newPlace(kind)
     const others = [await newPlace('projects', place.organization), await newPlace('projects')]
     if (kind === 'projects') others.push(await newPlace('organizations', place.organization))
@@ -476,7 +476,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     for (const id of kept) expect(await endpointRow(id)).toMatchObject({ id })
   })
 
-  it('takes 100 endpoints and no more, however many come at once', async () => {
+  it('accepts 100 endpoints and no more, however many arrive at once', async () => {
     const place = await newPlace(kind)
     const { id, userId } = place.organization
     const rows = Array.from({ length: 98 }, () => ({
@@ -501,7 +501,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
 })
 
 describe.each(KINDS)('the id of an endpoint of /v2/%s', (kind) => {
-  it('means the same in capitals', async () => {
+  it('is valid in capitals too', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
@@ -517,8 +517,8 @@ describe.each(KINDS)('the id of an endpoint of /v2/%s', (kind) => {
   })
 })
 
-describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
-  it('shows custom headers to those alone who may read secrets', async () => {
+describe.each(KINDS)('the visibility of /v2/%s/…/webhooks', (kind) => {
+  it('shows custom headers only to callers who may read secrets', async () => {
     const place = await newPlace(kind)
     const { organization, base } = place
     const id = await newEndpoint(place, { custom_headers: HEADERS })
@@ -544,7 +544,7 @@ describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
     expect(JSON.stringify(reply.body)).not.toMatch(/of-the-receiver/)
   })
 
-  it('sends custom headers to no other place for who is not shown them', async () => {
+  it('sends custom headers to no other address for a caller who does not see them', async () => {
     const place = await newPlace(kind)
     const { organization, base } = place
     const id = await newEndpoint(place, { url: 'http://127.0.0.1:9/a', custom_headers: HEADERS })
@@ -573,7 +573,7 @@ describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
     expect((await patchEndpoint(place, own, { url: 'http://127.0.0.1:8/a' })).status).toBe(200)
   })
 
-  it('F54: answers the same to the id of somebody else as to one that nobody has', async () => {
+  it('F54: answers the same for an id of another organization as for an unknown one', async () => {
     const place = await newPlace(kind)
     const { owner, organization } = place
     const elsewhere = [
@@ -609,8 +609,8 @@ describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
   })
 })
 
-describe('a member of one project alone', () => {
-  it("reaches that project's endpoints, and neither another's nor the organization's as more than a reader", async () => {
+describe('a member of only one project', () => {
+  it("has access to that project's endpoints, none to another's, and only reads the organization's", async () => {
     const organization = await newOrganization()
     const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
     const all = await newPlace('organizations', organization)
@@ -629,7 +629,7 @@ describe('a member of one project alone', () => {
     expect(createdBy).toBe(userId)
   })
 
-  it("is told nothing of the other projects by the deliveries to the organization's endpoints", async () => {
+  it("sees nothing of the other projects in the deliveries to the organization's endpoints", async () => {
     const all = await newPlace('organizations')
     const { organization, base } = all
     const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
@@ -648,7 +648,7 @@ describe('a member of one project alone', () => {
     expect((await deliveriesOf(all, id)).body.data).toHaveLength(4)
   })
 
-  it("is told of that project's branches too, as of the project itself", async () => {
+  it("sees that project's branches too, like the project itself", async () => {
     const all = await newPlace('organizations')
     const { organization, base } = all
     const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
@@ -664,7 +664,7 @@ describe('a member of one project alone', () => {
     expect((await owner.get(`${base}/deliveries/${hidden.delivery.id}`)).status).toBe(404)
   })
 
-  it('comes to what is his by links, each page of which looks at so much of the log', async () => {
+  it('finds all visible deliveries by links, each page of which reads a limited part of the log', async () => {
     const all = await newPlace('organizations')
     const { organization } = all
     const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
