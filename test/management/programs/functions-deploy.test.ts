@@ -17,7 +17,7 @@ beforeAll(async () => {
 })
 
 describe('POST /v1/projects/{ref}/functions/deploy', () => {
-  it('makes a function, and with each deploy a version of it', async () => {
+  it('creates a function, and with each deployment a version of it', async () => {
     const { owner } = organization
     const made = await deploy(owner, ref)
     expect(made).toEqual({
@@ -71,7 +71,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     ['a word for verify_jwt', { metadata: { verify_jwt: 'yes' } }, 'body.metadata.verify_jwt'],
     ['a word for bundleOnly', { query: '&bundleOnly=perhaps' }, 'query.bundleOnly'],
   ]
-  it.each(refusals)('refuses %s by its name', async (_what, deployed, field) => {
+  it.each(refusals)('refuses %s by name', async (_what, deployed, field) => {
     const reply = await tryDeploy(organization.owner, ref, { slug: 'refused', ...deployed })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`${field}: `) } })
     expect((await organization.owner.get(`/v1/projects/${ref}/functions/refused`)).status).toBe(404)
@@ -89,7 +89,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.metadata') } })
   })
 
-  it('refuses a file that was sent as text', async () => {
+  it('refuses a file that is sent as text', async () => {
     const form = formOf({ files: {}, metadata: { entrypoint_path: 'index.ts' } })
     form.set('file', 'text')
     const reply = await organization.owner.send('POST', path('?slug=hello'), { raw: form })
@@ -99,7 +99,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     })
   })
 
-  it('takes metadata that come as a file, and the name for the slug', async () => {
+  it('accepts metadata as a file, and the name in place of the slug', async () => {
     const form = formOf({})
     const metadata = JSON.stringify({ entrypoint_path: './index.ts', import_map_path: '', name: 'named' })
     form.set('metadata', new Blob([metadata], { type: 'application/json' }))
@@ -113,7 +113,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     })
   })
 
-  it('refuses more than 10 MiB, said beforehand or not', async () => {
+  it('refuses more than 10 MiB, declared or not', async () => {
     const chunk = new Uint8Array(1024 ** 2)
     let sent = 0
     const endless = new ReadableStream<Uint8Array>({
@@ -135,7 +135,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(reply).toMatchObject({ status: 413, body: { message: expect.stringContaining('10485760') } })
   })
 
-  it('takes 9 MiB of files that the program reads, and gives them back', async () => {
+  it('accepts 9 MiB of files that the program reads, and returns them', async () => {
     const data = randomBytes(9 * 1024 ** 2)
     const files = { 'index.ts': 'Deno.serve(() => new Response("large"))', 'data.bin': new Uint8Array(data) }
     await deploy(organization.owner, ref, { slug: 'large', files, metadata: { static_patterns: ['data.bin'] } })
@@ -145,7 +145,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(got instanceof File && data.equals(Buffer.from(await got.arrayBuffer()))).toBe(true)
   })
 
-  it('gives both of two deploys at once a version of their own, and nothing is at the first any more', async () => {
+  it('gives both of two simultaneous deployments a version of their own, and none is at the first any more', async () => {
     const { owner } = organization
     const sources = Array.from({ length: 4 }, (_, n) => ({
       slug: 'race',
@@ -163,15 +163,16 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(made).toHaveLength(4)
   })
 
-  it('takes a file that is sent twice as it is', async () => {
+  it('accepts a file that is sent twice without a change', async () => {
     const files = { 'index.ts': HELLO, './index.ts': HELLO }
     await deploy(organization.owner, ref, { slug: 'twice', files })
     expect(await download(organization.owner, ref, 'twice')).toEqual({ 'source/index.ts': HELLO })
   })
 
-  it('bundles 4 at once for one project, and the others in their turn', async () => {
+  it('bundles 4 at once for one project, and the others in turn', async () => {
     const { owner } = organization
-    // Each is held until the API has answered something else, by when all others that may would have come.
+    // Each bundle waits until the API has answered another request; by then all others that may run would have
+    // started.
     let busy = 0
     let most = 0
     const web = createServer(async (_request, response) => {
@@ -195,7 +196,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(most).toBeLessThanOrEqual(4)
   })
 
-  it('refuses more functions than the plan has, before anything is bundled', async () => {
+  it('refuses more functions than the plan allows, before anything is bundled', async () => {
     const small = await newOrganization()
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, small.id))
     const full = await createProject(small)
@@ -224,7 +225,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(await deploy(small.owner, full, { slug: 'f0' })).toMatchObject({ version: 2 })
   })
 
-  it('tells file, line and column of what cannot be bundled', async () => {
+  it('reports file, line and column of what cannot be bundled', async () => {
     const files = { 'index.ts': 'const a = 1\nconst = 2\n' }
     const reply = await tryDeploy(organization.owner, ref, { slug: 'broken', files })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('index.ts:2:7: Expected') } })

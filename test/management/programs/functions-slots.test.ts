@@ -7,7 +7,7 @@ afterEach(() => void vi.useRealTimers())
 const refuse = () => new Error('too many')
 const waitMs = 0
 
-it('what waits keeps its slot, however long that takes, and no longer than it waits', async () => {
+it('work keeps its slot for as long as it runs', async () => {
   const inSlot = openSlots({ max: 2, leaseMs: 10_000, waitMs })
   const work = Promise.withResolvers<string>()
   const waiting = ['a', 'a'].map((name) => inSlot(name, () => work.promise, refuse))
@@ -22,10 +22,10 @@ it('what waits keeps its slot, however long that takes, and no longer than it wa
   expect(vi.getTimerCount()).toBe(0)
 })
 
-it('one whose request was dropped is free again when its time is over', async () => {
+it('the slot of a dropped request is free again when its time is over', async () => {
   const inSlot = openSlots({ max: 1, leaseMs: 10_000, waitMs })
   void inSlot('a', () => new Promise(() => {}), refuse)
-  // As the timers of a request are dropped with it.
+  // The timers of a request are dropped with it.
   vi.clearAllTimers()
   vi.advanceTimersByTime(9_000)
   await expect(inSlot('a', async () => 'next', refuse)).rejects.toThrow('too many')
@@ -33,7 +33,7 @@ it('one whose request was dropped is free again when its time is over', async ()
   expect(await inSlot('a', async () => 'next', refuse)).toBe('next')
 })
 
-it('one that comes while all are taken waits for its turn, and is refused once it has waited for long', async () => {
+it('work waits for its turn while all slots are taken, and is refused after a long wait', async () => {
   const inSlot = openSlots({ max: 2, leaseMs: 10_000, waitMs: 1_000 })
   const works = Array.from({ length: 3 }, () => Promise.withResolvers<number>())
   let busiest = 0

@@ -26,7 +26,7 @@ const age = (hours: number) =>
 const deploymentsOf = (project: string) =>
   control.select().from(functionDeployments).where(eq(functionDeployments.projectRef, project))
 
-it('what no function was at for a day goes with its bytes, and what is used or younger stays', async () => {
+it('bytes that no function used for a day are removed, and used or younger ones stay', async () => {
   await deploy(owner, ref, { slug: 'kept' })
   await deploy(owner, ref, { slug: 'replaced' })
   await deploy(owner, ref, { slug: 'replaced', files: { 'index.ts': 'export default 2' } })
@@ -37,7 +37,7 @@ it('what no function was at for a day goes with its bytes, and what is used or y
   await age(23.5)
   await tick()
   expect(await keysOf(ref)).toHaveLength(10)
-  // It may be gone before it is deployed.
+  // The bundle may be gone before it is deployed.
   expect(await owner.put(`/v1/projects/${ref}/functions`, [bundle])).toMatchObject({
     status: 400,
     body: { message: expect.stringContaining('body.0.ezbr_sha256: must be the digest of a bundle') },
@@ -54,7 +54,7 @@ it('what no function was at for a day goes with its bytes, and what is used or y
   expect(await download(owner, ref, 'replaced')).toEqual({ 'source/index.ts': 'export default 2' })
 })
 
-it('a source that is gone from the bucket is said to be gone, and a new deploy mends it', async () => {
+it('a source that is missing from the bucket is reported, and a new deployment fixes it', async () => {
   const own = await newProject(organization)
   await deploy(owner, own)
   await removeKeys(await keysOf(own))
@@ -66,7 +66,7 @@ it('a source that is gone from the bucket is said to be gone, and a new deploy m
   expect(await download(owner, own, 'hello')).toEqual({ 'source/index.ts': HELLO })
 })
 
-it('of a project that is deleted nothing is left, and nothing comes to one that is going', async () => {
+it('a deleted project leaves no bytes, and a project being deleted receives none', async () => {
   const own = await newProject(organization)
   await deploy(owner, own)
   await deploy(owner, own)

@@ -54,7 +54,7 @@ describe('functions', () => {
     )
   })
 
-  it('give back their files as they came', async () => {
+  it('return their files unchanged', async () => {
     const files = {
       'functions/a/index.ts': 'import "../é b.ts"\n',
       'functions/é b.ts': '// not in the bundle: é\r\n\r\n/*\r\n--source-\r\n*/',
@@ -71,7 +71,7 @@ describe('functions', () => {
     expect(await owner.get(`${base}/missing/body`)).toMatchObject({ status: 404 })
   })
 
-  it('are for who may write them', async () => {
+  it('require the right to write them', async () => {
     const reader = await newMember(organization, 'read-only')
     await deploy(owner, ref)
     expect(await tryDeploy(reader, ref)).toMatchObject({ status: 403 })
@@ -84,7 +84,7 @@ describe('functions', () => {
 })
 
 describe('POST /v1/projects/{ref}/functions', () => {
-  it('makes a function of one text, or of the body in JSON', async () => {
+  it('creates a function from one text, or from the body in JSON', async () => {
     const made = await create('slug=plain&name=Plain&verify_jwt=false&entrypoint_path=file:///src/index.ts', HELLO)
     expect(made).toMatchObject({ status: 201, body: { slug: 'plain', name: 'Plain', verify_jwt: false, version: 1 } })
     expect(await download(owner, ref, 'plain')).toEqual({ 'source/src/index.ts': HELLO })
@@ -96,7 +96,7 @@ describe('POST /v1/projects/{ref}/functions', () => {
     })
   })
 
-  it('takes JSON that its client calls text', async () => {
+  it('accepts JSON that its client sends as text', async () => {
     const client = new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl })
     const { data } = await client.createAFunction(ref, { slug: 'hello', name: 'Hello', body: HELLO, verify_jwt: false })
     expect(data).toMatchObject({ slug: 'hello', name: 'Hello', verify_jwt: false, version: 1 })
@@ -108,7 +108,7 @@ describe('POST /v1/projects/{ref}/functions', () => {
     expect(await create('slug=block', '{ let a = 1 }')).toMatchObject({ status: 201 })
   })
 
-  it('takes all that the query may say of one text, and empty values for none', async () => {
+  it('accepts every query parameter for one text, and treats empty values as missing', async () => {
     const query = 'slug=all&verify_jwt=no&import_map=0&entrypoint_path=src/a.ts&import_map_path='
     expect(await create(`${query}&name=All&ezbr_sha256=of-another-bundler`, HELLO)).toMatchObject({
       status: 201,
@@ -124,12 +124,12 @@ describe('POST /v1/projects/{ref}/functions', () => {
     expect(changed).toMatchObject({ status: 200, body: { slug: 'all', name: 'Other', version: 1 } })
   })
 
-  it.each(['ESZIP2.3\0\0', 'EZBR\x1b\x02'])('refuses an eszip and says what to do', async (raw) => {
+  it.each(['ESZIP2.3\0\0', 'EZBR\x1b\x02'])('refuses an eszip and says what to do instead', async (raw) => {
     const reply = await create('slug=packed', raw, 'application/vnd.denoland.eszip')
     expect(reply).toMatchObject({ status: 400, body: said('--use-api') })
   })
 
-  it('refuses what is wrong by its name', async () => {
+  it('refuses an invalid value by name', async () => {
     expect(await create('', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
     expect(await create('slug=1', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
     expect(await create('slug=a&verify_jwt=2', HELLO)).toMatchObject({ status: 400, body: said('query.verify_jwt: ') })
@@ -172,7 +172,7 @@ describe('PATCH /v1/projects/{ref}/functions/{function_slug}', () => {
     expect((await change('')).body).toEqual(written.body)
   })
 
-  it('refuses what is wrong by its name, and what is not there', async () => {
+  it('refuses an invalid value by name, and an unknown function', async () => {
     expect(await change('verify_jwt=true')).toMatchObject({ status: 404, body: { message: 'Function not found' } })
     expect(await change('', { raw: HELLO, headers: text })).toMatchObject({ status: 404 })
     await deploy(owner, ref)
@@ -193,7 +193,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
   const bundle = (slug: string, contents = HELLO) =>
     deploy(owner, ref, { slug, query: '&bundleOnly=true', files: { 'index.ts': contents } })
 
-  it('deploys what was bundled for several functions, and the same again changes nothing', async () => {
+  it('deploys bundles of several functions, and an unchanged one changes nothing', async () => {
     const old = await deploy(owner, ref, { slug: 'old' })
     const bundles = await Promise.all([bundle('old', 'export default 1'), bundle('new')])
     expect(bundles).toMatchObject([{ id: old.id, version: 2 }, { version: 1 }])
@@ -210,7 +210,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect(rows.filter(({ unusedSince }) => unusedSince !== null).map(({ sha256 }) => sha256)).toEqual([
       old.ezbr_sha256,
     ])
-    // Back to what it was.
+    // The function returns to its former state.
     const back = { ...old, version: 7, status: 'THROTTLED', verify_jwt: false }
     expect((await owner.put(base, [back])).body.functions).toMatchObject([
       { version: 7, status: 'THROTTLED', verify_jwt: false },
@@ -218,7 +218,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': HELLO })
   })
 
-  it('deploys what was bundled since, where a client of old names no digest, and nothing that was deployed before', async () => {
+  it('deploys newer bundles for an old client that sends no digest, and nothing that was deployed before', async () => {
     const old = await deploy(owner, ref, { slug: 'old' })
     const bundles = await Promise.all([bundle('old', 'export default 2'), bundle('new')])
     const unnamed = bundles.map(({ ezbr_sha256: _, ...each }) => each)
@@ -228,7 +228,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
       { id: bundles[1].id, version: 1, ezbr_sha256: bundles[1].ezbr_sha256 },
     ])
     expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': 'export default 2' })
-    // The same again is of no higher version; and of what was bundled, nothing is left that is newer.
+    // The same bundle again has no higher version, and no newer bundle is left.
     await bundle('old', 'export default 3')
     expect((await owner.put(base, unnamed)).body.functions).toMatchObject([
       { version: 2, ezbr_sha256: put[0].ezbr_sha256 },
@@ -240,13 +240,13 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     ])
   })
 
-  it('takes an empty list, and changes nothing', async () => {
+  it('accepts an empty list, and changes nothing', async () => {
     const kept = await deploy(owner, ref)
     expect(await owner.put(base, [])).toMatchObject({ status: 200, body: { functions: [] } })
     expect((await owner.get(base)).body).toEqual([kept])
   })
 
-  it('refuses what is wrong by its name, and then does nothing at all', async () => {
+  it('refuses an invalid value by name, and then changes nothing', async () => {
     const right = await bundle('right')
     const refused = async (other: object, message: string) => {
       expect(await owner.put(base, [right, { ...right, slug: 'other', ...other }])).toMatchObject({

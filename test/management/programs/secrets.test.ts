@@ -23,7 +23,7 @@ const generation = async () => {
 }
 
 describe('the secrets of a project', () => {
-  it('that are too many can be replaced and deleted, and none comes beside them', async () => {
+  it('beyond the limit can be replaced and deleted, and no others can be added', async () => {
     const { owner } = organization
     const own = await createProject(organization)
     const names = Array.from({ length: 102 }, (_, n) => `N${n}`)
@@ -44,7 +44,7 @@ describe('the secrets of a project', () => {
     expect(await set('AGAIN')).toBe(400)
   })
 
-  it('are set, shown by their digest, replaced and deleted, and their value is never told', async () => {
+  it('are set, shown by their digest, replaced and deleted, and their value is never returned', async () => {
     const { owner } = organization
     expect((await owner.get(path)).body).toEqual([])
     const before = await generation()
@@ -94,13 +94,13 @@ describe('the secrets of a project', () => {
     ['a long value', [{ name: 'N', value: 'v'.repeat(24_577) }], 'body.0.value'],
     ['a value with NUL', [{ name: 'N', value: '\0' }], 'body.0.value'],
     ['no value, after one that is right', [{ name: 'RIGHT', value: '1' }, { name: 'N' }], 'body.1.value'],
-  ])('refuse %s by its name, and nothing is set', async (_what, body, field) => {
+  ])('refuse %s by name, and nothing is set', async (_what, body, field) => {
     const reply = await organization.owner.post(path, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`${field}: `) } })
     expect(JSON.stringify((await organization.owner.get(path)).body)).not.toContain('RIGHT')
   })
 
-  it('are left as they are by an empty list', async () => {
+  it('do not change with an empty list', async () => {
     const { owner } = organization
     const own = `/v1/projects/${await createProject(organization)}/secrets`
     await owner.post(own, [{ name: 'A', value: '1' }])
@@ -110,7 +110,7 @@ describe('the secrets of a project', () => {
     expect((await owner.get(own)).body).toEqual(before)
   })
 
-  it('are 768 KiB at most, in all', async () => {
+  it('are limited to 768 KiB in total', async () => {
     const other = `/v1/projects/${await createProject(organization)}/secrets`
     const list = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => ({ name: `N${from + n}`, value: 'x'.repeat(24_576) }))
@@ -122,7 +122,7 @@ describe('the secrets of a project', () => {
     expect((await organization.owner.get(other)).body).toHaveLength(31)
   })
 
-  it('are 100 at most', async () => {
+  it('are limited to 100', async () => {
     const other = `/v1/projects/${await createProject(organization)}/secrets`
     const list = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => ({ name: `N${from + n}`, value: 'x'.repeat(7_000) }))
@@ -135,7 +135,7 @@ describe('the secrets of a project', () => {
     expect((await organization.owner.get(other)).body).toHaveLength(100)
   })
 
-  it('are set by who may write secrets', async () => {
+  it('require the right to write secrets', async () => {
     const developer = await newMember(organization, 'developer')
     expect(await developer.post(path, [{ name: 'D', value: '' }])).toMatchObject({ status: 403 })
     expect(await developer.get(path)).toMatchObject({ status: 200 })

@@ -14,10 +14,10 @@ beforeAll(async () => {
   ref = await newProject(organization)
 })
 
-/** With a developer of its own, who has a quota of his own. */
+/** Makes a worker with a developer of its own, who has a separate quota. */
 const newWorker = async () => workerOf(await newMember(organization, 'developer'), ref)
 
-/** What the developer reads of a build that failed. */
+/** Returns the reason of a failed build that the developer sees. */
 async function reasonOf(context: Source | Uint8Array<ArrayBuffer>): Promise<string> {
   const worker = await newWorker()
   const { build_state, state_reason } = await worker.ship(context)
@@ -118,7 +118,7 @@ describe('the entrypoint', () => {
     ],
     ['package.json is no JSON', { 'package.json': '{"main"', 'index.js': program() }, 'package.json:1'],
     ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'Dockerfiles are not supported'],
-  ])('is refused where %s', async (_, source, reason) => {
+  ])('is refused if %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
   })
 })
@@ -191,11 +191,11 @@ describe('static assets', () => {
       settings({ directory: 'public', run_worker_first: true }, { main: undefined }),
       '`assets.run_worker_first` requires a program',
     ],
-  ])('are refused where %s', async (_, source, reason) => {
+  ])('are refused if %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
   })
 
-  it('are refused where one is too large', async () => {
+  it('are refused if one is too large', async () => {
     const large = {
       name: 'public/large.bin',
       text: randomBytes(20 * 1024 * 1024)
@@ -233,7 +233,7 @@ describe('cron expressions', () => {
     expect(await reasonOf(withCrons(crons))).toContain(reason)
   })
 
-  it('are refused where nothing could be called', async () => {
+  it('are refused without a program to call', async () => {
     expect(await reasonOf(withCrons('["* * * * *"]', program()))).toContain(
       '`triggers.crons` requires a scheduled handler: the program does not export one',
     )
@@ -249,7 +249,7 @@ describe('a build', () => {
     })
   })
 
-  it('serves a class that is exported', async () => {
+  it('serves an exported class', async () => {
     await answerTo({
       'index.js': `import { WorkerEntrypoint } from 'cloudflare:workers'
         export default class Main extends WorkerEntrypoint {
@@ -276,7 +276,7 @@ describe('a build', () => {
     expect(await reasonOf(source)).toMatch(reason)
   })
 
-  it('that fails leaves what was served before, and the next one takes over', async () => {
+  it('that fails keeps the earlier deployment in service, and the next one replaces it', async () => {
     const worker = await newWorker()
     const { image_version } = await worker.ship(saying('first'))
     const broken = await worker.ship({ 'index.js': 'export default {' }, { instances: 3, exposure: 'private' })
@@ -305,14 +305,14 @@ describe('an archive', () => {
     expect(await reasonOf(await archiveOf(index, entry))).toMatch(reason)
   })
 
-  it('may hold installed packages with their links, which are left out', async () => {
+  it('may contain installed packages with their links, which are left out', async () => {
     const worker = await newWorker()
     const link: Entry = { name: 'node_modules/.bin/tool', type: 'symlink', linkname: '../tool' }
     const context = await archiveOf({ name: './', type: 'directory' }, { ...index, name: './index.js' }, link)
     expect(await worker.ship(context)).toMatchObject({ build_state: 'active' })
   })
 
-  it('may be compressed in several parts, with zeros after them', async () => {
+  it('may be compressed in several parts, followed by zeros', async () => {
     const worker = await newWorker()
     const tar = gunzipSync(packed(saying('whole')))
     const parts = [gzipSync(tar.subarray(0, 700)), gzipSync(tar.subarray(700)), Buffer.alloc(1_024)]
@@ -320,14 +320,14 @@ describe('an archive', () => {
     expect(await (await worker.call()).text()).toBe('whole')
   })
 
-  it('is refused where it is none, or damaged', async () => {
+  it('is refused if it is invalid or damaged', async () => {
     const context = packed(saying('hello'))
     expect(await reasonOf(new Uint8Array(Buffer.from('no archive')))).toMatch(/must be an intact \.tar\.gz/)
     expect(await reasonOf(context.slice(0, context.length - 40))).toMatch(/must be an intact \.tar\.gz/)
     expect(await reasonOf(new Uint8Array(gzipSync('no tar'.repeat(1_000))))).toMatch(/must be an intact \.tar\.gz/)
   })
 
-  extended('is refused where it unpacks to far more than it is, and the builder goes on', async () => {
+  extended('is refused if it unpacks to far more than its size, and the builder goes on', async () => {
     const text = '\0'.repeat(200 * 1024 * 1024)
     expect(await reasonOf(await archiveOf(index, { name: 'zeros', text }))).toMatch(/more than 32 MiB of files/)
     const leftOut = await archiveOf(index, { name: 'node_modules/zeros', text })

@@ -33,7 +33,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     ['secrets_scope', 'some'],
     ['secrets_scope', [{ name: 'A' }]],
     ['secrets_scope', [{ secret_name: 'SUPABASE_URL' }, { secret_name: 'NOBODY_SET_IT' }]],
-  ])('refuses %s %j, names it, and leaves nothing behind', async (field, value) => {
+  ])('refuses %s %j, names it, and leaves nothing', async (field, value) => {
     const worker = await newWorker({ spelling })
     const reply = await worker.deploy({ [field]: value }, randomUUID())
     expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.validation_failed' } } })
@@ -41,7 +41,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect((await worker.get()).status).toBe(404)
   })
 
-  it('refuses a name that is none, and a type of the other spelling', async () => {
+  it('refuses an invalid name, and a type of the other spelling', async () => {
     const caller = await developer()
     for (const name of ['-a', 'A', 'a_b', 'a'.repeat(64)]) {
       const { status, body } = await workerOf(caller, ref, { name, spelling }).deploy({})
@@ -95,7 +95,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect((await worker.get()).status).toBe(404)
   })
 
-  it('deploys what was built before with another spec, where no upload is named', async () => {
+  it('deploys an earlier build with another spec if no upload is named', async () => {
     const worker = await newWorker({ spelling })
     const { image_version } = await worker.ship(saying('hello'))
     const spec = { ...SPEC, instances: 0, size: '4gb-2vcpu' }
@@ -108,7 +108,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect([answer.status, await answer.json()]).toEqual([503, { code: 'NO_INSTANCE', message: expect.any(String) }])
   })
 
-  it('has a hundred open uploads at most, and those that have expired count no more', async () => {
+  it('allows a hundred open uploads, and expired ones do not count', async () => {
     const full = await newProject(organization)
     const row = { projectRef: full, workerName: 'other', expiresAt: new Date(Date.now() + 60_000) }
     const open = Array.from({ length: 99 }, () => row)
@@ -137,7 +137,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect((await worker.get()).status).toBe(404)
   })
 
-  it('is refused, as are uploads, for a project that is going away', async () => {
+  it('is refused, like uploads, for a project that is being deleted', async () => {
     const going = await newProject(organization)
     const worker = workerOf(await developer(), going, { spelling })
     const uploadId = await worker.upload(packed(saying('hello')))
@@ -147,7 +147,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect(await (await developer()).post(`${worker.path}/uploads`)).toMatchObject(refused)
   })
 
-  it('knows nothing of a worker that is not there', async () => {
+  it('answers 404 for an unknown worker', async () => {
     const worker = await newWorker({ spelling })
     const missing = { status: 404, body: { error: { code: 'not_found.worker' } } }
     expect(await worker.get()).toMatchObject(missing)
@@ -156,7 +156,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
 })
 
 describe('the URL of an upload', () => {
-  it('takes bytes by PUT at its own place, and nothing else', async () => {
+  it('accepts bytes by PUT at its own key, and nothing else', async () => {
     const slot = await (await developer()).post(`/v2/projects/${ref}/workers/api/uploads`)
     const { url, expires_at } = slot.body.data.attributes
     const { searchParams, pathname } = new URL(url)
@@ -170,7 +170,7 @@ describe('the URL of an upload', () => {
     expect(await attempt(url, { method: 'PUT', body: 'x' })).toBe(200)
   })
 
-  it('takes an archive with any type that programs give one, or none; a deployment refuses other types', async () => {
+  it('accepts an archive with any type that programs send, or none; a deployment refuses other types', async () => {
     const worker = await newWorker({ spelling: 'workers' })
     const bytes = packed(saying('hello'))
     for (const type of ['', 'application/gzip', 'application/octet-stream', 'Application/X-Tar; a=b']) {

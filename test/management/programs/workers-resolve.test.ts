@@ -10,19 +10,19 @@ beforeAll(async () => {
   ref = await newProject(organization)
 })
 
-/** What it answers, or why it could not be built. */
+/** Returns the worker's answer, or why it could not be built. */
 async function answerOf(source: Source): Promise<string> {
   const worker = workerOf(await newMember(organization, 'developer'), ref)
   const { build_state, state_reason } = await worker.ship(source)
   return build_state === 'failed' ? state_reason : (await worker.call()).text()
 }
 
-/** Answers with the value of `text`. */
+/** A program that answers with the value of `text`. */
 const showing = (imports: string) => `${imports}\nexport default { fetch: () => new Response([text].flat().join()) }`
 const json = (value: unknown) => JSON.stringify(value)
 
 describe("a worker's own package", () => {
-  it('has internal imports, of its files and of others, by conditions and patterns', async () => {
+  it('has internal imports of its files and of others, by conditions and patterns', async () => {
     const answer = await answerOf({
       'package.json': json({
         imports: {
@@ -43,7 +43,7 @@ describe("a worker's own package", () => {
     expect(answer).toBe('workerd,imported,required,deep,function')
   })
 
-  it('may import from itself what it exports', async () => {
+  it('may import its own exports', async () => {
     const files = {
       'src/index.ts': showing(
         `import { name } from 'my-app/name'; import { text } from 'my-app/texts/one'; name satisfies string`,
@@ -73,12 +73,12 @@ describe("a worker's own package", () => {
     ],
     ['is mapped to itself', { '#a': '#a' }, 'package.json: Invalid target "#a" of "#a"'],
     ['is no mapping', 5, 'has no internal import "#a"'],
-  ])('is told of an internal import that %s', async (_, imports, reason) => {
+  ])('is refused with an internal import that %s', async (_, imports, reason) => {
     const source = { 'package.json': json({ imports }), 'index.js': showing(`import text from '#a'`) }
     expect(await answerOf(source)).toContain(reason)
   })
 
-  it('may have workspaces, which stand for dependencies on them', async () => {
+  it('may have workspaces, which replace dependencies on them', async () => {
     const answer = await answerOf({
       'package.json': json({ main: 'apps/api/index.ts', workspaces: ['./packages/*', 'apps/*', '!packages/old'] }),
       'apps/api/package.json': json({ dependencies: { '@my/shared': 'workspace:*', plain: '^1.0.0' } }),
@@ -98,7 +98,7 @@ describe("a worker's own package", () => {
     expect(answer).toBe('shared own,plain')
   })
 
-  it('is told of workspaces that are none', async () => {
+  it('is refused with invalid workspaces', async () => {
     const files = { 'index.js': showing(`import text from 'other'`) }
     const of = (workspaces: unknown) => answerOf({ ...files, 'package.json': json({ workspaces }) })
     expect(await of(['{a,b}'.repeat(20)])).toContain('Invalid `workspaces`: the patterns expand to too many')
@@ -115,7 +115,7 @@ describe('tsconfig.json', () => {
     'types/a.d.ts': 'export const never: string',
   }
 
-  it('has paths, of which the most exact one counts, from the file that names them', async () => {
+  it('has paths, of which the most exact one is used, relative to the file that names them', async () => {
     const answer = await answerOf({
       ...files,
       'tsconfig.json': `{
@@ -131,7 +131,7 @@ describe('tsconfig.json', () => {
     expect(answer).toBe('a,b,c,only')
   })
 
-  it('has a baseUrl, and is extended by others', async () => {
+  it('has a baseUrl, and can extend another file', async () => {
     const answer = await answerOf({
       ...files,
       'config/base.json': json({ compilerOptions: { baseUrl: '..', paths: { '~/*': ['src/lib/*'] } } }),
@@ -143,7 +143,7 @@ describe('tsconfig.json', () => {
     expect(answer).toBe('a,b,p')
   })
 
-  it('counts its paths from the folder of who extends it, where it says so, and the nearest counts', async () => {
+  it('resolves its paths from the folder of the extending file if it says so, and the nearest file is used', async () => {
     const answer = await answerOf({
       ...files,
       'base.json': json({ compilerOptions: { paths: { '@/*': [`\${configDir}/lib/*`] } } }),
@@ -182,7 +182,7 @@ describe('tsconfig.json', () => {
       { 'tsconfig.json': json({ compilerOptions: { baseUrl: '/home', paths: { '@/*': ['*'] } } }) },
       'tsconfig.json: Invalid path "a" of "@/a": must stay within the source',
     ],
-  ])('that is %s is told', async (_, source, reason) => {
+  ])('that is %s is reported', async (_, source, reason) => {
     expect(await answerOf({ ...source, 'index.ts': reading })).toContain(reason)
   })
 })

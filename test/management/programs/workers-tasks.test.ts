@@ -50,7 +50,7 @@ async function taskOf(worker: Worker): Promise<Task> {
   return task
 }
 
-/** As a consumer leaves it that died some time ago in the middle of its build. */
+/** Leaves a task as a consumer that died some time ago in the middle of its build. */
 async function abandon(worker: Worker, fields: Partial<Task> = {}): Promise<Task> {
   const { id, workerId } = await taskOf(worker)
   const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
@@ -70,7 +70,7 @@ async function shipped(text: string, project = ref) {
 }
 
 describe('a build whose consumer died', () => {
-  it('is done by another one, once, however often its message comes', async () => {
+  it('is done by another one, once, however often its message arrives', async () => {
     const worker = await shipped('hello')
     const { attempts } = await abandon(worker)
     await Promise.all([tick(), tick()])
@@ -79,7 +79,7 @@ describe('a build whose consumer died', () => {
     expect(await (await worker.call()).text()).toBe('hello')
   })
 
-  it('is left alone while the lease holds', async () => {
+  it('is not taken over while the lease is valid', async () => {
     const [held, dead] = [await shipped('held'), await shipped('dead')]
     const { claim } = await abandon(held, { leaseUntil: new Date(Date.now() + 60_000) })
     await abandon(dead)
@@ -88,7 +88,7 @@ describe('a build whose consumer died', () => {
     expect(await taskOf(held)).toMatchObject({ state: 'running', claim })
   })
 
-  it('each time ends as failed, with a reason, and the next deployment works', async () => {
+  it('fails with a reason if all die, and the next deployment works', async () => {
     const worker = await shipped('hello')
     await abandon(worker, { attempts: 5, lastError: null })
     await tick()
@@ -101,7 +101,7 @@ describe('a build whose consumer died', () => {
 })
 
 describe('a build', () => {
-  it('whose message got lost is sent again by the sweeper', async () => {
+  it('whose message was lost is sent again by the sweeper', async () => {
     const worker = await shipped('hello')
     await abandon(worker, { state: 'pending', claim: null, leaseUntil: null, dueAt: new Date(0) })
     await tick()
@@ -123,7 +123,7 @@ describe('a build', () => {
     expect(left).toMatchObject([{ state: 'done', uploadId: second }])
   })
 
-  it('goes on with what was being built where the newer one brings a spec alone', async () => {
+  it('keeps the context that was being built if the newer one brings only a spec', async () => {
     const worker = await shipped('hello')
     const upload = await worker.upload(packed(saying('newer')))
     await worker.deploy({}, upload)
@@ -132,7 +132,7 @@ describe('a build', () => {
     expect(await (await worker.call()).text()).toBe('newer')
   })
 
-  it('fails where its context is no longer there', async () => {
+  it('fails if its context no longer exists', async () => {
     const worker = await shipped('hello')
     const { uploadId } = await taskOf(worker)
     await s3.send(new DeleteObjectCommand({ Bucket, Key: `projects/${ref}/workers/uploads/${uploadId}` }))
@@ -144,7 +144,7 @@ describe('a build', () => {
   })
 })
 
-extended('a build refuses a context that was put in the place of the one that was looked at', async () => {
+extended('a build refuses a context that replaced the one that was checked', async () => {
   const worker = await shipped('hello')
   const { uploadId } = await taskOf(worker)
   const Key = `projects/${ref}/workers/uploads/${uploadId}`
@@ -156,8 +156,8 @@ extended('a build refuses a context that was put in the place of the one that wa
   expect(await (await worker.call()).text()).toBe('hello')
 })
 
-describe('a build that another task took the place of', () => {
-  /** Its build waits to record its image, which is there already, until `meanwhile` has come to its end. */
+describe('a build that another task has replaced', () => {
+  /** Runs a build that waits to record its finished image until `meanwhile` has ended. */
   async function buildHeldUp(worker: Worker, meanwhile: (task: Task) => Promise<unknown>): Promise<Task> {
     const source = saying(`held up ${crypto.randomUUID()}`)
     const { image_version: sha256 } = await (await newWorker()).ship(source)
@@ -183,7 +183,7 @@ describe('a build that another task took the place of', () => {
     return rows.length
   }
 
-  /** As if the worker served what that build has made. */
+  /** Makes the worker serve what that build has made, and returns its instances. */
   async function startedBy({ id: deploymentId }: Task, worker: Worker) {
     const { id, served } = await rowOf(worker)
     if (!served) throw new Error('nothing is served')
@@ -205,7 +205,7 @@ describe('a build that another task took the place of', () => {
 })
 
 describe('a worker that is deleted', () => {
-  it('is gone with its image, and its name is free at once', async () => {
+  it('is removed with its image, and its name can be used at once', async () => {
     const worker = await shipped('before')
     const { image_version } = await worker.built()
     expect(await imagesOf(ref)).toContain(image_version)
@@ -217,7 +217,7 @@ describe('a worker that is deleted', () => {
     await vi.waitFor(async () => expect((await worker.get()).status).toBe(404), WAIT)
   })
 
-  it('is shown as such until it is gone, and answers no more', async () => {
+  it('is shown as deleting until it is removed, and does not answer any more', async () => {
     const worker = await shipped('hello')
     await control
       .update(workers)
@@ -228,7 +228,7 @@ describe('a worker that is deleted', () => {
     await vi.waitFor(async () => expect((await worker.call()).status).toBe(404), WAIT)
   })
 
-  extended('leaves the image to another one that serves the same', async () => {
+  extended('keeps the image for another one that serves the same', async () => {
     const [one, other] = [await shipped('the same'), await shipped('the same')]
     const { image_version } = await other.built()
     await one.delete()
@@ -240,7 +240,7 @@ describe('a worker that is deleted', () => {
 })
 
 describe('the sweep', () => {
-  extended('removes uploads after their expiry, and images that nobody serves', async () => {
+  extended('removes expired uploads, and images that no worker serves', async () => {
     const project = await newProject(organization)
     const worker = await shipped('old', project)
     const { image_version: old } = await worker.built()
@@ -255,7 +255,7 @@ describe('the sweep', () => {
     await vi.waitFor(async () => expect(await uploads()).not.toContain(expired), WAIT)
     await vi.waitFor(async () => expect(await imagesOf(project)).toEqual([kept]), WAIT)
     expect(old).not.toBe(kept)
-    // What is served is not looked at again with each sweep.
+    // An image that is served is not checked again with each sweep.
     const [image] = await control.select().from(workerImages).where(eq(workerImages.projectRef, project))
     expect(image?.touchedAt.getTime()).toBeGreaterThan(longAgo.getTime())
     expect(await uploads()).toContain(fresh)
@@ -264,7 +264,7 @@ describe('the sweep', () => {
   })
 })
 
-it('what was PUT and is too large to be built is removed while its slot is open', async () => {
+it('an upload that is too large to be built is removed while its slot is open', async () => {
   const worker = await newWorker()
   const [large, small] = [await worker.upload(new Uint8Array(32 * 1024 ** 2 + 1)), await worker.upload('small')]
   await vi.waitFor(async () => {
@@ -276,7 +276,7 @@ it('what was PUT and is too large to be built is removed while its slot is open'
 })
 
 describe('a project that is removed', () => {
-  it('takes its workers with it', async () => {
+  it('deletes its workers', async () => {
     const project = await newProject(organization)
     const worker = await shipped('hello', project)
     await organization.owner.delete(`/v1/projects/${project}`)
