@@ -22,18 +22,18 @@ async function newConfig() {
 const bodyOf = <T>(pick: (field: FieldValues) => T): Record<string, T> =>
   Object.fromEntries(FIELD_VALUES.map((field) => [field.name, pick(field)]))
 
-/** Values are long: the names tell enough. */
+/** Returns only the names of the fields, because their values are long. */
 const differing = (one: Config, other: Config) =>
   Array.from(new Set([...Object.keys(one), ...Object.keys(other)])).filter((name) => one[name] !== other[name])
 
-/** What GET tells of an accepted value. */
+/** Returns the value that GET shows for an accepted one. */
 function told(ref: string, { secret, default: value }: FieldValues, given: Config[string]): Config[string] {
   if (given === null || (secret && given === '')) return value
   return secret ? createHmac('sha256', ref).update(String(given)).digest('hex') : given
 }
 
 describe('each field of the configuration of Auth', () => {
-  it.each(['least', 'most'] as const)('takes the %s of its bounds and tells it again', async (bound) => {
+  it.each(['least', 'most'] as const)('accepts the %s of its limits and returns it', async (bound) => {
     const { ref, read, change } = await newConfig()
     const reply = await change(bodyOf((field) => field[bound]))
     const expected = bodyOf((field) => told(ref, field, field[bound]))
@@ -42,7 +42,7 @@ describe('each field of the configuration of Auth', () => {
     expect(differing(await read(), reply.body)).toEqual([])
   })
 
-  it('is refused by its name just outside of them, and nothing is changed', async () => {
+  it('is refused by its name just outside of them, and nothing changes', async () => {
     const { read, change } = await newConfig()
     await change({ jwt_exp: 77, external_x_secret: 'x' })
     const before = await read()
@@ -56,7 +56,7 @@ describe('each field of the configuration of Auth', () => {
     expect(differing(await read(), before)).toEqual([])
   })
 
-  it('takes null for its default, where it has no value that must be given', async () => {
+  it('accepts null for its default, unless it requires a value', async () => {
     const { read, change } = await newConfig()
     const before = await read()
     await change(bodyOf(({ most }) => most))
@@ -70,7 +70,7 @@ describe('each field of the configuration of Auth', () => {
     for (const name of strict) expect(refused.body.message).toContain(`body.${name}: `)
   })
 
-  it('has the bounds that clients know', () => {
+  it('has the limits that clients know', () => {
     const bounds = Object.fromEntries(FIELD_VALUES.map(({ name, least, most }) => [name, [least, most]]))
     expect(bounds).toMatchObject({
       jwt_exp: [0, 604_800],
@@ -92,7 +92,7 @@ describe('the template of a mail', () => {
   const text = (length: number) => `<p>{{ .Token }}é"\n`.padEnd(length, 'x')
   const longest = text(200_000)
 
-  it('has 200,000 characters at most', async () => {
+  it('has at most 200,000 characters', async () => {
     const { read, change } = await newConfig()
     expect((await change({ [first]: longest })).status).toBe(200)
     expect((await read())[first]).toBe(longest)
@@ -102,7 +102,7 @@ describe('the template of a mail', () => {
     expect(differing(await read(), { ...(await read()), [first]: longest, jwt_exp: 3_600 })).toEqual([])
   })
 
-  it('has no more room than the others leave of 1,000,000', async () => {
+  it('has only the space that the others leave of 1,000,000', async () => {
     const { read, change } = await newConfig()
     const taken = { [first]: longest, [second]: longest, [third]: longest, [fourth]: longest }
     const { body } = await change(taken)
@@ -120,7 +120,7 @@ describe('the template of a mail', () => {
     expect((await change({ [first]: null, [sixth]: longest })).status).toBe(200)
   })
 
-  it('comes in a body of 8 MiB at most', async () => {
+  it('is accepted in a body of at most 8 MiB', async () => {
     const { read, change } = await newConfig()
     const bodyOfSize = (bytes: number) => {
       const empty = JSON.stringify({ [first]: '', jwt_exp: 77 }).length
@@ -134,7 +134,7 @@ describe('the template of a mail', () => {
   })
 })
 
-/** Numbers that are the same in each run (mulberry32). */
+/** Returns numbers that are the same in each run (mulberry32). */
 function numbersFrom(seed: number) {
   let state = seed
   return (below: number): number => {
@@ -147,7 +147,7 @@ function numbersFrom(seed: number) {
 
 const MAIL_SERVER = ['smtp_host', 'smtp_port', 'smtp_user', 'smtp_pass', 'smtp_admin_email', 'smtp_sender_name']
 
-/** A few fields with values of which each alone is accepted. */
+/** Returns a few fields with values that are accepted one by one. */
 function randomChange(pick: (below: number) => number): Config {
   const count = 1 + pick(12)
   const fields = Array.from({ length: count }, () => FIELD_VALUES[pick(FIELD_VALUES.length)] as FieldValues)
@@ -160,7 +160,7 @@ function randomChange(pick: (below: number) => number): Config {
 }
 
 describe('any change of the configuration of Auth', () => {
-  it.each([1, 2])('is there as it was given, or nothing of it is (seed %d)', async (seed) => {
+  it.each([1, 2])('is applied completely or not at all (seed %d)', async (seed) => {
     const { ref, read, change } = await newConfig()
     const pick = numbersFrom(seed)
     const byName = new Map(FIELD_VALUES.map((field) => [field.name, field]))

@@ -4,7 +4,7 @@ import templates from '../../support/go-templates.json' with { type: 'json' }
 
 const LENGTH_MAX = 200_000
 
-describe('a template of a mail', () => {
+describe('the template of a mail', () => {
   it.each([
     '',
     'no action, and }} alone',
@@ -62,17 +62,17 @@ describe('a template of a mail', () => {
     expect(findTemplateError(text)).toContain(problem)
   })
 
-  it('is what Go 1.19 parses, and nothing else', () => {
+  it('is valid if Go 1.19 parses it, and only then', () => {
     expect(templates.accepted.filter((text) => findTemplateError(text) !== undefined)).toEqual([])
     expect(templates.refused.filter((text) => findTemplateError(text) === undefined)).toEqual([])
   })
 
-  it('may say {{ else with }}, as from Go 1.23 on', () => {
+  it('may use {{ else with }} of Go 1.23', () => {
     expect(findTemplateError('{{ with .A }}a{{ else with .B }}b{{ else }}c{{ end }}')).toBeUndefined()
     expect(findTemplateError('{{ if .A }}a{{ else with .B }}b{{ end }}')).toContain('takes no arguments here')
   })
 
-  it('may not take long to be read, nor more room than there is', () => {
+  it('is parsed in bounded time and memory', () => {
     expect(findTemplateError(`{{ ${'('.repeat(50_000)} }}`)).toContain('nested too deeply')
     expect(findTemplateError(`{{ print ${'(.A) '.repeat(5_000)} }}`)).toBeUndefined()
     const started = performance.now()
@@ -95,7 +95,7 @@ describe('a template of a mail', () => {
       findTemplateError(part.repeat(LENGTH_MAX / part.length))
       findTemplateError(`{{ ${part.repeat(LENGTH_MAX / part.length)} }}`)
     }
-    // Minutes, were each read up to its end from each of its places.
+    // Parsing each from each of its positions to the end would take minutes.
     expect(performance.now() - started).toBeLessThan(30_000)
   })
 })

@@ -28,7 +28,7 @@ const hmac = (ref: string, secret: string) => createHmac('sha256', ref).update(s
 const NAMES_OF_NOTICES =
   'password_changed email_changed phone_changed mfa_factor_enrolled mfa_factor_unenrolled identity_linked identity_unlinked'
 
-/** What a fresh project was seen to answer. */
+/** The observed reply of a fresh project. */
 const DEFAULTS: [unknown, string][] = [
   [
     true,
@@ -71,7 +71,7 @@ const DEFAULTS: [unknown, string][] = [
 ]
 
 describe('the configuration of Auth', () => {
-  it('has the defaults of a fresh project, and false or null for all else', async () => {
+  it('has the defaults of a fresh project, and false or null for the other fields', async () => {
     const { read } = await newConfig()
     const config = await read()
     expect(Object.keys(config)).toHaveLength(241)
@@ -93,7 +93,7 @@ describe('the configuration of Auth', () => {
     ).toEqual([])
   })
 
-  it('keeps what is not named, takes null for the default, and takes back what cannot be changed', async () => {
+  it('keeps unnamed fields, takes null for the default, and accepts the current value of a read-only field', async () => {
     const { read, change } = await newConfig()
     const first = await change({ jwt_exp: 60, disable_signup: true, custom_oauth_max_providers: 3 })
     expect(first).toMatchObject({
@@ -130,13 +130,13 @@ describe('the configuration of Auth', () => {
     ['external_gitlab_url', ['', 'gitlab.example.com', 'https://gitlab.example.com']],
     ['saml_external_url', ['example.com', 'https://example.com/auth']],
     ['oauth_server_authorization_path', ['', 'consent', '/oauth/consent']],
-  ])('takes %s as it comes, with a scheme or without', async (name, values) => {
+  ])('accepts %s unchanged, with a scheme or without', async (name, values) => {
     const { change } = await newConfig()
     for (const value of values)
       expect(await change({ [name]: value })).toMatchObject({ status: 200, body: { [name]: value } })
   })
 
-  it('seals secrets, tells their digest, and takes a digest for the secret that it stands for', async () => {
+  it('seals secrets, returns their digest, and takes a digest for the present secret', async () => {
     const { ref, read, change } = await newConfig()
     const secrets = { external_github_secret: 'gh-secret', smtp_pass: 'pässwörd', sms_vonage_api_secret: 'v0nage' }
     expect(await change(secrets)).toMatchObject({
@@ -163,7 +163,7 @@ describe('the configuration of Auth', () => {
     expect(await read()).toEqual(removed.body)
   })
 
-  it('takes each digest that it told for what is set now, and refuses another where it cannot be a secret', async () => {
+  it('takes each returned digest for the present value, and refuses another one if it cannot be a secret', async () => {
     const { ref, read, change } = await newConfig()
     const hooks = ['A', 'B'].map((letter) => `v1,whsec_${letter.repeat(32)}`)
     for (const [index, hook_send_sms_secrets] of hooks.entries()) {
@@ -182,7 +182,7 @@ describe('the configuration of Auth', () => {
     expect(await read()).toEqual(without)
   })
 
-  it('takes the whole mail server away with an empty host', async () => {
+  it('removes the whole mail server with an empty host', async () => {
     const { change, read } = await newConfig()
     const fresh = await read()
     const mail = {
@@ -200,7 +200,7 @@ describe('the configuration of Auth', () => {
     expect(half).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.smtp_host') } })
   })
 
-  it('loses nothing of changes at the same time, and has an entry in the audit log for each', async () => {
+  it('loses no simultaneous change, and has an entry in the audit log for each', async () => {
     const { ref, read, change } = await newConfig()
     const bodies = [
       { jwt_exp: 61 },
@@ -235,7 +235,7 @@ describe('the configuration of Auth', () => {
     expect(JSON.stringify(entries)).not.toContain('sssh')
   })
 
-  it('is read and changed by who may, with a token that may', async () => {
+  it('requires the right and the scope to read or change it', async () => {
     const { path } = await newConfig()
     const [administrator, developer, reader, reads, writes, other] = await Promise.all([
       newMember(organization, 'administrator'),
@@ -252,7 +252,7 @@ describe('the configuration of Auth', () => {
     expect(written.map(({ status }) => status)).toEqual([200, 403, 403, 403, 200, 404])
   })
 
-  it('goes with the project', async () => {
+  it('is deleted with the project', async () => {
     const ref = await newProject(organization)
     const config = `/v1/projects/${ref}/config`
     await organization.owner.patch(`${config}/auth`, { external_x_secret: 'sssh' })
@@ -266,7 +266,7 @@ describe('the configuration of Auth', () => {
   })
 })
 
-describe('what contradicts itself in the configuration of Auth', () => {
+describe('a contradiction in the configuration of Auth', () => {
   let config: Awaited<ReturnType<typeof newConfig>>
   beforeAll(async () => {
     config = await newConfig()
@@ -306,7 +306,7 @@ describe('what contradicts itself in the configuration of Auth', () => {
     [{ external_phone_enabled: true, sms_provider: 'twilio_verify' }, ['sms_twilio_verify_auth_token']],
     [{ passkey_enabled: true }, ['webauthn_rp_id', 'webauthn_rp_origins']],
     [{ db_max_pool_size: 101, db_max_pool_size_unit: 'percent' }, ['db_max_pool_size']],
-  ])('is refused by its names, and nothing of it is kept: %j', async (body, names) => {
+  ])('is refused with its field names, and nothing of it is stored: %j', async (body, names) => {
     const before = await config.read()
     const reply = await config.change({ jwt_exp: 7, ...body })
     expect(reply.status).toBe(400)
@@ -314,7 +314,7 @@ describe('what contradicts itself in the configuration of Auth', () => {
     expect(await config.read()).toEqual(before)
   })
 
-  it('is judged with what is there already', async () => {
+  it('is checked together with the stored values', async () => {
     const { change } = await newConfig()
     const given = { external_github_client_id: 'x', external_github_secret: 'y' }
     expect((await change(given)).status).toBe(200)

@@ -25,7 +25,7 @@ beforeAll(async () => {
   organization = await newOrganization()
 })
 
-/** A project of its own, whose counters nobody else uses. */
+/** Makes a project of its own, whose counters no other test uses. */
 async function newPlace() {
   const ref = await createProject(organization)
   return placeOf(organization.owner, ref)
@@ -55,10 +55,10 @@ const keysAt = async (host: string) => {
   const { status, body } = await exchange(new URL(KEYS, baseUrl).href, { headers: { host } })
   return { status, body }
 }
-/** What the project's own host serves. */
+/** Returns what the project's own host serves. */
 const keysOf = ({ ref }: Place) => keysAt(`${ref}.${DOMAIN}`)
 
-/** Other isolates go by a change within a second; here there may be several. */
+/** Waits for the reply: each isolate applies a change within a second, and there may be several. */
 const untilServed = (host: string, expected: unknown) => expect.poll(() => keysAt(host)).toEqual(expected)
 const NOT_SERVED = { status: 404, body: expect.stringContaining('No such endpoint') }
 
@@ -93,8 +93,8 @@ describe('the host of a project', () => {
   })
 })
 
-describe('a host that nobody has', () => {
-  it('is looked up for a caller 120 times a minute, while those of projects are served', async () => {
+describe('an unknown host', () => {
+  it('is looked up 120 times a minute for a caller, while those of projects are served', async () => {
     const place = await newPlace()
     const name = newName()
     await place.activate(name)
@@ -113,7 +113,7 @@ describe('a host that nobody has', () => {
 })
 
 describe('a vanity subdomain', () => {
-  it('is not there at first', async () => {
+  it('does not exist at first', async () => {
     const { vanity } = await newPlace()
     const reply = await vanity()
     expect([reply.status, reply.body, reply.headers.get('x-ratelimit-limit')]).toEqual([
@@ -123,7 +123,7 @@ describe('a vanity subdomain', () => {
     ])
   })
 
-  it('leads to the project once it is activated, until it is taken away', async () => {
+  it('leads to the project once it is activated, until it is deleted', async () => {
     const place = await newPlace()
     const name = newName()
     const host = `${name}.${DOMAIN}`
@@ -160,7 +160,7 @@ describe('a vanity subdomain', () => {
     expect(await list(`/p/${other.ref}${KEYS}`)).toMatchObject({ status: 404 })
   })
 
-  it('takes the place of the one before, and may be asked for again', async () => {
+  it('replaces the one before, and can be requested again', async () => {
     const place = await newPlace()
     const [first, second] = [newName(), newName()]
     await place.activate(first)
@@ -174,7 +174,7 @@ describe('a vanity subdomain', () => {
     expect(await traced(place, 'vanity_subdomain.activate')).toHaveLength(2)
   })
 
-  it('is kept from other projects for seven days after it was given up', async () => {
+  it('is reserved for seven days after it was given up', async () => {
     const [place, other] = await Promise.all([newPlace(), newPlace()])
     const [name, second] = [newName(), newName()]
     const taken = (given: string) => ({ status: 400, body: { message: expect.stringContaining(`${given} is taken`) } })
@@ -195,7 +195,7 @@ describe('a vanity subdomain', () => {
     expect(await other.activate(name)).toMatchObject({ status: 201 })
   })
 
-  it('belongs to one project: of two that ask at once, one gets it', async () => {
+  it('belongs to one project: one of two simultaneous requests gets it', async () => {
     const places = await Promise.all([newPlace(), newPlace(), newPlace()])
     const name = newName()
     const replies = await Promise.all(places.map(({ activate }) => activate(name)))
@@ -206,7 +206,7 @@ describe('a vanity subdomain', () => {
     expect(rows).toHaveLength(1)
   })
 
-  it('is kept from other projects for seven days after its own was deleted', async () => {
+  it('is reserved for seven days after its project was deleted', async () => {
     const place = placeOf(organization.owner, await newProject(organization))
     const name = newName()
     await place.activate(name)
@@ -255,7 +255,7 @@ describe('a vanity subdomain', () => {
     expect(await activate(name)).toMatchObject({ status: 400, body: { message: expect.stringContaining('reserved') } })
   })
 
-  it('is nobody else’s to give or take', async () => {
+  it('can be set or deleted only by its project', async () => {
     const place = await newPlace()
     const stranger = placeOf((await newOrganization()).owner, place.ref)
     const reader = placeOf(await tokenOf(organization.userId, { scopes: ['domains:read'] }), place.ref)
@@ -269,7 +269,7 @@ describe('a vanity subdomain', () => {
     }
   })
 
-  it('may be asked about ten times a minute', async () => {
+  it('can be checked ten times a minute', async () => {
     const { vanity, check } = await newPlace()
     for (let n = 0; n < 10; n++) expect((await vanity()).status).toBe(200)
     expect((await vanity()).status).toBe(429)
@@ -292,7 +292,7 @@ describe('a custom hostname', () => {
     return { place: at, hostname, challenge: challengeOf(body) }
   }
 
-  it('is not there at first', async () => {
+  it('does not exist at first', async () => {
     const place = await newPlace()
     const refused = (message: string) => ({ status: 400, body: { message: expect.stringContaining(message) } })
     expect(await place.hostname()).toMatchObject(refused('No custom hostname configuration found.'))
@@ -306,7 +306,7 @@ describe('a custom hostname', () => {
     })
   })
 
-  it('goes from its beginning to its end by what its records say', async () => {
+  it('follows its DNS records from its creation to its end', async () => {
     const { place, hostname, challenge } = await initialized()
     const begun = (await place.hostname()).body
     const errors = [
@@ -376,7 +376,7 @@ describe('a custom hostname', () => {
     ])
   })
 
-  it('at the head of a zone may have the addresses in place of an alias', async () => {
+  it('may have the addresses at the apex of a zone in place of an alias', async () => {
     const { place, hostname, challenge } = await initialized()
     await show(hostname, challenge)
     await setName(`${place.ref}.${DOMAIN}`, { A: ['93.184.216.34', '93.184.216.35'] })
@@ -386,7 +386,7 @@ describe('a custom hostname', () => {
     expect((await place.reverify()).body.status).toBe('4_origin_setup_completed')
   })
 
-  it('is not had by who only points it here, nor with the challenge of another project', async () => {
+  it("needs more than a record that points here, and not another project's challenge", async () => {
     const { place, hostname, challenge } = await initialized()
     const other = await initialized(undefined, hostname)
     expect(other.challenge).not.toBe(challenge)
@@ -402,7 +402,7 @@ describe('a custom hostname', () => {
     })
   })
 
-  it('stays as it was while names cannot be resolved', async () => {
+  it('does not change while names cannot be resolved', async () => {
     const { place, hostname, challenge } = await initialized()
     await show(hostname, challenge)
     await place.reverify()
@@ -411,7 +411,7 @@ describe('a custom hostname', () => {
     expect((await place.hostname()).body.status).toBe('3_challenge_verified')
   })
 
-  it('stays the project’s when the record is gone', async () => {
+  it('stays with the project when the record is gone', async () => {
     const { place, hostname, challenge } = await initialized()
     await show(hostname, challenge)
     await place.reverify()
@@ -419,7 +419,7 @@ describe('a custom hostname', () => {
     expect((await place.reverify()).body.status).toBe('3_challenge_verified')
   })
 
-  it('is one at a time', async () => {
+  it('is limited to one at a time', async () => {
     const { place, hostname } = await initialized()
     expect(await place.initialize(newHostname())).toMatchObject({
       status: 544,
@@ -434,7 +434,7 @@ describe('a custom hostname', () => {
     expect((await place.initialize(newHostname().toUpperCase())).status).toBe(201)
   })
 
-  it('goes with its project', async () => {
+  it('is deleted with its project', async () => {
     const place = placeOf(organization.owner, await newProject(organization))
     await initialized(place)
     await organization.owner.delete(`/v1/projects/${place.ref}`)
@@ -453,7 +453,7 @@ describe('a custom hostname', () => {
   )
 
   it.each([`x.${DOMAIN}`, 'api.example.com', 'a.localhost', 'a.internal'])(
-    'cannot be %s, which is no public name of somebody else',
+    'cannot be %s, which is not a public name outside this installation',
     async (name) => {
       expect(await (await newPlace()).initialize(name)).toMatchObject({
         status: 400,
@@ -462,7 +462,7 @@ describe('a custom hostname', () => {
     },
   )
 
-  it('is nobody else’s to see or change', async () => {
+  it('can be seen or changed only by its project', async () => {
     const { place } = await initialized()
     const { owner } = await newOrganization()
     const stranger = placeOf(owner, place.ref)
@@ -474,7 +474,7 @@ describe('a custom hostname', () => {
 })
 
 describe('clients', () => {
-  it('supabase-management-js goes through all of it', async () => {
+  it('supabase-management-js runs all operations', async () => {
     const place = await newPlace()
     const api = new SupabaseManagementAPI({ accessToken: organization.owner.token ?? '', baseUrl })
     const name = newName()
@@ -490,7 +490,7 @@ describe('clients', () => {
   })
 
   extended(
-    'the CLI gives and takes vanity subdomains, and shows custom hostnames',
+    'the CLI sets and deletes vanity subdomains, and shows custom hostnames',
     async () => {
       const place = await newPlace()
       const run = cliOf(organization.owner)

@@ -8,7 +8,7 @@ const list = (...entities: string[]) =>
   `<md:EntitiesDescriptor xmlns:md="urn:oasis:names:tc:SAML:2.0:metadata">${entities.join('')}</md:EntitiesDescriptor>`
 const entity = (id: string) => metadataOf(id, { prolog: '' })
 const SERVICE = entity('https://sp.example.com').replaceAll('IDPSSO', 'SPSSO')
-/** As much of it as the size leaves room for. */
+/** Repeats the text up to the size. */
 const fill = (text: string, sizeBytes = MIB - 4_096) => text.repeat(Math.floor(sizeBytes / text.length))
 
 it.each([
@@ -36,9 +36,9 @@ it.each([
   ['in a list with service providers', list(SERVICE, entity(ENTITY), SERVICE)],
   ['with a place to sign on by POST', metadataOf(ENTITY).replace('HTTP-Redirect', 'HTTP-POST')],
   ['with line ends of Windows', metadataOf(ENTITY).replaceAll('\n', '\r\n')],
-])('reads metadata %s', (_name, xml) => expect(readMetadata(xml)).toBe(ENTITY))
+])('metadata is accepted %s', (_name, xml) => expect(readMetadata(xml)).toBe(ENTITY))
 
-describe('refuses', () => {
+describe('metadata is refused', () => {
   it.each([
     ['nothing', '', /must be well-formed/],
     ['no XML', 'https://idp.example.com', /must be well-formed/],
@@ -100,7 +100,7 @@ describe('refuses', () => {
       metadataOf(ENTITY, { role: keyDescriptor() + keyDescriptor('eA==') + signOn() }),
       /readable signing certificates/,
     ],
-  ])('%s', (_name, xml, reason) => expect(() => readMetadata(xml)).toThrow(reason))
+  ])('with %s', (_name, xml, reason) => expect(() => readMetadata(xml)).toThrow(reason))
 
   const doctype = (subset: string) => metadataOf('&a;', { prolog: `<!DOCTYPE md:EntityDescriptor ${subset}>` })
   const laughs = Array.from({ length: 10 }, (_, n) => `<!ENTITY l${n + 1} "${`&l${n};`.repeat(10)}">`).join('')
@@ -142,7 +142,7 @@ describe('refuses', () => {
     ['more than a megabyte', metadataOf(ENTITY, { beside: fill('x', MIB) }), new RegExp(`${METADATA_BYTES_MAX} bytes`)],
     ['more than a megabyte beyond ASCII', metadataOf(ENTITY, { beside: fill('é', MIB) }), /bytes/],
   ]
-  it.each(hostile)('%s, or reads it, in no time', (_name, xml, reason) => {
+  it.each(hostile)('%s is refused or read in a short time', (_name, xml, reason) => {
     const startedAt = performance.now()
     if (reason) expect(() => readMetadata(xml)).toThrow(reason)
     else expect(readMetadata(xml)).toBe(ENTITY)

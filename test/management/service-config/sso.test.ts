@@ -43,7 +43,7 @@ beforeAll(async () => {
   owner = organization.owner
 })
 
-/** The caller, the project, and what is asked for. */
+/** Round trips for the caller, the project, and the resource. */
 const ROUND_TRIPS = 3
 
 async function queriesOf(headers: Headers): Promise<number> {
@@ -71,7 +71,7 @@ async function newPlace(given?: string) {
   return { ref, path, create, newProvider, rows, domains }
 }
 
-/** A host that serves what it is told; its name leads to this test's own server. */
+/** Makes a host whose name leads to this test's own server, which serves the given document. */
 async function newIdp(entity = newEntity()) {
   const receiver = await newReceiver(withStatus(200, {}, metadataOf(entity)))
   const host = `${randomUUID()}.idp.dev`
@@ -122,7 +122,7 @@ describe('an SSO provider', () => {
     ])
   })
 
-  it('keeps the rows of domains that stay, and lets go of the others', async () => {
+  it('keeps the rows of remaining domains, and deletes the others', async () => {
     const { path, newProvider, domains } = await newPlace()
     const [kept, left, added] = [newDomain(), newDomain(), newDomain()]
     const before = await newProvider({ domains: [kept, left] })
@@ -134,7 +134,7 @@ describe('an SSO provider', () => {
     await newProvider({ domains: [left, kept] })
   })
 
-  it('loses nothing of two changes at once', async () => {
+  it('loses nothing of two simultaneous changes', async () => {
     const { path, newProvider } = await newPlace()
     const { id } = await newProvider()
     const domain = newDomain()
@@ -149,7 +149,7 @@ describe('an SSO provider', () => {
     })
   })
 
-  it('is gone with its project', async () => {
+  it('is deleted with its project', async () => {
     const { ref, newProvider, rows } = await newPlace(await newProject(organization))
     await newProvider({ domains: [newDomain()] })
     await owner.delete(`/v1/projects/${ref}`)
@@ -159,7 +159,7 @@ describe('an SSO provider', () => {
 })
 
 describe('a body', () => {
-  it('is refused with its field named, and nothing is half done', async () => {
+  it('is refused with its field named, and nothing of it is stored', async () => {
     const { path, create, newProvider, rows, domains } = await newPlace()
     const { id } = await newProvider({ domains: ['kept.example.com'] })
     const before = await rows()
@@ -175,7 +175,7 @@ describe('a body', () => {
     expect(await domains()).toEqual(['kept.example.com'])
   })
 
-  it('needs a type and one source', async () => {
+  it('requires a type and one source', async () => {
     const { path } = await newPlace()
     const xml = metadataOf(newEntity())
     const refused = async (body: unknown) => (await owner.post(path, body)).body.message
@@ -201,7 +201,7 @@ describe('a body', () => {
     ).toMatchObject({ status: 415 })
   })
 
-  it('takes a megabyte of metadata, but not one byte more', async () => {
+  it('may have a megabyte of metadata, but not one byte more', async () => {
     const { create } = await newPlace()
     const entity = newEntity()
     const padded = (sizeBytes: number) => {
@@ -212,7 +212,7 @@ describe('a body', () => {
     expect(await create({ metadata_xml: padded(1024 * 1024) })).toMatchObject({ status: 201 })
   })
 
-  it('takes every default that JSON has but null', async () => {
+  it('may have every JSON value but null as a default', async () => {
     const { path, newProvider } = await newPlace()
     for (const value of ['', 'x', 0, -1.5, true, false, {}, { a: [1, { b: null }] }]) {
       const { id, saml } = await newProvider(mapped({ default: value }))
@@ -223,7 +223,7 @@ describe('a body', () => {
 })
 
 describe('within a project', () => {
-  it('an entity has one provider, also of two that come at once', async () => {
+  it('an entity has one provider, also for two simultaneous requests', async () => {
     const { create, rows } = await newPlace()
     const xml = metadataOf(newEntity())
     const replies = await Promise.all([create({ metadata_xml: xml }), create({ metadata_xml: xml })])
@@ -246,7 +246,7 @@ describe('within a project', () => {
     expect((await owner.get(`${path}/${id}`)).body.saml).toMatchObject(next)
   })
 
-  it('a domain has one provider, also of two that come at once, and the conflict names it', async () => {
+  it('a domain has one provider, also for two simultaneous requests, and the conflict names it', async () => {
     const { path, create, newProvider, rows } = await newPlace()
     const [domain, other] = [newDomain(), newDomain()]
     const replies = await Promise.all([create({ domains: [domain] }), create({ domains: [domain, other] })])
@@ -280,7 +280,7 @@ describe('within a project', () => {
 describe('all providers of a project together', () => {
   const at = { createdAt: new Date(), updatedAt: new Date() }
 
-  it('have 16 MiB of metadata, and the one that goes beyond is refused by its field', async () => {
+  it('may have 16 MiB of metadata, and the one that exceeds them is refused by its field', async () => {
     const { ref, path, create, rows } = await newPlace()
     const metadataXml = sql`repeat('x', ${1024 * 1024})`
     const large = Array.from({ length: 15 }, (_, n) => ({ projectRef: ref, entityId: `e${n}`, metadataXml, ...at }))
@@ -309,7 +309,7 @@ describe('all providers of a project together', () => {
     expect((await owner.put(`${path}/${last.body.id}`, { name_id_format: PERSISTENT })).status).toBe(200)
   })
 
-  it('have 1,000 domains, and those that go beyond are refused by their field', async () => {
+  it('may have 1,000 domains, and those that exceed them are refused by their field', async () => {
     const { ref, path, newProvider, domains } = await newPlace()
     const [crowd, { id }] = await Promise.all([newProvider(), newProvider({ domains: ['kept.example.com'] })])
     const many = Array.from({ length: 990 }, (_, n) => ({ domain: `d${n}.example.com`, ...at }))
@@ -327,7 +327,7 @@ describe('all providers of a project together', () => {
   })
 })
 
-extended('among 100,000 of another project, is read and changed as quickly', async () => {
+extended('are read and changed as quickly if another project has 100,000', async () => {
   const crowd = await newProjectRow(organization)
   await control.execute(sql`
     with made as (
@@ -375,13 +375,13 @@ describe('a 404', () => {
     expect((await owner.delete(`${path}/x`)).body.message).toContain('path.provider_id: ')
   })
 
-  it('is what a fresh project answers', async () => {
+  it('is the reply of a fresh project', async () => {
     const ref = await newProjectRow(organization)
     expect(await owner.get(`/v1/projects/${ref}/config/auth/sso/providers`)).toMatchObject({ status: 404 })
   })
 })
 
-it('developers read providers and change none', async () => {
+it('a developer reads providers and changes none', async () => {
   const { path, newProvider } = await newPlace()
   const { id } = await newProvider()
   const developer = await newMember(organization, 'developer')
@@ -391,7 +391,7 @@ it('developers read providers and change none', async () => {
 })
 
 describe('metadata by address', () => {
-  it('is fetched when the provider is made, and anew when it is told again', async () => {
+  it('is fetched when the provider is created, and again when the address is set again', async () => {
     const { path, create } = await newPlace()
     const idp = await newIdp()
     const created = await create({ metadata_xml: undefined, metadata_url: idp.url })
@@ -414,7 +414,7 @@ describe('metadata by address', () => {
     expect(saml).not.toHaveProperty('metadata_url')
   })
 
-  it('is refused in words for what the other end does, and nothing is stored', async () => {
+  it("is refused with the server's error, and nothing is stored", async () => {
     const { path, create, newProvider, rows } = await newPlace()
     const idp = await newIdp()
     const { id } = await newProvider()
@@ -446,7 +446,7 @@ describe('metadata by address', () => {
     expect(await rows()).toEqual(before)
   })
 
-  it('is not fetched from a private address, nor while no names are resolved', async () => {
+  it('is not fetched from a private address, nor while names cannot be resolved', async () => {
     const { path, create, newProvider } = await newPlace()
     const { id } = await newProvider()
     const idp = await newIdp()

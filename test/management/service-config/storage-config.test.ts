@@ -33,19 +33,19 @@ describe('the settings of storage', () => {
     path = `/v1/projects/${await createProject(organization)}/config/storage`
   })
 
-  it('start with the defaults, and say of nothing that is not there that it is', async () => {
+  it('have defaults at first, and show no missing feature as available', async () => {
     const ref = await createProject(organization)
     const reply = await organization.owner.get(`/v1/projects/${ref}/config/storage`)
     expect([reply.status, reply.body]).toEqual([200, DEFAULTS])
   })
 
-  it.each([0, 1, 536_870_912_000])('take a limit of %d bytes', async (fileSizeLimit) => {
+  it.each([0, 1, 536_870_912_000])('accept a limit of %d bytes', async (fileSizeLimit) => {
     const reply = await organization.owner.patch(path, { fileSizeLimit })
     expect([reply.status, reply.body]).toEqual([200, {}])
     expect((await organization.owner.get(path)).body).toEqual({ ...DEFAULTS, fileSizeLimit })
   })
 
-  it('take back what they say, and keep what is not named', async () => {
+  it('accept the values that they return, and keep unnamed ones', async () => {
     await organization.owner.patch(path, { fileSizeLimit: 1000 })
     const { body: said } = await organization.owner.get(path)
     for (const body of [said, {}, { features: { s3Protocol: { enabled: false } } }]) {
@@ -79,7 +79,7 @@ describe('the settings of storage', () => {
     expect((await organization.owner.get(path)).body).toEqual(before)
   })
 
-  it('leave an entry in the audit log for each change, and none for what changes nothing', async () => {
+  it('leave an entry in the audit log for each change, and none without a change', async () => {
     const ref = await createProject(organization)
     for (const body of [{ fileSizeLimit: 5 }, {}, { fileSizeLimit: -5 }]) {
       await organization.owner.patch(`/v1/projects/${ref}/config/storage`, body)
@@ -93,7 +93,7 @@ describe('the settings of storage', () => {
     ])
   })
 
-  it('are read by who may read storage, and changed by who may change the project', async () => {
+  it('require the right to read storage, or to change the project', async () => {
     const [developer, reader, app, other] = await Promise.all([
       newMember(organization, 'developer'),
       newMember(organization, 'read-only'),
@@ -112,7 +112,7 @@ describe('the settings of storage', () => {
     expect((await organization.owner.get(path)).body.fileSizeLimit).toBe(77)
   })
 
-  it('go with the project', async () => {
+  it('are deleted with the project', async () => {
     const ref = await newProject(organization)
     await organization.owner.delete(`/v1/projects/${ref}`)
     await untilGone(organization.owner, ref)
@@ -134,7 +134,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     expect(await runSql(owner(), project, query)).toMatchObject({ status: 201 })
   }
 
-  it('lists nothing but the buckets, in the form that clients know', async () => {
+  it('lists only the buckets, in the form that clients know', async () => {
     expect(await buckets()).toMatchObject({ status: 200, body: [] })
     await sql(`
       insert into storage.buckets (id, name, public, created_at, updated_at) values
@@ -165,7 +165,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     ])
   })
 
-  it('lists those whose times were set to what no clock shows', async () => {
+  it('lists buckets whose times are impossible dates', async () => {
     const project = await newProject(organization)
     await sql(
       `insert into storage.buckets (id, name, created_at, updated_at) values
@@ -182,7 +182,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     ])
   })
 
-  it('says so where the table is locked, too large or another, and has no buckets where it is gone', async () => {
+  it('reports a table that is locked, too large or different, and lists no buckets if it is missing', async () => {
     const project = await newProject(organization)
     const client = ownerClient(project)
     await client.connect()
@@ -207,7 +207,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     expect(await buckets(project)).toMatchObject({ status: 200, body: [] })
   })
 
-  it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
+  it('answers 409 for a paused project and 503 for an unreachable one', async () => {
     const project = await newProject(organization)
     const admin = await adminClient(project)
     await admin.query(`alter role supabase_read_only_user nologin`)
@@ -224,7 +224,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     })
   })
 
-  it('is for who may read storage', async () => {
+  it('requires the right to read storage', async () => {
     const reader = await newMember(organization, 'read-only')
     const { caller } = await newApp(organization, ['database:read'])
     const other = await newOrganization()

@@ -51,7 +51,7 @@ async function newPlace(given?: string) {
 }
 
 describe('an integration', () => {
-  it('by the issuer is resolved, shown, listed and deleted', async () => {
+  it('is resolved by its issuer, shown, listed and deleted', async () => {
     const { ref, path, create, rows } = await newPlace()
     const { issuer, jwksUrl, paths } = await newIssuer([rsa, p256, ed25519])
     const created = await create({ oidc_issuer_url: issuer })
@@ -93,7 +93,7 @@ describe('an integration', () => {
     expect(traces.at(-1)).toEqual({ action: 'third_party_auth.delete', userId, detail: { integration: body.id } })
   })
 
-  it('does not tell the audit what stands in the query of an address', async () => {
+  it('shows no query of an address in the audit log', async () => {
     const { ref, integrate } = await newPlace()
     const { host, documents } = await newIssuer([p256])
     documents.set('/jwks?key=secret', { keys: [p256.jwk] })
@@ -103,14 +103,14 @@ describe('an integration', () => {
     expect(JSON.stringify(trace)).not.toContain('key=secret')
   })
 
-  it('may leave out the slash that its issuer ends with, and have a path', async () => {
+  it('may omit the trailing slash of its issuer, and have a path', async () => {
     const { integrate, rows } = await newPlace()
     const { issuer } = await newIssuer([p256], '/tenants/one/')
     await integrate({ oidc_issuer_url: issuer.slice(0, -1) })
     expect(await rows()).toMatchObject([{ issuer }])
   })
 
-  it('of a set that others use too takes the keys that it can use', async () => {
+  it('uses the supported keys of a set that has others too', async () => {
     const { integrate } = await newPlace()
     const p384 = await newForeignKey('ES384')
     const others = [
@@ -124,7 +124,7 @@ describe('an integration', () => {
     expect(resolved_jwks).toEqual({ keys: [{ ...ed25519.part, alg: 'EdDSA', use: 'sig' }] })
   })
 
-  it('is gone with its project', async () => {
+  it('is deleted with its project', async () => {
     const { ref, integrate, rows } = await newPlace(await newProject(organization))
     await integrate({ custom_jwks: { keys: [p256.jwk] } })
     await owner.delete(`/v1/projects/${ref}`)
@@ -132,7 +132,7 @@ describe('an integration', () => {
     await expect.poll(rows, { timeout: 60_000 }).toEqual([])
   })
 
-  it('is one of ten at most, also of two that come at once', async () => {
+  it('is limited to ten, also for two simultaneous requests', async () => {
     const { create, integrate } = await newPlace()
     const body = { custom_jwks: { keys: [p256.jwk] } }
     for (let n = 0; n < 9; n++) await integrate(body)
@@ -142,7 +142,7 @@ describe('an integration', () => {
     expect((await create(body)).body).toEqual({ message })
   })
 
-  it('is not found by others', async () => {
+  it('is hidden from others', async () => {
     const { path, integrate } = await newPlace()
     const { id } = await integrate({ custom_jwks: { keys: [p256.jwk] } })
     const other = await newPlace()
@@ -228,7 +228,7 @@ describe('a body', () => {
     expect(await rows()).toEqual([])
   })
 
-  it('is refused for what the other end says', async () => {
+  it('is refused with the error of the other server', async () => {
     const { create, rows } = await newPlace()
     const { host, issuer, jwksUrl, documents } = await newIssuer([p256])
     const discovery = '/.well-known/openid-configuration'
@@ -263,7 +263,7 @@ describe('a body', () => {
     expect(await create({ oidc_issuer_url: issuer })).toMatchObject({ status: 503 })
   })
 
-  it('is JSON', async () => {
+  it('must be JSON', async () => {
     const { path } = await newPlace()
     const send = (raw: string, type: string) => owner.send('POST', path, { raw, headers: { 'content-type': type } })
     expect(await send('{', 'application/json')).toMatchObject({ status: 400 })
@@ -279,7 +279,7 @@ describe('the keys of an issuer', () => {
       .set({ refreshAt: sql`now() - interval '1 second'` })
       .where(eq(thirdPartyAuths.id, id))
 
-  it('are fetched again when their time has come, not before', async () => {
+  it('are fetched again when they are due, not before', async () => {
     const { ref, path, integrate, rows } = await newPlace()
     const [due, fresh] = await Promise.all([newIssuer([p256]), newIssuer([p256])])
     const { id, updated_at } = await integrate({ oidc_issuer_url: due.issuer })
@@ -311,7 +311,7 @@ describe('the keys of an issuer', () => {
     expect(same?.refreshAt?.getTime()).toBeGreaterThan(Date.now())
   })
 
-  it('stay what they were while they cannot be fetched, and the next attempt is soon', async () => {
+  it('do not change while they cannot be fetched, and the next attempt is soon', async () => {
     const { integrate, rows } = await newPlace()
     const failures = [
       { document: undefined, reason: 'responded with status 404' },
@@ -339,7 +339,7 @@ describe('the keys of an issuer', () => {
     for (const row of await rows()) expect(row).toMatchObject({ refreshError: null, resolvedJwks: { keys: [rsa.jwk] } })
   })
 
-  it('are fetched ever more rarely while that fails, but every two hours', async () => {
+  it('are fetched ever less often while that fails, but at least every two hours', async () => {
     const { integrate, rows } = await newPlace()
     const { jwksUrl, documents } = await newIssuer([p256])
     const { id } = await integrate({ jwks_url: jwksUrl })
@@ -384,14 +384,14 @@ describe('the keys of an issuer', () => {
       const found = await control.select().from(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, failing))
       return made.filter((row) => found.some((one) => one.id === row.id && one.refreshError === 'before'))
     }
-    // In the order in which they were due.
+    // The first one that was due.
     const first = await waiting()
     expect(first).toEqual(made.slice(-first.length))
     const afterTick = () => tick().then(waiting)
     await expect.poll(afterTick, { timeout: 60_000 }).toEqual([])
   })
 
-  it('are fetched by one of two ticks at once', async () => {
+  it('are fetched by one of two simultaneous ticks', async () => {
     const { integrate } = await newPlace()
     const { jwksUrl, paths } = await newIssuer([p256])
     const { id } = await integrate({ jwks_url: jwksUrl })
@@ -400,7 +400,7 @@ describe('the keys of an issuer', () => {
     expect(paths()).toHaveLength(2)
   })
 
-  it('do not come back once the integration is deleted, also while they are being fetched', async () => {
+  it('do not return after the integration is deleted, even while they are being fetched', async () => {
     const { path, integrate, rows } = await newPlace()
     const { jwksUrl, answer, paths } = await newIssuer([p256])
     const { id } = await integrate({ jwks_url: jwksUrl })
@@ -418,7 +418,7 @@ describe('the keys of an issuer', () => {
     expect(await rows()).toEqual([])
   })
 
-  it('that were given are never fetched', async () => {
+  it('are never fetched if they were given', async () => {
     const { integrate, rows } = await newPlace()
     await integrate({ custom_jwks: { keys: [p256.jwk] } })
     expect(await rows()).toMatchObject([{ refreshAt: null }])

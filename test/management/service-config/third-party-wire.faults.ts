@@ -19,7 +19,7 @@ import { type Script, type Scripted, startCanary, startScripted } from '../../su
 
 const TIMEOUT_SECONDS = 2
 
-/** The production Worker, as the harness of the other tests follows redirects itself. */
+/** The production Worker: the harness of the other tests follows redirects itself. */
 let machine: Machine
 let installation: Installation
 let receiver: Scripted
@@ -64,13 +64,13 @@ it.each<[string, () => Script, string]>([
   ['does not end', () => endless('content-type: application/json').script, LARGE],
   ['swells as gzip', gzipBomb, LARGE],
   ['swells as brotli', brotliBomb, LARGE],
-])('who %s gives no keys', async (_name, scriptOf, reason) => {
+])('a server that %s yields no keys', async (_name, scriptOf, reason) => {
   const message = `The request is not valid: body.jwks_url: ${reason}`
   expect(await integrate(scriptOf())).toEqual({ status: 400, body: { message } })
   expect(canary.connections()).toBe(0)
 })
 
-it('who answers in full gives them', async () => {
+it('a server that answers completely yields keys', async () => {
   const { jwk } = await newForeignKey()
   const script = answer(200, {}, JSON.stringify({ keys: [jwk] }))
   expect(await integrate(script)).toMatchObject({ status: 201, body: { resolved_jwks: { keys: [jwk] } } })
