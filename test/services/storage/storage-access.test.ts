@@ -38,7 +38,7 @@ async function database(of: TestStorage): Promise<Sql> {
   return opened.sql
 }
 
-/** A bucket with an object `dir/a.txt` in it. */
+/** Makes a bucket with an object `dir/a.txt` in it. */
 async function newBucket(fields: { public?: boolean } = {}): Promise<string> {
   const name = await newEmptyBucket(storage, fields)
   expect(await service(`POST /object/${name}/dir/a.txt`, { body: 'kept' })).toMatchObject({ status: 200 })
@@ -49,12 +49,12 @@ const A = 'dir/a.txt'
 type Attempt = [request: string, call?: Call]
 interface Tried {
   attempt: Attempt
-  /** Without a policy. */
+  /** The reply to an anonymous caller without a policy. */
   asAnon: unknown
-  /** Whether a token that does not hold is as good as none. */
+  /** Whether an invalid token counts as none. */
   isOptional?: true
   needsNone?: true
-  /** Errors have their status and a text. */
+  /** Whether an error has its status and a plain text. */
   isText?: true
 }
 
@@ -86,7 +86,7 @@ const resumable = (b: string): Tried[] => {
   ]
 }
 
-/** Every route, on a private bucket. */
+/** Returns every route, on a private bucket. */
 const routes = (b: string): Tried[] => {
   const moving = { body: { bucketId: b, sourceKey: A, destinationKey: 'b.txt' } }
   return [
@@ -129,7 +129,7 @@ const routes = (b: string): Tried[] => {
 const rowsOf = (bucket: string) => sql('select name, version from storage.objects where bucket_id = $1', [bucket])
 
 describe('every route', () => {
-  it('is tried here', () => {
+  it('is tested here', () => {
     const patterns = createStorageApp()
       .routes.filter(({ method }) => method !== 'ALL')
       .map(({ method, path }) => ({
@@ -142,7 +142,7 @@ describe('every route', () => {
     expect(untried.map(({ route }) => route)).toEqual([])
   })
 
-  it('gives the anonymous nothing where no policy does, and changes nothing', async () => {
+  it('gives an anonymous caller nothing without a policy, and changes nothing', async () => {
     const bucket = await newBucket()
     const before = await rowsOf(bucket)
     const anon = calling(storage, storage.keys.anon)
@@ -199,7 +199,7 @@ describe('every route', () => {
 })
 
 describe('the token of a URL', () => {
-  it('is good for one object, one purpose and its time', async () => {
+  it('is valid for one object, one purpose and its time', async () => {
     const bucket = await newBucket()
     await service(`POST /object/${bucket}/other.txt`, { body: 'other' })
     const signed = await service(`POST /object/sign/${bucket}/${A}`, { body: { expiresIn: 60 } })
@@ -228,11 +228,11 @@ describe('the token of a URL', () => {
     const later = { headers: { 'x-test-clock': String(Date.now() + 61_000) } }
     expect(codeOf(await anyone(`GET /object/sign/${bucket}/${A}?token=${download}`, later))).toBe('InvalidJWT')
     expect(codeOf(await anyone(`PUT /object/upload/sign/${bucket}/new.txt?token=${upload}`, { body: 'x' }))).toBe(200)
-    // As a credential it is nobody's.
+    // It is not valid as a credential.
     expect(codeOf(await calling(storage, download)(`GET /object/authenticated/${bucket}/${A}`))).toBe('AccessDenied')
   })
 
-  it('that the project signed itself needs no end', async () => {
+  it('needs no end if the project signed it itself', async () => {
     const bucket = await newBucket()
     const endless = async (claims: Record<string, unknown>) => {
       const head = Buffer.from('{"alg":"HS256"}').toString('base64url')
@@ -249,7 +249,7 @@ describe('the token of a URL', () => {
     }
   })
 
-  it('that the project signed itself is good for one upload with a jti, and without for any number until its end', async () => {
+  it('is valid for one upload with a jti, and without one until its end, if the project signed it itself', async () => {
     const url = `${await newBucket()}/new.txt`
     const put = async (claims: Record<string, unknown>, body: string, headers = {}) => {
       const token = await signer.sign({ url, scope: 'upload', ...claims }, { seconds: 60, at })
@@ -380,7 +380,7 @@ describe('policies decide', () => {
     ['a copy onto it', (face) => copyOnto(face)],
     ['a signed upload', (face) => uploadSigned(face)],
     ['a resumable upload', (face) => uploadResumable(face)],
-  ])('a caller without a user id leaves the owner of an object as it is: %s', async (_, replace) => {
+  ])('a caller without a user id does not change the owner of an object: %s', async (_, replace) => {
     const bucket = await newBucket()
     const ada = randomUUID()
     await sql(`create policy "own of ${bucket}" on storage.objects to authenticated
@@ -420,7 +420,7 @@ describe('policies decide', () => {
     return service('POST /upload/resumable', { body: 'new', headers })
   }
 
-  it('by owner, folder, and what is said of the object', async () => {
+  it('by owner, folder, and the metadata of the object', async () => {
     const bucket = await newBucket()
     const [ada, bob] = [randomUUID(), randomUUID()]
     const own = `bucket_id = '${bucket}' and owner_id = auth.uid()::text`
@@ -471,7 +471,7 @@ describe('policies decide', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('in the end: what the first look allowed and the write refused leaves no bytes', async () => {
+  it('finally at the write: an upload that passed the first check and was refused there leaves no bytes', async () => {
     const bucket = await newBucket()
     await sql(`create policy "${bucket} late" on storage.objects for all to authenticated
       using (bucket_id = '${bucket}') with check (bucket_id = '${bucket}' and metadata ->> 'eTag' is null)`)
@@ -487,7 +487,7 @@ describe('policies decide', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('for one request: nothing of it reaches the next on the same connection', async () => {
+  it('for one request: nothing of it reaches the next one on the same connection', async () => {
     const [poison, probe, open] = [await newBucket(), await newBucket(), await newBucket({ public: true })]
     await sql(`
       create table states (role text, claims text, sub text, operation text, path text, temporary boolean, locked boolean);
@@ -542,7 +542,7 @@ describe('policies decide', () => {
     ['perform 1 / 0', 'DatabaseError'],
     ["perform 'x'::int", 'InvalidParameter'],
     ['perform * from nowhere', 'DatabaseSchemaMismatch'],
-  ])('also by a failure: %s', async (statement, code) => {
+  ])('also by an error: %s', async (statement, code) => {
     const bucket = await newBucket()
     const name = `fail_${randomUUID().replaceAll('-', '')}`
     await sql(`create function ${name}() returns boolean language plpgsql as $$ begin ${statement}; return true; end $$;
@@ -553,7 +553,7 @@ describe('policies decide', () => {
     await sql(`drop policy "${name}" on storage.objects`)
   })
 
-  it('by words that name nothing of the database, but for those that the owner wrote', async () => {
+  it("with a text that names nothing of the database, except the owner's own text", async () => {
     const bucket = await newBucket()
     const user = calling(storage, await signer.user(randomUUID()))
     const told = async (check: string) => {
@@ -590,8 +590,8 @@ describe('policies decide', () => {
   })
 })
 
-describe('what there is', () => {
-  it('the anonymous cannot tell by deleting', async () => {
+describe('an existing object', () => {
+  it('cannot be distinguished from a missing one by an anonymous deletion', async () => {
     const [bucket, open] = [await newBucket(), await newBucket({ public: true })]
     const anon = calling(storage, storage.keys.anon)
     const told = async (request: string, call?: Call) => {
@@ -607,7 +607,7 @@ describe('what there is', () => {
     expect(await told(`POST /object/${bucket}/${A}`)).toEqual(await told(`POST /object/${bucket}/missing`))
   })
 
-  it('is public as long as the bucket is, and what it is now', async () => {
+  it('is public as long as its bucket is', async () => {
     const bucket = await newBucket({ public: true })
     const read = async () => codeOf(await calling(storage)(`GET /object/public/${bucket}/${A}`))
     expect(await read()).toBe(200)
@@ -624,7 +624,7 @@ describe('what there is', () => {
 })
 
 describe('an object of a public bucket', () => {
-  it('is read whatever the policies say, or fail with', async () => {
+  it('is read whatever the policies say, even if they fail', async () => {
     const bucket = await newBucket({ public: true })
     const other = await newBucket()
     await sql(`create policy "${bucket}" on storage.objects to authenticated
@@ -638,7 +638,7 @@ describe('an object of a public bucket', () => {
     await sql(`drop policy "${bucket}" on storage.objects`)
   })
 
-  it('is read without a question to the policies', async () => {
+  it('is read without evaluating the policies', async () => {
     const bucket = await newBucket({ public: true })
     await sql(`create table public.asked (n int);
       create function public.ask() returns boolean language plpgsql security definer as
@@ -654,7 +654,7 @@ describe('an object of a public bucket', () => {
     await sql(`drop policy "${bucket}" on storage.objects; drop function public.ask(); drop table public.asked`)
   })
 
-  it('is its newest version, and no other', async () => {
+  it('is read in its newest version, and no other', async () => {
     const bucket = await newBucket({ public: true })
     const { body: info } = await service(`GET /object/info/${bucket}/${A}`)
     const other = randomUUID()
@@ -684,8 +684,8 @@ describe('an object of a public bucket', () => {
   })
 })
 
-describe('rows that the owner wrote himself', () => {
-  it('reach no bytes but those of his own objects', async () => {
+describe('rows that the owner wrote by SQL', () => {
+  it("refer only to bytes of the owner's own objects", async () => {
     const theirs = await newStorage()
     const other = calling(theirs, theirs.keys.service)
     await other('POST /bucket', { body: { name: 'b' } })
@@ -728,7 +728,7 @@ describe('rows that the owner wrote himself', () => {
     ['no object', 'text'],
     ['a list', [1]],
     ['null', null],
-  ])('with %s in the metadata break nothing', async (_, metadata) => {
+  ])('with %s in the metadata cause no error', async (_, metadata) => {
     const bucket = await newBucket({ public: true })
     await sql(
       `update storage.objects set metadata = $1::jsonb, user_metadata = $1::jsonb,
@@ -757,7 +757,7 @@ describe('rows that the owner wrote himself', () => {
 describe('a project', () => {
   const after = { headers: { 'x-test-clock': String(Date.now() + 3_600_000) } }
 
-  it('that is paused answers nothing, and comes back; one that is deleted is gone', async () => {
+  it('answers nothing while it is paused, and again afterwards; a deleted one does not exist', async () => {
     const { ref, ...rest } = await newStorage(organization)
     const { owner } = organization
     const paused = { ref, ...rest }
@@ -781,12 +781,12 @@ describe('a project', () => {
     await untilGone(owner, ref)
     expect(codeOf(await open('GET /object/public/b/a.txt', later))).toBe('NoSuchProject')
     expect(await instanceState(ref)).toBeUndefined()
-    // What a user may do at any time is no failure of ours.
+    // Something that a user may do at any time is not logged as our error.
     const errors = (await workerLogs(ref)).filter((line) => line.includes('"level":"error"'))
     expect(errors).toEqual([])
   })
 
-  it('whose storage a superuser dropped gets it anew with the next request', async () => {
+  it('gets its storage again with the next request after a superuser dropped it', async () => {
     const emptied = await newStorage(organization)
     const run = await database(emptied)
     await run('drop schema storage cascade')
@@ -797,7 +797,7 @@ describe('a project', () => {
     expect(codeOf(await call('POST /object/b/a.txt', { body: 'a' }))).toBe(200)
   })
 
-  it('keeps its tables from its owner, and is told so where a superuser dropped one', async () => {
+  it('keeps its tables from its owner, and reports a table that a superuser dropped', async () => {
     const broken = await newStorage(organization)
     const run = await database(broken)
     const call = calling(broken, broken.keys.service)
@@ -821,7 +821,7 @@ describe('a project', () => {
     expect(codeOf(await call('POST /object/b/a.txt', { body: 'a' }))).toBe('DatabaseSchemaMismatch')
   })
 
-  it('that does not exist is told from none', async () => {
+  it('is distinguished from one that does not exist', async () => {
     for (const ref of ['aaaaaaaaaaaaaaaaaaaa', 'short', `..%2f${storage.ref}`]) {
       const url = storage.url.replace(storage.ref, ref)
       expect((await calling({ url }, storage.keys.service)('GET /bucket')).status).toBe(404)

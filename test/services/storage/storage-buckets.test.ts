@@ -32,7 +32,7 @@ beforeAll(async () => {
 const seen = async (id: string) => (await service.get(`bucket/${encodeURIComponent(id)}`)).body
 
 describe('POST /bucket', () => {
-  it('makes a bucket of what its body says, and leaves the rest to defaults', async () => {
+  it('creates a bucket from its body, and uses defaults for the rest', async () => {
     const name = `plain-${randomUUID()}`
     const reply = await service.post('bucket', { name, unknown: 'field' })
     expect([reply.status, reply.body]).toEqual([200, { name }])
@@ -62,7 +62,7 @@ describe('POST /bucket', () => {
     ['ä', 0],
     ['a#b', 0],
     ['ends--table-s3', 0],
-  ])('takes %j as a name: %d', async (name, taken) => {
+  ])('accepts %j as a name: %d', async (name, taken) => {
     const reply = await service.post('bucket', { name })
     if (taken) expect((await seen(name)).name).toBe(name)
     else expect(reply.body).toEqual(refusal(400, 'Invalid Input', 'InvalidBucketName', 'Bucket name invalid'))
@@ -82,13 +82,13 @@ describe('POST /bucket', () => {
   })
 
   it.each([[['image/*', 'text/plain; charset=utf-8', '*/*', '*']], [['application/vnd.a-b+c.d']]])(
-    'takes %j as types',
+    'accepts %j as types',
     async (types) => {
       expect((await seen(await newBucket(storage, { allowed_mime_types: types }))).allowed_mime_types).toEqual(types)
     },
   )
 
-  it.each([[null], [[]], [['']]])('takes every type if they are %j', async (types) => {
+  it.each([[null], [[]], [['']]])('accepts every type if they are %j', async (types) => {
     expect((await seen(await newBucket(storage, { allowed_mime_types: types }))).allowed_mime_types).toBeNull()
   })
 
@@ -116,7 +116,7 @@ describe('POST /bucket', () => {
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
-  it('takes null for what is left out, as some clients send it', async () => {
+  it('accepts null for an omitted field, as some clients send it', async () => {
     const name = randomUUID()
     const limits = { file_size_limit: null, allowed_mime_types: null }
     const reply = await service.post('bucket', { name, id: null, public: null, type: null, ...limits })
@@ -125,12 +125,12 @@ describe('POST /bucket', () => {
     expect(await seen(name)).toMatchObject({ id: name, public: false, file_size_limit: 5 })
   })
 
-  it.each(['{', 'name=x', '"'])('refuses the body %j, which is no JSON', async (raw) => {
+  it.each(['{', 'name=x', '"'])('refuses the body %j, which is not JSON', async (raw) => {
     const reply = await service.send('POST', 'bucket', { raw, headers: { 'content-type': 'application/json' } })
     expect([reply.status, reply.body]).toEqual([400, invalid(expect.stringContaining('JSON'))])
   })
 
-  it('refuses an id and a name that are taken', async () => {
+  it('refuses an id and a name in use', async () => {
     const name = await newBucket(storage)
     for (const body of [{ name }, { name, id: `${name}-2` }, { name: `${name}-2`, id: name }]) {
       const reply = await service.post('bucket', body)
@@ -138,7 +138,7 @@ describe('POST /bucket', () => {
     }
   })
 
-  it('refuses who has no policy', async () => {
+  it('refuses callers without a policy', async () => {
     const reply = await anon.post('bucket', { name: randomUUID() })
     const message = 'new row violates row-level security policy'
     expect([reply.status, reply.body]).toEqual([400, refusal(403, 'Unauthorized', 'AccessDenied', message)])
@@ -146,7 +146,7 @@ describe('POST /bucket', () => {
 })
 
 describe('GET /bucket', () => {
-  it('has the fields of the specification and no other', async () => {
+  it('returns the fields of the specification and no others', async () => {
     const name = await newBucket(storage, { public: true })
     const bucket = {
       ...{ id: name, name, owner: '', public: true, file_size_limit: null, allowed_mime_types: null },
@@ -162,7 +162,7 @@ describe('GET /bucket', () => {
     }
   })
 
-  it('searches for text and not for a pattern', async () => {
+  it('searches for literal text, not a pattern', async () => {
     const mark = randomUUID()
     const name = `${mark}-a_b`
     for (const each of [name, `${mark}-axb`]) await service.post('bucket', { name: each })
@@ -185,7 +185,7 @@ describe('GET /bucket', () => {
     expect([reply.status, reply.body]).toEqual([400, invalid(expect.stringContaining(field))])
   })
 
-  it('shows nothing to who has no policy', async () => {
+  it('shows nothing to callers without a policy', async () => {
     expect(await anon.get('bucket')).toMatchObject({ status: 200, body: [] })
     const reply = await anon.get(`bucket/${await newBucket(storage)}`)
     expect([reply.status, reply.body]).toEqual([400, NO_BUCKET])
@@ -193,7 +193,7 @@ describe('GET /bucket', () => {
 })
 
 describe('PUT /bucket/{id}', () => {
-  it('changes what is named and leaves the rest', async () => {
+  it('changes the named fields and keeps the rest', async () => {
     const name = await newBucket(storage, { file_size_limit: 10, allowed_mime_types: ['a/b'] })
     const before = await seen(name)
     const ignored = { id: 'other', name: 'other' }
@@ -225,7 +225,7 @@ describe('PUT /bucket/{id}', () => {
   })
 })
 
-describe('a bucket that is not there', () => {
+describe('a missing bucket', () => {
   it.each([
     ['GET', 'bucket/nowhere', undefined],
     ['PUT', 'bucket/nowhere', { public: true }],
@@ -233,13 +233,13 @@ describe('a bucket that is not there', () => {
     ['DELETE', 'bucket/nowhere', {}],
     ['POST', 'bucket/nowhere/empty', {}],
     ['POST', 'bucket/nowhere/empty', undefined],
-  ])('is told of: %s /%s', async (method, path, body) => {
+  ])('is reported: %s /%s', async (method, path, body) => {
     const reply = await service.send(method, path, { raw: body && JSON.stringify(body) })
     expect([reply.status, reply.body]).toEqual([400, NO_BUCKET])
   })
 })
 
-describe('a name that no bucket can have', () => {
+describe('an invalid bucket name', () => {
   it.each([
     ['GET', 'bucket/a%2Fb'],
     ['PUT', 'bucket/%C3%A4'],
@@ -256,7 +256,7 @@ describe('a name that no bucket can have', () => {
 })
 
 describe('DELETE /bucket/{id}', () => {
-  it('refuses one with objects in it, which emptying takes out', async () => {
+  it('refuses a bucket with objects, and emptying removes them', async () => {
     const name = await newBucket(storage)
     await service.send('POST', `object/${name}/a/b`, { raw: 'x' })
     const refused = await service.delete(`bucket/${name}`)
@@ -271,7 +271,7 @@ describe('DELETE /bucket/{id}', () => {
     expect((await seen(name)).code).toBe('NoSuchBucket')
   })
 
-  it('is for the role that policies let, and emptying for the service alone', async () => {
+  it('is allowed to the roles of the policies, and emptying only to the service role', async () => {
     const name = await newBucket(storage)
     expect((await anon.delete(`bucket/${name}`)).body).toEqual(NO_BUCKET)
     const emptied = await anon.post(`bucket/${name}/empty`)
@@ -282,7 +282,7 @@ describe('DELETE /bucket/{id}', () => {
 })
 
 describe('the service', () => {
-  it('says that it is there, and to callers that its database is', async () => {
+  it('reports that it runs, and to callers that its database does', async () => {
     const [status, version] = await Promise.all([anyone.get('status'), anyone.get('version')])
     expect([status.status, status.body]).toEqual([200, ''])
     expect([version.status, version.body]).toEqual([200, expect.stringMatching(/^\S+$/)])
@@ -300,14 +300,14 @@ describe('the service', () => {
     ['DELETE', 'cdn/bucket/key'],
     ['PATCH', 'bucket/x'],
     ['GET', ''],
-  ])('answers 404 to what it does not have: %s /%s', async (method, path) => {
+  ])('answers 404 to unknown routes: %s /%s', async (method, path) => {
     const reply = await service.send(method, path, {})
     const message = `Route ${method}:/${path} not found`
     expect([reply.status, reply.body]).toEqual([404, refusal(404, 'Not Found', 'NoSuchRoute', message)])
     expect(reply.headers.get('content-type')).toBe('application/json; charset=utf-8')
   })
 
-  it('lets pages of every origin in, also where it refuses', async () => {
+  it('allows pages of every origin, also in refusals', async () => {
     const headers = {
       origin: 'https://app.example.com',
       'access-control-request-method': 'DELETE',
@@ -336,7 +336,7 @@ describe('a credential', () => {
   const denied = (message: unknown) => refusal(403, 'Unauthorized', 'AccessDenied', message)
   const withHeaders = (headers: Record<string, string>, query = '') => anyone.get(`bucket${query}`, { headers })
 
-  it('may come in any place that clients put it', async () => {
+  it('may be in any place where clients put it', async () => {
     const { service: key } = storage.keys
     const replies = await Promise.all([
       withHeaders({ authorization: `Bearer ${key}` }),
@@ -350,7 +350,7 @@ describe('a credential', () => {
     expect(replies.map(({ status }) => status)).toEqual(replies.map(() => 200))
   })
 
-  it('is needed, and told what is wrong with it', async () => {
+  it('is required, and an error says what is wrong with it', async () => {
     const [head, payload] = storage.keys.service.split('.')
     const foreign = await signClaims({ jwtSecret: 'x'.repeat(40) }, { role: 'service_role' }, 60, new Date())
     for (const [reply, expected] of [
@@ -371,7 +371,7 @@ describe('a credential', () => {
     ...['POST object/move', 'POST object/list/b', 'POST object/list-v2/b', 'POST object/sign/b/k'],
     ...['POST object/sign/b', 'POST object/upload/sign/b/k', 'GET object/authenticated/b/k', 'GET health'],
     'GET object/info/authenticated/b/k',
-  ])('is needed for %s', async (route) => {
+  ])('is required for %s', async (route) => {
     const [method = '', path = ''] = route.split(' ')
     const missing = await anyone.send(method, path, {})
     expect([missing.status, missing.body]).toEqual([400, NO_CREDENTIAL])
@@ -399,7 +399,7 @@ describe('the address', () => {
     expect(await exchange(url, { headers: to('aaaaaaaaaaaaaaaaaaaa') })).toMatchObject({ status: 404 })
   })
 
-  it('may leave it to the key', async () => {
+  it('may be omitted if the key names the project', async () => {
     const name = await newBucket(storage)
     const url = new URL(`${PATH}?search=${name}`, baseUrl)
     for (const headers of [authorized(storage.keys.service), { apikey: storage.keys.service }]) {

@@ -18,7 +18,7 @@ import { calling, codeOf } from '../../support/storage-http.ts'
 import { until } from '../../support/wire/installation.ts'
 import { type Killable, startKillable } from '../../support/wire/killable.ts'
 
-/** By hand: `STORAGE_BYTES=5000000000 STORAGE_RSS_MB=…` for larger ones. */
+/** For larger ones, run it by hand: `STORAGE_BYTES=5000000000 STORAGE_RSS_MB=…`. */
 const LARGE_BYTES = Number(process.env.STORAGE_BYTES ?? 100e6)
 const MIB = 1024 ** 2
 
@@ -67,7 +67,7 @@ function openBytes() {
   })
 }
 
-/** The bytes that no row has, and the rows that have no bytes. */
+/** Returns the bytes without a row, and the rows without bytes. */
 async function unmatched() {
   const prefix = `projects/${storage.ref}/storage/`
   const { Contents = [] } = await openBytes().send(new ListObjectsV2Command({ Bucket: 'pilothouse', Prefix: prefix }))
@@ -80,13 +80,16 @@ async function unmatched() {
   }
 }
 
-/** On the bucket's disk: also the parts of an upload that was never put together, which no list of objects shows. */
+/**
+ * Returns the number of files on the bucket's disk, also parts of an unfinished upload, which no list of objects
+ * shows.
+ */
 async function filesOfBytes(): Promise<number> {
   const files = await readdir(join(machine.folder, 's3'), { recursive: true })
   return files.filter((file) => /blobs.[^/\\]+$/.test(file)).length
 }
 
-/** The two runtimes that `npm start` has: the bucket's, and the Worker's own. */
+/** Returns the two runtimes of `npm start`: the bucket's, and the Worker's. */
 async function runtimes() {
   const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'pid=,ppid=,rss=,args='])
   const all = stdout
@@ -104,7 +107,7 @@ async function runtimes() {
 
 const read = (name: string) => service(`GET /object/authenticated/${bucket}/${name}`)
 
-describe('a client that goes away', () => {
+describe('a client that disconnects', () => {
   const form = '--x\r\ncontent-disposition: form-data; name=""; filename="a"\r\ncontent-type: text/plain\r\n\r\n'
   it.each<[string, Record<string, string>, string]>([
     ['in the middle of its bytes', { 'content-length': String(30 * MIB) }, ''],
@@ -131,9 +134,9 @@ describe('a client that goes away', () => {
     const closed = new Promise((resolve) => sent.on('close', resolve))
     sent.destroy()
     await closed
-    // What follows it on the same way shows that the server is past it.
+    // The answer to a later request on the same connection shows that the server has finished with the first.
     expect(codeOf(await service(`POST /object/${bucket}/${randomUUID()}`, { body: 'next' }))).toBe(200)
-    // The local bucket itself leaves a file behind where one request was cut off.
+    // The local bucket itself leaves a file if a request was cut off.
     const isInParts = !headers['content-length']
     if (isInParts) await expect.poll(filesOfBytes, { timeout: 60_000 }).toBe(files + 1)
     expect(await unmatched()).toEqual(before)
@@ -142,7 +145,7 @@ describe('a client that goes away', () => {
 })
 
 describe('when the bucket stops answering', () => {
-  it('uploads and reads fail in time, and the old object stands', async () => {
+  it('uploads and reads fail in time, and the old object stays', async () => {
     const name = randomUUID()
     await service(`POST /object/${bucket}/${name}`, { body: 'x'.repeat(200_000) })
     const { pid } = (await runtimes()).bucket
@@ -164,8 +167,8 @@ describe('when the bucket stops answering', () => {
   })
 })
 
-describe('when the database is away', () => {
-  it('uploads and reads fail, and the old object stands', async () => {
+describe('when the database is unreachable', () => {
+  it('uploads and reads fail, and the old object stays', async () => {
     const name = randomUUID()
     await service(`POST /object/${bucket}/${name}`, { body: 'old' })
     const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'supabase_storage_admin'`
@@ -198,9 +201,9 @@ describe('a large object', () => {
     ['of known length', { 'content-length': String(LARGE_BYTES) }],
     ['in chunks', { 'transfer-encoding': 'chunked' }],
   ])(
-    '%s goes in and out as it is, in bounded memory',
+    '%s is stored and read unchanged, in bounded memory',
     async (_, headers) => {
-      // Its start, as the runtime keeps what it once took.
+      // The memory at the start counts, because the runtime keeps what it once used.
       const start = (await runtimes()).worker.rssMib
       let most = start
       let over = false
@@ -251,10 +254,10 @@ describe('a large object', () => {
   )
 })
 
-describe('when everything dies at once', () => {
-  it('each key has the old or the new object, whole', async () => {
+describe('when all processes die at once', () => {
+  it('each key has the old or the new object, complete', async () => {
     const names = Array.from({ length: 6 }, (_, n) => `key-${n}`)
-    /** What may stand at each key: the last that was acknowledged, and what was under way. */
+    /** The possible objects at each key: the last acknowledged one, and the one under way. */
     const possible = new Map<string, (string | undefined)[]>(names.map((name) => [name, [undefined]]))
     for (let death = 0; death < 2; death++) {
       let isDead = false

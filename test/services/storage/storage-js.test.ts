@@ -13,7 +13,7 @@ beforeAll(async () => {
   client = clientOf(storage, storage.keys.service)
 })
 
-/** What a call gave; fails where it failed. */
+/** Returns the data of a call; fails if the call failed. */
 async function dataOf<T>(call: PromiseLike<{ data: T | null; error: unknown }>): Promise<T> {
   const { data, error } = await call
   expect(error).toBeNull()
@@ -31,7 +31,7 @@ const newFiles = async (fields?: Record<string, unknown>) => client.from(await n
 const textOf = async (url: string) => (await fetch(url)).text()
 
 describe('buckets', () => {
-  it('are made, seen, changed, emptied and deleted', async () => {
+  it('are created, read, updated, emptied and deleted', async () => {
     const id = `My photos ${randomUUID()}`
     const options = { public: true, fileSizeLimit: '2MB', allowedMimeTypes: ['image/*', 'text/plain'] }
     expect(await dataOf(client.createBucket(id, options))).toEqual({ name: id })
@@ -95,7 +95,7 @@ describe('an upload', () => {
     ['an ArrayBuffer', () => BYTES.buffer, 'text/plain;charset=UTF-8'],
     ['a Buffer', () => Buffer.from(BYTES), 'text/plain;charset=UTF-8'],
     ['a stream', () => new Blob([BYTES]).stream(), 'text/plain;charset=UTF-8'],
-  ])('of %s is downloaded as it was', async (_, body, contentType) => {
+  ])('of %s is downloaded unchanged', async (_, body, contentType) => {
     const files = await newFiles()
     const uploaded = await dataOf(files.upload('/a//b.txt/', body(), { cacheControl: '60' }))
     expect(uploaded).toEqual({ path: 'a/b.txt', id: UUID, fullPath: `${filesName(files)}/a/b.txt` })
@@ -103,7 +103,7 @@ describe('an upload', () => {
     expect(await dataOf(files.info('a/b.txt'))).toMatchObject({ size: 6, contentType, cacheControl: 'max-age=60' })
   })
 
-  it('describes the object as it is asked to', async () => {
+  it('has the requested metadata', async () => {
     const files = await newFiles()
     const metadata = { by: 'ünicode', deep: { n: [1, null] } }
     await dataOf(files.upload('raw', 'x', { contentType: 'text/css', metadata }))
@@ -119,7 +119,7 @@ describe('an upload', () => {
     }
   })
 
-  it('replaces an object only if it is asked to, as an update does', async () => {
+  it('replaces an object only if that is requested, as an update does', async () => {
     const files = await newFiles()
     const { id } = await dataOf(files.upload('a', 'one'))
     expect(await errorOf(files.upload('a', 'two'))).toEqual({
@@ -140,7 +140,7 @@ describe('an upload', () => {
 const filesName = (files: object) => (files as unknown as { bucketId: string }).bucketId
 
 describe('an object', () => {
-  it('is told from one that is not there', async () => {
+  it('is distinguished from a missing one', async () => {
     const files = await newFiles()
     await dataOf(files.upload('a', 'x'))
     expect(await files.exists('a')).toEqual({ data: true, error: null })
@@ -175,7 +175,7 @@ describe('an object', () => {
     expect(await errorOf(others.copy('d', 'f'))).toMatchObject({ statusCode: '409', code: 'KeyAlreadyExists' })
   })
 
-  it('is removed together with others, and what is not there is left out', async () => {
+  it('is removed together with others, and missing ones are left out', async () => {
     const files = await newFiles()
     for (const name of ['a', 'b/c', 'b/d']) await dataOf(files.upload(name, 'x'))
     const removed = await dataOf(files.remove(['a', 'b/c', 'b', 'nothing']))
@@ -208,7 +208,7 @@ describe('a URL', () => {
     expect(await textOf(publicUrl)).toBe('content')
   })
 
-  it('may ask for a download, with a name or without', async () => {
+  it('may request a download, with a name or without', async () => {
     const files = await newFiles({ public: true })
     await dataOf(files.upload('a.txt', 'x'))
     for (const [download, disposition] of [
@@ -222,7 +222,7 @@ describe('a URL', () => {
     }
   })
 
-  it.each(['a.txt', 'ö/🙂 +.txt'])('takes an upload to %s, once', async (name) => {
+  it.each(['a.txt', 'ö/🙂 +.txt'])('accepts an upload to %s, once', async (name) => {
     const files = await newFiles()
     const { token, path, signedUrl } = await dataOf(files.createSignedUploadUrl(name))
     expect([path, new URL(signedUrl).searchParams.get('token')]).toEqual([name, token])
@@ -261,11 +261,11 @@ describe('a list', () => {
     ['what starts so in a folder', 'dir', { search: 'T' }, ['two.txt']],
     ['nothing', 'nowhere', undefined, []],
     ['nothing where a file is', 'b.txt', undefined, []],
-  ])('is of %s', async (_, folder, options, names) => {
+  ])('returns %s', async (_, folder, options, names) => {
     expect((await dataOf(files.list(folder, options))).map(({ name }) => name)).toEqual(names)
   })
 
-  it('says of a file what it is, and of a folder nothing', async () => {
+  it('describes a file completely, and a folder not at all', async () => {
     const [sub] = await dataOf(files.list('dir', { search: 'sub' }))
     expect(sub).toEqual({
       ...{ name: 'sub', id: null, metadata: null, updated_at: null, created_at: null, last_accessed_at: null },
@@ -317,7 +317,7 @@ describe('a list', () => {
     ['a folder', { limit: 1, with_delimiter: true, prefix: 'dir/' }, [['dir/One.txt'], ['dir/sub/'], ['dir/two.txt']]],
     ['a beginning, in its case', { prefix: 'd' }, [['dir/One.txt', 'dir/sub/x', 'dir/two.txt']]],
     ['nothing', { prefix: 'nowhere' }, [[]]],
-  ])('goes page by page: %s', async (_, options, expected) => {
+  ])('returns page after page: %s', async (_, options, expected) => {
     const pages: string[][] = []
     for (let cursor: string | undefined; pages.length <= NAMES.length; ) {
       const page = await dataOf(files.listV2({ ...options, ...(cursor && { cursor }) }))
@@ -329,7 +329,7 @@ describe('a list', () => {
     expect(pages).toEqual(expected)
   })
 
-  it('goes page by page over what is whole in it', async () => {
+  it('returns files with all their fields, and folders only by name', async () => {
     const { folders, objects, ...rest } = await dataOf(files.listV2({ with_delimiter: true, prefix: 'dir/' }))
     expect(rest).toEqual({ hasNext: false })
     const times = { updated_at: TIME, created_at: TIME, last_accessed_at: TIME }

@@ -9,10 +9,10 @@ import { newBucket } from '../../support/storage.ts'
 import { type Installation, type SweptStorage, startInstallation } from '../../support/storage-installation.ts'
 
 const MIB = 1024 ** 2
-/** More than is read from the bucket at once, and no multiple of its parts. */
+/** More than one read from the bucket returns, and not a multiple of its parts. */
 const LARGE = randomBytes(70 * MIB + 7)
 
-/** As users run it: what stands before the Worker elsewhere in the tests bears no broken transfers. */
+/** An installation as users run it: the proxy before the Worker of other tests does not survive broken transfers. */
 let installation: Installation
 let storage: SweptStorage
 let path: string
@@ -42,9 +42,9 @@ async function get(headers: Record<string, string> = {}) {
   return reply
 }
 
-describe('a request as it is on the wire', () => {
+describe('a request on the wire', () => {
   it.each(['a/../b', 'a/./b', 'a/%2e%2E/b', 'a/.%2e/b', '..', 'a/.?x=1', 'a\\..\\b'])(
-    'is refused where the URL standard would resolve its key: %s',
+    'is refused if the URL standard would resolve its key: %s',
     async (key) => {
       for (const method of ['POST', 'GET', 'DELETE']) {
         const asIs = request({
@@ -59,12 +59,12 @@ describe('a request as it is on the wire', () => {
     },
   )
 
-  it('has dots in its query as it likes', async () => {
+  it('may have any dots in its query', async () => {
     const [reply] = (await once(open('HEAD', `${path}?download=a/../b`).end(), 'response')) as [IncomingMessage]
     expect(reply.statusCode).toBe(200)
   })
 
-  it('is refused while its body is still coming', async () => {
+  it('is refused while its body is still arriving', async () => {
     const strict = await newBucket(storage, { file_size_limit: 1000 })
     const known = { 'content-length': String(20 * MIB) }
     const chunked = { 'transfer-encoding': 'chunked' }
@@ -84,7 +84,9 @@ describe('a request as it is on the wire', () => {
     ])
   })
 
-  /** Nothing comes behind the first bytes, for which the server waits for 5 s before it gives the connection up. */
+  /**
+   * Returns the answer to a request with only its first bytes: the server waits 5 s for more before it disconnects.
+   */
   async function answerTo(to: string, headers: Record<string, string>): Promise<string> {
     const sending = open('POST', to, headers)
     const answered = once(sending, 'response').then(([reply]) => buffer(reply as IncomingMessage))
@@ -97,7 +99,7 @@ describe('a request as it is on the wire', () => {
 })
 
 describe('a large object that was uploaded in parts', () => {
-  it('comes back whole', async () => {
+  it('is returned complete', async () => {
     const reply = await get()
     expect(reply).toMatchObject({ statusCode: 200, headers: { 'content-length': String(LARGE.length) } })
     expect(reply.headers.etag).toMatch(/-\d+"$/)
@@ -108,7 +110,7 @@ describe('a large object that was uploaded in parts', () => {
     ['short', 10 * MIB, 100],
     ['to the end', 69 * MIB, MIB + 7],
     ['longer than is read at once', 3, 66 * MIB],
-  ])('gives a part of it that is %s', async (_, offset, length) => {
+  ])('returns a range of it that is %s', async (_, offset, length) => {
     const range = `bytes=${offset}-${offset + length - 1}`
     const reply = await get({ range })
     expect(reply.statusCode).toBe(206)
@@ -116,14 +118,14 @@ describe('a large object that was uploaded in parts', () => {
     expect(LARGE.subarray(offset, offset + length).equals(await buffer(reply))).toBe(true)
   })
 
-  it('is not sent to who has it', async () => {
+  it('is not sent to a client that has it cached', async () => {
     const first = await get()
     first.destroy()
     const reply = await get({ 'if-none-match': first.headers.etag ?? '' })
     expect([reply.statusCode, (await buffer(reply)).length]).toEqual([304, 0])
   })
 
-  extended('can be left in the middle, and read again', async () => {
+  extended('can be canceled in the middle, and read again', async () => {
     const left = await get()
     await once(left, 'data')
     left.destroy()

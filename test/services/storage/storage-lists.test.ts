@@ -62,7 +62,7 @@ describe('POST /object/list/{bucket}', () => {
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
-  it('has nothing where there is no bucket, or no policy', async () => {
+  it('is empty without a bucket, or without a policy', async () => {
     expect(await service.post('object/list/nowhere', { prefix: '' })).toMatchObject({ status: 200, body: [] })
     const bucket = await bucketWith(['a'])
     expect(await anon.post(`object/list/${bucket}`, { prefix: '' })).toMatchObject({ status: 200, body: [] })
@@ -70,7 +70,7 @@ describe('POST /object/list/{bucket}', () => {
     expect([slashed.status, namesOf(slashed.body)]).toEqual([200, ['a']])
   })
 
-  it('takes null for what is left out, as some clients send it', async () => {
+  it('accepts null for an omitted field, as some clients send it', async () => {
     const bucket = await bucketWith(['b', 'a'])
     for (const body of [
       { prefix: '', limit: null, offset: null, search: null, sortBy: null },
@@ -86,7 +86,7 @@ describe('POST /object/list/{bucket}', () => {
     }
   })
 
-  it('takes what stands in a name for what it is', async () => {
+  it('takes the characters of a name literally', async () => {
     const bucket = await bucketWith(['a_b/x', 'axb/y', 'a%25b/z', 'a%5Bb%5D/q', "it's/w", 'ÄÖ/ü'])
     for (const [prefix, names] of [
       ['a_b', ['x']],
@@ -104,7 +104,7 @@ describe('POST /object/list/{bucket}', () => {
     expect(namesOf(searched.body)).toEqual(['a_b'])
   })
 
-  it('has as many as asked for, and 1,500 at most', async () => {
+  it('returns the requested number, and at most 1,500', async () => {
     const bucket = await newBucket(storage)
     await sql(`insert into storage.objects (bucket_id, name)
       select '${bucket}', to_char(n, 'FM0000') from generate_series(0, 1600) as n`)
@@ -142,19 +142,19 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
-  it('has nothing where there is no bucket, or no policy', async () => {
+  it('is empty without a bucket, or without a policy', async () => {
     const nothing = { hasNext: false, folders: [], objects: [] }
     expect((await service.post('object/list-v2/nowhere', {})).body).toEqual(nothing)
     expect((await anon.post(`object/list-v2/${await bucketWith(['a'])}`, {})).body).toEqual(nothing)
   })
 
-  it('begins where the cursor is empty', async () => {
+  it('starts at the beginning if the cursor is empty', async () => {
     const bucket = await bucketWith(['a'])
     const { status, body } = await service.post(`object/list-v2/${bucket}`, { cursor: '' })
     expect([status, namesOf(body.objects ?? [])]).toEqual([200, ['a']])
   })
 
-  it('goes on as it began, whatever the next request says', async () => {
+  it('continues in its first order, whatever the next request says', async () => {
     const bucket = await bucketWith(['a', 'b', 'c'])
     const begun = { limit: 1, sortBy: { column: 'name', order: 'desc' } }
     const first = (await service.post(`object/list-v2/${bucket}`, begun)).body
@@ -164,7 +164,7 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect(namesOf((await service.post(`object/list-v2/${bucket}`, next)).body.objects)).toEqual(['b', 'a'])
   })
 
-  /** The names of all pages of one entry each. */
+  /** Returns the names of all pages of one entry each. */
   async function pagesOf(bucket: string, listing: object = {}): Promise<string[]> {
     const seen: string[] = []
     for (let body: object | undefined = { ...listing, limit: 1 }; body && seen.length < 20; ) {
@@ -179,7 +179,7 @@ describe('POST /object/list-v2/{bucket}', () => {
     return seen
   }
 
-  it('ends, whatever SQL made a name of', async () => {
+  it('ends, whatever name SQL has written', async () => {
     const bucket = await newBucket(storage)
     const names = ['a\no:desc', 'b\n', 'c:\n\nl:x', 'ü']
     const rows = names.map((name) => `('${bucket}', '${name}')`)
@@ -187,7 +187,7 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect(await pagesOf(bucket)).toEqual(names)
   })
 
-  it.each(['created_at', 'updated_at'])('ends, where SQL took away times: by %s', async (column) => {
+  it.each(['created_at', 'updated_at'])('ends even if SQL removed times: by %s', async (column) => {
     const bucket = await newBucket(storage)
     const rows = [
       ...['b', 'a', 'dir/b', 'other/c'].map((name) => `('${bucket}', '${name}', null, null)`),
@@ -205,7 +205,7 @@ describe('POST /object/list-v2/{bucket}', () => {
 })
 
 describe('POST /object/copy', () => {
-  it('makes an object of its own, described as the source or anew', async () => {
+  it('creates a separate object, with the metadata of the source or new ones', async () => {
     const bucket = await newBucket(storage)
     const metadata = (value: unknown) => ({ 'x-metadata': Buffer.from(JSON.stringify(value)).toString('base64') })
     const id = await upload(`${bucket}/a`, 'bytes', { ...metadata({ by: 'me' }), 'x-robots-tag': 'noindex' })
@@ -237,7 +237,7 @@ describe('POST /object/copy', () => {
     expect(await read(`${bucket}/dir/ä`)).toBe('bytes')
   })
 
-  it('keeps what the source has, and adds nothing', async () => {
+  it("keeps the source's metadata, and adds nothing", async () => {
     const bucket = await newBucket(storage)
     await upload(`${bucket}/plain`, 'bytes')
     await upload(`${bucket}/empty`, 'bytes', { 'x-metadata': btoa('{}') })
@@ -263,7 +263,7 @@ describe('POST /object/copy', () => {
 })
 
 describe('POST /object/move', () => {
-  it('changes the name alone', async () => {
+  it('changes only the name', async () => {
     const [bucket, other] = [await bucketWith(['a']), await newBucket(storage)]
     const before = await info(`${bucket}/a`)
     const body = { bucketId: bucket, sourceKey: 'a', destinationKey: 'b/c', destinationBucket: other }
@@ -293,7 +293,7 @@ describe.each(['copy', 'move'])('POST /object/%s', (way) => {
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
-  it('refuses a missing object, a missing bucket and a name that is taken', async () => {
+  it('refuses a missing object, a missing bucket and a name in use', async () => {
     const bucketId = await bucketWith(['a', 'b'])
     const related = refusal(404, 'InvalidRequest', 'InvalidRequest', 'The related resource does not exist')
     const taken = way === 'copy' ? KEY_TAKEN : { ...KEY_TAKEN, code: 'ResourceAlreadyExists' }
@@ -311,7 +311,7 @@ describe.each(['copy', 'move'])('POST /object/%s', (way) => {
 })
 
 describe('DELETE /object/{bucket}', () => {
-  it('tells what it removed, in the fields of the specification', async () => {
+  it('returns the removed objects, with the fields of the specification', async () => {
     const bucket = await bucketWith(['a', 'b/c', 'b/d'])
     const prefixes = ['a', 'b/c', 'a', 'b', 'b/', 'nothing', '\0', '\ud800']
     const reply = await service.delete(`object/${bucket}`, { prefixes })
@@ -343,7 +343,7 @@ describe('DELETE /object/{bucket}', () => {
 })
 
 describe('DELETE /object/{bucket}/{key}', () => {
-  it('removes one object, and tells no more than the caller may know', async () => {
+  it('removes one object, and reveals only what the caller may know', async () => {
     const bucket = await bucketWith(['a', 'dir/b'])
     for (const [caller, path, expected] of [
       [service, `${bucket}/nothing`, [400, NO_OBJECT]],
@@ -359,7 +359,7 @@ describe('DELETE /object/{bucket}/{key}', () => {
     expect(await read(`${bucket}/a`)).toBe('a')
   })
 
-  it('in a bucket that is not there finds no object', async () => {
+  it('finds no object in a missing bucket', async () => {
     const reply = await service.delete('object/nowhere/a')
     expect([NO_OBJECT, NO_BUCKET]).toContainEqual(reply.body)
   })

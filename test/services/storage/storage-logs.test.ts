@@ -17,7 +17,7 @@ import { WAIT } from '../../support/machine.ts'
 import { exchange, newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
 import { calling } from '../../support/storage-http.ts'
 
-/** Yesterday, as what is older than a week is purged. */
+/** Yesterday, because rows older than a week are purged. */
 const NOW = new Date(`${new Date(Date.now() - 86_400_000).toISOString().slice(0, 10)}T05:06:07.000Z`)
 const at = (seconds: number) => ({ 'x-test-clock': String(NOW.getTime() + seconds * 1_000) })
 
@@ -59,7 +59,7 @@ describe('a request to the storage server', () => {
     await written(ids)
   })
 
-  it('leaves a row of edge_logs, as BigQuery clients read it', async () => {
+  it('leaves a row of edge_logs, for the queries of BigQuery clients', async () => {
     const asked = `select id, identifier, timestamp, event_message, request.method, request.path, response.status_code
       from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as request
       cross join unnest(m.response) as response order by timestamp`
@@ -79,7 +79,7 @@ describe('a request to the storage server', () => {
     ])
   })
 
-  it('leaves a row of storage_logs by its request id, with what was wrong', async () => {
+  it('leaves a row of storage_logs with its request id and its error', async () => {
     const sql = "select * from logs where source = 'storage_logs' order by timestamp"
     const [uploaded, missing, denied] = await ask(sql)
     expect(uploaded).toEqual({
@@ -96,7 +96,7 @@ describe('a request to the storage server', () => {
     expect(denied).toMatchObject({ id: ids[2], log_attributes: { error: 'AccessDenied' } })
   })
 
-  it('keeps the query of its address, which may hold a token, to itself', async () => {
+  it('does not log the query of its address, which may contain a token', async () => {
     expect(JSON.stringify(await ask('select * from logs'))).not.toContain('let-me-in')
   })
 
@@ -108,18 +108,18 @@ describe('a request to the storage server', () => {
     expect(await ask('select count() as n from storage_logs')).toEqual([{ n: 3 }])
   })
 
-  it('asks the control database nothing while it is answered', async () => {
+  it('sends no query to the control database while it is answered', async () => {
     const replies: Awaited<ReturnType<typeof service>>[] = []
     for (let n = 0; n < 5; n++) replies.push(await service('GET /bucket', { headers: at(-90) }))
     await written(idsOf(replies))
     const lines = (await Promise.all(idsOf(replies).map((id) => workerLogs(id)))).flat().map((line) => JSON.parse(line))
     const asked = lines.flatMap(({ event, queries = 0 }) => (event === 'request' ? [queries] : []))
-    // The first looks the project up, and another may when it was dropped meanwhile.
+    // The first request looks the project up, and another one may if it was evicted meanwhile.
     expect([asked.length, Math.min(...asked)]).toEqual([5, 0])
   })
 })
 
-it('arrives at a log drain as both rows, once', async () => {
+it('reaches a log drain as both rows, once', async () => {
   const project = { ...storage, organization, caller: organization.owner }
   const { receiver } = await newWebhookDrain(
     {},
@@ -135,7 +135,7 @@ it('arrives at a log drain as both rows, once', async () => {
   ])
 })
 
-it('leaves no row for a path that names no project, and none for a preflight', async () => {
+it('leaves no row for a path without a project, and none for a preflight', async () => {
   await exchange(`${baseUrl}/p/${'q'.repeat(20)}/storage/v1/bucket`)
   const preflight = await exchange(`${storage.url}/bucket`, { method: 'OPTIONS' })
   expect(preflight.status).toBe(204)
@@ -146,7 +146,7 @@ it('leaves no row for a path that names no project, and none for a preflight', a
   expect(await control.$count(storageRequests, eq(storageRequests.projectRef, 'q'.repeat(20)))).toBe(0)
 })
 
-it('is bounded for each project, tells how many have no row, and is counted whole', async () => {
+it('leaves a limited number of rows for each project, with the number of missing ones, and is always counted', async () => {
   const busy = await newStorage(organization)
   const url = `${busy.url}/bucket`
   const [MAX, EXTRA] = [5_000, 40]
@@ -179,14 +179,14 @@ it('is bounded for each project, tells how many have no row, and is counted whol
   ])
 }, 120_000)
 
-it('is allowed so many rows at once, and then so many a minute', () => {
+it('may leave a number of rows at once, and then a number each minute', () => {
   const take = createTokenBuckets({ max: 100, perMinute: 60 })
   const taken = (now: number) => Array.from({ length: 200 }, () => take('a', 1, now)).filter(Boolean).length
   expect([taken(0), taken(0), taken(10_000), taken(5_000), taken(600_000)]).toEqual([100, 0, 10, 0, 100])
   expect(take('b', 1, 0)).toBe(true)
 })
 
-it('is forgotten after seven days', async () => {
+it('is deleted after seven days', async () => {
   const projectRef = randomUUID()
   const row = { projectRef, method: 'GET', path: '/', status: 200, ms: 1, error: null, skipped: 0 }
   const days = (back: number) => new Date(Date.now() - back * 86_400_000)

@@ -15,7 +15,7 @@ beforeAll(async () => {
 
 const inHeader = (json: string) => ({ 'x-metadata': Buffer.from(json).toString('base64') })
 
-/** As it is on the wire, since a client would read the numbers as its own. */
+/** Returns the text on the wire, because a client would parse the numbers. */
 async function textOf(name: string): Promise<string> {
   const { body } = await exchange(`${storage.url}/object/info/${bucket}/${name}`, { headers: { authorization } })
   return body
@@ -24,12 +24,12 @@ async function textOf(name: string): Promise<string> {
 const NUMBERS = '{"a":[9007199254740993,-12345678901234567890,0.10000000000000000001],"b":{"c":1.0,"d":7,"e":1.5}}'
 
 describe('numbers in the metadata of a user', () => {
-  it('come back as they were written', async () => {
+  it('are returned as they were written', async () => {
     expect(codeOf(await service(`POST /object/${bucket}/a`, { body: 'x', headers: inHeader(NUMBERS) }))).toBe(200)
     expect(await textOf('a')).toContain(`"metadata":${NUMBERS},`)
   })
 
-  it('are copied as they are, or as the copy says', async () => {
+  it("are copied unchanged, or replaced by the copy's", async () => {
     const copy = async (destinationKey: string, fields = {}, headers = {}) => {
       const { status, body } = await exchange(`${storage.url}/object/copy`, {
         method: 'POST',
@@ -47,18 +47,18 @@ describe('numbers in the metadata of a user', () => {
     expect(await textOf('c')).toContain(`"metadata":${other},`)
   })
 
-  it('come back as Postgres writes them, beyond what a double reaches', async () => {
+  it('are returned as Postgres writes them, beyond the range of a double', async () => {
     await service(`POST /object/${bucket}/far`, { body: 'x', headers: inHeader('{"n":1e400}') })
     expect(await textOf('far')).toContain(`"metadata":{"n":1${'0'.repeat(400)}},`)
   })
 
-  it('are refused where Postgres holds none so large', async () => {
+  it('are refused if they are too large for Postgres', async () => {
     const reply = await service(`POST /object/${bucket}/too-far`, { body: 'x', headers: inHeader('{"n":1e200000}') })
     expect(codeOf(reply)).toBe('InvalidParameter')
     expect(codeOf(await service(`GET /object/info/${bucket}/too-far`))).toBe('NoSuchKey')
   })
 
-  it('are refused where they are short as they come and large as they are kept', async () => {
+  it('are refused if they are short in the request and large in storage', async () => {
     const many = (count: number) => inHeader(`{"n":[${Array(count).fill('1e100000').join()}]}`)
     expect(codeOf(await service(`POST /object/${bucket}/much`, { body: 'x', headers: many(10) }))).toBe(200)
     const upsert = { ...many(11), 'x-upsert': 'true' }
@@ -70,7 +70,7 @@ describe('numbers in the metadata of a user', () => {
 })
 
 describe('the time of an object', () => {
-  it('is that of its move, as what stood there before may be younger than it', async () => {
+  it('is that of its move, because an earlier object of that name may be younger', async () => {
     const at = (time: string) => ({ 'x-test-clock': String(Date.parse(time)) })
     const readers = async () => (await service(`GET /object/${bucket}/moved`)).headers.get('last-modified')
     const move = { bucketId: bucket, sourceKey: 'older', destinationKey: 'moved' }

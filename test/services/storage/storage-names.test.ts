@@ -26,7 +26,7 @@ interface Sent {
   body?: string | Uint8Array
 }
 
-/** The path goes out as it is written here: every other client reads it first. */
+/** Sends the path unchanged; every other client would parse it first. */
 async function raw(method: string, path: string, { headers = {}, body }: Sent = {}) {
   const { hostname, port, pathname } = new URL(storage.url)
   const authorization = `Bearer ${storage.keys.service}`
@@ -73,7 +73,7 @@ describe('a path', () => {
     '%ef%bf%be',
     `${'x'.repeat(1025)}`,
     `${'%c3%bc'.repeat(512)}x`,
-  ])('that could be read otherwise is refused: %s', async (path) => {
+  ])('is refused if it is ambiguous: %s', async (path) => {
     const before = await rows()
     for (const [method, place] of [
       ['POST', `/object/${bucket}/${path}`],
@@ -111,7 +111,7 @@ describe('a path', () => {
     [encodeURIComponent(`!"#$%&'()*+,-.:;<=>?@[]^_\`{|}~ 0Aa`), `!"#$%&'()*+,-.:;<=>?@[]^_\`{|}~ 0Aa`],
     ['x'.repeat(1024), 'x'.repeat(1024)],
     ['%c3%bc'.repeat(512), 'ü'.repeat(512)],
-  ])('is one name everywhere: %s', async (path, name) => {
+  ])('is the same name everywhere: %s', async (path, name) => {
     const body = randomUUID()
     expect((await raw('POST', `/object/${bucket}/${path}`, { body })).body).toMatchObject({ Key: `${bucket}/${name}` })
     expect(await rows()).toContain(name)
@@ -121,7 +121,7 @@ describe('a path', () => {
     const one = await raw('POST', `/object/sign/${bucket}/${path}`, { headers: json, body: '{"expiresIn":60}' })
     const many = await service(`POST /object/sign/${bucket}`, { body: { expiresIn: 60, paths: [name] } })
     for (const { signedURL } of [one.body, many.body[0]]) {
-      // As clients do with it.
+      // Clients encode the address like this.
       expect((await raw('GET', encodeURI(signedURL))).body).toBe(body)
     }
     const upload = await raw('POST', `/object/upload/sign/${bucket}/${path}`, { headers: { 'x-upsert': 'true' } })
@@ -141,7 +141,7 @@ describe('a path', () => {
   })
 
   it.each(['%2e%2e/x', '../x', '%2E%2e/../x', '..\\x', '%2e%2e', './../..'])(
-    'is what the URL standard makes of it, and nothing below the bucket: %s',
+    'is resolved as the URL standard says, and reaches nothing below the bucket: %s',
     async (path) => {
       const before = await sql('select bucket_id, name from storage.objects')
       const { status } = await raw('POST', `/object/${bucket}/${path}`, { body: 'x' })
@@ -176,9 +176,9 @@ describe('a path', () => {
   })
 })
 
-describe('a bucket named like an operation', () => {
+describe('a bucket with the name of an operation', () => {
   it.each(['list', 'list-v2', 'sign', 'copy', 'move', 'public', 'authenticated', 'info', 'upload', 'empty'])(
-    'takes nothing from the operation, nor the operation from it: %s',
+    'does not affect the operation, nor the operation it: %s',
     async (name) => {
       expect(codeOf(await service('POST /bucket', { body: { name } }))).toBe(200)
       expect(codeOf(await service(`GET /bucket/${name}`))).toBe(200)
@@ -199,8 +199,8 @@ describe('a bucket named like an operation', () => {
   )
 })
 
-describe('text that Postgres cannot hold', () => {
-  it.each(['a\0b', '\ud800', 'a\udfffb'])('is refused wherever it stands: %j', async (bad) => {
+describe('text that Postgres cannot store', () => {
+  it.each(['a\0b', '\ud800', 'a\udfffb'])('is refused in every place: %j', async (bad) => {
     const moving = { bucketId: bucket, sourceKey: 'a', destinationKey: 'b' }
     const encoded = Buffer.from(JSON.stringify({ bad })).toString('base64')
     const attempts: [string, unknown, Record<string, string>?][] = [
@@ -257,7 +257,7 @@ describe('a stored page', () => {
     ['image/png', 'x', 'image/png'],
     ['Video/mp4; codecs="avc1.4d002a"', 'x', 'Video/mp4; codecs="avc1.4d002a"'],
     ['application/pdf', '%PDF-', 'application/pdf'],
-  ])('of %s does not run', async (type, body, expected) => {
+  ])('of type %s does not run', async (type, body, expected) => {
     const open = await newBucket(storage, { public: true })
     for (const name of [bucket, open]) {
       const key = randomUUID()
@@ -280,7 +280,7 @@ describe('a stored page', () => {
   })
 })
 
-describe('what a client says of an object', () => {
+describe('the description of an object by its client', () => {
   const part = (head: string, value: string) => `--x\r\ncontent-disposition: form-data; ${head}\r\n\r\n${value}\r\n`
   const field = (name: string, value: string) => part(`name="${name}"`, value)
   const file = part(`name=""; filename="a\r\nx-evil: 1"\r\nx-evil: 1\r\ncontent-type: text/plain`, 'bytes')
@@ -302,7 +302,7 @@ describe('what a client says of an object', () => {
     ['two files', plain + plain],
     ['many fields', field('a', 'x').repeat(12) + plain],
     ['a long field', field('metadata', `"${'x'.repeat(1024 ** 2)}"`) + plain],
-  ])('never becomes a header of another: %s', async (_, form) => {
+  ])('never becomes a header of another one: %s', async (_, form) => {
     const key = randomUUID()
     const complete = form.endsWith('\r\n') ? `${form}--x--\r\n` : form
     const headers = { 'content-type': 'multipart/form-data; boundary=x' }
@@ -326,7 +326,7 @@ describe('what a client says of an object', () => {
     ['content-type', 'multipart/form-data'],
     ['content-type', 'multipart/form-data; boundary='],
     ['content-type', `multipart/form-data; boundary=${'x'.repeat(5_000)}`],
-  ])('in the header %s is stored as it is or refused: %s', async (name, value) => {
+  ])('in the header %s is stored unchanged or refused: %s', async (name, value) => {
     const key = randomUUID()
     const { status } = await raw('POST', `/object/${bucket}/${key}`, { body: 'x', headers: { [name]: value } })
     expect([200, 400]).toContain(status)
@@ -334,7 +334,7 @@ describe('what a client says of an object', () => {
   })
 
   it.each(['a\r\nx-evil: 1', '"; filename=evil.exe', "a'b(c)*", 'ü☃', '\u0000', '../../etc/passwd', 'x'.repeat(3_000)])(
-    'names a download and nothing else: %j',
+    'is only the name of a download: %j',
     async (name) => {
       const key = randomUUID()
       await raw('POST', `/object/${bucket}/${key}`, { body: 'x' })

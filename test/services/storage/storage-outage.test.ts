@@ -13,14 +13,14 @@ import { type Call, calling } from '../../support/storage-http.ts'
 import { type Installation, type SweptStorage, startInstallation } from '../../support/storage-installation.ts'
 
 const MIB = 1024 ** 2
-/** More than is kept in memory once it was read. */
+/** More bytes than are cached after a read. */
 const OLD = randomBytes(200_000)
 
 let door: Awaited<ReturnType<typeof startDoor>>
 let installation: Installation
 let storage: SweptStorage
 let service: ReturnType<typeof calling>
-/** Paths and tokens of before the outage. */
+/** Paths and tokens from before the outage. */
 let signed: { download: string; upload: string }
 
 beforeAll(async () => {
@@ -105,7 +105,7 @@ const needingNone: Record<string, (bucket: string) => [string, Call?]> = {
 }
 
 describe('while the bucket refuses connections', () => {
-  it.each(Object.keys(needing))('%s is told so, and does nothing', async (name) => {
+  it.each(Object.keys(needing))('%s is answered with that error, and changes nothing', async (name) => {
     const before = await rows()
     await door.close()
     try {
@@ -117,35 +117,39 @@ describe('while the bucket refuses connections', () => {
     expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
   })
 
-  // No more than is read before the answer: with more on its way the connection is reset, and the answer may be lost.
+  // The test sends no more than is read before the answer: with more bytes the connection is reset, and the answer
+  // lost.
   it.each([
     ['in one piece', { sent: 1 * MIB, more: 0, headers: { 'content-length': String(8 * MIB) } }],
     ['in parts', { sent: 10 * MIB, more: 5 * MIB, headers: { 'transfer-encoding': 'chunked' } }],
-  ])('an upload %s that was under way is told so, and does nothing', async (_, { sent, more, headers }) => {
-    const before = await rows()
-    const kept = await installation.bytes.versions(storage.ref)
-    const alreadyCarried = door.carried()
-    const outgoing = request(`${storage.url}/object/${storage.bucket}/new`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
-    })
-    const answer = once(outgoing, 'response')
-    outgoing.write(randomBytes(sent))
-    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
-    await door.close()
-    try {
-      if (more > 0) outgoing.write(randomBytes(more))
-      const [incoming] = (await answer) as [IncomingMessage]
-      expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
-    } finally {
-      outgoing.destroy()
-      await door.open()
-    }
-    expect(await rows()).toEqual(before)
-    expect(await installation.bytes.versions(storage.ref)).toEqual(kept)
-  })
+  ])(
+    'an upload %s that was under way is answered with that error, and changes nothing',
+    async (_, { sent, more, headers }) => {
+      const before = await rows()
+      const kept = await installation.bytes.versions(storage.ref)
+      const alreadyCarried = door.carried()
+      const outgoing = request(`${storage.url}/object/${storage.bucket}/new`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+      })
+      const answer = once(outgoing, 'response')
+      outgoing.write(randomBytes(sent))
+      await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
+      await door.close()
+      try {
+        if (more > 0) outgoing.write(randomBytes(more))
+        const [incoming] = (await answer) as [IncomingMessage]
+        expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
+      } finally {
+        outgoing.destroy()
+        await door.open()
+      }
+      expect(await rows()).toEqual(before)
+      expect(await installation.bytes.versions(storage.ref)).toEqual(kept)
+    },
+  )
 
-  it('what needs the rows alone goes on, and afterwards everything', async () => {
+  it('operations that need only rows continue, and everything works afterwards', async () => {
     await door.close()
     try {
       for (const request of Object.values(needingNone)) await done(...request(storage.bucket))
@@ -171,9 +175,9 @@ describe('while requests cannot be counted', () => {
     return counts.reduce((sum, { requests }) => sum + requests, 0)
   }
 
-  it('they are answered all the same, and those after them are counted', async () => {
+  it('they are answered anyway, and later ones are counted', async () => {
     const { control } = installation
-    // What a sequence gives outlasts the statement that fails.
+    // A sequence keeps its value after the statement that fails.
     await control.execute(sql`create sequence tries`)
     await control.execute(sql`create function refuse() returns trigger language plpgsql as
       $$ begin perform nextval('tries'); raise exception 'no room'; end $$`)

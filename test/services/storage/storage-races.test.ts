@@ -25,11 +25,11 @@ beforeAll(async () => {
 beforeEach(async () => {
   bucket = await newBucket(storage)
 })
-/** Whatever won: each row has its bytes, and the losers' are gone. */
+/** Whoever won: each row has its bytes, and the losers' bytes are removed. */
 afterEach(() => expectNoStrayBytes(storage, sql))
 afterAll(() => close())
 
-/** Of 1,000 to 51,000 bytes that are all alike, so that a mixture shows. */
+/** Returns 1,000 to 51,000 equal bytes, so that a mixture shows. */
 const bytesOf = (n: number) => String.fromCharCode(97 + (n % 26)).repeat(1_000 + 1_999 * (n % 26))
 const isWhole = (text: string) => text.length >= 1_000 && text === bytesOf(text.charCodeAt(0) - 97)
 const read = async (key: string) => service(`GET /object/authenticated/${bucket}/${key}`)
@@ -40,7 +40,7 @@ const move = (sourceKey: string, destinationKey: string) =>
   service('POST /object/move', { body: { bucketId: bucket, sourceKey, destinationKey } })
 
 describe('at once', () => {
-  it.each(['service', 'user'])('of many uploads to one key exactly one succeeds: as %s', async (kind) => {
+  it.each(['service', 'user'])('exactly one of many uploads to one key succeeds: as %s', async (kind) => {
     const caller = kind === 'user' ? user : service
     const codes = (await all(AT_ONCE, (n) => caller(`POST /object/${bucket}/a`, { body: bytesOf(n) }))).map(codeOf)
     expect(codes.filter((code) => code === 200)).toHaveLength(1)
@@ -50,7 +50,7 @@ describe('at once', () => {
     expect(Number(headers.get('content-length') ?? body.length)).toBe(body.length)
   })
 
-  it.each(['service', 'user'])('many replacements all succeed, and one is left, whole: as %s', async (kind) => {
+  it.each(['service', 'user'])('many replacements all succeed, and one is left, complete: as %s', async (kind) => {
     const caller = kind === 'user' ? user : service
     const replies = await all(AT_ONCE, (n) => put('a', n, caller))
     expect(replies.map(codeOf)).toEqual(replies.map(() => 200))
@@ -60,7 +60,7 @@ describe('at once', () => {
     expect((await service(`GET /object/info/${bucket}/a`)).body.size).toBe(body.length)
   })
 
-  it('many replacements all succeed however strict transactions of the owner are', async () => {
+  it('many replacements all succeed at any isolation level of the owner', async () => {
     const beginAnew = async () => {
       await sql(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'supabase_storage_admin'`)
       await vi.waitFor(
@@ -76,7 +76,7 @@ describe('at once', () => {
     await beginAnew()
   })
 
-  it('replacing and deleting leave the key there or not', async () => {
+  it('replacing and deleting leave the key or remove it', async () => {
     await put('a', 0)
     const replies = await all(AT_ONCE, (n) => (n % 2 ? put('a', n) : service(`DELETE /object/${bucket}/a`)))
     for (const [n, reply] of replies.entries()) expect(n % 2 ? [200] : [200, 'NoSuchKey']).toContain(codeOf(reply))
@@ -85,7 +85,7 @@ describe('at once', () => {
     else expect(codeOf(left)).toBe('NoSuchKey')
   })
 
-  it('of many moves to one key one succeeds, and each object is somewhere', async () => {
+  it('one of many moves to one key succeeds, and no object is lost', async () => {
     await all(8, (n) => put(`from-${n}`, n))
     const codes = (await all(8, (n) => move(`from-${n}`, 'to'))).map(codeOf)
     expect(codes.filter((code) => code === 200)).toHaveLength(1)
@@ -95,7 +95,7 @@ describe('at once', () => {
     expect(rows).toHaveLength(8)
   })
 
-  it('of many moves of one object one succeeds', async () => {
+  it('one of many moves of one object succeeds', async () => {
     await put('from', 7)
     const codes = (await all(8, (n) => move('from', `to-${n}`))).map(codeOf)
     expect(codes.filter((code) => code === 200)).toHaveLength(1)
@@ -103,7 +103,7 @@ describe('at once', () => {
     expect((await read(`to-${codes.indexOf(200)}`)).body).toBe(bytesOf(7))
   })
 
-  it('two objects that change places do not wait for each other for ever', async () => {
+  it('two objects that swap places do not deadlock', async () => {
     await Promise.all([put('a', 1), put('b', 2)])
     const codes = (await Promise.all([move('a', 'b'), move('b', 'a')])).map(codeOf)
     for (const code of codes) expect([200, 'ResourceAlreadyExists', 'ResourceLocked', 'NoSuchKey']).toContain(code)
@@ -121,7 +121,7 @@ describe('at once', () => {
     expect((await read('to')).body).toBe(bytesOf(moved.status === 200 ? 1 : 2))
   })
 
-  it('copies of what is being replaced are one or the other', async () => {
+  it('a copy of an object that is being replaced has one version or the other', async () => {
     await put('a', 0)
     const copy = (n: number) =>
       service('POST /object/copy', { body: { bucketId: bucket, sourceKey: 'a', destinationKey: `copy-${n}` } })
@@ -133,7 +133,7 @@ describe('at once', () => {
     }
   })
 
-  it('emptying a bucket takes what is there, and an upload under way comes after it or before it', async () => {
+  it('emptying a bucket removes its objects, and an upload under way comes after it or before it', async () => {
     await all(4, (n) => put(`old-${n}`, n))
     const [emptied, ...uploads] = await Promise.all([
       service(`POST /bucket/${bucket}/empty`),
@@ -147,7 +147,7 @@ describe('at once', () => {
     }
   })
 
-  it('a bucket that is deleted takes no upload with it', async () => {
+  it('deleting a bucket loses no upload', async () => {
     const [deleted, ...uploads] = await Promise.all([
       service(`DELETE /bucket/${bucket}`),
       ...Array.from({ length: 8 }, (_, n) => put(`a-${n}`, n)),
@@ -157,7 +157,7 @@ describe('at once', () => {
     for (const upload of uploads) expect(stands ? [200] : ['NoSuchBucket']).toContain(codeOf(upload))
   })
 
-  it('the bucket and an upload that is half way', async () => {
+  it('deleting the bucket is safe during an upload', async () => {
     let finish = () => {}
     const body = new ReadableStream({
       start(controller) {
@@ -177,7 +177,7 @@ describe('at once', () => {
     expect(await (await uploading).json()).toMatchObject({ code: 'NoSuchBucket' })
   })
 
-  it('a token for one upload is good for one', async () => {
+  it('a token for one upload is valid for one', async () => {
     const headers = { 'x-upsert': 'true' }
     const { url } = (await service(`POST /object/upload/sign/${bucket}/a`, { headers })).body
     const use = (n: number) => calling(storage)(`PUT ${url}`, { body: bytesOf(n) })
@@ -212,8 +212,8 @@ describe('at once', () => {
   })
 })
 
-describe('what comes in between', () => {
-  /** Until it is opened, nobody whom the policy binds gets beyond the statement that asks it. */
+describe('a change in between', () => {
+  /** Makes a gate in a policy: statements under the policy wait until the gate is opened. */
   async function closedGate(policy: (gate: string) => string) {
     const gate = `gate_${randomUUID().replaceAll('-', '')}`
     await sql(`create table ${gate} (); insert into ${gate} default values; grant select on ${gate} to authenticated`)
@@ -242,7 +242,7 @@ describe('what comes in between', () => {
       (by) => by('POST /object/copy', { body: { bucketId: bucket, sourceKey: 'a', destinationKey: 'copy' } }),
       { metadata: expect.objectContaining({ size: 3 }), user_metadata: { open: true } },
     ],
-  ])('is what is %s, where the caller may see it alone', async (_, act, expected) => {
+  ])('is visible in the object that is %s, if the caller may see only that one', async (_, act, expected) => {
     await upsert('a', 'a secret', { open: false })
     const gate = await closedGate(
       (passed) => `for select to authenticated using (${passed} and user_metadata->>'open' = 'true')`,
@@ -256,7 +256,7 @@ describe('what comes in between', () => {
     expect([status, body]).toEqual([200, typeof expected === 'object' ? expect.objectContaining(expected) : expected])
   })
 
-  it('does not move past the rules of the other bucket', async () => {
+  it('does not bypass the rules of the other bucket in a move', async () => {
     const narrow = await newBucket(storage, { file_size_limit: 10 })
     await upsert('a', 'small', {})
     const gate = await closedGate((passed) => `for update to authenticated using (${passed})`)

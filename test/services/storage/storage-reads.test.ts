@@ -49,7 +49,7 @@ async function sign(path: string, expiresIn: unknown = 60): Promise<string> {
   return reply.body.signedURL.slice(1)
 }
 
-/** Every way to the bytes, as it goes over the wire. */
+/** Every way to read bytes, as it is on the wire. */
 const WAYS = {
   bare: () => ({ path: `object/${bucket}/dir/a.txt`, credential: true }),
   authenticated: () => ({ path: `object/authenticated/${bucket}/dir/a.txt`, credential: true }),
@@ -68,14 +68,14 @@ function fetched(way: Way, headers: Record<string, string> = {}, { method = 'GET
 const headOf = ({ token }: Caller, path: string) =>
   exchange(`${storage.url}/${path}`, { method: 'HEAD', headers: token ? { authorization: `Bearer ${token}` } : {} })
 
-describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s', (way) => {
+describe.each(Object.keys(WAYS) as Way[])('an object that is read by %s', (way) => {
   const keeping = way === 'signed' ? { expires: HTTP_TIME } : { 'cache-control': 'max-age=60' }
   const described = {
     ...{ 'accept-ranges': 'bytes', etag: ETAG, 'last-modified': HTTP_TIME, 'x-robots-tag': 'none' },
     ...keeping,
   }
 
-  it('comes whole, and as a head without its bytes', async () => {
+  it('is complete, and has a head without its bytes', async () => {
     const headers = { ...described, 'content-type': 'text/plain', 'content-length': '10' }
     expect(await fetched(way)).toMatchObject({ status: 200, body: TEXT, headers })
     expect(await fetched(way, {}, { method: 'HEAD' })).toMatchObject({ status: 200, body: '', headers })
@@ -92,7 +92,7 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
     ['bytes=3-9223372036854775807', '3456789', '3-9'],
     ['bytes=-9223372036854775807', TEXT, '0-9'],
     ['Bytes=0-1', '01', '0-1'],
-  ])('comes in part: %s', async (range, body, sent) => {
+  ])('is returned in part: %s', async (range, body, sent) => {
     const headers = { ...described, 'content-length': String(body.length), 'content-range': `bytes ${sent}/10` }
     expect(await fetched(way, { range })).toMatchObject({ status: 206, body, headers })
   })
@@ -107,13 +107,13 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
     'bytes=-',
     'bytes=a-b',
     'lines=1-2',
-  ])('has no part %s', async (range) => {
+  ])('has no range %s', async (range) => {
     const reply = await fetched(way, { range })
     expect([reply.status, JSON.parse(reply.body)]).toEqual([416, INVALID_RANGE])
     expect(reply.headers['content-range']).toBe('bytes */10')
   })
 
-  it('is not sent again to who has it', async () => {
+  it('is not sent to a client that has it cached', async () => {
     const { headers } = await fetched(way)
     const modified = headers['last-modified'] ?? ''
     const earlier = new Date(Date.parse(modified) - 1000).toUTCString()
@@ -147,7 +147,7 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
     }
   })
 
-  it('is described by its head whatever is asked of its bytes', async () => {
+  it('has the same head, whatever range is requested', async () => {
     const asked: Record<string, string>[] = [{ range: 'bytes=0-1' }, { range: 'bytes=99-' }, { 'if-none-match': ETAG }]
     for (const headers of asked) {
       const reply = await fetched(way, headers, { method: 'HEAD' })
@@ -161,7 +161,7 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
     ['ä "b";.txt', "attachment; filename=%C3%A4%20%22b%22%3B.txt; filename*=UTF-8''%C3%A4%20%22b%22%3B.txt"],
     ["(it's)*", "attachment; filename=%28it%27s%29%2A; filename*=UTF-8''%28it%27s%29%2A"],
     ['a\r\nx: y', "attachment; filename=a%0D%0Ax%3A%20y; filename*=UTF-8''a%0D%0Ax%3A%20y"],
-  ])('is saved as %j', async (name, disposition) => {
+  ])('is downloaded as %j', async (name, disposition) => {
     const query = `${way === 'signed' ? '&' : '?'}download=${encodeURIComponent(name)}`
     for (const method of ['GET', 'HEAD']) {
       expect((await fetched(way, {}, { method, query })).headers['content-disposition']).toBe(disposition)
@@ -189,7 +189,7 @@ describe('an object', () => {
     expect((await service.get(`object/info/${path}`)).body.content_type).toBe(type)
   })
 
-  it('of no bytes is whole, and has no parts', async () => {
+  it('of no bytes is complete, and has no ranges', async () => {
     const path = `${open}/${randomUUID()}`
     await upload(path, '')
     const url = `${storage.url}/object/public/${path}`
@@ -198,7 +198,7 @@ describe('an object', () => {
     expect([reply.status, JSON.parse(reply.body)]).toEqual([416, INVALID_RANGE])
   })
 
-  it('of more bytes than are kept comes whole and in part', async () => {
+  it('of more bytes than are cached is returned complete and in part', async () => {
     const path = `${open}/${randomUUID()}`
     const bytes = Buffer.from(Array.from({ length: 300_000 }, (_, n) => 97 + (n % 26)))
     await upload(path, bytes)
@@ -209,7 +209,7 @@ describe('an object', () => {
     expect(await exchange(url, { headers })).toMatchObject({ status: 206, body: text.slice(150_000, 150_010) })
   })
 
-  it('shows the newest bytes as soon as they are there', async () => {
+  it('has the newest bytes as soon as they are stored', async () => {
     const path = `${open}/${randomUUID()}`
     for (const text of ['one', 'two', 'three']) {
       await service.send('PUT', `object/${path}`, { raw: text, headers: plain })
@@ -256,7 +256,7 @@ describe('the information of an object', () => {
   })
 })
 
-describe('what cannot be read', () => {
+describe('an object that cannot be read', () => {
   it('has a head with the length of its error', async () => {
     const path = `object/${bucket}/nothing`
     const { body } = await exchange(`${storage.url}/${path}`, { headers: { authorization: `Bearer ${service.token}` } })
@@ -297,7 +297,7 @@ describe('what cannot be read', () => {
     expect(await headOf(caller(), path())).toMatchObject({ status: 400, body: '' })
   })
 
-  it('is told from what anybody may read of a public bucket', async () => {
+  it('is distinguished from a public object of a public bucket', async () => {
     for (const caller of [anon, apiOf(storage, 'nonsense')]) {
       expect(await caller.get(`object/${open}/dir/a.txt`)).toMatchObject({ status: 200, body: TEXT })
     }
@@ -305,8 +305,8 @@ describe('what cannot be read', () => {
   })
 })
 
-describe('a row that SQL made', () => {
-  it('is described with an etag of its own, and its missing bytes are reported by name', async () => {
+describe('a row that SQL wrote', () => {
+  it('has an etag of its own, and its missing bytes are reported by name', async () => {
     const { owner } = storage.organization
     const query = `insert into storage.objects (bucket_id, name) values ('${bucket}', 'by sql') returning id`
     const [{ id }] = (await runSql(owner, storage.ref, query)).body
@@ -321,7 +321,7 @@ describe('a row that SQL made', () => {
 })
 
 describe('a signed URL', () => {
-  it('is a path with a token that says what it is for, and until when', async () => {
+  it('is a path with a token that names its purpose and its end', async () => {
     for (const expiresIn of [90, '90']) {
       const reply = await service.post(`object/sign/${bucket}/dir/a.txt`, { expiresIn })
       expect([reply.status, Object.keys(reply.body)]).toEqual([200, ['signedURL']])
@@ -336,7 +336,7 @@ describe('a signed URL', () => {
     }
   })
 
-  it('is made for many at once, each with its own answer', async () => {
+  it('is created for many at once, each with its own result', async () => {
     const paths = ['dir/a.txt', 'nothing', 'dir/a.txt']
     const reply = await service.post(`object/sign/${bucket}`, { expiresIn: 60, paths })
     const one = {
@@ -377,18 +377,18 @@ describe('a signed URL', () => {
       { expiresIn: 60, paths: Array.from({ length: 1001 }, String) },
       invalid(expect.stringContaining('body/paths')),
     ],
-  ])('is not made for %s', async (_, path, body, expected) => {
+  ])('is not created for %s', async (_, path, body, expected) => {
     const reply = await service.post(`object/sign/${bucket}${path}`, body)
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
-  it('is for who may read the object', async () => {
+  it('requires the right to read the object', async () => {
     expect((await anon.post(`object/sign/${bucket}/dir/a.txt`, { expiresIn: 60 })).body).toEqual(NO_OBJECT)
     const reply = await anyone.post(`object/sign/${bucket}/dir/a.txt`, { expiresIn: 60 })
     expect(reply.body).toEqual(invalid("headers must have required property 'authorization'"))
   })
 
-  it('opens nothing but its object, and for its time', async () => {
+  it('reads only its object, during its time', async () => {
     const [path, token = ''] = signed.split('?token=')
     const forUpload = (await service.post(`object/upload/sign/${bucket}/new`, {})).body.token
     const jwt = (message: string) => refusal(400, 'InvalidJWT', 'InvalidJWT', message)

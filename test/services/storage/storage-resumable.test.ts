@@ -50,7 +50,7 @@ interface Wire {
   at?: Date
 }
 
-/** One request of the protocol, with what each has. */
+/** Sends one request of the protocol, with the headers that each has. */
 async function ask(method: string, url: string, { headers = {}, body, token = storage.keys.service, at }: Wire = {}) {
   const all = {
     'tus-resumable': '1.0.0',
@@ -107,7 +107,7 @@ const uploadsOf = (name: string) => sql('select * from storage.resumable_uploads
 
 type Options = Omit<tus.UploadOptions, 'onSuccess' | 'onError'>
 
-/** As the documentation of the hosted service has it. */
+/** Uploads as the documentation of the hosted service shows. */
 function upload(file: Buffer | Readable, name: string, options: Options = {}): Promise<string | null> {
   const { headers, metadata, ...more } = options
   return new Promise((resolve, reject) => {
@@ -128,7 +128,7 @@ function upload(file: Buffer | Readable, name: string, options: Options = {}): P
 }
 
 describe('tus-js-client', () => {
-  it('uploads in parts, and the object is as any other', async () => {
+  it('uploads in parts, and the object is like any other', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART + 7)]
     await upload(bytes, name, { metadata: { metadata: '{"camera":"none","n":1}' } })
     expect((await downloaded(name)).equals(bytes)).toBe(true)
@@ -160,14 +160,14 @@ describe('tus-js-client', () => {
   it.each([
     ['', PART + 3],
     [', whose end is that of a part', PART],
-  ])('uploads a stream whose length shows at its end%s', async (_, size) => {
+  ])('uploads a stream whose length is known only at its end%s', async (_, size) => {
     const [name, bytes] = [newName(), randomBytes(size)]
     const file = Readable.from([bytes.subarray(0, 1000), bytes.subarray(1000)])
     await upload(file, name, { uploadLengthDeferred: true, chunkSize: PART, uploadDataDuringCreation: false })
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
-  it('replaces an object, and is refused one without x-upsert', async () => {
+  it('replaces an object, and is refused without x-upsert', async () => {
     const [name, bytes] = [newName(), randomBytes(10)]
     await upload(randomBytes(20), name)
     await upload(bytes, name)
@@ -180,7 +180,7 @@ describe('tus-js-client', () => {
   it.each([
     ['behind a part', PART + MIB],
     ['before one is full', 2 * MIB],
-  ])('goes on where a request broke off, %s', async (_, came) => {
+  ])('continues after an interrupted request, %s', async (_, came) => {
     const [name, bytes] = [newName(), randomBytes(3 * PART)]
     const location = await begun(name, { size: bytes.length, upsert: true })
     const breakOff = async (from: number) => {
@@ -204,7 +204,7 @@ describe('tus-js-client', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('uploads with a signature in the place of a token, once', async () => {
+  it('uploads with a signature in place of a token, once', async () => {
     const name = newName()
     const { data } = await clientOf(storage, storage.keys.service).from(bucket).createSignedUploadUrl(name)
     const bytes = randomBytes(PART + 9)
@@ -222,7 +222,7 @@ describe('tus-js-client', () => {
   })
 })
 
-/** Sends less than was said, and is gone. */
+/** Sends fewer bytes than announced, and disconnects. */
 function brokenOff(location: string, bytes: Uint8Array, offset: number): Promise<void> {
   const { hostname, port, pathname } = new URL(location)
   return new Promise((resolve, reject) => {
@@ -248,8 +248,8 @@ function brokenOff(location: string, bytes: Uint8Array, offset: number): Promise
   })
 }
 
-describe('what a server says', () => {
-  it('of itself, to browsers too', async () => {
+describe('the reply of the server', () => {
+  it('describes the protocol, to browsers too', async () => {
     const { status, headers } = await ask('OPTIONS', urlOf(), {
       headers: { origin: 'https://app.example.com', 'access-control-request-headers': 'tus-resumable,x-upsert' },
     })
@@ -265,7 +265,7 @@ describe('what a server says', () => {
     })
   })
 
-  it('of an upload that has not come to its end', async () => {
+  it('describes an unfinished upload', async () => {
     const [name, at] = [newName(), new Date()]
     const location = await begun(name, { size: 10, at })
     expect(location).toMatch(new RegExp(`^${urlOf()}/[0-9a-f-]{36}$`))
@@ -285,7 +285,7 @@ describe('what a server says', () => {
     expect(await infoOf(name)).toBeNull()
   })
 
-  it('of one that a request has taken, which may have broken off: once it has noted how far it came, or after a while', async () => {
+  it('describes an upload whose request may have been interrupted, once its offset is recorded or after a time', async () => {
     const location = await begun(newName(), { size: 10 })
     const id = location.split('/').at(-1)
     await sql('update storage.resumable_uploads set lease = gen_random_uuid() where id = $1', [id])
@@ -296,7 +296,7 @@ describe('what a server says', () => {
     expect((await looking).offset).toBe('5')
   })
 
-  it('of one that has, as often as it is asked', async () => {
+  it('describes a finished upload, as often as it is requested', async () => {
     const [name, bytes] = [newName(), randomBytes(10)]
     const location = await begun(name, { size: 10 })
     expect(await send(location, 0, bytes)).toMatchObject({ status: 204, offset: '10' })
@@ -307,7 +307,7 @@ describe('what a server says', () => {
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
-  it('of one whose length is not known', async () => {
+  it('describes one of unknown length', async () => {
     const [name, bytes] = [newName(), randomBytes(9)]
     const headers = { 'upload-length': undefined, 'upload-defer-length': '1' }
     const { headers: made } = await ask('POST', urlOf(), {
@@ -330,7 +330,7 @@ describe('what a server says', () => {
   })
 })
 
-it('speaks the protocol also where the project is not there', async () => {
+it('has the headers of the protocol even if the project does not exist', async () => {
   const reply = await ask('HEAD', urlOf(`/${randomUUID()}`).replace(storage.ref, 'a'.repeat(20)))
   expect([reply.status, reply.headers.get('tus-resumable')]).toEqual([404, '1.0.0'])
 })
@@ -338,7 +338,7 @@ it('speaks the protocol also where the project is not there', async () => {
 it.each([
   ['api.example.com', 'https://api.example.com'],
   ['127.0.0.1:8787', 'http://127.0.0.1:8787'],
-])('names the address that a client at %s reached', async (host, origin) => {
+])('the address is the one that a client at %s reached', async (host, origin) => {
   const { status, headers } = await exchange(urlOf(), {
     method: 'POST',
     headers: {
@@ -355,7 +355,7 @@ it.each([
   ])
 })
 
-it('says that it is locked where the client is to try again, which would give up or begin anew at other errors', async () => {
+it('an upload in use is locked, so that the client retries; other errors would make it give up or start again', async () => {
   const app = new Hono().get('/:code', (c) =>
     renderTusError(c, new StorageError(c.req.param('code') as StorageErrorCode)),
   )
@@ -367,7 +367,7 @@ it('says that it is locked where the client is to try again, which would give up
   expect(await statusOf('HEAD', 'NoSuchUpload')).toBe(404)
 })
 
-describe('a request that cannot be taken', () => {
+describe('an invalid request', () => {
   const place = () => ({ bucketName: bucket, objectName: newName() })
 
   it.each<[string, number, string, () => Wire]>([
@@ -429,7 +429,7 @@ describe('a request that cannot be taken', () => {
     expect(reply.headers.get('tus-resumable')).toBe('1.0.0')
   })
 
-  it('for a type or a size that the bucket does not take', async () => {
+  it('for a type or a size that the bucket refuses', async () => {
     const strict = await newBucket(storage, { allowed_mime_types: ['image/*'], file_size_limit: 100 })
     const creation = (size: number, contentType: string) =>
       create(newName(), { size, fields: { bucketName: strict, contentType } })
@@ -452,7 +452,7 @@ describe('a request that cannot be taken', () => {
     expect(await ask('HEAD', location)).toMatchObject({ status: 200, offset: '0' })
   })
 
-  it('of more bytes than were said, which come as they come', async () => {
+  it('of more bytes than announced, refused during their transfer', async () => {
     const location = await begun(newName(), { size: 10 })
     const body = new Blob([randomBytes(20)]).stream() as unknown as Uint8Array
     const response = await fetch(location, {
@@ -470,7 +470,7 @@ describe('a request that cannot be taken', () => {
     expect(await ask('HEAD', location)).toMatchObject({ offset: '0' })
   })
 
-  it('for an upload that nobody began', async () => {
+  it('for an unknown upload', async () => {
     for (const id of [randomUUID(), 'what', 'sign']) {
       expect((await ask('HEAD', urlOf(`/${id}`))).status).toBe(404)
       expect((await send(urlOf(`/${id}`), 0, randomBytes(1))).status).toBe(404)
@@ -480,10 +480,10 @@ describe('a request that cannot be taken', () => {
   })
 })
 
-describe('who may', () => {
+describe('access to an upload', () => {
   const [mine, theirs] = [randomUUID(), randomUUID()]
 
-  it('is decided by the policies, for the beginning and for the end', async () => {
+  it('is decided by the policies, at its creation and at its end', async () => {
     const token = await user(mine)
     expect((await create(newName(), { token })).status).toBe(403)
     await sql(`create policy own on storage.objects for insert to authenticated with check (bucket_id = '${bucket}'
@@ -506,7 +506,7 @@ describe('who may', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('go on: who began it, and the service role', async () => {
+  it('is limited to the creator and the service role', async () => {
     await sql(`create policy all_of_them on storage.objects for insert to authenticated, anon with check (true)`)
     const location = await begun(newName(), { size: 10, token: await user(mine) })
     const others = [await user(theirs), storage.keys.anon]
@@ -525,7 +525,7 @@ describe('who may', () => {
     await sql('drop policy all_of_them on storage.objects')
   })
 
-  it('the signed one takes no token instead, and none that was signed for something else', async () => {
+  it('by signature accepts no token instead, and none that was signed for another purpose', async () => {
     const objects = clientOf(storage, storage.keys.service).from(bucket)
     const [name, other] = [newName(), newName()]
     const { data: right } = await objects.createSignedUploadUrl(name)
@@ -551,7 +551,7 @@ describe('who may', () => {
 })
 
 describe('at the same time', () => {
-  it('of several that send the same bytes one goes on, and the others are told', async () => {
+  it('one of several requests with the same bytes continues, and the others get an error', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
     const location = await begun(name, { size: bytes.length })
     for (const offset of [0, PART]) {
@@ -566,7 +566,7 @@ describe('at the same time', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('what one has ended another cannot change, however late its bytes come', async () => {
+  it('a finished upload cannot be changed, however late its other bytes arrive', async () => {
     const [name, location] = [newName(), await begun(newName(), { size: 10 })]
     const { hostname, port, pathname } = new URL(location)
     const late = request({
@@ -593,7 +593,7 @@ describe('at the same time', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('a part that came to its end costs one number, and an interruption another', async () => {
+  it('a finished part uses one number, and an interruption another', async () => {
     const [name, bytes] = [newName(), randomBytes(4 * PART)]
     const location = await begun(name, { size: bytes.length })
     const partAt = (offset: number) => bytes.subarray(offset, offset + PART)
@@ -614,7 +614,7 @@ describe('at the same time', () => {
   it.each([
     ['in the middle', 3 * PART],
     ['at its end', PART + 1],
-  ])('ends where S3 has no number for another part: %s', async (_, size) => {
+  ])('it ends if S3 has no number for another part: %s', async (_, size) => {
     const name = newName()
     const location = await begun(name, { size })
     const bytes = randomBytes(size)
@@ -624,7 +624,7 @@ describe('at the same time', () => {
     expect(await infoOf(name)).toBeNull()
   })
 
-  it('of several uploads of one new name the first to end stays', async () => {
+  it('the first of several uploads of one new name that ends stays', async () => {
     const name = newName()
     const locations = await Promise.all([1, 2].map(() => begun(name, { size: 4 })))
     const sent = locations.map((location, n) => send(location, 0, Buffer.from(`num${n}`)))
@@ -635,12 +635,12 @@ describe('at the same time', () => {
   })
 })
 
-describe('what is left behind', () => {
+describe('the remains of an upload', () => {
   const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
   const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
   const keyOf = (id: string) => `projects/${storage.ref}/storage/${id}`
 
-  it('is nothing when the client gives up', async () => {
+  it('are removed when the client gives up', async () => {
     const [name, bytes] = [newName(), randomBytes(PART + 9)]
     const location = await begun(name, { size: 2 * PART })
     expect((await send(location, 0, bytes)).offset).toBe(String(bytes.length))
@@ -656,7 +656,7 @@ describe('what is left behind', () => {
     await expectNoStrayBytes(storage, sql)
   })
 
-  it('is ended by the next request when the server died between the bytes and the row', async () => {
+  it('are completed by the next request if the server died between the bytes and the row', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
     const location = await begun(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
@@ -672,7 +672,7 @@ describe('what is left behind', () => {
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
-  it('is told of when the bucket has dropped the parts', async () => {
+  it('are reported if the bucket has dropped the parts', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
     const location = await begun(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
@@ -682,8 +682,8 @@ describe('what is left behind', () => {
   })
 })
 
-// Of what a trigger leaves out the bytes stay until a sweep, so nothing counts them after this.
-describe('what is refused at the end', () => {
+// A sweep removes the bytes that a trigger refuses, so no test after these counts bytes.
+describe('an upload that is refused at its end', () => {
   const raising = (body: string) =>
     sql(`create or replace function public.raising() returns trigger language plpgsql as $$ begin ${body} end $$;
       drop trigger if exists raising on storage.objects;
@@ -693,7 +693,7 @@ describe('what is refused at the end', () => {
   it.each([
     ['in parts', 2 * PART],
     ['without', 10],
-  ])('for the moment can be sent again: an upload %s', async (_, size) => {
+  ])('temporarily can be sent again: an upload %s', async (_, size) => {
     const [name, bytes] = [newName(), randomBytes(size)]
     const location = await begun(name, { size })
     await raising(`raise 'later' using errcode = '40001';`)
@@ -708,7 +708,7 @@ describe('what is refused at the end', () => {
   it.each([
     ['a trigger refuses', `raise 'never';`, 400],
     ['a trigger leaves out', 'return null;', 403],
-  ])('for good, as %s the row, leaves no upload', async (_, body, status) => {
+  ])('permanently, because %s the row, is removed', async (_, body, status) => {
     const name = newName()
     const location = await begun(name, { size: 10 })
     await raising(body)
@@ -731,7 +731,7 @@ it.each([false, true])('stays with the parent when a branch is made of it, with 
   expect(counts).toEqual({ uploads: 0, parts: 0 })
 })
 
-it('is not shown to the roles of the API, and the owner of the database cannot change it', async () => {
+it('is hidden from the roles of the API, and the owner of the database cannot change it', async () => {
   const [rights] = await sql(
     `select bool_or(has_table_privilege(r, t, p)) as any
        from unnest(array['anon', 'authenticated', 'service_role']) as r,

@@ -42,7 +42,7 @@ async function versionsInRows(ref: string): Promise<string[]> {
 const removedIn = async (ref: string) =>
   (await installation.sql(ref, 'select version from storage.removed_versions')).length
 
-/** As if it had been removed or replaced so long ago that no download of it can be under way. */
+/** Makes removed or replaced bytes so old that no download of them can be under way. */
 const ageRemoved = (ref: string) =>
   installation.sql(ref, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
 
@@ -63,7 +63,7 @@ const bytesOf = async (ref: string) => {
 const newRef = () =>
   Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join('')
 
-/** The next sweep takes these alone, from there. */
+/** Limits the next sweep to these projects, from there on. */
 async function onlyNext(refs: readonly string[], after: string | null = null) {
   const { control } = installation
   await control
@@ -102,7 +102,7 @@ const ways: Record<string, { act(storage: SweptStorage): Promise<unknown>; left:
 }
 
 describe('a tick of the cron', () => {
-  it.each(Object.keys(ways))('takes the bytes of what was %s, and those alone', async (way) => {
+  it.each(Object.keys(ways))('removes the bytes of what was %s, and no others', async (way) => {
     const { act, left } = ways[way] as (typeof ways)[string]
     const storage = await installation.newStorage()
     const { ref, objects, bucket } = storage
@@ -123,7 +123,7 @@ describe('a tick of the cron', () => {
     expect(downloads.map(({ error }) => error)).toEqual(left.map(() => null))
   })
 
-  it('leaves the bytes of what is in use, whatever the owner says', async () => {
+  it('keeps the bytes in use, whatever the owner says', async () => {
     const storage = await installation.newStorage()
     const { organization, ref, bucket } = storage
     await uploadAll(storage, ['live', 'again'])
@@ -146,7 +146,7 @@ describe('a tick of the cron', () => {
     expect(await versionsOf(ref)).toEqual([live, again])
   })
 
-  it('forgets the tokens of uploads once they have expired', async () => {
+  it('deletes the tokens of uploads after they expire', async () => {
     const { ref } = await installation.newStorage()
     await installation.sql(
       ref,
@@ -162,7 +162,7 @@ describe('a tick of the cron', () => {
     expect(left).toEqual({ count: 2, valid: true })
   })
 
-  it('drops what came of uploads that nobody may go on with any more', async () => {
+  it('removes the parts of uploads that nobody can continue any more', async () => {
     const { ref, url, keys, bucket } = await installation.newStorage()
     const begin = async (name: string): Promise<string> => {
       const metadata = Object.entries({ bucketName: bucket, objectName: name }).map(
@@ -181,7 +181,7 @@ describe('a tick of the cron', () => {
     }
     const [over, alive] = [await begin('over'), await begin('alive')]
     await installation.sql(ref, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
-    // Of ended ones nothing is in the bucket.
+    // The bucket has nothing of finished ones.
     await installation.sql(
       ref,
       `insert into storage.resumable_uploads (id, bucket_id, name, upsert, description, metadata, size_max, part_bytes, ended, expires_at)
@@ -204,14 +204,14 @@ describe('the turn of a project', () => {
     const [row] = await installation.control.select().from(projects).where(eq(projects.ref, ref))
     return { sweptAt: row?.storageSweptAt?.getTime(), dueAt: row?.storageSweepDueAt?.getTime() ?? 0 }
   }
-  /** Whether a sweep so much later takes it. */
+  /** Tells whether a sweep at that later time takes the project. */
   const isSweptAt = async (ref: string, ms: number) => {
     const ctx = ctxAt(later(ms))
     await sweepStorage(ctx)
     return (await turnOf(ref)).sweptAt === ctx.now().getTime()
   }
 
-  it('comes once a day where nothing happens', async () => {
+  it('comes once a day if nothing happens', async () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a'])
@@ -222,7 +222,7 @@ describe('the turn of a project', () => {
     expect(await isSweptAt(ref, DAY_MS + MINUTE_MS)).toBe(true)
   })
 
-  it.each(['deleted', 'replaced', 'emptied'])('comes when nobody reads what was %s', async (way) => {
+  it.each(['deleted', 'replaced', 'emptied'])('comes when nobody reads what was %s any more', async (way) => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a', 'b', 'c'])
@@ -237,7 +237,7 @@ describe('the turn of a project', () => {
     expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)
   })
 
-  it('comes again soon where its sweep was cut off', async () => {
+  it('comes again soon if its sweep was cut off', async () => {
     const { ref } = await installation.newStorage()
     await onlyNext([ref])
     expect(await leaseDueProjects(ctxAt(later(0)))).toMatchObject([{ ref }])
@@ -246,7 +246,7 @@ describe('the turn of a project', () => {
     expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)
   })
 
-  it('comes while the project is read-only, too', async () => {
+  it('comes also while the project is read-only', async () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a', 'b', 'c'])
@@ -270,7 +270,7 @@ describe('the turn of a project', () => {
     expect(await removedIn(ref)).toBe(0)
   })
 
-  it('comes again for what a sweep found too soon', async () => {
+  it('comes again for bytes that were too recent for a sweep', async () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a', 'b', 'c'])
@@ -282,7 +282,7 @@ describe('the turn of a project', () => {
   })
 
   extended(
-    'of one that is removed comes behind the others where its bucket fails',
+    'comes after others if it is removed and its bucket fails',
     async () => {
       const { control } = installation
       const { id } = await installation.newOrganization()
@@ -310,8 +310,8 @@ describe('the turn of a project', () => {
   )
 })
 
-describe('bytes that were replaced', () => {
-  it('stay for as long as a download of them may take, and go then', async () => {
+describe('replaced bytes', () => {
+  it('are kept as long as a download of them may take, and are removed then', async () => {
     const storage = await installation.newStorage()
     const { ref, objects, bucket } = storage
     await uploadAll(storage, ['a'])
@@ -329,7 +329,7 @@ describe('bytes that were replaced', () => {
 })
 
 describe('bytes without a row', () => {
-  it('go when they are older than the grace, and not before', async () => {
+  it('are removed when they are older than the grace period, and not before', async () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['live'])
@@ -359,7 +359,7 @@ describe('bytes without a row', () => {
 })
 
 describe('a row without bytes', () => {
-  it('is reported once it is older than the grace, and stays', async () => {
+  it('is reported once it is older than the grace period, and stays', async () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['live'])
@@ -376,7 +376,7 @@ describe('a row without bytes', () => {
   })
 })
 
-describe('an upload whose bytes are there before its row', () => {
+describe('an upload whose bytes are stored before its row', () => {
   it('is neither removed nor reported', async () => {
     const { ref, objects, bucket } = await installation.newStorage()
     const holder = await installation.connect(ref)
@@ -419,7 +419,7 @@ describe('a project with 1,300 objects', () => {
     )
   })
 
-  it('is swept in pages, one after the other, and then from its beginning', async () => {
+  it('is swept in pages, one after the other, and then from its start', async () => {
     const { ref } = storage
     const [absent = ''] = [`${(versions[1_150] ?? '').slice(0, -12)}ffffffffffff`]
     await insertRows(storage, [absent])
@@ -431,7 +431,7 @@ describe('a project with 1,300 objects', () => {
       pages.push(await cursorOf(ref))
       bytes.push(await bytesOf(ref))
     }
-    // What is known is the count of the last search that came to its end.
+    // The known size is that of the last search that ended.
     const size = 1_296 * 'bytes'.length
     expect(bytes).toEqual([null, size, size])
     expect(pages).toEqual([versions[999], null, versions[1_002]])
@@ -443,7 +443,7 @@ describe('a project with 1,300 objects', () => {
     expect(await versionsOf(ref)).toEqual((await versionsInRows(ref)).filter((version) => version !== absent))
   })
 
-  it('is rid in one sweep of as many that were removed', async () => {
+  it('loses as many removed objects in one sweep', async () => {
     const { ref } = storage
     const removed = newVersions(2_500)
     const before = await versionsOf(ref)
@@ -463,7 +463,7 @@ describe('a project with 1,300 objects', () => {
     expect(await versionsOf(other.ref)).toHaveLength(2)
   })
 
-  it('leaves nothing of an upload that ended after the project', async () => {
+  it('leaves nothing of an upload that ended after its deletion', async () => {
     const { ref } = storage
     const late = newVersions(1)
     await putBytes(ref, late)
@@ -479,7 +479,7 @@ describe('a project with 1,300 objects', () => {
 })
 
 describe('a sweep that fails', () => {
-  extended('leaves the cursor where it was, and goes on with the other projects', async () => {
+  extended('leaves the cursor unchanged, and continues with the other projects', async () => {
     const [closed, open] = [await installation.newStorage(), await installation.newStorage()]
     const refs = [closed.ref, open.ref]
     const [orphan = ''] = newVersions(1)
@@ -508,14 +508,14 @@ describe('a sweep that fails', () => {
   })
 })
 
-describe('two sweeps at once', () => {
-  it('take different projects, and each its share', async () => {
+describe('two simultaneous sweeps', () => {
+  it('take different projects, each its share', async () => {
     const { id } = await installation.newOrganization()
     const { control } = installation
     const refs = Array.from({ length: 30 }, newRef)
     await onlyNext([])
     const common = { organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'ACTIVE_HEALTHY' } as const
-    // Sealed with another key: each that is taken fails, and says so.
+    // The secrets are sealed with another key: each project that is taken fails, and the log says so.
     const sealed = { sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' }
     await control.insert(projects).values(refs.map((ref) => ({ ...common, ...sealed, ref, name: ref })))
     const sweeps = [ctxAt(), ctxAt()]
@@ -528,7 +528,7 @@ describe('two sweeps at once', () => {
 })
 
 describe('a project whose storage a superuser dropped', () => {
-  it('gets it anew by a sweep', async () => {
+  it('gets it again by a sweep', async () => {
     const { ref } = await installation.newStorage()
     await installation.sql(ref, 'drop schema storage cascade')
     await putBytes(ref, newVersions(1))
@@ -537,7 +537,7 @@ describe('a project whose storage a superuser dropped', () => {
     expect(await versionsInRows(ref)).toEqual([])
   })
 
-  it('is told what is wrong where the table of objects alone is gone, and stays as it was left', async () => {
+  it('is reported if only the table of objects is missing, and is not changed', async () => {
     const storage = await installation.newStorage()
     const { organization, ref, objects, bucket } = storage
     await uploadAll(storage, ['a'])
@@ -565,13 +565,13 @@ describe('a project whose storage a superuser dropped', () => {
 })
 
 describe('a paused project', () => {
-  it('says that it is paused, stays closed, and serves again once it is restored', async () => {
+  it('reports that it is paused, stays closed, and is served again after a restore', async () => {
     const storage = await installation.newStorage()
     const { organization, ref, bucket } = storage
     await uploadAll(storage, ['a'])
     const { owner } = organization
     const api = apiOf(storage, storage.keys.service)
-    // Requests of so much later go by nothing that was kept from before.
+    // Requests so much later use nothing that was cached before.
     const readAt = (ms: number) => api.at(later(ms)).get(`object/authenticated/${bucket}/a`)
 
     await owner.post(`/v1/projects/${ref}/pause`)

@@ -49,7 +49,7 @@ const attempt = (way: string, as = service) =>
   as(...(JSON.parse(JSON.stringify(ways[way]).replaceAll('{b}', bucket)) as [string, Call?]))
 
 describe('a trigger that skips', () => {
-  it('new buckets: the creation is refused', async () => {
+  it('new buckets makes their creation fail', async () => {
     await database.sql(
       'create trigger skip before insert on storage.buckets for each row execute function public.skip()',
     )
@@ -62,7 +62,7 @@ describe('a trigger that skips', () => {
   })
 
   it.each(['an upload', 'an upload over nothing', 'an upload over what stands there', 'a copy'])(
-    'inserts: %s is refused',
+    'inserts makes %s fail',
     async (way) => {
       const before = await rows()
       await skipping('insert')
@@ -72,7 +72,7 @@ describe('a trigger that skips', () => {
     },
   )
 
-  it('inserts: a signed upload is refused', async () => {
+  it('inserts makes a signed upload fail', async () => {
     const { url } = (await service(`POST /object/upload/sign/${bucket}/new`)).body
     await skipping('insert')
     expect(await service(`PUT ${url}`, { body: 'x' })).toMatchObject(SKIPPED)
@@ -80,7 +80,7 @@ describe('a trigger that skips', () => {
   })
 
   it.each(['an upload over what stands there', 'a copy over what stands there'])(
-    'updates: %s is refused',
+    'updates makes %s fail',
     async (way) => {
       const before = await rows()
       await skipping('update')
@@ -91,14 +91,14 @@ describe('a trigger that skips', () => {
     },
   )
 
-  it('updates: a move finds nothing that it could move', async () => {
+  it('updates leaves a move nothing to move', async () => {
     const before = await rows()
     await skipping('update')
     expect(codeOf(await attempt('a move'))).toBe('NoSuchKey')
     expect(await rows()).toEqual(before)
   })
 
-  it('deletes: a removal is refused, and one of many names none', async () => {
+  it('deletes makes a removal fail, and a removal of many returns none', async () => {
     const before = await rows()
     await skipping('delete')
     expect(codeOf(await attempt('a removal'))).toBe('AccessDenied')
@@ -107,7 +107,7 @@ describe('a trigger that skips', () => {
   })
 })
 
-describe("what the owner's own tables and functions do not allow", () => {
+describe("a refusal by the owner's own tables and functions", () => {
   const whenInserted = (work: string) =>
     database.sql(`create or replace function public.afterwards() returns trigger language plpgsql security definer as
         $$ begin ${work}; return new; end $$;
@@ -119,7 +119,7 @@ describe("what the owner's own tables and functions do not allow", () => {
   )
   const told = (code: string, message: unknown = expect.any(String)) => ({ body: { code, message } })
 
-  it('is not told of the bucket: a reference that leads nowhere', async () => {
+  it('does not name a missing reference as a missing bucket', async () => {
     await database.sql(
       'create table public.people (id int primary key); create table public.files (owner int references public.people)',
     )
@@ -135,7 +135,7 @@ describe("what the owner's own tables and functions do not allow", () => {
     expect(await rows()).toHaveLength(2)
   })
 
-  it('is not told of the key: a name that is taken elsewhere', async () => {
+  it('does not name a duplicate elsewhere as a taken key', async () => {
     await database.sql('create table public.files (name text primary key)')
     await whenInserted('insert into public.files values (new.name)')
     expect(codeOf(await attempt('an upload'))).toBe(200)
@@ -145,7 +145,7 @@ describe("what the owner's own tables and functions do not allow", () => {
     expect(await attempt('a move')).toMatchObject(told('DatabaseError'))
   })
 
-  it('keeps an empty bucket for what refers to it, and says so', async () => {
+  it('keeps an empty bucket that other rows refer to, with the reason', async () => {
     const empty = await newBucket(storage)
     await database.sql(
       `create table public.files (bucket text references storage.buckets); insert into public.files values ('${empty}')`,
@@ -154,7 +154,7 @@ describe("what the owner's own tables and functions do not allow", () => {
     expect(codeOf(await service(`DELETE /bucket/${bucket}`))).toBe('ResourceNotEmpty')
   })
 
-  it.each(['QU001', 'PT402', 'P0001', '42501'])('is told in its own words: %s', async (code) => {
+  it.each(['QU001', 'PT402', 'P0001', '42501'])("has the owner's own text: %s", async (code) => {
     await whenInserted(`raise exception 'too much of it' using errcode = '${code}'`)
     const wanted = told(code === '42501' ? 'AccessDenied' : 'DatabaseError', 'too much of it')
     expect(await attempt('an upload')).toMatchObject(wanted)

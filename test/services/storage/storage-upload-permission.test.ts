@@ -30,7 +30,7 @@ beforeEach(async () => {
 afterEach(() => expectNoStrayBytes(storage, sql))
 afterAll(() => close())
 
-/** One moment for all writes of this file, so that what the server remembers of them is never too old. */
+/** One moment for all writes of this file, so that what the server caches of them is never too old. */
 const CLOCK = String(Date.now())
 const FEW = 'x'.repeat(1_000)
 const MANY = 'x'.repeat(200_000)
@@ -54,7 +54,7 @@ function form(fields: Record<string, string>, body: string, type: string) {
   return { body: `${file}${parts.join('')}--b--\r\n`, type: 'multipart/form-data; boundary=b' }
 }
 
-/** To the project's database; a look-up of the project asks the control database. */
+/** Returns the round trips to the project's database; a look-up of the project queries the control database. */
 async function roundTripsOf({ headers }: Reply): Promise<number> {
   const id = String(headers.get('x-request-id'))
   const line = await vi.waitFor(async () => {
@@ -75,7 +75,7 @@ async function roundTripsOfFive(upload: (n: number) => Promise<Reply>): Promise<
   return counts
 }
 
-describe('who has just written to a bucket', () => {
+describe('a caller who has just written to a bucket', () => {
   it('writes a few bytes in one round trip to the database, and many in two', async () => {
     const typed = form({ cacheControl: '60' }, FEW, 'text/plain')
     expect(await roundTripsOfFive((n) => put(`few-${n}`))).toEqual([1, 1, 1, 1, 1])
@@ -90,7 +90,7 @@ describe('who has just written to a bucket', () => {
     expect(await read('few-4')).toBe(FEW)
   })
 
-  it('is asked first when he comes to another bucket, and so is another user', async () => {
+  it('is checked first in another bucket, and so is another user', async () => {
     const other = await newUser()
     const reply = await put('other', { by: other })
     expect(await roundTripsOf(reply)).toBe(2)
@@ -100,7 +100,7 @@ describe('who has just written to a bucket', () => {
     bucket = former
   })
 
-  it.each(['POST', 'PUT'])('is refused where a policy is against it, and leaves nothing: %s', async (method) => {
+  it.each(['POST', 'PUT'])('is refused if a policy does not allow it, and leaves nothing: %s', async (method) => {
     await put('again', { method })
     for (let n = 0; n < 3; n++) {
       const reply = await put('theirs/a', { method })
@@ -112,20 +112,20 @@ describe('who has just written to a bucket', () => {
     expect(await isThere('theirs/a')).toBe(false)
   })
 
-  it('is refused from the moment on that the policy is gone', async () => {
+  it('is refused from the moment that the policy is removed', async () => {
     await sql('alter policy most on storage.objects using (false)')
     expect(codeOf(await put('b'))).toBe('AccessDenied')
     await sql(`alter policy most on storage.objects using (name not like 'theirs/%')`)
     expect(codeOf(await put('b'))).toBe(200)
   })
 
-  it('does not replace what stands where he does not ask for it', async () => {
+  it('does not replace an object without requesting it', async () => {
     await service(`POST /object/${bucket}/taken`, { body: 'old' })
     for (let n = 0; n < 3; n++) expect(codeOf(await put('taken'))).toBe('KeyAlreadyExists')
     expect(await read('taken')).toBe('old')
   })
 
-  it('meets rules of the bucket that have changed at once', async () => {
+  it('gets changed rules of the bucket at once', async () => {
     await change({ file_size_limit: 999 })
     expect(codeOf(await put('large'))).toBe('EntityTooLarge')
     expect(codeOf(await put('small', { body: 'x'.repeat(999) }))).toBe(200)
@@ -141,7 +141,7 @@ describe('who has just written to a bucket', () => {
     expect(codeOf(await put('image-2', { type: 'image/png' }))).toBe(200)
   })
 
-  it('is held to the types of the bucket by a form that says them late', async () => {
+  it('is limited to the types of the bucket by a form that names them late', async () => {
     await change({ allowed_mime_types: ['text/plain'] })
     expect(codeOf(await put('second'))).toBe(200)
     const late = form({ contentType: 'image/png' }, FEW, 'text/plain')
@@ -153,7 +153,7 @@ describe('who has just written to a bucket', () => {
     expect(await isThere('late')).toBe(false)
   })
 
-  it('is asked first with his first form, as a policy may want to know the size, which none tells', async () => {
+  it('is checked first at the first form, because a policy may use the size, which no form announces', async () => {
     await sql(`create policy sized on storage.objects as restrictive to authenticated with check (metadata ? 'size')`)
     const refused = await put('form', form({}, FEW, 'text/plain'))
     await sql('drop policy sized on storage.objects')
@@ -161,28 +161,25 @@ describe('who has just written to a bucket', () => {
     expect(await isThere('form')).toBe(false)
   })
 
-  it.each([false, true])(
-    'leaves nothing where the database has no connection left, with upsert: %s',
-    async (upsert) => {
-      expect(codeOf(await put('second', { upsert }))).toBe(200)
-      const role = 'supabase_storage_admin'
-      await sql(`alter role ${role} connection limit 0`)
-      await sql('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [role])
-      const reply = await put('third', { upsert })
-      await sql(`alter role ${role} connection limit -1`)
-      expect([reply.status, codeOf(reply)]).toEqual([429, 'SlowDown'])
-      expect(await isThere('third')).toBe(false)
-    },
-  )
+  it.each([false, true])('leaves nothing if the database has no connection left, with upsert: %s', async (upsert) => {
+    expect(codeOf(await put('second', { upsert }))).toBe(200)
+    const role = 'supabase_storage_admin'
+    await sql(`alter role ${role} connection limit 0`)
+    await sql('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [role])
+    const reply = await put('third', { upsert })
+    await sql(`alter role ${role} connection limit -1`)
+    expect([reply.status, codeOf(reply)]).toEqual([429, 'SlowDown'])
+    expect(await isThere('third')).toBe(false)
+  })
 
-  it('learns that the bucket is gone', async () => {
+  it('gets an error if the bucket was deleted', async () => {
     await service(`POST /bucket/${bucket}/empty`)
     expect(codeOf(await service(`DELETE /bucket/${bucket}`))).toBe(200)
     expect(codeOf(await put('b'))).toBe('NoSuchBucket')
     expect(codeOf(await put('b'))).toBe('NoSuchBucket')
   })
 
-  it('is told what a trigger says', async () => {
+  it('gets the error of a trigger', async () => {
     await sql(`create function public.no() returns trigger language plpgsql as $$ begin
         if new.name = 'cursed' then raise exception 'not this one'; end if; return new; end $$;
       create trigger no before insert on storage.objects for each row execute function public.no()`)

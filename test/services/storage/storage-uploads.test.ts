@@ -36,7 +36,7 @@ const read = async (path: string) => (await service.get(`object/${path}`)).body
 const newPath = (name: string = randomUUID()) => `${bucket}/${name}`
 const plain = { 'content-type': 'text/plain' }
 
-/** Fields and files in the order they are given. */
+/** Makes a form with fields and files in the given order. */
 function form(...parts: [name: string, value: string | Blob][]): FormData {
   const data = new FormData()
   for (const [name, value] of parts) data.append(name, value)
@@ -45,7 +45,7 @@ function form(...parts: [name: string, value: string | Blob][]): FormData {
 const file = (text: string, type = 'text/plain') => new Blob([text], { type })
 
 describe('a raw upload', () => {
-  it('is stored under the headers that it came with', async () => {
+  it('is stored with the headers of its request', async () => {
     const path = newPath()
     const reply = await upload(path, 'x', {
       ...{ 'content-type': 'text/css; charset=latin1', 'cache-control': 'public, max-age=7' },
@@ -58,7 +58,7 @@ describe('a raw upload', () => {
     expect(headers.get('x-robots-tag')).toBe('noindex, max-snippet: 20')
   })
 
-  it('without headers is bytes that nobody keeps', async () => {
+  it('without headers is stored as bytes that are not cached', async () => {
     const path = newPath()
     const headers = { authorization: `Bearer ${storage.keys.service}` }
     const url = `${storage.url}/object/${path}`
@@ -69,7 +69,7 @@ describe('a raw upload', () => {
   })
 
   it.each(['not base64!', btoa('no JSON'), btoa('[1]'), btoa('7')])(
-    'with the metadata %j, which are none, has none',
+    'with the invalid metadata %j has none',
     async (metadata) => {
       const path = newPath()
       expect(await upload(path, 'x', { 'x-metadata': metadata })).toMatchObject({ status: 200 })
@@ -77,7 +77,7 @@ describe('a raw upload', () => {
     },
   )
 
-  it('of nothing is an empty object', async () => {
+  it('without bytes is an empty object', async () => {
     const path = newPath()
     expect(await upload(path, undefined, plain)).toMatchObject({ status: 200 })
     expect(await info(path)).toMatchObject({ size: 0, etag: '"d41d8cd98f00b204e9800998ecf8427e"' })
@@ -90,7 +90,7 @@ describe('a raw upload', () => {
     expect([reply.status, reply.body]).toEqual([400, refusal(400, 'invalid_x_robots_tag', 'InvalidRequest', message)])
   })
 
-  it.each(['content-type', 'cache-control'])('is refused with a %s that could not go out again', async (name) => {
+  it.each(['content-type', 'cache-control'])('is refused with a %s that could not be returned', async (name) => {
     const reply = await upload(newPath(), 'x', { ...plain, [name]: 'text/ä' })
     expect([reply.status, reply.body]).toEqual([400, refusal(400, 'invalid_header_char', 'InvalidRequest')])
   })
@@ -178,7 +178,7 @@ describe('a form', () => {
     'filename="f.png"',
     'filename=f.png',
     'filename="照片.png"; name=""',
-  ])('has a file whatever its name is: %s', async (disposition) => {
+  ])('has a file with any name: %s', async (disposition) => {
     const path = newPath()
     const reply = await upload(path, named(disposition), { 'content-type': 'multipart/form-data; boundary=b;' })
     expect([reply.status, reply.body]).toEqual([200, { Key: path, Id: UUID }])
@@ -194,7 +194,7 @@ describe('a form', () => {
     expect(await info(path)).toMatchObject({ size: 1, content_type: 'image/png' })
   })
 
-  it('takes the X-Robots-Tag of its request', async () => {
+  it('uses the X-Robots-Tag of its request', async () => {
     const path = newPath()
     expect(await upload(path, form(['', file('x')]), { 'x-robots-tag': 'all' })).toMatchObject({ status: 200 })
     expect((await service.get(`object/${path}`)).headers.get('x-robots-tag')).toBe('all')
@@ -228,7 +228,7 @@ describe('an upload', () => {
   it.each([
     ['raw', () => 'x', {}],
     ['as a form', () => form(['', file('x')]), {}],
-  ])('%s does not replace what is there unless it is asked to', async (_, body, headers) => {
+  ])('%s does not replace an object unless that is requested', async (_, body, headers) => {
     const path = newPath()
     const { Id } = (await upload(path, body(), headers)).body
     for (const upsert of ['false', '', 'TRUE', '1']) {
@@ -243,7 +243,7 @@ describe('an upload', () => {
     expect(await read(path)).toBe('x')
   })
 
-  it.each(['POST', 'PUT'])('to a bucket that is not there is refused: %s', async (method) => {
+  it.each(['POST', 'PUT'])('to a missing bucket is refused: %s', async (method) => {
     for (const body of ['x', form(['', file('x')])]) {
       const reply = await upload(`nowhere/${randomUUID()}`, body, {}, method)
       expect([reply.status, reply.body]).toEqual([400, NO_BUCKET])
@@ -263,7 +263,7 @@ describe('an upload', () => {
     ['dir/', 'dir/'],
     ['dir//', 'dir//'],
     ['[x]{y}|^`"<>', '%5Bx%5D%7By%7D%7C%5E%60%22%3C%3E'],
-  ])('to %j is found there, in every way to read', async (name, encoded) => {
+  ])('to %j is found there by every way to read', async (name, encoded) => {
     const open = await newBucket(storage, { public: true })
     const reply = await upload(`${open}/${encoded}`, name, plain)
     expect([reply.status, reply.body.Key]).toEqual([200, `${open}/${name}`])
@@ -327,7 +327,7 @@ describe('the types of a bucket', () => {
     expect((await service.post(`object/list/${name}`, { prefix: '' })).body).toHaveLength(taken ? 3 : 0)
   })
 
-  it('do not bind the mark of an empty folder, which has no bytes', async () => {
+  it('does not apply to the marker of an empty folder, which has no bytes', async () => {
     const name = await newBucket(storage, { allowed_mime_types: ['image/*'], file_size_limit: 5 })
     expect(await upload(`${name}/dir/.emptyFolderPlaceholder`, undefined, plain)).toMatchObject({ status: 200 })
     for (const body of ['x', form(['', file('x', 'image/png')])]) {
@@ -339,7 +339,7 @@ describe('the types of a bucket', () => {
 
 describe('the size limit', () => {
   const chunks = (size: number) => Array.from({ length: size / 10 }, () => 'x'.repeat(10))
-  /** Each way to send so many bytes. */
+  /** Sends so many bytes in each way. */
   function sent(path: string, size: number, at: Date) {
     const url = `${storage.url}/object/${path}`
     const clock = { 'x-test-clock': String(at.getTime()) }
@@ -362,18 +362,18 @@ describe('the size limit', () => {
     expect((await service.post(`object/list/${name}`, { prefix: '', search: 'large' })).body).toEqual([])
   }
 
-  it.each([0, 1000])('of a bucket holds, however the bytes come: %d', async (bytes) => {
+  it.each([0, 1000])('of a bucket applies to every way to send bytes: %d', async (bytes) => {
     await expectLimit(await newBucket(storage, { file_size_limit: bytes }), bytes)
   })
 
-  it('of a bucket holds as soon as it is changed', async () => {
+  it('of a bucket applies as soon as it is changed', async () => {
     const name = await newBucket(storage, { file_size_limit: 10 })
     expect((await upload(`${name}/a`, 'x'.repeat(20), plain)).body).toEqual(TOO_LARGE)
     await service.put(`bucket/${name}`, { file_size_limit: 20 })
     expect(await upload(`${name}/a`, 'x'.repeat(20), plain)).toMatchObject({ status: 200 })
   })
 
-  it('of what can be stored at all holds before the bytes come', async () => {
+  it('of the installation applies before the bytes arrive', async () => {
     const wide = await newStorage(storage.organization)
     const path = `/v1/projects/${wide.ref}/config/storage`
     expect(await wide.organization.owner.patch(path, { fileSizeLimit: 500 * 1024 ** 3 })).toMatchObject({ status: 200 })
@@ -389,11 +389,11 @@ describe('the size limit', () => {
     expect([reply.status, JSON.parse(reply.body)]).toEqual([400, { ...TOO_LARGE, message }])
   })
 
-  it('of the project holds for every bucket, within seconds', async () => {
+  it('of the project applies to every bucket, within seconds', async () => {
     const name = await newBucket(storage, { file_size_limit: 100 })
     const path = `/v1/projects/${storage.ref}/config/storage`
     expect(await storage.organization.owner.patch(path, { fileSizeLimit: 50 })).toMatchObject({ status: 200 })
-    // So long may it be remembered.
+    // The limit may be cached for this time.
     const later = new Date(Date.now() + 11_000)
     await expectLimit(name, 50, later)
     const reply = await service.at(later).post('bucket', { name: randomUUID(), file_size_limit: 51 })
@@ -409,7 +409,7 @@ describe('a signed upload', () => {
   it.each([
     ['raw', () => 'x'],
     ['as a form', () => form(['', file('x', 'text/plain')])],
-  ])('needs its token alone: %s', async (_, body) => {
+  ])('needs only its token: %s', async (_, body) => {
     const path = newPath(`${randomUUID()}/ö ?.txt`)
     const encoded = path.replace('?', '%3F')
     const signed = await sign(encoded)
@@ -428,7 +428,7 @@ describe('a signed upload', () => {
     expect((await put(signed.body.url, body(), headers)).body).toEqual(KEY_TAKEN)
   })
 
-  it('replaces what is there if its token says so, whatever the header does, and once', async () => {
+  it('replaces an object if its token says so, whatever the header says, and once', async () => {
     const path = newPath()
     await upload(path, 'one', plain)
     expect((await sign(path)).body).toEqual(KEY_TAKEN)
@@ -443,7 +443,7 @@ describe('a signed upload', () => {
     expect((await put(strict, 'two', { ...plain, 'x-upsert': 'true' })).body).toEqual(KEY_TAKEN)
   })
 
-  it('is asked of the policies with its metadata', async () => {
+  it('is checked by the policies with its metadata', async () => {
     const name = `meta_${randomUUID().replaceAll('-', '')}`
     const query = `create policy ${name} on storage.objects for insert to anon
       with check (bucket_id = '${bucket}' and user_metadata->>'kind' = 'photo')`
@@ -457,7 +457,7 @@ describe('a signed upload', () => {
     expect(await asked('photo')).toMatchObject({ status: 200 })
   })
 
-  it('keeps the rules of the bucket', async () => {
+  it('follows the rules of the bucket', async () => {
     const name = await newBucket(storage, { file_size_limit: 2, allowed_mime_types: ['text/plain'] })
     const { url } = (await sign(`${name}/a`)).body
     expect((await put(url, 'xyz')).body).toEqual(TOO_LARGE)
@@ -465,7 +465,7 @@ describe('a signed upload', () => {
     expect(await put(url, 'xy')).toMatchObject({ status: 200 })
   })
 
-  it('is refused where there is no bucket, and without a token that is for it', async () => {
+  it('is refused without a bucket, and without a token for it', async () => {
     const missing = await sign('nowhere/a')
     const message = 'The related resource does not exist'
     expect([missing.status, missing.body]).toEqual([400, refusal(404, 'InvalidRequest', 'InvalidRequest', message)])

@@ -32,7 +32,7 @@ const upload = (headers: Record<string, string>, body: string | string[], unfini
     ...{ method: 'POST', headers: { authorization, 'content-type': 'text/plain', ...headers }, body, unfinished },
   })
 
-describe('what is too large', () => {
+describe('an upload that is too large', () => {
   it.each([
     ['is refused before it is sent', { 'content-length': '1000000000' }, 'x'],
     ['is refused while it still comes', { 'transfer-encoding': 'chunked' }, Array(20).fill('x'.repeat(10_000))],
@@ -53,7 +53,7 @@ describe('a large form that is refused', () => {
     ['AccessDenied', { type: 'text/plain', key: 'new', token: () => storage.keys.anon }],
     ['EntityTooLarge', { type: 'text/plain', key: 'new', token: () => storage.keys.service }],
     ['InvalidRequest', { type: 'text/plain', key: 'new', token: () => storage.keys.service, contentType: 'ä' }],
-  ])('is told so by %s, and not cut off', async (code, { type, key, token, contentType }: Refused) => {
+  ])('gets the error %s, and is not cut off', async (code, { type, key, token, contentType }: Refused) => {
     const taken = `${storage.url}/object/${bucket}/taken`
     await exchange(taken, { method: 'PUT', headers: { authorization, 'content-type': 'text/plain' }, body: 'x' })
     const form = new FormData()
@@ -66,7 +66,7 @@ describe('a large form that is refused', () => {
 })
 
 describe('an object', () => {
-  it('goes out as it is stored, with its length', async () => {
+  it('is sent as it is stored, with its length', async () => {
     const { body } = await upload({ 'content-length': String(TEXT.length) }, TEXT)
     const url = `${storage.url}/object/public/${JSON.parse(body).Key}`
     const headers = { 'accept-encoding': 'gzip, br' }
@@ -87,7 +87,7 @@ describe('an object', () => {
     }
   })
 
-  it('of unknown length is stored whole', async () => {
+  it('of unknown length is stored completely', async () => {
     const { body } = await upload({ 'transfer-encoding': 'chunked' }, ['one ', 'two ', 'three'])
     const { Key } = JSON.parse(body)
     expect((await exchange(`${storage.url}/object/public/${Key}`)).body).toBe('one two three')
