@@ -51,11 +51,11 @@ describe('a function that verifies tokens', () => {
     expect(await call({ authorization: `Bearer ${token}` })).toMatchObject({ status: 200, text: `Bearer ${token}` })
   })
 
-  it('is called with the key in the header that gateways take', async () => {
+  it('is called with the key in the header that gateways use', async () => {
     expect(await call({ apikey: project.keys.anon })).toMatchObject({ status: 200, text: 'nobody' })
   })
 
-  it('is asked by browsers without a token', async () => {
+  it('can be asked by browsers without a token', async () => {
     expect(await call({}, 'OPTIONS')).toMatchObject({ status: 200 })
   })
 
@@ -82,13 +82,13 @@ describe('a function that verifies tokens', () => {
     expect(await call({ authorization: `Bearer ${await tokenOf()}` })).toEqual(refused(code, message))
   })
 
-  it('lets pages read why', async () => {
+  it('lets pages read the reason', async () => {
     const { headers } = await fetch(urlOf(slug), { method: 'POST' })
     expect(headers.get('access-control-allow-origin')).toBe('*')
   })
 })
 
-describe('what is not there', () => {
+describe('something that does not exist', () => {
   const NOT_FOUND = { code: 'NOT_FOUND', message: 'Requested function was not found' }
   it.each([
     ['a function', () => urlOf('missing')],
@@ -106,7 +106,7 @@ describe('what is not there', () => {
     ])
   })
 
-  it('is guessed at so often and no more', async () => {
+  it('counts toward a limit of guesses', async () => {
     const headers = { 'x-test-address': randomUUID() }
     const at = { ...headers, 'x-test-clock': String(Date.now()) }
     const statuses = []
@@ -115,7 +115,7 @@ describe('what is not there', () => {
     expect(statuses[120]).toBe(429)
   })
 
-  it('is no part of the management API', async () => {
+  it('is not part of the management API', async () => {
     expect((await anyone.get('/functions/v1/hello')).status).toBe(404)
   })
 })
@@ -164,7 +164,7 @@ describe('a function that cannot be called now', () => {
     expect((await fetch(urlOf(slug, other))).status).toBe(code)
   })
 
-  it('of which every isolate hears within a second', async () => {
+  it('stops in every isolate within a second', async () => {
     const { id, slug } = await putFunction(other.ref, PROGRAM)
     expect((await fetch(urlOf(slug, other))).status).toBe(200)
     await control.delete(functions).where(eq(functions.id, id))

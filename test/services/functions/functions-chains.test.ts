@@ -15,7 +15,7 @@ beforeAll(async () => {
 const inProject = (path: string, ref = project.ref) => new URL(`/p/${ref}${path}`, baseUrl)
 const called = (slug: string, rest = '') => inProject(`/functions/v1/${slug}${rest}`)
 
-/** Answers with what the function that it calls has answered. */
+/** Returns a program that passes on the answer of another function. */
 const calling = (slug: string, rest = '') => `Deno.serve(async (request) => {
   const response = await fetch(Deno.env.get('SUPABASE_URL') + '/functions/v1/${slug}${rest}' + new URL(request.url).search)
   return new Response(response.body, { status: response.status, headers: response.headers })
@@ -32,19 +32,19 @@ const REFUSED = { status: 508, code: 'LOOP_DETECTED', text: expect.stringContain
 const wasCalled = (id: string, times: number) =>
   vi.waitFor(async () => expect(await invocationsOf(id)).toHaveLength(times), WAIT)
 
-describe('programs that call each other without end are stopped', () => {
-  it('where a function calls itself', async () => {
+describe('an endless chain of calls is stopped', () => {
+  it('if a function calls itself', async () => {
     const slug = `f-${crypto.randomUUID()}`
     const { id } = await putFunction(project.ref, calling(slug), { slug })
     expect(await answerOf(called(slug))).toMatchObject(REFUSED)
-    // The last one was not run.
+    // The last call was not run.
     await wasCalled(id, HOPS_MAX + 2)
     const printed = (await invocationsOf(id)).flatMap(({ console }) => console)
     expect(printed).toMatchObject([{ message: expect.stringContaining('loop') }])
     expect(await answerOf(called(slug))).toMatchObject(REFUSED)
   })
 
-  it('where there are a function and a worker, of two projects', async () => {
+  it('if it has a function and a worker, of two projects', async () => {
     const other = await newStorage(project.organization)
     const slug = `f-${crypto.randomUUID()}`
     const worker = workerOf(other.organization.owner, other.ref)
@@ -60,7 +60,7 @@ describe('programs that call each other without end are stopped', () => {
     expect(await answerOf(new URL(worker.url()))).toMatchObject(REFUSED)
   })
 
-  it('where they do not wait for the answer', async () => {
+  it('if no call waits for the answer', async () => {
     const slug = `f-${crypto.randomUUID()}`
     const { id } = await putFunction(
       project.ref,
@@ -77,7 +77,7 @@ describe('programs that call each other without end are stopped', () => {
     await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('LOOP_DETECTED'), WAIT)
   })
 
-  it('where they go another way out than fetch', async () => {
+  it('if the calls do not use fetch', async () => {
     const slug = `f-${crypto.randomUUID()}`
     await putFunction(
       project.ref,
@@ -95,7 +95,7 @@ describe('programs that call each other without end are stopped', () => {
     expect(await answerOf(called(slug))).toMatchObject(REFUSED)
   })
 
-  it('where each calls many', async () => {
+  it('if each call makes many', async () => {
     const slug = `f-${crypto.randomUUID()}`
     const { id } = await putFunction(
       project.ref,
@@ -112,13 +112,13 @@ describe('programs that call each other without end are stopped', () => {
       { slug },
     )
     expect(await answerOf(called(slug))).toMatchObject(REFUSED)
-    // Its minute may end while the test runs.
+    // The minute may end while the test runs.
     expect((await invocationsOf(id)).length).toBeLessThan(2_100)
   })
 })
 
-describe('programs that call each other, and come to an end, go on', () => {
-  it('however many callers there are at a time', async () => {
+describe('a finite chain of calls is completed', () => {
+  it('for any number of simultaneous callers', async () => {
     const slug = `f-${crypto.randomUUID()}`
     await putFunction(
       project.ref,
@@ -136,7 +136,7 @@ describe('programs that call each other, and come to an end, go on', () => {
     await Promise.all(callers)
   })
 
-  it('and nobody is told how that is counted', async () => {
+  it('without revealing how calls are counted', async () => {
     const echo = `f-${crypto.randomUUID()}`
     await putFunction(project.ref, `Deno.serve((request) => Response.json(Object.fromEntries(request.headers)))`, {
       slug: echo,

@@ -46,7 +46,7 @@ async function expectText(response: Response) {
   expect([response.status, response.headers.get('x-own'), await response.text()]).toEqual([200, 'yes', TEXT])
 }
 
-describe('an answer that the function has packed', () => {
+describe('an answer that the function has compressed', () => {
   it.each([
     ['bytes in gzip', `new Response(PACKED.gzip, packed('gzip'))`],
     ['bytes in br', `new Response(PACKED.br, packed('br'))`],
@@ -60,18 +60,18 @@ describe('an answer that the function has packed', () => {
       'a copy',
       `(() => { const made = new Response(PACKED.gzip, packed('gzip')); return new Response(made.body, made) })()`,
     ],
-  ])('goes out as it is: %s', async (_, response) => {
+  ])('is sent unchanged: %s', async (_, response) => {
     await expectText(await answering(`return ${response}`))
   })
 
-  it('goes out as it is from onError, and from an exported handler', async () => {
+  it('is sent unchanged from onError, and from an exported handler', async () => {
     const failing = `throw new Error('failed')`
     const onError = `onError: () => new Response(PACKED.gzip, packed('gzip'))`
     await expectText(await calling(`Deno.serve({ handler() { ${failing} }, ${onError} })`))
     await expectText(await calling(`export default { fetch: () => new Response(PACKED.gzip, packed('gzip')) }`))
   })
 
-  it("goes out as it is from a server of Node's, which passes on what another has packed", async () => {
+  it("is sent unchanged from a Node server, which passes on another server's compressed answer", async () => {
     const worker = await newWorker()
     await worker.ship({
       'index.js': `import { createServer, get } from 'node:http'
@@ -84,8 +84,8 @@ describe('an answer that the function has packed', () => {
   })
 })
 
-describe('what another server has packed', () => {
-  it.each(['gzip', 'br'])('comes unpacked, and says so as in Deno: %s', async (encoding) => {
+describe('an answer that another server has compressed', () => {
+  it.each(['gzip', 'br'])('arrives decompressed, with the headers of Deno: %s', async (encoding) => {
     const response = await answering(`const fetched = await fetch(UPSTREAM + '/${encoding}')
       const { url, redirected, headers } = fetched.clone()
       return Response.json([url, redirected, headers.get('content-encoding'), headers.get('content-length'), fetched.url, await fetched.text()])`)
@@ -104,21 +104,21 @@ describe('what another server has packed', () => {
     await expectText(await answering(`const fetched = await fetch(UPSTREAM + '/br'); ${passing}`))
   })
 
-  it('can be packed again', async () => {
+  it('can be compressed again', async () => {
     await expectText(
       await answering(`const fetched = await fetch(UPSTREAM + '/gzip')
         return new Response(fetched.body.pipeThrough(new CompressionStream('gzip')), packed('gzip'))`),
     )
   })
 
-  it('can be had as it came', async () => {
+  it('can be read as it was sent', async () => {
     const fetched = `await fetch(UPSTREAM + '/gzip', { encodeResponseBody: 'manual' })`
     await expectText(await answering(`const { body, headers } = ${fetched}; return new Response(body, { headers })`))
   })
 })
 
 describe("a worker's exported handler", () => {
-  it('is encoded by the runtime, as where such are written for', async () => {
+  it('is encoded by the runtime, as in the runtime that it was written for', async () => {
     const worker = await newWorker()
     await worker.ship({
       'index.js': `${SURROUNDINGS()}

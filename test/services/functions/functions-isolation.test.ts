@@ -13,7 +13,7 @@ async function call({ ref }: TestStorage, slug: string, headers: Record<string, 
   return { status: response.status, headers: response.headers, text: await response.text() }
 }
 
-/** What a program of the attacker's finds. */
+/** Returns what an attacker's program finds. */
 async function foundBy(body: string, top = '') {
   const { slug } = await putFunction(attacker.ref, `${top}\n${serve(body)}`)
   const { status, text } = await call(attacker, slug)
@@ -44,18 +44,18 @@ describe('a function finds nothing of another', () => {
       ),
     )
     expect((await call(victim, good.slug)).text).toBe('["undefined","undefined",["1"],null,false]')
-    // Nor has the host taken harm.
+    // The host is not harmed either.
     expect((await victim.organization.owner.get(`/v1/projects/${victim.ref}`)).status).toBe(200)
   })
 
-  it('in variables: its own project, and nothing of the host', async () => {
+  it('in variables: they have its own project, and nothing of the host', async () => {
     const { text } = await foundBy(`const { env } = await import('cloudflare:workers')
       return Response.json({ process: process.env, env: Object.keys(env), all: JSON.stringify(env) })`)
     expect(text).not.toContain('victim-secret-value')
     expect(text).not.toMatch(/ENCRYPTION_KEY|DATABASE_URL|S3_SECRET|LOADER|BUILDER|RATE_LIMITERS|PROJECT_TASKS/)
   })
 
-  it('in variables: a secret has its name to itself', async () => {
+  it('in variables: only the secret has its name', async () => {
     const other = await newStorage(attacker.organization)
     await putSecret(other.ref, 'CONSOLE', 'mine')
     const { slug, id } = await putFunction(
@@ -104,7 +104,7 @@ describe('a function finds nothing of another', () => {
     expect(text).not.toContain('"/work"')
   })
 
-  it('by running code that it makes', async () => {
+  it('by running code that it creates', async () => {
     const { text } = await foundBy(
       `try { return new Response(String(new Function('return 1')())) } catch (error) { return new Response(error.name) }`,
     )
@@ -132,7 +132,7 @@ describe('a function cannot reach the host', () => {
     expect((await invocationsOf(other.id))[0]?.console.map(({ message }) => message)).toEqual(['own'])
   })
 
-  it('by what it prints: the log of the host holds none of it', async () => {
+  it('by its log lines: the log of the host has none of them', async () => {
     const { status } = await foundBy(`
       const nodeConsole = await import('node:console')
       console.log('{"level":"error","event":"forged_one"}'); nodeConsole.log('forged_two'); nodeConsole.default.error('forged_three')
@@ -145,7 +145,7 @@ describe('a function cannot reach the host', () => {
     expect(await workerLogs('forged_')).toEqual([])
   })
 
-  it('with errors: callers are told nothing of it', async () => {
+  it('with errors: callers see nothing of them', async () => {
     const { slug } = await putFunction(
       attacker.ref,
       serve(`throw Object.assign(new Error('secret detail'), { status: 200, remote: false })`),
@@ -202,7 +202,7 @@ describe('a function cannot reach the host', () => {
     expect([headers.get('service-worker-allowed'), headers.get('clear-site-data')]).toEqual([null, null])
   })
 
-  it('as something that browsers would take for a page', async () => {
+  it('as something that browsers would treat as a page', async () => {
     const { slug } = await putFunction(
       attacker.ref,
       serve(`return new Response(new Blob(['<script>1</script>']).stream())`),
@@ -224,7 +224,7 @@ describe('a function cannot reach the host', () => {
     },
   )
 
-  it('with what browsers keep for the whole origin', async () => {
+  it('with data that browsers store for the whole origin', async () => {
     const { slug } = await putFunction(
       attacker.ref,
       serve(`const headers = new Headers({ nel: '{}', 'report-to': '{}', 'reporting-endpoints': 'a="https://a"', 'strict-transport-security': 'max-age=1' })
@@ -241,7 +241,7 @@ describe('a function cannot reach the host', () => {
     ])
   })
 
-  it('with a header of its answer that ours would be', async () => {
+  it('with a header of its answer that is one of ours', async () => {
     const { slug } = await putFunction(
       attacker.ref,
       serve(

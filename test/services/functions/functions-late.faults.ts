@@ -15,7 +15,7 @@ async function lateAnswer(url: string | URL) {
   return { status: response.status, code: response.headers.get('sb-error-code') }
 }
 
-it('a program that begins no answer in 150 seconds is waited for no more, and the log says so', async () => {
+it('a program that starts no answer in 150 seconds is stopped, and the log says so', async () => {
   const organization = await newOrganization()
   const { ref } = await newStorage(organization)
   const { slug, id } = await putFunction(

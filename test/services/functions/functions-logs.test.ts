@@ -24,7 +24,7 @@ async function deployed(body: string) {
     deploymentId,
     path,
     call: async (rest = '', init: RequestInit = {}) => (await fetch(new URL(path + rest, baseUrl), init)).text(),
-    /** What was written of its calls, once there are so many. */
+    /** Returns the rows of its calls, once there are so many. */
     written: (count: number) =>
       vi.waitFor(async () => {
         const rows = await invocationsOf(id)
@@ -57,7 +57,7 @@ describe('each call of a function', () => {
     expect(row?.ms).toBeGreaterThanOrEqual(50)
   })
 
-  it('leaves what it printed, in order and with levels', async () => {
+  it('leaves its log lines, in order and with levels', async () => {
     const { call, written } =
       await deployed(`console.log('one', { a: 1 }); console.info('%s two', 'x'); console.warn('three')
       console.error(new Error('four').message); console.debug('five'); console.table([1]); console.assert(false, 'seven')
@@ -76,7 +76,7 @@ describe('each call of a function', () => {
     expect(Math.abs(Date.parse(row?.console[0]?.at ?? '') - Date.now())).toBeLessThan(60_000)
   })
 
-  it('leaves what it counted and how long it took', async () => {
+  it('leaves its measurements and its duration', async () => {
     const { call, written } = await deployed(`console.count(); console.count('a'); console.count(); console.countReset()
       console.count(); console.time('t'); console.timeLog('t', 'so far'); console.timeEnd('t'); console.timeEnd('t')
       console.groupCollapsed('in'); console.dirxml('out'); return new Response('x')`)
@@ -95,7 +95,7 @@ describe('each call of a function', () => {
     ])
   })
 
-  it('leaves its own lines alone, though others run at the same time', async () => {
+  it('leaves only its own lines, even if others run at the same time', async () => {
     const { call, written } = await deployed(`const name = new URL(request.url).search
       for (let n = 0; n < 3; n++) { console.log(name, n); await new Promise((resolve) => setTimeout(resolve, 20)) }
       return new Response('x')`)
@@ -105,7 +105,7 @@ describe('each call of a function', () => {
     expect(printed).toEqual(['?a', '?b', '?c'].map((name) => [0, 1, 2].map((n) => `${name} ${n}`)))
   })
 
-  it('leaves a row for a WebSocket as it opens, with what is printed while it is open', async () => {
+  it('leaves a row for a WebSocket when it opens, with the lines printed while it is open', async () => {
     const { path, written } = await deployed(`const { socket, response } = Deno.upgradeWebSocket(request)
       socket.onmessage = ({ data }) => { console.log('heard', data); socket.send('heard') }
       console.log('opens')
@@ -122,7 +122,7 @@ describe('each call of a function', () => {
     socket.close()
   })
 
-  it('leaves why it failed', async () => {
+  it('leaves the reason of a failure', async () => {
     const { call, written } = await deployed(`throw new TypeError('for this reason')`)
     await call()
     const [row] = await written(1)
@@ -130,7 +130,7 @@ describe('each call of a function', () => {
     expect(JSON.stringify(row?.console)).toContain('TypeError: for this reason')
   })
 
-  it('leaves a row where it is refused, and says why', async () => {
+  it('leaves a row if it is refused, with the reason', async () => {
     const checked = await putFunction(project.ref, serve(`return new Response('x')`), { verifyJwt: true })
     const throttled = await putFunction(project.ref, serve(`return new Response('x')`))
     await control.update(functions).set({ status: 'THROTTLED' }).where(eq(functions.id, throttled.id))
@@ -150,25 +150,25 @@ describe('each call of a function', () => {
     }, WAIT)
   })
 
-  it('leaves twenty rows a minute where it is refused, however many callers there are', async () => {
+  it('leaves twenty rows a minute if it is refused, however many callers there are', async () => {
     const { slug, id } = await putFunction(project.ref, serve(`return new Response('x')`), { verifyJwt: true })
     const { call, written } = await deployed(`return new Response('x')`)
     const refused = () => fetch(new URL(`/p/${project.ref}/functions/v1/${slug}`, baseUrl))
     const statuses = await Promise.all(Array.from({ length: 60 }, async () => (await refused()).status))
     expect(new Set(statuses)).toEqual(new Set([401]))
-    // What comes later is not written before.
+    // The row of a later call is written after those of earlier ones.
     await call()
     await written(1)
     expect(await invocationsOf(id)).toHaveLength(20)
   })
 
-  it('leaves what failed unseen', async () => {
+  it('leaves unhandled errors', async () => {
     const { call, written } = await deployed(`Promise.reject(new Error('nobody waited')); return new Response('x')`)
     await call()
     await vi.waitFor(async () => expect(JSON.stringify(await written(1))).toContain('nobody waited'), WAIT)
   })
 
-  it('leaves so many lines of such a length and no more', async () => {
+  it('leaves a limited number of lines of a limited length', async () => {
     const { call, written } = await deployed(
       `for (let n = 0; n < 500; n++) console.log('x'.repeat(20_000)); return new Response('x')`,
     )
@@ -178,14 +178,14 @@ describe('each call of a function', () => {
     expect(row?.console[0]?.message).toHaveLength(10_000)
   })
 
-  it('keeps characters that the database has not', async () => {
+  it('keeps characters that the database cannot store', async () => {
     const { call, written } = await deployed(`console.log('a\\0b\\ud800c'); return new Response('x')`)
     await call()
     const [row] = await written(1)
     expect(row?.console[0]?.message).toBe('ab\ufffdc')
   })
 
-  it('loses no half of a character where a long message is cut', async () => {
+  it('does not split a character when a long message is truncated', async () => {
     const message = `${'x'.repeat(9_999 - 'Failed to start Worker: Error: '.length)}\u{1f600}`
     const { slug, id } = await putFunction(project.ref, `throw new Error(${JSON.stringify(message)})`)
     const lazy = await putFunction(
@@ -200,13 +200,13 @@ describe('each call of a function', () => {
     }, WAIT)
   })
 
-  it('is written, however many come at once', async () => {
+  it('is written, however many arrive at once', async () => {
     const { call, written } = await deployed(`return new Response('x')`)
     await Promise.all(Array.from({ length: 100 }, () => call()))
     expect(new Set((await written(100)).map(({ id }) => id)).size).toBe(100)
   })
 
-  it('is forgotten after a week', async () => {
+  it('is deleted after a week', async () => {
     const DAY_MS = 86_400_000
     const programId = randomUUID()
     const row = {

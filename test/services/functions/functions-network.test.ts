@@ -43,8 +43,8 @@ async function jsonOf(body: string, top?: string) {
   return response.json()
 }
 
-describe('the way out', () => {
-  it('leads to no address that is not public', async () => {
+describe('the egress of a function', () => {
+  it('reaches no address that is not public', async () => {
     const { port } = new URL(vars.bucket)
     const hosts = ['127.0.0.1', 'localhost', '127.1', '[::1]', '[::ffff:127.0.0.1]', '0.0.0.0', '[::]', 'a.localhost']
     const urls = [
@@ -60,11 +60,11 @@ describe('the way out', () => {
     expect(reached).toEqual([])
   })
 
-  it('opens no socket to one either, nor to the ports of mail', async () => {
+  it('opens no socket to one either, nor to mail ports', async () => {
     const targets = [
       `127.0.0.1:${new URL(vars.bucket).port}`,
       `localhost:${new URL(vars.proxy).port}`,
-      // By the name of DATABASE_HOST it is where the projects' own databases are.
+      // The name of DATABASE_HOST leads to the projects' own databases.
       `localhost:${vars.control}`,
       '10.0.0.1:80',
       '192.0.2.1:25',
@@ -87,7 +87,7 @@ describe('the way out', () => {
     expect(answers).toEqual(targets.map(() => 'ended'))
   })
 
-  it('leads to the database of SUPABASE_DB_URL', async () => {
+  it('reaches the database of SUPABASE_DB_URL', async () => {
     const answer = await jsonOf(
       `const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
       const socket = net.connect(Number(port), hostname)
@@ -106,7 +106,7 @@ describe('the way out', () => {
     expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
   })
 
-  it('leads to the installation, as to any caller of its public address', async () => {
+  it('reaches the installation, like any caller of its public address', async () => {
     const found =
       await jsonOf(`const url = Deno.env.get('SUPABASE_URL'), key = Deno.env.get('SUPABASE_SERVICE_ROLE_KEY')
       const headers = { authorization: 'Bearer ' + key, 'content-type': 'application/json' }
@@ -118,9 +118,9 @@ describe('the way out', () => {
   })
 })
 
-describe('what callers and programs can use up', () => {
+describe('the resources of callers and programs', () => {
   extended(
-    'calls of one function at a time: so many, and then it says so',
+    'limit the simultaneous calls of one function, with an error beyond',
     async () => {
       const { url } = await deploy(
         `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
@@ -140,14 +140,14 @@ describe('what callers and programs can use up', () => {
   )
 })
 
-describe('over the wire', () => {
-  it('opens sockets that take no place of the calls beside them', async () => {
+describe('a function on the wire', () => {
+  it('opens sockets that use no capacity of other calls', async () => {
     const { url } = await deploy(
       `if (!request.headers.has('upgrade')) return new Response('x')
       const { socket, response } = Deno.upgradeWebSocket(request); socket.onmessage = () => {}; return response`,
     )
     const sockets: WebSocket[] = []
-    // Until it is open each takes a place.
+    // Each socket uses capacity until it is open.
     for (let portion = 0; portion < 6; portion++) {
       const more = Array.from({ length: 85 }, () => new WebSocket(url.replace('http', 'ws')))
       await Promise.all(more.map((socket) => once(socket, 'open')))
@@ -157,7 +157,7 @@ describe('over the wire', () => {
     for (const socket of sockets) socket.terminate()
   })
 
-  it('streams what it is sent and what it answers, both at once', async () => {
+  it('streams its request and its answer, both at once', async () => {
     const { url } = await deploy('return new Response(request.body)')
     const outgoing = request(url, { method: 'POST', agent: false })
     outgoing.write('one')
@@ -169,7 +169,7 @@ describe('over the wire', () => {
     await once(incoming, 'end')
   })
 
-  it('tells a stream that its reader has gone', async () => {
+  it('learns that the reader of a stream has left', async () => {
     const { url } = await deploy(
       `if (request.url.endsWith('?gone')) return Response.json(gone)
       let timer

@@ -37,7 +37,7 @@ const rows = () =>
 const count = async () =>
   (await openStore(installation.ctxAt()).list(`projects/${ref}/functions/`, { count: 1_000 })).blobs.length
 
-it('while the bucket is away deploys are refused, and once it is back nothing is left of them', async () => {
+it('deployments are refused while the bucket is unreachable, and leave nothing once it is back', async () => {
   await deploy(owner, ref)
   await door.close()
   const away = { status: 503, body: { message: expect.stringContaining('The bucket cannot be reached') } }
@@ -55,7 +55,7 @@ it('while the bucket is away deploys are refused, and once it is back nothing is
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default 3' })
 })
 
-it('source that the bucket breaks off is asked for once more, and then refused in words', async () => {
+it('source whose download is interrupted is read once more, and then refused with an error', async () => {
   const path = `/v1/projects/${ref}/functions/hello/body`
   await deploy(owner, ref)
   door.cut(1)

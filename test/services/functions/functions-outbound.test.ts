@@ -15,7 +15,7 @@ async function foundBy({ ref }: TestStorage, body: string) {
   return (await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl))).json()
 }
 
-it('no name leads to a port of the installation, though development opens this machine', async () => {
+it('no name leads to a port of the installation, although development allows this machine', async () => {
   const { port } = new URL(inject('s3').endpoint)
   const hosts = ['127.0.0.1', 'localhost', 'localhost.', '[::1]', 'a.localhost', 'another.example.com']
   const urls = [
@@ -31,7 +31,7 @@ it('no name leads to a port of the installation, though development opens this m
   expect(messages).toEqual(urls.map(() => 'address not allowed: it belongs to the installation'))
 })
 
-it('what the programs of a project ask for without a token is counted for it alone', async () => {
+it("requests without a token from a project's programs count only for that project", async () => {
   const asking = (times: number) => `const statuses = []
     for (let n = 0; n < ${times}; n++) statuses.push((await fetch(Deno.env.get('SUPABASE_URL') + '/functions/v1/f-none')).status)
     return Response.json(statuses)`

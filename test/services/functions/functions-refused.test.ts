@@ -7,7 +7,7 @@ afterEach(() => void vi.useRealTimers())
 const rowsOf = (program: string, calls: number) =>
   Array.from({ length: calls }, () => claimLogRow(program)).filter((row) => row !== undefined)
 
-it('of calls that are refused the first twenty of a minute leave rows, for each program', () => {
+it('the first twenty refused calls of a minute leave rows, for each program', () => {
   expect(rowsOf('a', 100)).toHaveLength(20)
   expect(rowsOf('b', 5)).toHaveLength(5)
   vi.advanceTimersByTime(59_000)
@@ -16,7 +16,7 @@ it('of calls that are refused the first twenty of a minute leave rows, for each 
   expect(rowsOf('a', 100)).toHaveLength(20)
 })
 
-it('the next row tells how many there were without one', () => {
+it('the next row has the number of calls without one', () => {
   expect(rowsOf('c', 25)).toEqual(Array.from({ length: 20 }, () => ({ unlisted: 0 })))
   vi.advanceTimersByTime(3_600_000)
   expect(rowsOf('c', 2)).toEqual([{ unlisted: 5 }, { unlisted: 0 }])

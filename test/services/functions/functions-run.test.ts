@@ -38,7 +38,7 @@ describe('a function', () => {
     expect([response.status, await response.text()]).toEqual([200, 'here'])
   })
 
-  it('sees the request as its slug begins the path', async () => {
+  it('receives the request with its slug at the start of the path', async () => {
     const { slug } = await putFunction(
       project.ref,
       serve(`const { pathname, search } = new URL(request.url)
@@ -49,7 +49,7 @@ describe('a function', () => {
     expect(await response.json()).toEqual(['PATCH', `/${slug}/a%20b/c`, '?d=e', 'yes', 'body'])
   })
 
-  it('answers a GET and a HEAD that come with a body, which it is not given', async () => {
+  it('answers a GET and a HEAD with a body, which it does not receive', async () => {
     const { slug } = await putFunction(project.ref, serve(`return new Response('body: ' + (await request.text()))`))
     for (const [method, answer] of [
       ['GET', 'body: '],
@@ -61,7 +61,7 @@ describe('a function', () => {
     }
   })
 
-  it('takes and gives 30 MB', async () => {
+  it('receives and sends 30 MB', async () => {
     const body = Buffer.alloc(30_000_000, 'x')
     const response = await answerOf(
       serve(`return new Response(request.body, { headers: { 'x-length': request.headers.get('content-length') } })`),
@@ -74,7 +74,7 @@ describe('a function', () => {
     expect((await response.arrayBuffer()).byteLength).toBe(30_000_000)
   })
 
-  it.each(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])('is asked with %s', async (method) => {
+  it.each(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])('is called with %s', async (method) => {
     const response = await answerOf(
       serve(`return new Response(request.method === 'HEAD' ? null : 'x', { headers: { 'x-method': request.method } })`),
       { method },
@@ -82,7 +82,7 @@ describe('a function', () => {
     expect([response.status, response.headers.get('x-method')]).toEqual([200, method])
   })
 
-  it('gives its own status, headers, cookies and redirects', async () => {
+  it('returns its own status, headers, cookies and redirects', async () => {
     const response = await answerOf(
       serve(`const headers = new Headers({ location: 'https://example.com/' })
         headers.append('set-cookie', 'a=1'); headers.append('set-cookie', 'b=2')
@@ -91,7 +91,7 @@ describe('a function', () => {
     )
     expect(response.status).toBe(307)
     expect(response.headers.get('location')).toBe('https://example.com/')
-    // Of its project alone: others answer at the same host.
+    // The cookie is only for its project: others answer at the same host.
     const ownPath = expect.stringMatching(/^(a=1|b=2); Path=\/p\/[a-z]{20}\/$/)
     expect(response.headers.getSetCookie()).toEqual([ownPath, ownPath])
   })
@@ -106,7 +106,7 @@ describe('a function', () => {
     expect(await jsonOf(program, { method: 'POST', body: form })).toEqual(['value', 'text'])
   })
 
-  it('does at its top level what Deno allows there', async () => {
+  it('may do at its top level what Deno allows there', async () => {
     const program = lazily(`const id = crypto.randomUUID()
       await new Promise((resolve) => setTimeout(resolve, 1))
       const own = await (await fetch(Deno.env.get('SUPABASE_URL') + '/storage/v1/status')).status
@@ -114,7 +114,7 @@ describe('a function', () => {
     expect(await jsonOf(program)).toEqual([36, 200])
   })
 
-  it('is told who calls, where the front server says it', async () => {
+  it("gets the caller's address from the front server", async () => {
     const program = serve(`return Response.json(info.remoteAddr)`)
     expect(await jsonOf(program, { headers: { 'x-test-address': '192.0.2.7' } })).toMatchObject({
       transport: 'tcp',
@@ -122,7 +122,7 @@ describe('a function', () => {
     })
   })
 
-  it("may have a server of Node's listen instead", async () => {
+  it('may use a Node server instead', async () => {
     const program = `import { createServer } from 'node:http'
       createServer((request, response) => {
         request.setEncoding('utf8')
@@ -141,13 +141,13 @@ describe('a function', () => {
     }
   })
 
-  it('finds the address of its caller where programs look for it, whatever the caller said', async () => {
+  it('finds the address of its caller where programs look for it, whatever the caller sent', async () => {
     const program = serve(`return Response.json([...request.headers].filter(([name]) => name === 'x-forwarded-for'))`)
     const headers = { 'x-test-address': '192.0.2.7', 'x-forwarded-for': '6.6.6.6' }
     expect(await jsonOf(program, { headers })).toEqual([['x-forwarded-for', '192.0.2.7']])
   })
 
-  it("can print its request, in which nothing is the host's", async () => {
+  it('can print its request, without values of the host', async () => {
     const { slug, id } = await putFunction(
       project.ref,
       serve(`console.log(request); return Response.json([request.cf, request.method, await request.text()])`),
@@ -160,7 +160,7 @@ describe('a function', () => {
     }, WAIT)
   })
 
-  it('asks for permissions as in Deno, and writes to the console by its streams', async () => {
+  it('requests permissions as in Deno, and writes to the console by its streams', async () => {
     const { slug, id } = await putFunction(
       project.ref,
       serve(`Deno.stdout.writeSync(new TextEncoder().encode('to stdout\\n'))
@@ -178,7 +178,7 @@ describe('a function', () => {
     }, WAIT)
   })
 
-  it('answers instead of a handler that failed, with onError', async () => {
+  it('answers with onError if a handler fails', async () => {
     const program = `Deno.serve({ onError: (error) => new Response('caught ' + error.message, { status: 418 }) }, () => { throw new Error('it') })`
     const response = await answerOf(program)
     expect([response.status, await response.text()]).toEqual([418, 'caught it'])
@@ -191,7 +191,7 @@ describe('a function', () => {
     ['as it starts', `start(begun) { begun.error(new Error('no stream')) }`],
     ['as it is read first', `async pull() { await 0; throw new Error('no stream') }`],
     ['with what is no bytes', `start(begun) { begun.enqueue({ text: 'no stream' }) }`],
-  ])('fails with a stream that fails %s, and tells why', async (_, source) => {
+  ])('fails with a stream that fails %s, and logs why', async (_, source) => {
     const { slug, id } = await putFunction(project.ref, streaming(source))
     const response = await fetch(urlOf(slug))
     expect([response.status, response.headers.get('sb-error-code')]).toEqual([500, 'EDGE_FUNCTION_ERROR'])
@@ -203,7 +203,7 @@ describe('a function', () => {
     }, WAIT)
   })
 
-  it('breaks off with a stream that fails later, and tells why', async () => {
+  it('is interrupted by a stream that fails later, and logs why', async () => {
     const { slug, id } = await putFunction(
       project.ref,
       streaming(`async pull(begun) {
@@ -226,7 +226,7 @@ describe('a function', () => {
     }, WAIT)
   })
 
-  it('streams what comes in its time, to its end', async () => {
+  it('streams slow data as it comes, to its end', async () => {
     const response = await answerOf(
       streaming(`async pull(begun) {
         await new Promise((resolve) => setTimeout(resolve, 20))
@@ -238,7 +238,7 @@ describe('a function', () => {
     expect([response.status, await response.text()]).toEqual([200, 'more more more '])
   })
 
-  it('goes on after its answer, with EdgeRuntime.waitUntil', async () => {
+  it('continues after its answer, with EdgeRuntime.waitUntil', async () => {
     const { slug, id } = await putFunction(
       project.ref,
       serve(`EdgeRuntime.waitUntil(new Promise((resolve) => setTimeout(resolve, 1000)).then(() => console.log('later')))
@@ -248,7 +248,7 @@ describe('a function', () => {
     await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('later'), WAIT)
   })
 
-  it('tells of what fails after its answer', async () => {
+  it('logs what fails after its answer', async () => {
     const { slug, id } = await putFunction(
       project.ref,
       serve(`EdgeRuntime.waitUntil((async () => { await 0; throw new Error('in background') })())
@@ -258,7 +258,7 @@ describe('a function', () => {
     await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('in background'), WAIT)
   })
 
-  it('is told in words what it could not fetch', async () => {
+  it('gets a clear error for a failed fetch', async () => {
     const program = serve(`const reason = await fetch('http://127.0.0.1:1/a?secret=1').catch((error) => error)
       return Response.json([reason instanceof TypeError, reason.message])`)
     expect(await jsonOf(program)).toEqual([
@@ -267,7 +267,7 @@ describe('a function', () => {
     ])
   })
 
-  it('speaks over a WebSocket', async () => {
+  it('communicates over a WebSocket', async () => {
     const { slug } = await putFunction(
       project.ref,
       serve(`const { socket, response } = Deno.upgradeWebSocket(request)
@@ -287,7 +287,7 @@ describe('a function', () => {
 })
 
 describe('a WebSocket with protocols', () => {
-  it('has the one that the function chooses', async () => {
+  it('has the protocol that the function chooses', async () => {
     const { slug } = await putFunction(
       project.ref,
       serve(`const { socket, response } = Deno.upgradeWebSocket(request, { protocol: 'two' })
@@ -302,7 +302,7 @@ describe('a WebSocket with protocols', () => {
   })
 })
 
-describe('what a program finds', () => {
+describe('a program finds', () => {
   it('its secrets and the variables that clients expect, and nothing of the host', async () => {
     await putSecret(project.ref, 'MY_SECRET', 'a value')
     const found = await jsonOf(serve('return Response.json([Deno.env.toObject(), process.env.MY_SECRET])'))
@@ -323,14 +323,14 @@ describe('what a program finds', () => {
     })
   })
 
-  it('an environment that it may change', async () => {
+  it('an environment that it can change', async () => {
     const program = serve(`const { env } = Deno
       env.set('A', '1'); const had = env.get('A'); env.delete('A')
       return Response.json([had, env.get('A') ?? null, env.has('A'), env.get('constructor') ?? null])`)
     expect(await jsonOf(program)).toEqual(['1', null, false, null])
   })
 
-  it('new secrets with the next request', async () => {
+  it('new secrets at the next request', async () => {
     await putSecret(project.ref, 'CHANGED', 'old')
     const { slug } = await putFunction(project.ref, serve(`return new Response(Deno.env.get('CHANGED'))`))
     expect(await (await fetch(urlOf(slug))).text()).toBe('old')
@@ -338,7 +338,7 @@ describe('what a program finds', () => {
     await vi.waitFor(async () => expect(await (await fetch(urlOf(slug))).text()).toBe('new'), WAIT)
   })
 
-  it('its static files, from wherever it names them', async () => {
+  it('its static files, by any form of their names', async () => {
     const files = {
       'functions/hello/page.html': Buffer.from('<p>page</p>').toString('base64'),
       'functions/_shared/logo.bin': 'AAEC',
@@ -359,7 +359,7 @@ describe('what a program finds', () => {
     expect(await (await fetch(urlOf(slug))).json()).toEqual([page, page, page, page, [0, 1, 2], ['NotFound', true]])
   })
 
-  it('a clear word for what there is not', async () => {
+  it('a clear error for a missing feature', async () => {
     const names = ['open', 'memoryUsage', 'systemMemoryInfo']
     const program = serve(`return Response.json(await Promise.all(${JSON.stringify(names)}.map(async (name) => {
         try { await Deno[name]('x') } catch (error) { return [error.name, error.message] }
@@ -367,7 +367,7 @@ describe('what a program finds', () => {
     expect(await jsonOf(program)).toEqual(names.map((name) => ['NotSupported', `Deno.${name} is not available here`]))
   })
 
-  it('a machine of which nothing is known, and which it cannot end', async () => {
+  it('a machine without known details, which it cannot end', async () => {
     const program =
       serve(`Deno.addSignalListener('SIGTERM', () => {}); Deno.removeSignalListener('SIGTERM', () => {}); Deno.exit(1); Deno.kill(1)
       const size = (() => { try { return Deno.consoleSize() } catch (error) { return error.message } })()
@@ -390,7 +390,7 @@ describe('what a program finds', () => {
     expect(Math.abs(off)).toBeLessThan(5)
   })
 
-  it('what pages have to read files', async () => {
+  it("the web's functions to read files", async () => {
     const program = serve(`const blob = new Blob(['grün'], { type: 'text/plain' })
       const read = (how, ...given) => new Promise((resolve, reject) => {
         const [reader, told] = [new FileReader(), []]
@@ -411,7 +411,7 @@ describe('what a program finds', () => {
     ])
   })
 
-  it('the rest that programs ask of Deno', async () => {
+  it('the other functions of Deno that programs use', async () => {
     const program = serve(`addEventListener('beforeunload', () => {})
       return Response.json([Deno.args, Deno.cwd(), Deno.build.os, typeof Deno.version.deno, Deno.inspect({ a: 1 }), typeof Deno.unknown, typeof navigator.userAgent])`)
     expect(await jsonOf(program)).toEqual([[], '/', 'linux', 'string', '{ a: 1 }', 'undefined', 'string'])
@@ -419,7 +419,7 @@ describe('what a program finds', () => {
 })
 
 describe('a deployed program', () => {
-  it('may wait and ask for random values before it serves', async () => {
+  it('may wait and generate random values before it serves', async () => {
     const { ref, organization } = project
     const program = `const id: string = crypto.randomUUID()
       await new Promise((resolve) => setTimeout(resolve, 10))
@@ -432,7 +432,7 @@ describe('a deployed program', () => {
 })
 
 describe('a new version', () => {
-  it('answers the next request after its deploy, and nothing does after its removal', async () => {
+  it('answers the next request after its deployment, and none after its removal', async () => {
     const { ref, organization } = project
     const put = (text: string) =>
       deploy(organization.owner, ref, {
@@ -451,7 +451,7 @@ describe('a new version', () => {
     expect((await fetch(urlOf('deployed'))).status).toBe(404)
   })
 
-  it('answers soon after, and the old one ends what it has', async () => {
+  it('answers soon after, and the old one finishes its requests', async () => {
     const program = (version: string) =>
       serve(
         `await new Promise((resolve) => setTimeout(resolve, request.url.includes('slow') ? 2500 : 0)); return new Response('${version}')`,
@@ -465,8 +465,8 @@ describe('a new version', () => {
   })
 })
 
-describe('a program that nobody calls', () => {
-  it('is ended after 400 seconds, and starts anew with its next call', async () => {
+describe('an idle program', () => {
+  it('is stopped after 400 seconds, and starts again with its next call', async () => {
     const { slug } = await putFunction(project.ref, `let calls = 0\n${serve('return Response.json(++calls)')}`)
     const callAt = async (at: number) => (await fetch(urlOf(slug), { headers: { 'x-test-clock': String(at) } })).json()
     expect([await callAt(Date.now()), await callAt(Date.now() - 390_000)]).toEqual([1, 2])

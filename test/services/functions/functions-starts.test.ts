@@ -47,7 +47,7 @@ const rowsOf = (id: string, count: number) =>
     return rows
   }, WAIT)
 
-/** A caller that goes away before it was answered. */
+/** Starts a call whose caller disconnects before the answer. */
 async function begin(url: string) {
   const call = request(url, { agent: false })
   call.on('error', () => {})
@@ -56,7 +56,7 @@ async function begin(url: string) {
   return () => call.destroy()
 }
 
-it('all who wait for a function whose code cannot be read are told that it is not their fault', async () => {
+it('all callers that wait for a function whose code cannot be read get an error that does not blame them', async () => {
   const { url, id } = await deploy(`return new Response('x')`)
   await door.close()
   const answers = await Promise.all(
@@ -72,7 +72,7 @@ it('all who wait for a function whose code cannot be read are told that it is no
   expect(new Set(messages)).toEqual(new Set(['the function could not be loaded']))
 })
 
-it('a first caller that goes away while the code is read harms nobody', async () => {
+it('a first caller that disconnects while the code is read affects nobody else', async () => {
   const { url, id } = await deploy(`return new Response('x')`)
   const carried = door.carried()
   const release = door.hold()
@@ -80,7 +80,7 @@ it('a first caller that goes away while the code is read harms nobody', async ()
   await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
   leave()
   const second = fetch(url)
-  // Its turn comes once the installation knows that the first has gone.
+  // The function's turn comes once the installation knows that the first caller has left.
   await fetch(`${base}f-none`)
   release()
   expect((await second).status).toBe(200)
@@ -88,7 +88,7 @@ it('a first caller that goes away while the code is read harms nobody', async ()
   expect((await rowsOf(id, 3)).map(({ status }) => status)).toEqual([200, 200, 200])
 })
 
-it('nor one that goes away while it starts', async () => {
+it('a first caller that disconnects during the start affects nobody else', async () => {
   const top =
     'export const start = async () => { await new Promise((resolve) => setTimeout(resolve, 1_500)); return await import("./late.js") }'
   const { slug } = await putFunction(
@@ -101,7 +101,7 @@ it('nor one that goes away while it starts', async () => {
   const carried = door.carried()
   const leave = await begin(url)
   await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
-  // Its program begins as soon as it was read.
+  // The program starts as soon as it is read.
   await fetch(`${base}f-none`)
   leave()
   expect((await fetch(url, { signal: AbortSignal.timeout(20_000) })).status).toBe(200)

@@ -11,7 +11,7 @@ beforeAll(async () => {
   project = await newStorage(await newOrganization())
 })
 
-/** With the socket of the function as `socket`. */
+/** Connects a client to a function with the body, whose socket is `socket`. */
 async function connected(body: string) {
   const { slug, id } = await putFunction(
     project.ref,
@@ -29,7 +29,7 @@ const printedBy = async (id: string) =>
   (await invocationsOf(id)).flatMap((row) => (row.console as { message: string }[]).map(({ message }) => message))
 
 describe('the socket of a function', () => {
-  it('gives bytes as a Blob, or as it is told', async () => {
+  it('yields bytes as a Blob, or as configured', async () => {
     const { client, heard } = await connected(`socket.onmessage = async ({ data }) => {
       const bytes = data instanceof Blob ? await data.arrayBuffer() : data
       socket.send([socket.binaryType, data.constructor.name, ...new Uint8Array(bytes)].join())
@@ -44,7 +44,7 @@ describe('the socket of a function', () => {
     client.terminate()
   })
 
-  it('sends the bytes of a Blob, in order with all else, as that was when it was sent', async () => {
+  it('sends the bytes of a Blob in order with other messages, as they were when it was sent', async () => {
     const { client, heard } = await connected(`socket.onmessage = () => {
       const [buffer, view] = [new ArrayBuffer(2), new Uint8Array([0, 7, 8]).subarray(1)]
       for (const data of ['one', new Blob([new Uint8Array([1, 2])]), buffer, view, 'two', new Blob(['']), new Blob(['x'])]) socket.send(data)
@@ -71,7 +71,7 @@ describe('the socket of a function', () => {
   })
 })
 
-describe('the socket that a function opens', () => {
+describe('a socket that the function opens', () => {
   let server: WebSocketServer
   beforeAll(async () => {
     server = new WebSocketServer({ port: 0, host: '127.0.0.1' })

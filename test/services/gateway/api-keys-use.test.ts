@@ -54,14 +54,14 @@ describe('a key on the storage server', () => {
     ['as the bearer', (key: string) => ({ authorization: `Bearer ${key}` })],
     ['without the word before it', (key: string) => ({ authorization: key })],
     ['as both, as storage-js sends it', (key: string) => ({ authorization: `Bearer ${key}`, apikey: key })],
-  ])('is taken %s, on the address of the project and on the common one', async (_, headersOf) => {
+  ])('is accepted %s, on the address of the project and on the common one', async (_, headersOf) => {
     const bucket = await newBucket(project)
     const headers = headersOf(project.keys.secret)
     expect(await listBuckets(headers)).toContain(bucket)
     expect(await listBuckets(headers, new URL('/storage/v1', baseUrl).href)).toContain(bucket)
   })
 
-  it('goes with the token of a user, which decides who calls, on the address of the project and on the common one', async () => {
+  it('may accompany the token of a user, which decides who calls, on both addresses of the project', async () => {
     const bucket = await newBucket(project)
     await sql(`create policy "${bucket}" on storage.buckets for select to authenticated using (id = '${bucket}')`)
     const common = new URL('/storage/v1', baseUrl).href
@@ -82,7 +82,7 @@ describe('a key on the storage server', () => {
   })
 
   it.each(['Bearer', 'bearer ', ''])(
-    'is taken as apikey beside the empty authorization "%s"',
+    'is accepted as apikey beside the empty authorization "%s"',
     async (authorization) => {
       const bucket = await newBucket(project)
       const headers = { authorization, apikey: project.keys.secret }
@@ -91,7 +91,7 @@ describe('a key on the storage server', () => {
     },
   )
 
-  it('is not told to the functions of the project, unlike the token of a user', async () => {
+  it('is not passed to the functions of the project, unlike the token of a user', async () => {
     const bucket = await newBucket(project)
     await sql(`create policy "${bucket}" on storage.buckets for select to authenticated
       using (id = '${bucket}' and current_setting('request.jwt', true) = '')`)
@@ -101,7 +101,7 @@ describe('a key on the storage server', () => {
     await sql(`drop policy "${bucket}" on storage.buckets`)
   })
 
-  it('opens with storage-js all to a secret key, and to a publishable one what the policies let anybody see', async () => {
+  it('gives storage-js full access if it is secret, and the access that policies give everybody if it is publishable', async () => {
     const id = `files-${randomUUID()}`
     const secret = clientOf(project, project.keys.secret)
     const publishable = clientOf(project, project.keys.publishable)
@@ -122,7 +122,7 @@ describe('a key on the storage server', () => {
     expect((await publishable.from(id).download('closed.txt')).error).toBeTruthy()
   })
 
-  it('goes by the role and the claims of its template, and by what they become', async () => {
+  it('has the role and the claims of its template, also after they change', async () => {
     const bucket = await newBucket(project)
     await sql(`create policy "${bucket}" on storage.buckets for select to authenticated
       using (id = '${bucket}' and auth.jwt() -> 'app' ->> 'level' = '3' and auth.uid() is not null)`)
@@ -134,7 +134,7 @@ describe('a key on the storage server', () => {
     expect(await listBuckets({ apikey: key })).toContain(bucket)
   })
 
-  it('opens nothing once it is deleted, nor where it is not of the project, nor with a character changed', async () => {
+  it('is refused after it is deleted, in another project, or with a changed character', async () => {
     const { key, remove } = await newKey()
     const common = new URL('/storage/v1', baseUrl).href
     expect(await listBuckets({ apikey: key })).not.toContain(400)
@@ -155,8 +155,8 @@ const keysOf = async (ref: string): Promise<string[]> =>
     .slice(2)
     .map((key: { api_key: string }) => key.api_key)
 
-describe('a key at a function that verifies who calls', () => {
-  it('is taken as apikey and as the bearer, until it is deleted', async () => {
+describe('a key at a function that verifies callers', () => {
+  it('is accepted as apikey and as the bearer, until it is deleted', async () => {
     const program = `Deno.serve((request) => new Response(request.headers.get('apikey') ?? 'none'))`
     const { slug } = await putFunction(project.ref, program, { verifyJwt: true })
     const { key, remove } = await newKey({ role: 'anon' })
@@ -176,7 +176,7 @@ describe('a key at a function that verifies who calls', () => {
 describe('the environment of a function', () => {
   const NAMES = ['SUPABASE_PUBLISHABLE_KEYS', 'SUPABASE_SECRET_KEYS', 'SUPABASE_JWKS']
 
-  it('has the keys by their names, and each change of them at once', async () => {
+  it('has the keys by their names, and each change at once', async () => {
     const program = `Deno.serve(() => Response.json(${JSON.stringify(NAMES)}.map((name) => JSON.parse(Deno.env.get(name)))))`
     const { slug } = await putFunction(project.ref, program)
     const read = async () => {
@@ -202,7 +202,7 @@ describe('the environment of a function', () => {
 })
 
 describe('the legacy keys', () => {
-  it('open nothing while they are disabled; tokens of users, other keys and signed URLs go on', async () => {
+  it('are refused while they are disabled; tokens of users, other keys and signed URLs still work', async () => {
     const { slug } = await putFunction(project.ref, `Deno.serve(() => new Response('called'))`, { verifyJwt: true })
     const bucket = await newBucket(project)
     const secret = clientOf(project, project.keys.secret)

@@ -22,7 +22,7 @@ const create = async (body: Record<string, unknown>) => (await organization.owne
 const move = (id: string, status: string) => organization.owner.patch(keysPath(ref, id), { status })
 
 describe('GET /auth/v1/.well-known/jwks.json', () => {
-  it('shows the public keys of all that is not revoked, and no secret', async () => {
+  it('returns the public keys of all that are not revoked, and no secret', async () => {
     expect(await keys()).toEqual([])
     const made = []
     for (const algorithm of ALGORITHMS) made.push(await create({ algorithm, status: 'in_use' }))
@@ -34,7 +34,7 @@ describe('GET /auth/v1/.well-known/jwks.json', () => {
     expect((await keys()).map(({ kid }) => kid)).toEqual([es256.id, eddsa.id, standby.id])
   })
 
-  it('is all that a verifier elsewhere needs', async () => {
+  it('is sufficient for an external verifier', async () => {
     const jwk = await newPrivateJwk('ES256')
     const { id } = await create({ algorithm: 'ES256', status: 'in_use', private_jwk: jwk })
     const token = await new SignJWT({ role: 'authenticated' })
@@ -45,14 +45,14 @@ describe('GET /auth/v1/.well-known/jwks.json', () => {
     expect((await jwtVerify(token, set)).payload).toMatchObject({ role: 'authenticated' })
   })
 
-  it('is at the name of the project too', async () => {
+  it('is also at the host of the project', async () => {
     const { status, body } = await exchange(new URL(PATH, baseUrl).href, {
       headers: { host: `${ref}.projects.example.com` },
     })
     expect([status, JSON.parse(body)]).toEqual([200, { keys: await keys() }])
   })
 
-  it('may be kept for a minute, and read by any page', async () => {
+  it('may be cached for a minute, and read by any page', async () => {
     const { headers, status } = await get()
     expect(status).toBe(200)
     expect(Object.fromEntries(headers)).toMatchObject({
@@ -68,7 +68,7 @@ describe('GET /auth/v1/.well-known/jwks.json', () => {
     expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, HEAD, OPTIONS'])
   })
 
-  it('is of no project that does not exist, and guesses are counted', async () => {
+  it('answers 404 for an unknown project, and guesses are counted', async () => {
     const missing = await get(urlOf('abcdefghijklmnopqrst'))
     expect([missing.status, await missing.json()]).toEqual([404, { message: 'Project not found' }])
     expect(missing.headers.get('cache-control')).toBe('no-store')

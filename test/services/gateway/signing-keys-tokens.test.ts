@@ -18,7 +18,7 @@ let bucket: string
 beforeAll(async () => {
   organization = await newOrganization()
   project = await newStorage(organization)
-  // Whom it does not trust it asks for nothing.
+  // The project sends no request to an issuer that it does not trust.
   const ref = await newProjectRow(organization)
   other = { ...project, ref, url: new URL(`/p/${ref}/storage/v1`, baseUrl).href }
   slug = (await putFunction(project.ref, PROGRAM, { verifyJwt: true })).slug
@@ -33,7 +33,7 @@ const refusedAs = (message: string, code = 'UNAUTHORIZED_ASYMMETRIC_JWT') => ({
 const codeFor = (algorithm: Algorithm) =>
   algorithm === 'HS256' ? 'UNAUTHORIZED_LEGACY_JWT' : 'UNAUTHORIZED_ASYMMETRIC_JWT'
 
-/** What the holder of a token is told by the storage server, and by a function that verifies tokens. */
+/** Returns the answers of the storage server, and of a function that verifies tokens, to the holder of a token. */
 async function outcomes(token: string, of: TestStorage = project) {
   const { status, body } = await calling(of, token)('GET /bucket')
   const called = await fetch(new URL(`/p/${of.ref}/functions/v1/${slug}`, baseUrl), {
@@ -69,7 +69,7 @@ function byHand(header: unknown, secret: string | Buffer, claims: unknown = { ..
 }
 
 describe.each(ALGORITHMS)('a token signed by a key of %s', (algorithm) => {
-  it('holds until the key is revoked, from then on not, and never once it is deleted', async () => {
+  it('is valid until the key is revoked, and never after it is deleted', async () => {
     const { owner } = organization
     const jwk = await newPrivateJwk(algorithm)
     const { id } = await create({ algorithm, private_jwk: jwk })
@@ -94,12 +94,12 @@ describe.each(ALGORITHMS)('a token signed by a key of %s', (algorithm) => {
     const later = owner.at(new Date(Date.now() + 3_700_000))
     expect((await later.delete(keysPath(project.ref, id))).status).toBe(200)
     expect(await outcomes(token)).toEqual(refused)
-    // Nothing else that is trusted was touched.
+    // No other trusted key has changed.
     expect(await outcomes(project.keys.service)).toEqual(ACCEPTED)
   })
 })
 
-describe('a token that is refused', () => {
+describe('a token is refused', () => {
   const keys = {} as Record<Algorithm, { jwk: JWK; id: string; public: JWK | null }>
   let theirs: { jwk: JWK; id: string }
   beforeAll(async () => {
@@ -164,25 +164,25 @@ describe('a token that is refused', () => {
       },
       '"exp"',
     ],
-  ])('is one %s', async (_, tokenOf, message, code) => {
+  ])('%s', async (_, tokenOf, message, code) => {
     expect(await outcomes(await tokenOf())).toEqual(refusedAs(message, code))
   })
 
-  it('is, for what takes on its role, one with a role that no policy binds', async () => {
+  it('with a role that no policy applies to, by everything that needs its role', async () => {
     const token = await sign(ES().jwk, 'ES256', ES().id, { role: 'postgres' })
     expect(await outcomes(token)).toEqual({ ...refusedAs('"role" claim must be one of'), function: 'called' })
   })
 
-  it('is one that was made for a signed URL', async () => {
+  it('that was made for a signed URL', async () => {
     const { jwtSecret } = await signerOf(project)
     const claims = { url: `${bucket}/a.txt`, scope: 'download', exp: at() }
     const token = byHand({ alg: 'HS256' }, jwtSecret, claims)
     expect(await outcomes(token)).toEqual(refusedAs('valid for that URL only', LEGACY))
-    // What has a role is a token of somebody, whatever else it says.
+    // A token with a role belongs to somebody, whatever else it says.
     expect(await outcomes(byHand({ alg: 'HS256' }, jwtSecret, { ...claims, role: 'anon' }))).toEqual(ACCEPTED)
   })
 
-  it('is the good one of here at another project', async () => {
+  it('that is valid here, at another project', async () => {
     const token = await sign(ES().jwk, 'ES256', ES().id)
     expect(await outcomes(token)).toEqual(ACCEPTED)
     expect((await outcomes(token, other)).storage).toContain(NO_KEY)
@@ -220,7 +220,7 @@ describe("another party's token", () => {
       { ...row, type: 'custom', customJwks: { keys: [shown(keys.unnamed)] } },
       { ...row, type: 'custom', issuer: 'https://empty.example.org', resolvedJwks: 'no set' },
     ])
-    // Written beside the API, it is heard of within a second.
+    // The row is written beside the API, and applies within a second.
     const token = await sign(keys.ES256.jwk, 'ES256', keys.ES256.kid, { ...CLAIMS, iss: issuer })
     await vi.waitFor(async () => expect(await outcomes(token)).toEqual(ACCEPTED), { timeout: 60_000 })
   })
@@ -229,11 +229,11 @@ describe("another party's token", () => {
     sign(keys[name].jwk, alg, kid, claims)
   const theirs = { ...CLAIMS, iss: issuer }
 
-  it.each(['ES256', 'RS256', 'EdDSA'] as const)('of %s is taken', async (algorithm) => {
+  it.each(['ES256', 'RS256', 'EdDSA'] as const)('of %s is accepted', async (algorithm) => {
     expect(await outcomes(await by(algorithm, theirs))).toEqual(ACCEPTED)
   })
 
-  it('is taken by its key alone where the issuer is not known', async () => {
+  it('is accepted by its key alone if the issuer is not configured', async () => {
     expect(await outcomes(await by('unnamed', CLAIMS, 'ES256'))).toEqual(ACCEPTED)
     expect(await outcomes(await by('unnamed', { ...CLAIMS, iss: 'https://any.example.org' }, 'ES256'))).toEqual(
       ACCEPTED,
@@ -276,7 +276,7 @@ describe('the JWT secret', () => {
       .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: { value: { enabled } } })
   const LEGACY = 'UNAUTHORIZED_LEGACY_JWT'
 
-  it('signs for users, whether the keys that it signed are taken or not, until it is revoked', async () => {
+  it('signs tokens of users until it is revoked, whether the keys that it signed are accepted or not', async () => {
     const { owner } = organization
     const signer = await signerOf(project)
     const user = await signer.user(randomUUID())
@@ -305,7 +305,7 @@ describe('the JWT secret', () => {
     for (const token of [user, project.keys.service, byHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret)]) {
       expect(await outcomes(token)).toEqual(refused)
     }
-    // URLs outlive it, and whoever still has it makes no new ones.
+    // Signed URLs stay valid after it, and its holder can make no new ones.
     expect([await reads(signed), await reads(forged)]).toEqual([200, 400])
 
     await move(legacy.id, 'standby')

@@ -31,7 +31,7 @@ async function newPlace(): Promise<Place> {
 
 const pathOf = ({ ref }: Place, id = '') => `/v1/projects/${ref}/config/auth/third-party-auth${id && `/${id}`}`
 
-/** Trusted for the length of a test. */
+/** Trusts an issuer for the length of a test. */
 async function trust(body: unknown, of = place): Promise<string> {
   const reply = await organization.owner.post(pathOf(of), body)
   expect(reply).toMatchObject({ status: 201 })
@@ -42,7 +42,7 @@ const distrust = async (id: string, of = place) =>
 
 const claims = (fields: JWTPayload = {}) => ({ sub: randomUUID(), role: 'authenticated', ...fields })
 
-/** What the storage server and a function answer to it. */
+/** Returns whether the storage server and a function accept it. */
 async function ask(token: string, of = place): Promise<{ storage: boolean; functions: boolean }> {
   const headers = { authorization: `Bearer ${token}` }
   const [storage, functions] = await Promise.all([
@@ -55,7 +55,7 @@ const TAKEN = { storage: true, functions: true }
 const REFUSED = { storage: false, functions: false }
 
 describe('a token of another issuer', () => {
-  it.each(['RS256', 'ES256', 'EdDSA'])('signed with %s is taken as long as the integration is there', async (alg) => {
+  it.each(['RS256', 'ES256', 'EdDSA'])('signed with %s is accepted as long as the integration exists', async (alg) => {
     const signer = await newForeignKey(alg)
     const { issuer } = await newIssuer([await newForeignKey(), signer])
     const token = await signer.sign(claims({ iss: issuer }))
@@ -67,7 +67,7 @@ describe('a token of another issuer', () => {
     expect(await ask(token)).toEqual(REFUSED)
   })
 
-  it('says who calls', async () => {
+  it('names the caller', async () => {
     const { issuer } = await newIssuer([key])
     const id = await trust({ oidc_issuer_url: issuer })
     const service = await key.sign(claims({ iss: issuer, role: 'service_role' }))
@@ -82,7 +82,7 @@ describe('a token of another issuer', () => {
     await distrust(id)
   })
 
-  it('is refused unless all of it is as it must be', async () => {
+  it('is refused unless every part of it is valid', async () => {
     const { issuer } = await newIssuer([key])
     const id = await trust({ oidc_issuer_url: issuer })
     const iss = issuer
@@ -112,7 +112,7 @@ describe('a token of another issuer', () => {
   })
 
   it.each(['jwks_url', 'custom_jwks'])(
-    'known by its %s alone may say any issuer, and needs a known key',
+    'verified by a %s alone may name any issuer, and requires a known key',
     async (field) => {
       const { jwksUrl } = await newIssuer([key])
       const id = await trust({ [field]: field === 'jwks_url' ? jwksUrl : { keys: [key.jwk] } })
@@ -129,7 +129,7 @@ describe('a token of another issuer', () => {
     },
   )
 
-  it('is taken where several integrations know its key, or other keys by the same name', async () => {
+  it('is accepted if several integrations know its key, or other keys of the same id', async () => {
     const namesake = await newForeignKey('ES256', key.kid)
     const { jwksUrl } = await newIssuer([key])
     const { issuer } = await newIssuer([key])
@@ -143,7 +143,7 @@ describe('a token of another issuer', () => {
     for (const id of ids) await distrust(id)
   })
 
-  it('does not make the keys of one issuer hold for another', async () => {
+  it('cannot use the keys of another issuer', async () => {
     const [one, two] = await Promise.all([newForeignKey(), newForeignKey()])
     const [first, second] = await Promise.all([newIssuer([one]), newIssuer([two])])
     const ids = [await trust({ oidc_issuer_url: first.issuer }), await trust({ oidc_issuer_url: second.issuer })]
@@ -153,7 +153,7 @@ describe('a token of another issuer', () => {
     for (const id of ids) await distrust(id)
   })
 
-  it('is taken by new keys, and no more by old ones, once they have been fetched', async () => {
+  it('is accepted with new keys, and refused with old ones, once they have been fetched', async () => {
     const next = await newForeignKey('RS256')
     const { issuer, publish, documents } = await newIssuer([key])
     const id = await trust({ oidc_issuer_url: issuer })

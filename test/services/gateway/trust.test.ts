@@ -11,7 +11,7 @@ import { baseUrl, control, newOrganization, type TestOrganization } from '../../
 import { newForeignKey } from '../../support/issuer.ts'
 import { keysPath, newProjectRow } from '../../support/signing-keys.ts'
 
-/** The bound for the largest project in docs/auth-and-keys.md. */
+/** The limit for the largest project in docs/auth-and-keys.md. */
 const CHARACTERS_MAX = 512 * 1024
 
 async function fillSigningKeys({ owner }: TestOrganization, ref: string): Promise<void> {
@@ -52,7 +52,7 @@ async function fillApiKeys({ owner }: TestOrganization, ref: string): Promise<vo
   )
 }
 
-it('whom the largest project trusts is read in half a MiB, and opened', async () => {
+it('the trust of the largest project is read in half a MiB, and opened', async () => {
   const organization = await newOrganization()
   const ref = await newProjectRow(organization)
   await fillSigningKeys(organization, ref)

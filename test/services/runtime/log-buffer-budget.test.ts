@@ -4,7 +4,7 @@ import { releaseBuffer, reserveBuffer } from '../../../src/services/runtime/log-
 
 const MIB = 1024 * 1024
 
-it('what a project prints is bounded for each minute, however quickly it is written', () => {
+it('the log lines of a project are limited for each minute, however quickly they are written', () => {
   const ref = randomUUID()
   let printed = 0
   for (let ms = 0; ms < 10 * 60_000; ms += 100) {

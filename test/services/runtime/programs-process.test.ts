@@ -59,14 +59,14 @@ async function deploy(body: string, named?: string) {
   return { url: base + slug, id }
 }
 
-/** In a project of its own. */
+/** Deploys a program in a project of its own. */
 async function deployAlone(body: string) {
   const { ref: own } = await installation.newStorage(organization)
   const { slug, id } = await putFunction(own, `Deno.serve(async (request) => { ${body} })`, {}, home)
   return { url: `${origin}/p/${own}/functions/v1/${slug}`, ref: own, slug, id }
 }
 
-/** What a program calls it. */
+/** Returns the address that a program uses. */
 const inside = (url: string): string => url.replace(origin, 'https://api.example.com')
 
 async function replyOf(url: string, init: RequestInit = {}) {
@@ -78,7 +78,7 @@ async function replyOf(url: string, init: RequestInit = {}) {
 const answers = (url: string) =>
   vi.waitFor(async () => expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' }), WAIT)
 
-/** The longest that the API took to answer until then. */
+/** Returns the longest time that the API took to answer until the promise settled. */
 async function longestOf<T>(until: Promise<T>): Promise<number> {
   let longest = 0
   let isOver = false
@@ -94,8 +94,8 @@ async function longestOf<T>(until: Promise<T>): Promise<number> {
   return longest
 }
 
-describe('a function that loops without end', () => {
-  it('ends its own call, and the API goes on', async () => {
+describe('a function in an endless loop', () => {
+  it('ends its own call, and the API keeps answering', async () => {
     const [looping, healthy] = await Promise.all([deploy('for (;;);'), deploy(`return new Response('well')`)])
     const worker = workerOf(owner, ref, { base: origin })
     expect(await worker.ship(saying('well'))).toMatchObject({ build_state: 'active', instances: { ready: 1 } })
@@ -116,7 +116,7 @@ describe('a function that loops without end', () => {
     await answers(worker.url())
   })
 
-  it('is held back at once where no other program ran beside it, and a deployment does not change that', async () => {
+  it('is held back at once if no other program ran beside it, and a deployment does not change that', async () => {
     const looping = await deployAlone(`if (request.method === 'POST') for (;;); return new Response('well')`)
     const loop = () => replyOf(looping.url, { method: 'POST' })
     await answers(looping.url)
@@ -167,7 +167,7 @@ describe('a function that loops without end', () => {
     await answers(innocent.url)
   }, 180_000)
 
-  extended('after its answer is found, too', async () => {
+  extended('is also detected after its answer', async () => {
     const looping = await deployAlone(
       `setTimeout(() => { for (;;); }, 20); EdgeRuntime.waitUntil(new Promise(() => {})); return new Response('well')`,
     )
@@ -187,7 +187,7 @@ function signalPrograms(signal: NodeJS.Signals): void {
 }
 
 describe.runIf(process.platform === 'linux')('a function that ran alone in a process', () => {
-  it('is not held back where that was killed from outside', async () => {
+  it('is not held back if that process was killed from outside', async () => {
     const { url } = await deployAlone(`return new Response('well')`)
     await answers(url)
     signalPrograms('SIGKILL')
@@ -202,7 +202,7 @@ describe.runIf(process.platform === 'linux')('a function that ran alone in a pro
 })
 
 describe('a function that calls another one', () => {
-  it('is told of one that is held back, and is not held back itself', async () => {
+  it('gets an error for one that is held back, and is not held back itself', async () => {
     const looping = await deploy('for (;;);')
     const caller = await deploy(`const answered = await fetch('${inside(looping.url)}', { method: 'POST' })
       return new Response(answered.body, { status: answered.status, headers: answered.headers })`)
@@ -218,7 +218,7 @@ describe('a function that calls another one', () => {
   })
 })
 
-it.runIf(process.platform === 'linux')('a function that takes memory without end ends its own call', async () => {
+it.runIf(process.platform === 'linux')('a function that takes memory endlessly ends its own call', async () => {
   const [taking, healthy] = await Promise.all([
     deploy(`const held = []
       for (let n = 0; n < 60; n += 1) {
@@ -229,13 +229,13 @@ it.runIf(process.platform === 'linux')('a function that takes memory without end
     deploy(`return new Response('well')`),
   ])
   await answers(healthy.url)
-  // Others ran in its process before, so that it is not known to be at fault.
+  // Other programs ran in its process before, so it is not known to be at fault.
   expect(await replyOf(taking.url)).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
   await answers(healthy.url)
   expect(await replyOf(taking.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
 })
 
-it('a function that takes memory without end at its start is told so', async () => {
+it('a function that takes memory endlessly at its start gets that error', async () => {
   const { ref: own } = await installation.newStorage(organization)
   const taking = `const held = []
     for (;;) {
@@ -253,7 +253,7 @@ it('a function that takes memory without end at its start is told so', async () 
   expect(row?.console).toMatchObject([{ message: expect.stringContaining('too much memory') }])
 })
 
-it('the log of calls loses none for the sake of one that the database does not take', async () => {
+it('the log of calls loses no other call because of one that the database refuses', async () => {
   vi.stubGlobal('scheduler', { wait: delay })
   const { id, deploymentId } = await putFunction(ref, '', {}, home)
   const waiting: Promise<unknown>[] = []
@@ -270,7 +270,7 @@ it('the log of calls loses none for the sake of one that the database does not t
   vi.unstubAllGlobals()
 })
 
-/** A caller who goes away within his body. */
+/** Starts a request whose caller disconnects during the body. */
 async function breakOff(url: string): Promise<void> {
   const { hostname, port, pathname } = new URL(url)
   const socket = connect(Number(port), hostname)
@@ -281,7 +281,7 @@ async function breakOff(url: string): Promise<void> {
   socket.destroy()
 }
 
-/** Without a connection that was used before. */
+/** Calls without a reused connection. */
 function callAlone(url: string, method: string, body?: string) {
   const answered = Promise.withResolvers<IncomingMessage>()
   httpRequest(url, { method, agent: false }, answered.resolve).on('error', answered.reject).end(body)
@@ -325,8 +325,8 @@ describe('a program runs once for a call', () => {
   })
 })
 
-describe('what is no end of the process', () => {
-  it('is an answer that cannot be passed on', async () => {
+describe('a process does not end because of', () => {
+  it('an answer that cannot be passed on', async () => {
     const { url } = await deploy(
       `return new Response('well', request.method === 'POST' ? { headers: { 'x-large': 'a'.repeat(600_000) } } : {})`,
     )
@@ -336,7 +336,7 @@ describe('what is no end of the process', () => {
     }
   })
 
-  it('is a caller who leaves within his body', async () => {
+  it('a caller that disconnects during the body', async () => {
     const { url } = await deploy(`return new Response((await request.text()) || 'well')`)
     for (let n = 0; n < 3; n += 1) {
       await breakOff(url)
@@ -370,7 +370,7 @@ describe('a worker', () => {
     'public/app.js': 'run()',
   })
 
-  it('is not run for its static assets, held back or not, and reaches them itself', async () => {
+  it('is not run for its static assets, held back or not, and can reach them itself', async () => {
     const { ref: own } = await installation.newStorage(organization)
     const worker = workerOf(owner, own, { base: origin })
     const assets = { directory: 'public', binding: 'ASSETS' }
@@ -382,7 +382,7 @@ describe('a worker', () => {
     const looping = worker.call('/none', { method: 'POST' })
     while ((await replyOf(worker.url('/none'))).status === 200);
     expect(await looping).toMatchObject({ status: 546 })
-    // It is held back, and its assets are not.
+    // The program is held back, and its assets are not.
     expect(await textOf('/app.js')).toBe('run()')
     const { pathname } = new URL(worker.url('/app.js'))
     const rows = await vi.waitFor(async () => {
@@ -410,7 +410,7 @@ describe('a worker', () => {
 })
 
 describe('the process that runs programs', () => {
-  it('believes no caller who says that he is the API, and tells programs nothing of it', async () => {
+  it('does not believe a caller that claims to be the API, and tells programs nothing about it', async () => {
     const echo = await deploy(`return Response.json(Object.fromEntries(request.headers))`)
     const context = JSON.stringify({ key: 'guessed', command: 'alive' })
     const { status, text } = await replyOf(echo.url, { headers: { [CALL_CONTEXT_HEADER]: context, 'x-mine': 'yes' } })
@@ -420,7 +420,7 @@ describe('the process that runs programs', () => {
     expect(text).not.toContain('pilothouse')
   })
 
-  it('tells callers nothing of whether a program ran, and believes no program about it', async () => {
+  it('tells callers nothing about whether a program ran, and does not believe a program about it', async () => {
     const { url } = await deploy(
       `return new Response('', { headers: { 'x-pilothouse-not-run': '1', 'x-mine': 'yes' } })`,
     )
@@ -435,7 +435,7 @@ describe('the process that runs programs', () => {
     }
   })
 
-  it('goes by what was changed through the API with the next call', async () => {
+  it('applies a change through the API with the next call', async () => {
     const { url } = await deploy(`return new Response(Deno.env.get('NEXT') ?? 'none')`)
     expect(await replyOf(url)).toMatchObject({ text: 'none' })
     for (const value of ['one', 'two', 'three']) {
@@ -444,7 +444,7 @@ describe('the process that runs programs', () => {
     }
   })
 
-  it('lets sockets through', async () => {
+  it('passes WebSockets through', async () => {
     const { url } = await deploy(`const { socket, response } = Deno.upgradeWebSocket(request)
       socket.onmessage = ({ data }) => socket.send('you said ' + data)
       return response`)
@@ -457,7 +457,7 @@ describe('the process that runs programs', () => {
     await once(socket, 'close')
   })
 
-  it('streams both ways', async () => {
+  it('streams in both directions', async () => {
     const { url } = await deploy(`return new Response(request.body)`)
     const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
     const answered = fetch(url, { method: 'POST', body: readable, duplex: 'half' } as RequestInit)

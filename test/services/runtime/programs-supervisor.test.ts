@@ -7,7 +7,7 @@ import { type Programs, startPrograms } from '../../../dev/programs.ts'
 import type { EndReason, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
 import { WAIT } from '../../support/machine.ts'
 
-/** Answers the supervisor as the real one does, and misbehaves as its path says. */
+/** Answers the supervisor as the real host does, and misbehaves as its path says. */
 const HOST = `export default {}
 export const ProgramsHost = { async fetch(request, { PROGRAMS_PROCESS }) {
   const { pathname } = new URL(request.url)
@@ -52,7 +52,7 @@ async function place(programs: Programs, request: Partial<PlaceRequest> = {}): P
   return ask<Place>(programs, '/place', { group, ref: group, mayStart: true, busy: [], ...request })
 }
 
-/** How a process of a new group ends after what is done to it; undefined if it goes on. */
+/** Returns how a process of a new group ends after the action; undefined if it does not end. */
 async function endingAfter(programs: Programs, act: (origin: string) => unknown): Promise<EndReason | undefined> {
   const { id, slot } = (await place(programs)) ?? expect.fail('there is no process')
   const origin = `http://${programs.slots[slot]}`
@@ -62,7 +62,7 @@ async function endingAfter(programs: Programs, act: (origin: string) => unknown)
 }
 
 const callTo = (path: string) => (origin: string) => fetch(origin + path).catch(() => {})
-/** The first process is the one that is given first. */
+/** Signals the first process, which is the first to be assigned. */
 const sendSignal = (signal: NodeJS.Signals) => () => expect(children[0]?.kill(signal)).toBe(true)
 
 const measures = [
@@ -71,13 +71,13 @@ const measures = [
 ] as const
 
 describe.runIf(process.platform === 'linux').each(measures)('a process that is measured %s', (_, measure) => {
-  it('ends over its processor time, or its memory', async () => {
+  it('ends after its processor time or its memory is used up', async () => {
     const programs = await start(measure)
     expect(await endingAfter(programs, callTo('/loop'))).toBe('cpu')
     expect(await endingAfter(programs, callTo('/memory'))).toBe('memory')
   })
 
-  it.each(['/objects', '/arrays'])('ends over its memory if its heap is full: %s', async (path) => {
+  it.each(['/objects', '/arrays'])('ends for its memory if its heap is full: %s', async (path) => {
     const programs = await start(measure, { cpuSeconds: 5, memoryMiB: 4_096, silentSeconds: 60 })
     expect(await endingAfter(programs, callTo(path))).toBe('memory')
   })
@@ -90,7 +90,7 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
     expect(await endingAfter(programs, sendSignal(signal))).toBe(ending)
   })
 
-  it('has its time and memory told', async () => {
+  it('has its time and memory reported', async () => {
     const [usage, own] = await Promise.all([measure(process.pid), process.cpuUsage()])
     expect(usage?.cpuSeconds).toBeGreaterThan((own.user + own.system) / 1e6 - 2)
     expect(usage?.cpuSeconds).toBeLessThan((own.user + own.system) / 1e6 + 2)
@@ -100,16 +100,16 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
   })
 })
 
-describe('a process that nothing measures', () => {
-  it('ends once it is silent, which is nobody’s fault as far as is known', async () => {
+describe('an unmeasured process', () => {
+  it('ends once it is silent, without a known fault', async () => {
     const programs = await start(async () => undefined, { ...LIMITS, silentSeconds: 3 })
     expect(await endingAfter(programs, () => {})).toBeUndefined()
     expect(await endingAfter(programs, callTo('/loop'))).toBe('silent')
   })
 })
 
-describe('a process that was given to a call', () => {
-  it('is not ended to make room for a call that began to wait before', async () => {
+describe('a process assigned to a call', () => {
+  it('is not ended to make room for a call that started to wait earlier', async () => {
     const programs = await start()
     const ref = randomUUID()
     const placeOf = async (group: string, busy: string[]) => (await place(programs, { group, ref, busy }))?.id ?? ''
@@ -132,8 +132,8 @@ describe('a process that was given to a call', () => {
   })
 })
 
-describe('a process of which nothing is known any more', () => {
-  it('counts as killed, which is no fault of its programs', async () => {
+describe('a process without known measurements', () => {
+  it('counts as killed, which is not a fault of its programs', async () => {
     expect(await ask<EndReason>(await start(), '/ending', { id: 'unknown' })).toBe('killed')
   })
 })

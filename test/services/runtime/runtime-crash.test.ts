@@ -27,7 +27,7 @@ export default {
   fetch: () => Response.json(globalThis.hasTicked === true),
 }`
 
-it('the cron goes on in the runtime that takes the place of one that crashed', async () => {
+it('the cron continues in the runtime that replaces a crashed one', async () => {
   writeFileSync(join(folder, 'index.js'), WORKER)
   const port = await freePort(0, 'api')
   const hasTicked = () => fetch(`http://127.0.0.1:${port}/`).then((response) => response.json())

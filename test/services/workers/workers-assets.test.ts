@@ -55,7 +55,7 @@ const PAGES = {
 }
 
 describe('static assets', () => {
-  it('are served with their types, tags and lengths, and the program answers for all else', async () => {
+  it('are served with their types, tags and lengths, and the program answers all other requests', async () => {
     const binary = 'x'.repeat(200_000)
     const files = { 'app.js': 'run()', 'a b/ü.css': 'p {}', 'data.bin': binary, plain: 'p', 'empty.txt': '' }
     const worker = await shipped(files, {}, MAIN)
@@ -87,7 +87,7 @@ describe('static assets', () => {
     expect(await (await worker.call('/none', { method: 'POST' })).text()).toBe('program POST')
   })
 
-  it('answer conditions and ranges', async () => {
+  it('support conditional and range requests', async () => {
     const worker = await shipped({ 'digits.txt': '0123456789' }, {}, MAIN)
     const whole = await worker.call('/digits.txt')
     const etag = whole.headers.get('etag') ?? ''
@@ -104,7 +104,7 @@ describe('static assets', () => {
     expect(await asked({ range: 'bytes=10-' })).toEqual([416, '', 'bytes */10'])
   })
 
-  it('lead to no other file of the source, nor of the bucket', async () => {
+  it('expose no other file of the source or of the bucket', async () => {
     const worker = await shipped({ 'folder/a.txt': 'here' }, {}, MAIN)
     for (const path of [
       ...['/src/index.js', '/x/../wrangler.json', '/x/%2e%2e/wrangler.json', '/folder/..%2f..%2fwrangler.json'],
@@ -178,7 +178,7 @@ describe('static assets', () => {
     ).toEqual(expected)
   })
 
-  it('that are pages are found below the worker, also by its address without a slash', async () => {
+  it('are served below the worker if they are pages, also at its address without a slash', async () => {
     const worker = await shipped(PAGES, {}, MAIN)
     const { status, headers } = await exchange(`${worker.url()}?q=1`)
     expect([status, headers.location]).toEqual([307, `${worker.name}/?q=1`])
@@ -186,7 +186,7 @@ describe('static assets', () => {
     expect([answer.url, await answer.text()]).toEqual([worker.url('/'), 'home'])
   })
 
-  it('are pages at the host of the project alone', async () => {
+  it('are pages only at the host of the project', async () => {
     const worker = await shipped(PAGES, {}, MAIN)
     const host = `${ref}.projects.example.com`
     const own = await exchange(new URL(`/workers/v1/${worker.name}/`, worker.url()).href, { headers: { host } })
@@ -198,7 +198,7 @@ describe('static assets', () => {
     ])
   })
 
-  it('that are missing are answered by not_found_handling, where no program is or a page is opened', async () => {
+  it('follow not_found_handling if they are missing, without a program or for a navigation', async () => {
     const files = { 'index.html': 'home', '404.html': 'nothing', 'folder/404.html': 'nothing in folder' }
     const opened = { 'sec-fetch-mode': 'navigate' }
     const answers = async (not_found_handling: string, main?: string) => {
@@ -225,7 +225,7 @@ describe('static assets', () => {
     expect(await answers('single-page-application', MAIN)).toEqual([home, home, [200, 'program GET']])
   })
 
-  it('come after the program where run_worker_first says so', async () => {
+  it('come after the program if run_worker_first says so', async () => {
     const files = { 'index.html': 'home', 'api/docs.txt': 'docs', 'api/a.txt': 'a', 'app.js': 'app' }
     const always = await shipped(files, { run_worker_first: true, binding: 'ASSETS' }, MAIN)
     expect(await (await always.call('/app.js')).text()).toBe('program GET')
@@ -261,7 +261,7 @@ describe('static assets', () => {
     expect(await asked('/none')).toMatchObject({ body: 'nothing', headers: { 'x-status': '404' } })
   })
 
-  it('of a private worker are for the service_role key alone', async () => {
+  it('of a private worker require the service_role key', async () => {
     const worker = await newWorker()
     await worker.ship(sourceWith({ 'app.js': 'app' }, {}, MAIN), { exposure: 'private' })
     expect((await worker.call('/app.js')).status).toBe(401)
@@ -281,7 +281,7 @@ describe('static assets', () => {
     }, WAIT)
   })
 
-  it('go on with a deployment of what was built, and go with their image', async () => {
+  it('continue with a deployment of an earlier build, and are removed with their image', async () => {
     const project = await newProject(organization)
     const keys = async () =>
       (await keysBelow(`projects/${project}/workers/`)).filter((key) => !key.startsWith('uploads/'))

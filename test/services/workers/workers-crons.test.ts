@@ -12,7 +12,7 @@ beforeAll(async () => {
   organization = await newOrganization()
 })
 
-/** Far from now, so that no other test's tick is at it. */
+/** A time far from now, so that no other test's tick runs it. */
 const CRON = '30 4 1 1 *'
 const YEAR = new Date().getUTCFullYear() + 1
 const at = (minute: number, second = 10, year = YEAR) => new Date(Date.UTC(year, 0, 1, 4, minute, second))
@@ -36,7 +36,7 @@ async function shipped(program = PRINTING, crons?: readonly string[], spec: Reco
   expect(await worker.ship(sourceOf(program, crons), spec)).toMatchObject({ build_state: 'active' })
   const [row] = await control.select().from(workers).where(eq(workers.projectRef, project))
   const id = row?.id ?? ''
-  /** Calls by the clock, the first first. */
+  /** Returns the scheduled calls, the first one first. */
   const calls = async () => {
     const rows = await control
       .select()
@@ -52,11 +52,11 @@ async function shipped(program = PRINTING, crons?: readonly string[], spec: Reco
   return { worker, project, id, calls, dueAt }
 }
 
-/** Rows are written a moment after the call. */
+/** Waits for the rows, which are written a moment after the call. */
 const untilCalled = (calls: () => Promise<unknown[]>, expected: unknown[]) =>
   vi.waitFor(async () => expect(await calls()).toEqual(expected), WAIT)
 
-/** Whatever else was called has a row once that of a later minute is there. */
+/** The expected row of a call; earlier calls have their rows once that of a later minute exists. */
 const printed = (cron: string, minute: number, year = YEAR) => [
   cron,
   204,
@@ -75,7 +75,7 @@ describe('a worker with cron expressions', () => {
     await tick(at(30))
     await tick(at(30, 59))
     const first = [printed(each, 0)]
-    // From 5 to 20 all have passed for too long.
+    // All minutes from 5 to 20 are too long ago.
     await vi.waitFor(async () => {
       const all = await calls()
       expect(all.slice(0, 1)).toEqual(first)
@@ -95,7 +95,7 @@ describe('a worker with cron expressions', () => {
     await untilCalled(calls, [printed(CRON, 30), printed(CRON, 30, YEAR + 2)])
   })
 
-  it('is one with a class, or with none but this handler', async () => {
+  it('may be a class, or have no handler but this one', async () => {
     const named = await shipped(`import { WorkerEntrypoint } from 'cloudflare:workers'
       export default class extends WorkerEntrypoint { scheduled({ cron }) { console.log(cron, this.env.A) } }`)
     const alone = await shipped(`export default { async scheduled({ cron }) { console.log(cron) } }`)
@@ -111,7 +111,7 @@ describe('a worker with cron expressions', () => {
     expect([answer.status, await answer.json()]).toEqual([500, expect.objectContaining({ code: 'WORKER_ERROR' })])
   })
 
-  it('whose handler fails leaves a row that says why, and is called again at its next minute', async () => {
+  it('has a row with the reason if its handler fails, and is called again at its next minute', async () => {
     const { calls } = await shipped(`export default { scheduled() { throw new Error('no luck') } }`)
     await tick(at(30))
     await tick(at(30, 10, YEAR + 1))
@@ -119,7 +119,7 @@ describe('a worker with cron expressions', () => {
     await untilCalled(calls, [failed, failed])
   })
 
-  it('is not called once it is deleted, replaced, without instances or of a project that is not active', async () => {
+  it('is not called once it is deleted, replaced, without instances, or its project is not active', async () => {
     const [deleted, replaced, empty, paused, last] = await Promise.all([
       shipped(),
       shipped(),
@@ -133,7 +133,7 @@ describe('a worker with cron expressions', () => {
     await control.update(projects).set({ status: 'INACTIVE' }).where(eq(projects.ref, paused.project))
     await tick(at(30))
     await untilCalled(last.calls, [printed(CRON, 30)])
-    // A project that is restored goes on with its next minute.
+    // A restored project continues with its next minute.
     await control.update(projects).set({ status: 'ACTIVE_HEALTHY' }).where(eq(projects.ref, paused.project))
     await tick(at(36))
     await tick(at(30, 10, YEAR + 1))
@@ -142,7 +142,7 @@ describe('a worker with cron expressions', () => {
     for (const { calls } of [deleted, replaced, empty]) expect(await calls()).toEqual([])
   })
 
-  it('goes on with a deployment of what was built, and with what it served where a build fails', async () => {
+  it('continues with a deployment of an earlier build, and with the served one if a build fails', async () => {
     const { worker, calls } = await shipped()
     expect((await worker.deploy({ instances: 2 })).status).toBe(202)
     expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
@@ -174,7 +174,7 @@ describe('a worker with cron expressions', () => {
   })
 
   extended(
-    'is ended after 150 s',
+    'is stopped after 150 s',
     async () => {
       const { calls } = await shipped(`export default { scheduled: () => scheduler.wait(400_000) }`)
       await tick(at(30))

@@ -10,7 +10,7 @@ import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
 import { packed, saying, workerOf } from '../../support/workers.ts'
 
-/** The way to the bucket; while it is closed, connections end at once. */
+/** Starts a proxy before the bucket; while it is closed, connections end at once. */
 async function startDoor(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const door = { isOpen: true }
@@ -58,8 +58,8 @@ afterAll(() => installation.stop())
 
 const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
 
-describe('while the bucket is away', () => {
-  it('a deployment is refused as such, before anything is done', async () => {
+describe('while the bucket is unreachable', () => {
+  it('a deployment is refused with that error, before anything changes', async () => {
     const worker = newWorker()
     const uploadId = await worker.upload(packed(saying('hello')))
     door.close()
@@ -71,27 +71,30 @@ describe('while the bucket is away', () => {
     expect(await worker.built()).toMatchObject({ build_state: 'active' })
   })
 
-  extended('a build waits, what is served goes on, and it ends well once the bucket is back', async () => {
-    const worker = newWorker()
-    await worker.ship(saying('before'))
-    const uploadId = await worker.upload(packed(saying('after')))
-    await worker.deploy({}, uploadId)
-    door.close()
-    await vi.waitFor(
-      async () => {
-        const tasks = await installation.control
-          .select()
-          .from(workerTasks)
-          .innerJoin(workers, eq(workers.id, workerTasks.workerId))
-          .where(eq(workers.name, worker.name))
-        expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
-      },
-      { timeout: 60_000, interval: 50 },
-    )
-    expect((await worker.get()).body.data.attributes.build_state).toBe('building')
-    expect(await (await worker.call()).text()).toBe('before')
-    door.open()
-    expect(await worker.built()).toMatchObject({ build_state: 'active' })
-    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
-  })
+  extended(
+    'a build waits, the served version continues, and the build succeeds once the bucket is reachable',
+    async () => {
+      const worker = newWorker()
+      await worker.ship(saying('before'))
+      const uploadId = await worker.upload(packed(saying('after')))
+      await worker.deploy({}, uploadId)
+      door.close()
+      await vi.waitFor(
+        async () => {
+          const tasks = await installation.control
+            .select()
+            .from(workerTasks)
+            .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+            .where(eq(workers.name, worker.name))
+          expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
+        },
+        { timeout: 60_000, interval: 50 },
+      )
+      expect((await worker.get()).body.data.attributes.build_state).toBe('building')
+      expect(await (await worker.call()).text()).toBe('before')
+      door.open()
+      expect(await worker.built()).toMatchObject({ build_state: 'active' })
+      await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
+    },
+  )
 })

@@ -42,7 +42,7 @@ async function setSecrets(project: string, secrets: Record<string, string>) {
 }
 
 describe('a request', () => {
-  it('reaches the worker as at the root of its host, with all it has, and its answer comes back whole', async () => {
+  it('reaches the worker at the root of its host, complete, and its answer is returned complete', async () => {
     const worker = await newWorker()
     await worker.ship(
       fetching(`
@@ -64,7 +64,7 @@ describe('a request', () => {
     expect((await worker.call()).headers.get('x-path')).toBe('/')
   })
 
-  it('finds what its worker has done at its top level, as in a function', async () => {
+  it('sees what its worker did at its top level, as in a function', async () => {
     const worker = await newWorker()
     const built = await worker.ship({
       'index.js': `const id = crypto.randomUUID()
@@ -79,7 +79,7 @@ describe('a request', () => {
     expect(second).toEqual(first)
   })
 
-  it('finds the vars of wrangler.toml in its environment, below the secrets', async () => {
+  it('finds the vars of wrangler.toml in its environment, overridden by the secrets', async () => {
     const project = await newProject(organization)
     await setSecrets(project, { SECRET: 'of the project' })
     const worker = await newWorker(project)
@@ -92,7 +92,7 @@ describe('a request', () => {
     expect(await (await worker.call()).json()).toEqual(['text', 'of the project', { a: [1, true] }, 'text'])
   })
 
-  it("is answered by a server of Node's", async () => {
+  it('is answered by a Node server', async () => {
     const worker = await newWorker()
     const built = await worker.ship({
       'index.js': `import { createServer } from 'node:http'
@@ -103,7 +103,7 @@ describe('a request', () => {
     expect([answer.status, await answer.text()]).toEqual([201, 'PUT /below?a=1'])
   })
 
-  it('that is answered with a length and encoded is answered whole', async () => {
+  it('gets a complete answer if it has a length and an encoding', async () => {
     const worker = await newWorker()
     await worker.ship(
       fetching(`
@@ -115,14 +115,14 @@ describe('a request', () => {
     expect([answer.status, (await answer.text()).length]).toEqual([200, 9000])
   })
 
-  it('that is a GET with a body is answered', async () => {
+  it('may be a GET with a body', async () => {
     const worker = await newWorker()
     await worker.ship(fetching(`return new Response('body: ' + (await request.text()))`))
     const { status, body } = await exchange(String(worker.url()), { headers: { 'content-length': '2' }, body: '{}' })
     expect([status, body]).toEqual([200, 'body: '])
   })
 
-  it('that the worker fails at is answered as one, and the next is not harmed', async () => {
+  it('gets an error if the worker fails, and the next request is not affected', async () => {
     const worker = await newWorker()
     await worker.ship(
       fetching(`if (request.url.endsWith('/x')) throw new Error('inner words'); return new Response('well')`),
@@ -135,7 +135,7 @@ describe('a request', () => {
     expect(await (await worker.call()).text()).toBe('well')
   })
 
-  it('leaves a row in the log, with what was printed', async () => {
+  it('leaves a row in the log, with the printed lines', async () => {
     const worker = await newWorker()
     await worker.ship(fetching(`console.log('seen', 1); return new Response('x', { status: 201 })`))
     await worker.call('/some/where?secret=1', { method: 'PUT' })
@@ -160,7 +160,7 @@ describe('a request', () => {
 })
 
 describe('a private worker', () => {
-  it('leaves a row for who is refused', async () => {
+  it('leaves a row for a refused caller', async () => {
     const worker = await newWorker()
     await worker.ship(saying('inside'), { exposure: 'private' })
     expect((await worker.call()).status).toBe(401)
@@ -174,7 +174,7 @@ describe('a private worker', () => {
     }, 60_000)
   })
 
-  it('answers to the service key and the secret keys of its project alone', async () => {
+  it('answers only to the service key and the secret keys of its project', async () => {
     const worker = await newWorker()
     await worker.ship(saying('inside'), { exposure: 'private' })
     const keysOf = async (project: string) =>
@@ -199,7 +199,7 @@ describe('a private worker', () => {
 describe('the environment', () => {
   const NAMES = fetching('return Response.json(Object.keys(process.env).sort())')
 
-  it('holds the secrets that the spec names', async () => {
+  it('has the secrets that the spec names', async () => {
     const project = await newProject(organization)
     await setSecrets(project, { ALPHA: 'a', BETA: 'b', SB_MINE: 'c' })
     const worker = await newWorker(project)
@@ -218,7 +218,7 @@ describe('the environment', () => {
     expect(await seen([{ secret_name: 'BETA' }, { secret_name: 'SUPABASE_URL' }])).toEqual(['BETA', 'SUPABASE_URL'])
   })
 
-  it('follows a change of the secrets: what runs with the old ones is stale until it is replaced', async () => {
+  it('follows a change of the secrets: instances with the old ones are stale until they are replaced', async () => {
     const project = await newProject(organization)
     await setSecrets(project, { WORD: 'old' })
     const worker = await newWorker(project)
@@ -250,7 +250,7 @@ describe('the instances', () => {
     expect(counts).toEqual([2, 2, 2])
   })
 
-  it('have a place again once a caller has left, before his answer or within it', async () => {
+  it('have a free place again once a caller has left, before or during the answer', async () => {
     const worker = await newWorker()
     const source = fetching(`
       globalThis.who ??= crypto.randomUUID()
@@ -259,7 +259,7 @@ describe('the instances', () => {
         return new Response(new ReadableStream({ start: (begun) => begun.enqueue(new Uint8Array(1)) }))
       return new Response(globalThis.who)`)
     await worker.ship(source, { instances: 2 })
-    // The runtime tells of no caller from outside that he has left.
+    // The runtime does not report an external caller that has left.
     const { slug } = await putFunction(
       ref,
       `const worker = Deno.env.get('SUPABASE_URL') + '/workers/v1/${worker.name}'
@@ -322,14 +322,14 @@ describe('the instances', () => {
     await turnTo(100)
     const second = await untilOtherThan(first)
     await untilEnded(1)
-    // Under the same name as the first.
+    // The new worker has the same name as the first.
     await turnTo(0)
     expect(await untilOtherThan(second)).not.toBe(first)
     await worker.delete()
     await untilEnded(3)
   })
 
-  it('are replaced without a request that fails or waits, and finish what they have', async () => {
+  it('are replaced without a request that fails or waits, and finish their requests', async () => {
     const worker = await newWorker()
     const versionOf = (text: string) =>
       fetching(
