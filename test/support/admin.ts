@@ -2,8 +2,8 @@ import type { Report } from '../../dev/admin/command.ts'
 import { readCommand } from '../../dev/admin/commands.ts'
 import { control } from './api.ts'
 
-/** What `npm run admin` says, without a process of its own for it. */
+/** Returns what `npm run admin` prints, without a process for each command. */
 export const admin = async (...args: string[]) => (await adminReport(...args)).text
 
-/** The same with its exit code. */
+/** Returns the same with its exit code. */
 export const adminReport = (...args: string[]): Promise<Report> => readCommand(args)(control)

@@ -2,21 +2,21 @@ import type { Lint } from '../../src/management/database/advisors/schema.ts'
 
 export interface Case {
   lint: string
-  /** What is peculiar to it. */
+  /** What is special about the case. */
   so: string
   /** SQL that makes the fault. */
   fault: string
   /** SQL that ends it. */
   mend: string
   found: Pick<Lint, 'detail' | 'metadata'> & { key: string }
-  /** By a superuser. */
+  /** Run by a superuser. */
   admin?: true
 }
 
 const table = (name: string, more: object = {}) => ({ schema: 'public', name, type: 'table' as const, ...more })
 const view = (name: string) => ({ ...table(name), type: 'view' as const })
 
-/** Names that SQL, patterns and formats could stumble over. */
+/** A name that SQL, patterns and formats could misread. */
 const ODD = `od"d .%I's \\ {a,b} $1`
 const quoted = `"od""d .%I's \\ {a,b} $1"`
 

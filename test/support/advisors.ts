@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import type { Lint } from '../../src/management/database/advisors/schema.ts'
 import type { Caller } from './api.ts'
 
-/** What POST /v2/projects/{ref}/advisors/run answers. */
+/** Returns the answer of POST /v2/projects/{ref}/advisors/run. */
 export async function runAdvisors(caller: Caller, ref: string, ...names: string[]): Promise<Lint[]> {
   const attributes = { lints: names.map((name) => ({ name })) }
   const reply = await caller.post(`/v2/projects/${ref}/advisors/run`, {

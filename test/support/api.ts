@@ -20,7 +20,7 @@ export interface Reply {
 
 interface Options {
   headers?: Record<string, string>
-  /** Sent as it is, without being made JSON. */
+  /** Sent unchanged, without being made JSON. */
   raw?: BodyInit
 }
 
@@ -32,12 +32,12 @@ async function send(method: string, url: URL, body?: unknown, { headers, raw }: 
     redirect: 'manual',
   })
   const text = await response.text()
-  // What HEAD answers says of a body that it leaves out.
+  // An answer to HEAD has the headers of a body that it leaves out.
   const json = text !== '' && response.headers.get('content-type')?.includes('json')
   return { status: response.status, headers: response.headers, body: json ? JSON.parse(text) : text }
 }
 
-/** The API as the holder of a token sees it. */
+/** Returns the API as the holder of a token calls it. */
 export function as(token: string | undefined, common: Record<string, string> = {}, base: string = baseUrl) {
   const call =
     (method: string) =>
@@ -48,7 +48,7 @@ export function as(token: string | undefined, common: Record<string, string> = {
       })
   return {
     token,
-    /** Of the Worker that is asked. */
+    /** The origin of the Worker that is called. */
     base,
     get: (path: string, options: Options = {}) => call('GET')(path, undefined, options),
     post: call('POST'),
@@ -57,13 +57,16 @@ export function as(token: string | undefined, common: Record<string, string> = {
     delete: call('DELETE'),
     request: (method: string, path: string) => call(method)(path),
     send: (method: string, path: string, options: Options) => call(method)(path, undefined, options),
-    /** The same caller at another time: the Worker takes `at` for now. */
+    /** Returns the same caller at another time: the Worker takes `at` for now. */
     at: (at: Date) => as(token, { ...common, 'x-test-clock': String(at.getTime()) }, base),
   }
 }
 export type Caller = ReturnType<typeof as>
 
-/** Each request a minute after the one before, so that a file with many of them meets no rate limit. Reads only: rows get these times. */
+/**
+ * Returns a caller whose requests are a minute apart, so that a file with many of them meets no rate limit. For reads
+ * only: rows would get these times.
+ */
 export function unhurried(caller: Caller): () => Caller {
   let minutes = 0
   return () => caller.at(new Date(Date.now() + minutes++ * 60_000))
@@ -88,7 +91,7 @@ export async function tokenOf(userId: string, fields: TokenFields = {}): Promise
   return as(await issueToken(control, { userId, name: 'test', ...fields }))
 }
 
-/** An organization of its own, with a user who owns it. */
+/** Makes an organization, with a user who owns it. */
 export async function newOrganization() {
   const userId = await newUser()
   const owner = await tokenOf(userId)
@@ -107,7 +110,7 @@ export async function addMember(organizationId: string, userId: string, role: Ro
   await control.insert(memberRoles).values({ organizationId, userId, role, projectRef })
 }
 
-/** Another member of the organization, with a token of his own. */
+/** Makes another member of the organization, with a token of their own. */
 export async function newMember(
   { id }: TestOrganization,
   role: Role,
@@ -119,7 +122,7 @@ export async function newMember(
   return tokenOf(userId, token)
 }
 
-/** What an application holds after a user approved it: an OAuth token with these scopes. */
+/** Makes an application that a user approved: an OAuth token with these scopes. */
 export async function newApp({ id, userId }: TestOrganization, scopes: Scope[]) {
   const [app] = await control.insert(oauthApps).values({ organizationId: id, name: 'App' }).returning()
   if (!app) throw new Error('no application')
@@ -137,10 +140,10 @@ export async function newApp({ id, userId }: TestOrganization, scopes: Scope[]) 
 
 const hook = async (path: string) => (await fetch(inject('hooksUrl') + path)).json()
 export const tick = (at?: Date) => hook(at ? `/tick?${new URLSearchParams({ at: at.toISOString() })}` : '/tick')
-/** Without `part` all lines of the whole run, which are many. */
+/** Returns the lines that contain `part`; without it, all lines of the whole run, which are many. */
 export const workerLogs = async (part = ''): Promise<string[]> =>
   (await hook(`/logs?${new URLSearchParams({ part })}`)) as string[]
 
-/** From now on the host's name resolves to this; what is sent to it arrives at `origin`. */
+/** Makes the host's name resolve to the zone from now on; requests to it arrive at `origin`. */
 export const setName = (host: string, zone: Zone, origin = '') =>
   hook(`/names?${new URLSearchParams({ host, zone: JSON.stringify(zone), origin })}`)

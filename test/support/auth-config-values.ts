@@ -18,17 +18,17 @@ export interface FieldValues {
   secret: boolean
   takesNull: boolean
   default: Value | null
-  /** Just inside its bounds: with all of them, the whole configuration is one that is accepted. */
+  /** A value just inside its limits: with all of them, the whole configuration is accepted. */
   least: Value
   most: Value
-  /** Each just outside. */
+  /** Values just outside the limits. */
   refused: readonly unknown[]
 }
 
 const long = (length: number, start = '', end = '') => start + 'x'.repeat(length - start.length - end.length) + end
 const secretOf = (length: number) => `v1,whsec_${'A'.repeat(length)}`
 
-/** Of those whose form no number says. */
+/** Values of fields whose form is not a number. */
 const FORMS: [RegExp, Pick<FieldValues, 'least' | 'most' | 'refused'>][] = [
   [
     /^(site_url|saml_external_url)$/,
@@ -50,7 +50,7 @@ const FORMS: [RegExp, Pick<FieldValues, 'least' | 'most' | 'refused'>][] = [
     /^(smtp_host|webauthn_rp_id)$/,
     { least: 'a', most: 'a.b-c.example', refused: ['-a.example', 'a..b', 'a b', long(254)] },
   ],
-  // A share is at most all of them.
+  // A share is at most 100.
   [/^db_max_pool_size_unit$/, { least: 'percent', most: 'connections', refused: ['other', 1] }],
   [/^smtp_port$/, { least: '1', most: '65535', refused: ['0', '65536', '', 'smtp', 25] }],
   [/^smtp_admin_email$/, { least: 'a@b.co', most: `${long(64)}@b.example`, refused: ['a', 'a@b', 'a b@c.example'] }],
@@ -101,7 +101,7 @@ const FORMS: [RegExp, Pick<FieldValues, 'least' | 'most' | 'refused'>][] = [
     /^mailer_templates_/,
     {
       least: '',
-      // More than these have only some of them.
+      // Only some fields accept longer values.
       most: long(76_000, '<p>{{- .Token -}}</p>'),
       refused: ['{{ .Code }', '{{ end }}', '{{}}', long(200_001)],
     },

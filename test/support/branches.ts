@@ -60,7 +60,7 @@ const statusesOf = (parent: string, name: string) =>
     .innerJoin(projects, eq(projects.ref, branches.projectRef))
     .where(and(eq(branches.parentRef, parent), eq(branches.name, name), isNull(branches.removedAt)))
 
-/** A branch that is ready to be used. */
+/** Makes a branch that can be used. */
 export async function newBranch(
   caller: Caller,
   ref: string,
@@ -85,7 +85,7 @@ export async function runOf(caller: Caller, ref: string, id: string): Promise<Ru
 
 const ENDED = ['EXITED', 'DEAD', 'CREATED']
 
-/** Starts push, merge or reset and waits for its end; the statuses of its steps by name. */
+/** Starts push, merge or reset and waits for its end; returns the statuses of its steps by name. */
 export async function act(
   caller: Caller,
   { project_ref: ref }: Pick<BranchReply, 'project_ref'>,

@@ -5,7 +5,7 @@ export const claimTokenPath = (ref: string) => `/v1/projects/${ref}/claim-token`
 export const claimPath = ({ slug }: { slug: string }, token: string) =>
   `/v1/organizations/${slug}/project-claim/${token}`
 
-/** By which the project can be claimed for a day. */
+/** Makes a token with which the project can be claimed for a day. */
 export async function newClaimToken(caller: Caller, ref: string): Promise<string> {
   const reply = await caller.post(claimTokenPath(ref))
   expect(reply).toMatchObject({ status: 200 })

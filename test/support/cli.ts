@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { onTestFinished } from 'vitest'
 import { baseUrl, type Caller } from './api.ts'
 
-/** The supabase CLI in a home of its own. */
+/** The supabase CLI in a home folder of its own. */
 export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileFile?: string) {
   const home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
   const profile = { name: 'pilothouse', api_url: url, dashboard_url: url, project_host: 'localhost' }
@@ -20,7 +20,7 @@ export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileF
     SUPABASE_NO_KEYRING: 'true',
     SUPABASE_TELEMETRY_DISABLED: '1',
     SUPABASE_NO_UPDATE_NOTIFIER: '1',
-    // It runs on Bun, for a second: what makes long programs faster takes a third of all that it costs.
+    // The CLI runs on Bun for a second: the compiler for long programs would take a third of its time.
     BUN_JSC_useDFGJIT: '0',
     BUN_JSC_useConcurrentGC: '0',
   }
@@ -28,7 +28,7 @@ export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileF
   return {
     home,
     run: async (...args: string[]): Promise<string> => (await start(args)).stdout,
-    /** With this on its standard input. */
+    /** Runs a command with this on its standard input. */
     feed: async (input: string, ...args: string[]): Promise<string> => {
       const started = start(args)
       started.child.stdin?.end(input)
@@ -38,7 +38,7 @@ export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileF
   }
 }
 
-/** For the length of a test, with the commands that the CLI has under way. */
+/** Returns a CLI for the length of a test; its running commands end with it. */
 export function cliOf(caller: Caller) {
   const { run, remove } = newCli(caller)
   onTestFinished(remove)

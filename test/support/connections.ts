@@ -12,7 +12,7 @@ export const NOTES = migration('20260101000000', 'create table notes (id int pri
 export const TAGS = migration('20260102000000', 'create table tags (id int);\ninsert into tags values (1);')
 export const SEED = { 'supabase/seed.sql': "insert into notes values (1, 'seeded');" }
 
-/** A project of its own that follows a repository. */
+/** Makes a project that follows a repository. */
 export async function newFollower(
   organization: TestOrganization,
   fields: Parameters<typeof connect>[3] = {},
@@ -29,7 +29,7 @@ export async function branchOf(parentRef: string, gitBranch: string) {
   return (await control.select().from(branches).where(which))[0]
 }
 
-/** Until nothing is to be looked at any more of what GitHub told. */
+/** Waits until no event of GitHub is left to be handled. */
 export const untilQuiet = (projectRef: string) =>
   vi.waitFor(async () => {
     const due = await control

@@ -2,7 +2,7 @@ import { routes } from '../../src/api.ts'
 import { errorsOf } from '../../src/management/kernel/route.ts'
 import type { ErrorCode } from '../../src/platform/http/error.ts'
 
-/** Not the row's doing, and tested for all rows at once: limits, faults, a control database that is full. */
+/** Errors that no single row causes, tested for all rows at once: limits, faults, a full control database. */
 const ANYWHERE: readonly ErrorCode[] = [
   'request_timeout',
   'too_many_requests',
@@ -11,13 +11,13 @@ const ANYWHERE: readonly ErrorCode[] = [
 ]
 
 const UNSEEN = [
-  // It takes two minutes until a difference is given up: the engine's own test has less patience.
+  // A difference is given up after two minutes: the engine's own test has a shorter limit.
   'v1-diff-a-branch bad_request.sql_timeout',
-  // Only while the whole cluster is away, which the tests share: logins end without the project's database.
+  // These need the whole cluster to be unreachable, which the tests share: logins end without the project's database.
   ...['v1-delete-login-roles', 'v1-update-jit-access-config', 'v1-update-jit-access', 'v1-delete-jit-access'].map(
     (id) => `${id} service_unavailable.project_database`,
   ),
-  // Only while the database host is away, which the tests share: what these ask it for needs no running database.
+  // These need the database host to be unreachable, which the tests share: their requests need no running database.
   ...[
     'v1-create-a-project',
     'v1-get-available-regions',
@@ -35,20 +35,21 @@ const UNSEEN = [
     'v1-get-disk-utilization',
     'v1-get-project-metrics',
   ].map((id) => `${id} service_unavailable.project_database`),
-  // While the bucket is away, which the tests share: an installation of its own is tested for that.
+  // These need the bucket to be unreachable, which the tests share: an installation of its own tests that.
   ...['v2-deploy-a-worker', 'v2-deploy-a-compute-instance'].map((id) => `${id} service_unavailable.bucket`),
-  // Other uploads would have to hold all memory for half a minute; a connection that breaks hears no answer.
+  // Other uploads would have to use all memory for half a minute; an interrupted connection receives no answer.
   ...['v1-deploy-a-function', 'v1-create-a-function', 'v1-update-a-function'].map(
     (id) => `${id} service_unavailable.memory`,
   ),
   ...['v1-create-a-function', 'v1-update-a-function'].map((id) => `${id} bad_request.malformed_body`),
-  // In test/services/functions/functions-outage.test.ts and test/builder-*.test.ts, whose Workers have logs of their own.
+  // These are in test/services/functions/functions-outage.test.ts and test/builder/*.test.ts, whose Workers have logs
+  // of their own.
   ...['v1-deploy-a-function', 'v1-create-a-function', 'v1-update-a-function'].flatMap((id) => [
     `${id} service_unavailable.bucket`,
     `${id} service_unavailable.build`,
   ]),
   'v1-get-a-function-body service_unavailable.bucket',
-  // Of the driver neon, whose Worker has a log of its own in test/engine/neon.test.ts.
+  // These belong to the driver neon, whose Worker has a log of its own in test/engine/neon.test.ts.
   ...[
     'v1-create-restore-point',
     'v1-update-backup-schedule',
@@ -61,7 +62,7 @@ const UNSEEN = [
     'v1-remove-a-read-replica',
     'v1-get-project-metrics',
   ].map((id) => `${id} bad_request.driver`),
-  // Of a driver without sizes, or of one that names no default.
+  // This needs a driver without sizes, or one that names no default.
   'v1-remove-project-addon bad_request.addon',
   ...[
     'v1-restore-pitr-backup',
@@ -70,7 +71,7 @@ const UNSEEN = [
     'v1-setup-a-read-replica',
     'v1-remove-a-read-replica',
   ].map((id) => `${id} conflict.project_status`),
-  // In test/management/database/private-link.test.ts, whose Worker has a log of its own.
+  // These are in test/management/database/private-link.test.ts, whose Worker has a log of its own.
   ...['conflict.private_link_association', 'unprocessable.too_many_private_links'].map(
     (code) => `v2-create-private-link-association ${code}`,
   ),
@@ -92,7 +93,7 @@ const parse = (line: string): Line => {
   }
 }
 
-/** Errors of the table that no request of the run met, and faults that the Worker logged. */
+/** Returns the errors of the table that no request of the run met, and the faults that the Worker logged. */
 export function uncovered(logs: readonly string[]): string[] {
   const lines = logs.map(parse)
   const seen = new Set(lines.map(({ route, error }) => `${route} ${error}`))

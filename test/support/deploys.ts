@@ -42,7 +42,7 @@ export async function download(caller: Caller, ref: string, slug: string): Promi
 const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
 const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
 
-/** What the bucket has of a project's functions: a source and an image for each deployment. */
+/** Returns the bucket's keys of a project's functions: a source and an image for each deployment. */
 export async function keysOf(ref: string): Promise<string[]> {
   const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix: `projects/${ref}/functions/` }))
   return Contents.map(({ Key = '' }) => Key)

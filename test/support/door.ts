@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Transform } from 'node:stream'
 
-/** What the bucket is reached through; while it is closed, connections are refused. */
+/** Starts a proxy in front of the bucket; while it is closed, connections are refused. */
 export async function startDoor(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const sockets = new Set<Socket>()
@@ -44,15 +44,15 @@ export async function startDoor(endpoint: string) {
   return {
     endpoint: `http://127.0.0.1:${own}${pathname}`,
     open: () => open(own),
-    /** Bytes on their way into the bucket. */
+    /** Returns the number of bytes sent to the bucket. */
     carried: () => carried,
-    /** From now on nothing goes in, until what it returns is called. */
+    /** Stops all bytes to the bucket until the returned function is called. */
     hold(): () => void {
       const { promise, resolve } = Promise.withResolvers<void>()
       held = promise
       return resolve
     },
-    /** So many of the next answers break off after their head. */
+    /** Cuts off this many of the next answers after their heads. */
     cut(count: number): void {
       cuts = count
     },

@@ -8,7 +8,7 @@ import { functionDeployments, functionSecrets, functions, invocations, projects 
 import { imageKey } from '../../src/services/runtime/program-keys.ts'
 import { control } from './api.ts'
 
-/** Where what is deployed is kept. */
+/** The stores of a deployed function. */
 export interface Home {
   db: typeof control
   encryptionKey: string
@@ -25,7 +25,7 @@ interface Fields {
   modules?: Image['modules']
 }
 
-/** As a deploy leaves it. `program` is JavaScript. */
+/** Stores a function as a deployment does. `program` is JavaScript. */
 export async function putFunction(ref: string, program: string, fields: Fields = {}, { db, s3 }: Home = home) {
   const { slug = `f-${randomUUID()}`, verifyJwt = false, files = {}, entrypoint = 'index.ts', modules = {} } = fields
   const at = new Date()

@@ -7,7 +7,7 @@ import type { Deeds, Status } from './github-server/repositories.ts'
 
 const github = inject('github')
 
-/** What people do at GitHub. */
+/** Does what people do at GitHub. */
 async function act<D extends keyof Deeds>(deed: D, input: Parameters<Deeds[D]>[0]): Promise<ReturnType<Deeds[D]>> {
   const reply = await fetch(`${github.GITHUB_API_URL}/_/${deed}`, { method: 'POST', body: JSON.stringify(input) })
   expect(reply.status).toBe(200)
@@ -24,7 +24,7 @@ interface Sent {
 export const signatureOf = (body: string, secret = github.GITHUB_WEBHOOK_SECRET) =>
   `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`
 
-/** Each from an address of its own, as those who guess at signatures are counted. */
+/** Delivers each event from an address of its own, because guesses of signatures are counted. */
 export function deliver(event: string, payload: unknown, { delivery = randomUUID(), signature, headers }: Sent = {}) {
   const raw = typeof payload === 'string' ? payload : JSON.stringify(payload)
   return as(undefined).send('POST', '/integrations/github/webhook', {
@@ -40,7 +40,7 @@ export function deliver(event: string, payload: unknown, { delivery = randomUUID
   })
 }
 
-/** A repository of its own, in which the App is installed. */
+/** Makes a repository in which the App is installed. */
 export async function newRepository(more: { installationId?: number } = {}) {
   const name = `acme-${randomUUID().slice(0, 8)}/app`
   const { id, installationId } = await act('add', { name, ...more })
@@ -61,7 +61,7 @@ export async function newRepository(more: { installationId?: number } = {}) {
     fault: (match: string, status: number, times = 1, headers: Record<string, string> = {}) =>
       act('fault', { id, match, status, times, headers }),
     look: () => act('look', { id }),
-    /** What became of a commit, in the order in which GitHub was told. */
+    /** Returns the statuses of a commit, in the order in which GitHub received them. */
     statusesOf: async (sha: string): Promise<Status[]> =>
       (await act('look', { id })).statuses.filter((status) => status.sha === sha),
     tellPush: (branch: string, sent: Sent = {}) => deliver('push', { ref: `refs/heads/${branch}`, ...place() }, sent),
@@ -76,7 +76,7 @@ export async function newRepository(more: { installationId?: number } = {}) {
         { action, number, pull_request: { head: { ref: branch, repo: { id: fork ? 1 : id } } }, ...place() },
         sent,
       ),
-    /** Commits and tells of it. */
+    /** Commits, and sends the event. */
     push: async (branch: string, files: Record<string, string>) => {
       const sha = await repository.commit(branch, files)
       expect(await repository.tellPush(branch)).toMatchObject({ status: 202 })
@@ -89,7 +89,7 @@ export type TestRepository = Awaited<ReturnType<typeof newRepository>>
 
 type Fields = Partial<typeof gitConnections.$inferInsert>
 
-/** As the command line makes it. */
+/** Inserts a connection as the command line makes it. */
 export async function connect(
   { id: organizationId }: Pick<TestOrganization, 'id'>,
   projectRef: string,
@@ -116,7 +116,7 @@ export async function connect(
 export const disconnect = (projectRef: string) =>
   control.delete(gitConnections).where(and(eq(gitConnections.projectRef, projectRef)))
 
-/** Until GitHub was told this of a commit last. */
+/** Waits until this is the last status of a commit at GitHub. */
 export const untilTold = (repository: TestRepository, sha: string, state: string) =>
   vi.waitFor(
     async () => {

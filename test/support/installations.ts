@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 
 /**
- * Puts the data of an installation that is stopped into a folder, so that what is started there need not make a cluster, its tables
- * and the bundle first.
+ * Copies the data of a stopped installation into a folder, so that a start there need not make a cluster, its tables
+ * and the bundle.
  */
 export function copyInstallation(begun: string, folder: string): void {
   mkdirSync(folder, { recursive: true })

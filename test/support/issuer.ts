@@ -3,14 +3,14 @@ import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose'
 import { setName } from './api.ts'
 import { newReceiver } from './receiver.ts'
 
-/** A key that somebody else signs with. */
+/** Makes a key of another signer. */
 export async function newForeignKey(alg = 'ES256', kid: string = randomUUID()) {
   const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true })
   const part = await exportJWK(publicKey)
   return {
     kid,
     part,
-    /** As the issuer publishes it. */
+    /** The key as the issuer publishes it. */
     jwk: { ...part, kid, alg, use: 'sig' },
     privateJwk: { ...(await exportJWK(privateKey)), kid, alg },
     sign: (claims: JWTPayload, header: { kid?: string } = { kid }) =>
@@ -25,7 +25,7 @@ export type ForeignKey = Awaited<ReturnType<typeof newForeignKey>>
 
 const PUBLIC = { A: ['93.184.215.14'], ttl: 0 }
 
-/** An OpenID provider for one test: its name leads to a server of the test's own, which tells what `documents` has. */
+/** Starts an OpenID provider for one test: its name leads to a server of the test's own, which serves `documents`. */
 export async function newIssuer(keys: { jwk: unknown }[], path = '') {
   const host = `${randomUUID()}.issuers.dev`
   const issuer = `https://${host}${path}`

@@ -11,7 +11,7 @@ import { insertProject } from './webhooks.ts'
 export interface DrainedProject {
   organization: TestOrganization
   ref: string
-  /** With quotas of his own. */
+  /** A caller with quotas of their own. */
   caller: Caller
   path: string
 }
@@ -42,7 +42,7 @@ export async function newDrain(
   return reply.body.data.id as string
 }
 
-/** A drain to a receiver of its own. */
+/** Makes a drain to a receiver of its own. */
 export async function newWebhookDrain(config: Record<string, unknown> = {}, given?: DrainedProject) {
   const project = given ?? (await newDrained())
   const receiver = await newReceiver()
@@ -56,7 +56,7 @@ export const line = (message: string, level = 'log', at = new Date()): ConsoleLi
   at: at.toISOString(),
 })
 
-/** As a call of a function leaves it. */
+/** Inserts rows as calls of a function leave them. */
 export async function log(
   { ref }: DrainedProject,
   fields: Partial<typeof invocations.$inferInsert> = {},
@@ -85,15 +85,15 @@ export const drainRow = async (id: string) => {
 
 export const waiting = (id: string) => control.$count(logDrainEntries, eq(logDrainEntries.drainId, id))
 
-/** Whatever delay a failure has left is over. */
+/** Ends the delay that a failure has left. */
 export const hurry = (id: string) =>
   control.update(logDrains).set({ nextAt: sql`now() - interval '1 s'`, leaseUntil: null }).where(eq(logDrains.id, id))
 
 const TICK_MS = 1_000
-/** Each tick does all that the cron does, for what all other tests have left. */
+/** A long time limit: each tick does all the work of the cron, also for other tests. */
 const WAIT = { timeout: 60_000 }
 
-/** Ticks until it holds. */
+/** Runs the cron until the check holds. */
 export async function untilSwept<T>(check: () => T | Promise<T>): Promise<T> {
   let tickedAt = 0
   return vi.waitFor(async () => {

@@ -9,14 +9,14 @@ import { freePort } from '../../dev/ports.ts'
 import { copyInstallation } from './installations.ts'
 
 export const WAIT = { timeout: 60_000, interval: 50 }
-/** It bundles first, which takes long where the cores are busy with other files. */
+/** A start bundles first, which takes long if the cores are busy with other files. */
 const READY_WAIT = { ...WAIT, timeout: 240_000 }
 
 interface Running {
   child: ChildProcess
-  /** All that it has printed. */
+  /** Everything that it has printed. */
   output(): string
-  /** Of that, the lines of standard output. */
+  /** The lines of its standard output. */
   lines(): string[]
 }
 
@@ -61,7 +61,7 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
     env,
     credentials,
     start,
-    /** Starts, and waits until it says that it is ready. */
+    /** Starts, and waits until it reports that it is ready. */
     async started(...args: string[]): Promise<Running> {
       const running = start(...args)
       await vi.waitFor(() => {
@@ -70,13 +70,13 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
       }, READY_WAIT)
       return running
     },
-    /** Another start's API and not that of the run's own Worker. */
+    /** Calls this start's API, and not that of the run's own Worker. */
     async get(path: string, token = credentials().access_token) {
       const headers = { authorization: `Bearer ${token}` }
       const response = await fetch(new URL(path, credentials().base_url), { headers })
       return { status: response.status, body: (await response.json()) as Record<string, unknown> }
     },
-    /** On the first project of the list. */
+    /** Runs SQL on the first project of the list. */
     async sql(query: string) {
       const { base_url, access_token } = credentials()
       const [project] = (await this.get('/v1/projects')).body as unknown as { ref: string }[]

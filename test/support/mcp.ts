@@ -9,7 +9,10 @@ interface Options {
   features: string
 }
 
-/** Supabase's MCP server, for one test; returns what calls its tools and tells what they answered, as JSON. */
+/**
+ * Starts Supabase's MCP server for one test; returns a function that calls its tools and returns their results, as
+ * JSON.
+ */
 export async function startMcp({ baseUrl, token, features }: Options) {
   const args = ['--api-url', baseUrl, '--access-token', token, '--features', features]
   const server = spawn('node_modules/.bin/mcp-server-supabase', args, { stdio: ['pipe', 'pipe', 'ignore'] })

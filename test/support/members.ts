@@ -9,7 +9,7 @@ export async function personOf(id: string) {
   return user
 }
 
-/** A member with a token of his own, and what he is called. */
+/** Makes a member with a token of their own, and returns their name. */
 export async function newPerson({ id }: TestOrganization, role?: Parameters<typeof addMember>[2], ref?: string) {
   const user = await personOf(await newUser())
   if (role) await addMember(id, user.id, role, ref)
@@ -40,13 +40,13 @@ export const cancel = (caller: Caller, slug: string, ...emails: string[]) =>
     data: emails.map((email) => ({ type, attributes: { email } })),
   })
 
-/** The roles that the list shows of a member. */
+/** Returns the roles that the list shows for a member. */
 export async function rolesOf(caller: Caller, slug: string, { username }: { username: string }) {
   const { body } = await caller.get(`/v2/organizations/${slug}/members?filter[username]=${username}`)
   return body.data[0]?.attributes.roles
 }
 
-/** Rows alone, of roles that are in no database: by the command line and as granted, in each project. */
+/** Inserts only rows, of logins without roles in a database: of the command line and of a grant, in each project. */
 export async function insertLogins(userId: string, refs: readonly string[]): Promise<void> {
   const [token] = await control.select().from(accessTokens).where(eq(accessTokens.userId, userId))
   if (!token) throw new Error('no token')
@@ -60,7 +60,7 @@ export async function insertLogins(userId: string, refs: readonly string[]): Pro
   )
 }
 
-/** Which of them have not ended. */
+/** Returns the logins that have not ended. */
 export async function openLogins(userId: string): Promise<string[]> {
   const rows = await control
     .select({ ref: temporaryLogins.projectRef, grantee: temporaryLogins.userId })

@@ -15,7 +15,7 @@ interface AppFields {
   isPublic?: boolean
   scopes?: Scope[]
   redirectUris?: string[]
-  /** Beside codes and refresh tokens. */
+  /** Grant types beside codes and refresh tokens. */
   grantTypes?: GrantType[]
 }
 
@@ -33,7 +33,7 @@ export async function registerApp({ id: organizationId }: { id: string }, fields
 }
 export type TestApp = Awaited<ReturnType<typeof registerApp>>
 
-/** A verifier and its challenge. */
+/** Makes a verifier and its challenge. */
 export function newProof() {
   const verifier = randomBytes(32).toString('base64url')
   return { verifier, challenge: createHash('sha256').update(verifier).digest('base64url') }
@@ -47,7 +47,7 @@ export const authorizePath = (app: TestApp, query: Fields = {}) =>
   `/v1/oauth/authorize?${given({ client_id: app.id, response_type: 'code', redirect_uri: REDIRECT_URI, ...query })}`
 
 interface Answering {
-  /** Of the page, where it is another than that of `authorizePath`. */
+  /** The path of the page, if it differs from `authorizePath`. */
   path?: string
   query?: Fields
   form?: Fields
@@ -55,7 +55,7 @@ interface Answering {
   by?: Caller
 }
 
-/** What the page's form sends when the user approves. */
+/** Sends the page's form as a user who approves. */
 export const answer = (
   app: TestApp,
   token: string | undefined,
@@ -66,14 +66,14 @@ export const answer = (
     headers,
   })
 
-/** Where the browser is sent, and with what. */
+/** Returns the address and the parameters of the redirect. */
 export function sentTo({ status, headers }: Reply) {
   if (status !== 303) throw new Error(`not sent back: ${status}`)
   const url = new URL(headers.get('location') ?? '')
   return { url, ...Object.fromEntries(url.searchParams) } as { url: URL; code: string } & Record<string, string>
 }
 
-/** The code for an organization that the user approves the application in. */
+/** Returns a code for an organization in which the user approves the application. */
 export async function newCode(app: TestApp, { slug, owner }: TestOrganization, answering: Answering = {}) {
   const query = { organization_slug: slug, ...answering.query }
   return sentTo(await answer(app, owner.token, { ...answering, query })).code
@@ -106,7 +106,7 @@ export const revoke = (app: TestApp, token: string, fields: object = {}) =>
     ...fields,
   })
 
-/** The tokens of an application that the organization's owner has approved. */
+/** Returns the tokens of an application that the organization's owner has approved. */
 export async function newTokens(app: TestApp, organization: TestOrganization, answering: Answering = {}) {
   const { status, body } = await byCode(app, await newCode(app, organization, answering), {}, answering.by)
   if (status !== 200) throw new Error(`no tokens: ${JSON.stringify(body)}`)

@@ -5,15 +5,15 @@ const SAMPLE = /^([a-z][a-z0-9_]*)(?:\{(.*)\})? (\S+)$/
 const LABEL = /([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)/y
 
 export interface Parsed {
-  /** By `name{label="text",…}`. */
+  /** Values by `name{label="text",…}`. */
   values: Map<string, number>
   /** Types of the families. */
   types: Map<string, string>
-  /** The sum of the samples of that name with these labels. */
+  /** Returns the sum of the samples of that name with these labels. */
   sum(name: string, labels?: Record<string, string>): number
 }
 
-/** Reads OpenMetrics text, and fails where it breaks a rule of the format. */
+/** Parses OpenMetrics text, and fails if it breaks a rule of the format. */
 export function parseOpenMetrics(text: string): Parsed {
   const lines = text.split('\n')
   expect(lines.slice(-2)).toEqual(['# EOF', ''])

@@ -1,4 +1,4 @@
-/** As `explain (analyze, format json)` tells it. */
+/** A node of the plan that `explain (analyze, format json)` returns. */
 interface Plan {
   'Relation Name'?: string
   'Actual Rows': number
@@ -7,7 +7,7 @@ interface Plan {
   Plans?: Plan[]
 }
 
-/** How many rows of a table were looked at, also those that did not fit. */
+/** Returns how many rows of a table were read, including those that did not match. */
 export const rowsRead = (plan: Plan, table: string): number =>
   (plan.Plans ?? []).reduce(
     (sum, child) => sum + rowsRead(child, table),

@@ -27,7 +27,7 @@ export const WAIT = { timeout: 60_000, interval: 100 }
 
 export const randomAccount = () => String(Math.floor(Math.random() * 1e12)).padStart(12, '9')
 
-/** An installation of its own that shares its databases, with an AWS of its own. */
+/** Starts an installation that shares its databases, with an AWS server of its own. */
 export async function startSharingInstallation() {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-private-link-'))
   const baseUrl = 'https://api.example.com'
@@ -63,7 +63,7 @@ export async function startSharingInstallation() {
     return { ...row, slug, owner: as(access_token, {}, worker.origin) }
   }
 
-  /** A project of which there is a row alone: nothing here asks its database. */
+  /** Inserts only the row of a project: these tests never use its database. */
   async function newPlace(
     { ref = randomLetters(), ...fields }: Partial<typeof projects.$inferInsert> = {},
     within?: Awaited<ReturnType<typeof newOrganization>>,
@@ -99,7 +99,7 @@ export async function startSharingInstallation() {
       list: async () => (await owner.get(path)).body.data,
       remove: (account: string, database?: string) =>
         owner.delete(`${path}/aws-account/${account}${database ? `/database/${database}` : ''}`),
-      /** An account whose invitation is on its way. */
+      /** Makes an account whose invitation is under way. */
       async invite() {
         const account = randomAccount()
         expect(await share(account)).toMatchObject({ status: 201 })
@@ -107,7 +107,7 @@ export async function startSharingInstallation() {
         return { account, share: onlyShareWith(account) }
       },
       change,
-      /** What the cron would look at later it looks at now. */
+      /** Makes due what the cron would check later. */
       async lookAgain() {
         await change({ dueAt: new Date(0), leaseUntil: null })
         await worker.tick()
@@ -133,7 +133,7 @@ export async function startSharingInstallation() {
     newOrganization,
     newPlace,
     onlyShareWith,
-    /** Another Worker on the same database. */
+    /** Starts another Worker on the same database. */
     serveAtNeon: () =>
       serveInstallation(
         {

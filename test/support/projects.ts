@@ -12,16 +12,16 @@ interface Place {
 export const PASSWORD = 'correct horse battery staple'
 
 interface Awaited {
-  /** By the control database. */
+  /** Expects the state in the control database. */
   told(): Promise<void>
-  /** By the API. */
+  /** Expects the state in the API. */
   shown(): Promise<void>
   timeoutMs?: number
 }
 
 /**
- * Through the API each question would use up the caller's minute, so the database is asked until it tells, and the API once.
- * Another Worker's database is not known here: its API is asked, seldom enough.
+ * Waits for a state. Each request to the API would count against the caller's limit, so the database is polled, and
+ * the API called once. For another Worker, whose database is not known here, its API is polled, seldom enough.
  */
 export async function until(caller: Caller, { told, shown, timeoutMs = 60_000 }: Awaited): Promise<void> {
   if (caller.base !== baseUrl) return vi.waitFor(shown, { timeout: timeoutMs, interval: 500 })
@@ -29,7 +29,7 @@ export async function until(caller: Caller, { told, shown, timeoutMs = 60_000 }:
   await shown()
 }
 
-/** Undefined without such a project. */
+/** Returns undefined if there is no such project. */
 async function statusOf(ref: string): Promise<string | undefined> {
   const [row] = await control
     .select({ status: projects.status })
@@ -61,7 +61,7 @@ export const untilGone = (caller: Caller, ref: string): Promise<void> =>
     shown: async () => expect((await caller.get(`/v1/projects/${ref}`)).status).toBe(404),
   })
 
-/** A project whose database takes queries. */
+/** Makes a project whose database accepts queries. */
 export async function newProject(organization: Place, fields: Record<string, unknown> = {}) {
   const ref = await createProject(organization, fields)
   await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
@@ -71,7 +71,7 @@ export async function newProject(organization: Place, fields: Record<string, unk
 export const runSql = (caller: Caller, ref: string, query: string, more: Record<string, unknown> = {}) =>
   caller.post(`/v1/projects/${ref}/database/query`, { query, ...more })
 
-/** A client of the project's owner that is not connected yet; that it is cut off is no error of the run. */
+/** A client of the project's owner that is not connected yet; a cut connection is not an error of the run. */
 export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client {
   const client = new pg.Client({
     host: inject('databaseHost'),
@@ -85,6 +85,6 @@ export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client 
   return client
 }
 
-/** Whatever ended it. */
+/** Settles when the session has ended, for whatever reason. */
 export const hasEnded = (client: pg.Client): Promise<void> =>
   vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 60_000, interval: 50 })

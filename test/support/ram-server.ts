@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers'
 import * as z from 'zod'
 import { refuseSignature } from './ram-signature.ts'
 
-/** Of the account that shares. */
+/** The key of the account that shares. */
 export const SIGNER = { accessKeyId: 'AKIDOFTHETESTS', secretAccessKey: 'a+secret/of=tests', region: 'eu-central-1' }
 const OWNER = '111122223333'
 
@@ -20,24 +20,24 @@ interface Share {
   name: string
   status: 'ACTIVE' | 'DELETING' | 'DELETED'
   token: string
-  /** What it was asked for with. */
+  /** The body of the request that made it, as JSON. */
   asked: string
   tags: { key: string; value: string }[]
   resource: Associated
   principal: Associated
 }
 
-/** What befalls the next requests to a path instead of its answer, or, with `after`, once it has been carried out. */
+/** A fault that replaces the answer of the next requests to a path or, with `after`, follows their work. */
 interface Fault {
   path: string
   times: number
-  /** 0 cuts the connection. */
+  /** The status; 0 closes the connection. */
   status: number
   code: string
   after?: boolean
-  /** Those alone whose body or address holds this. */
+  /** Limits the fault to requests whose body or address contains this. */
   about?: string
-  /** The answer waits for it. */
+  /** The answer waits for this promise. */
   until?: Promise<unknown>
 }
 
@@ -75,7 +75,7 @@ const bodies = {
   }),
 }
 
-/** AWS RAM on this machine, as far as the owner of shares sees it: JSON over HTTP with signatures of version 4. */
+/** Starts AWS RAM on this machine, as the owner of shares sees it: JSON over HTTP with signatures of version 4. */
 export async function startRamServer() {
   const shares = new Map<string, Share>()
   const faults: Fault[] = []
@@ -83,7 +83,7 @@ export async function startRamServer() {
   const calls: string[] = []
   /** Accounts of the sharing account's own AWS organization, which need no invitation. */
   const organization = new Set<string>()
-  /** ARNs of shares that AWS does not tell of, as if they had never been, or not yet. */
+  /** ARNs of shares that AWS does not list, as if they had never existed, or not yet. */
   const hidden = new Set<string>()
 
   function find(arn: string): Share {
@@ -133,7 +133,7 @@ export async function startRamServer() {
       ? resourceShareArns.map(find)
       : [...shares.values()].filter((share) => isTagged(share) && !hidden.has(share.arn))
     const reply = paged(token, 'resourceShares', found.map(told))
-    // What is on its way when it is looked at has arrived at the next look.
+    // An action that is under way at one look has ended at the next.
     if (token) for (const share of found) if (share.status === 'DELETING') share.status = 'DELETED'
     return reply
   }
@@ -213,7 +213,7 @@ export async function startRamServer() {
     calls,
     organization,
     hidden,
-    /** Returns what mends it. */
+    /** Adds a fault and returns the function that removes it. */
     fault(given: Pick<Fault, 'path'> & Partial<Fault>) {
       const fault = { times: 1, status: 500, code: 'ServerInternalException', ...given }
       faults.push(fault)
@@ -221,7 +221,7 @@ export async function startRamServer() {
         fault.times = 0
       }
     },
-    /** With an account, newest last. */
+    /** Returns the shares with an account, newest last. */
     sharesWith: (account: string) => [...shares.values()].filter(({ principal }) => principal.entity === account),
     async stop() {
       server.closeAllConnections()

@@ -4,7 +4,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 const hmac = (key: string | Buffer, text: string) => createHmac('sha256', key).update(text).digest()
 
-/** As AWS encodes: all but letters, digits and four marks. */
+/** Encodes as AWS does: everything but letters, digits and four marks. */
 const encode = (text: string) =>
   encodeURIComponent(text).replace(/[!'()*]/g, (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`)
 
@@ -23,7 +23,7 @@ interface Signer {
 
 const SKEW_MS_MAX = 5 * 60_000
 
-/** What AWS would refuse about a signature of version 4; undefined for none. */
+/** Returns what AWS would refuse about a signature of version 4; undefined if it is valid. */
 export function refuseSignature({ method, url, headers, body }: Signed, signer: Signer): string | undefined {
   const form = /^AWS4-HMAC-SHA256 Credential=([^,]+), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})$/
   const [, credential = '', signedHeaders = '', signature] = form.exec(headers.authorization ?? '') ?? []

@@ -11,7 +11,7 @@ export interface Received {
 }
 type Answer = (request: IncomingMessage, response: ServerResponse, received: Received) => void
 
-/** Somebody's server that takes webhooks: keeps what comes and answers as told. */
+/** Starts a receiver of webhooks: it keeps the requests and answers as configured. */
 export async function startReceiver(answer: Answer = (_request, response) => response.end()) {
   const received: Received[] = []
   let current = answer
@@ -43,7 +43,7 @@ export async function startReceiver(answer: Answer = (_request, response) => res
   }
 }
 
-/** For one test: closed when it ends. */
+/** Starts a receiver for one test, closed when the test ends. */
 export async function newReceiver(answer?: Answer) {
   const receiver = await startReceiver(answer)
   onTestFinished(receiver.close)

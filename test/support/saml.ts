@@ -1,4 +1,4 @@
-/** Of a key that nobody has. */
+/** The certificate of a key that nobody has. */
 const CERTIFICATE = `
   MIIBfjCCASOgAwIBAgIUGm+XGK8EHabqdKu84HdQtnOAy3wwCgYIKoZIzj0EAwIwEzERMA8GA1UEAwwIaWRwLnRlc3QwIBcNMjYxMTIyMDEyMjI3
   WhgPMjEyNjEwMjkwMTIyMjdaMBMxETAPBgNVBAMMCGlkcC50ZXN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAENZp23UTGiOgFwsqv8hYBnnC8
@@ -19,12 +19,12 @@ export const signOn = (location = 'https://idp.example.com/sso') => `
     <md:SingleSignOnService Binding="urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect" Location="${location}"/>`
 
 interface Parts {
-  /** What stands before the root. */
+  /** Text before the root. */
   prolog?: string
   attributes?: string
-  /** What the identity provider's role is made of. */
+  /** The content of the identity provider's role. */
   role?: string
-  /** Beside the role. */
+  /** Text beside the role. */
   beside?: string
 }
 

@@ -4,11 +4,11 @@ import { freePort } from '../../dev/ports.ts'
 import { startWorker, type WorkerOptions } from '../../dev/worker.ts'
 import { type Bindings, type Server, serveWorker } from './worker.ts'
 
-/** Another one in a test, of the bundle that the run has made. */
+/** Starts another Worker in a test, with the bundle that the run has made. */
 export const serveInstallation = (bindings: Bindings, folder: string): Promise<Server> =>
   serveWorker(bindings, { bundle: inject('bundle'), folder: join(folder, 'worker') })
 
-/** As `npm start` does, with everything that can be reached from outside and its own clock. */
+/** Starts a Worker as `npm start` does, with its egress and its own clock. */
 export async function serveLikeStart(
   { vars, secrets }: Bindings,
   folder: string,

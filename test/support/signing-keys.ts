@@ -8,14 +8,14 @@ import { control, type TestOrganization } from './api.ts'
 export const ALGORITHMS = ['HS256', 'ES256', 'RS256', 'EdDSA'] as const
 export type Algorithm = (typeof ALGORITHMS)[number]
 
-/** Made without our code. */
+/** Makes a key without our code. */
 export async function newPrivateJwk(algorithm: Algorithm): Promise<JWK> {
   if (algorithm === 'HS256') return exportJWK(await generateSecret('HS256', { extractable: true }))
   const { privateKey } = await generateKeyPair(algorithm, { extractable: true })
   return exportJWK(privateKey)
 }
 
-/** A project of which the management API alone is asked. */
+/** Inserts only the row of a project, for tests of the management API. */
 export async function newProjectRow({ id: organizationId }: Pick<TestOrganization, 'id'>): Promise<string> {
   const ref = Array.from({ length: 20 }, () => String.fromCharCode(97 + Math.floor(Math.random() * 26))).join('')
   const ctx = { config: { ENCRYPTION_KEY: inject('encryptionKey') } } as unknown as SystemCtx

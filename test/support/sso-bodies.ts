@@ -6,7 +6,7 @@ const deep = JSON.parse(`${'{"a":'.repeat(9)}1${'}'.repeat(9)}`)
 export const mapped = (attribute: unknown) => ({ attribute_mapping: { keys: { mail: attribute } } })
 export const XML = metadataOf('https://idp.example.com/metadata')
 
-/** What neither POST nor PUT takes, with the field that the reply names. */
+/** Bodies that both POST and PUT refuse, with the field that the reply names. */
 export const BAD: [string, Record<string, unknown>, string][] = [
   ['both sources', { metadata_xml: XML, metadata_url: 'https://idp.example.com/' }, 'body.metadata_xml'],
   ['metadata that is no text', { metadata_xml: 1 }, 'body.metadata_xml'],

@@ -14,7 +14,10 @@ export interface Call {
   headers?: Record<string, string>
 }
 
-/** The storage server as the holder of a token sees it; text and bytes go out as they are, anything else as JSON. */
+/**
+ * Returns the storage server as the holder of a token calls it; text and bytes are sent unchanged, anything else as
+ * JSON.
+ */
 export function calling({ url }: Pick<TestStorage, 'url'>, token?: string) {
   const caller = as(token)
   return (request: string, { body, headers = {} }: Call = {}): Promise<Reply> => {
@@ -27,7 +30,7 @@ export function calling({ url }: Pick<TestStorage, 'url'>, token?: string) {
   }
 }
 
-/** What clients branch on. */
+/** Returns the code that clients branch on. */
 export const codeOf = ({ status, body }: Reply): unknown => (status === 200 ? 200 : (body.code ?? status))
 
 /** Signs tokens as the project's own authentication does. */
@@ -39,7 +42,7 @@ export async function signerOf({ ref }: Pick<TestStorage, 'ref'>) {
   return { jwtSecret, sign, user: (sub: string) => sign({ role: 'authenticated', sub }) }
 }
 
-/** Of the project's database; the superuser stands for its owner where no right is in question. */
+/** Opens the project's database as the superuser, who replaces its owner where no right is tested. */
 export async function openSql({ ref }: Pick<TestStorage, 'ref'>) {
   const client = await adminClient(ref)
   await client.query('set search_path = public, extensions')
@@ -57,7 +60,10 @@ const bytes = new S3Client({
   forcePathStyle: true,
 })
 
-/** Every object of the project has its bytes, and no bytes are there that nothing points at, or waits for, or waits to be removed. */
+/**
+ * Checks that every object of the project has its bytes, and that no bytes exist without a row, an upload or a
+ * pending removal.
+ */
 export async function expectNoStrayBytes({ ref }: Pick<TestStorage, 'ref'>, sql: Sql): Promise<void> {
   const Prefix = `projects/${ref}/storage/`
   await vi.waitFor(async () => {

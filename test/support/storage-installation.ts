@@ -22,12 +22,12 @@ import { clientOf, newBucket, newStorage } from './storage.ts'
 import type { Bindings, Server } from './worker.ts'
 
 interface Options {
-  /** Puts something in front of the bucket. */
+  /** Puts a proxy before the bucket. */
   doorTo?(endpoint: string): Promise<string>
   serve?(bindings: Bindings, folder: string): Promise<Server>
 }
 
-/** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
+/** Starts an installation of its own: a sweep takes any project, and no other test's may be among them. */
 export async function startInstallation({ doorTo, serve = serveInstallation }: Options = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
   copyInstallation(inject('begun'), folder)
@@ -39,7 +39,7 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
   const { origin, tick, stop } = await serve({ vars, secrets }, folder)
   const { db: control, close } = openControlDatabase(controlUrl)
 
-  /** What the code under test works with in Node, and what it logs. */
+  /** Returns the context with which the code under test runs in Node, and its log. */
   function ctxAt(at = new Date(), settings: Record<string, string> = {}) {
     const logged: LogFields[] = []
     const note = (event: string, fields?: LogFields) => logged.push({ event, ...fields })
@@ -71,16 +71,16 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
     controlUrl,
     ctxAt,
     newOrganization,
-    /** With a bucket in it. */
+    /** Makes a project with a bucket. */
     async newStorage(organization?: Awaited<ReturnType<typeof newOrganization>>) {
       const storage = await newStorage(organization ?? (await newOrganization()))
       const here = { ...storage, url: new URL(`/p/${storage.ref}/storage/v1`, origin).href }
       return { ...here, objects: clientOf(here, here.keys.service), bucket: await newBucket(here) }
     },
     tick,
-    /** Of a project's instance. */
+    /** Returns the state of a project's instance. */
     stateOf: (ref: string) => instanceState(ref, at),
-    /** As the superuser. */
+    /** Connects as the superuser. */
     connect,
     async sql<Row extends pg.QueryResultRow>(ref: string, query: string, values: unknown[] = []): Promise<Row[]> {
       const client = await connect(ref)
@@ -104,7 +104,7 @@ export type SweptStorage = Awaited<ReturnType<Installation['newStorage']>>
 
 const WRITERS = 20
 
-/** The bucket itself, past all code under test. */
+/** Returns the bucket itself, without the code under test. */
 function bytesIn(client: ReturnType<typeof openBlobs>, Bucket: string) {
   async function put(ref: string, versions: readonly string[]): Promise<void> {
     const waiting = [...versions]
@@ -127,7 +127,7 @@ function bytesIn(client: ReturnType<typeof openBlobs>, Bucket: string) {
     return found
   }
 
-  /** Whether an upload in parts goes on. */
+  /** Tells whether an upload in parts can continue. */
   const takesPart = (ref: string, version: string, UploadId: string): Promise<boolean> =>
     client
       .send(new UploadPartCommand({ Bucket, Key: blobKey(ref, version), UploadId, PartNumber: 100, Body: 'x' }))

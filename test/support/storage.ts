@@ -7,7 +7,7 @@ import { expect } from 'vitest'
 import { as, baseUrl, newOrganization, type TestOrganization } from './api.ts'
 import { newProject } from './projects.ts'
 
-/** A project with the keys of its roles, and its storage server as the holder of a key sees it. */
+/** Makes a project with the keys of its roles, and its storage server as the holder of a key calls it. */
 export async function newStorage(given?: Pick<TestOrganization, 'owner' | 'slug'>, base: string = baseUrl) {
   const organization = given ?? (await newOrganization())
   const ref = await newProject(organization)
@@ -29,7 +29,7 @@ export type TestStorage = Awaited<ReturnType<typeof newStorage>>
 export const clientOf = ({ url }: TestStorage, key: string) =>
   new StorageClient(url, { authorization: `Bearer ${key}`, apikey: key })
 
-/** The storage API over HTTP; its paths have no slash in front, as `bucket/photos`. */
+/** Returns the storage API over HTTP; its paths have no leading slash, as `bucket/photos`. */
 export const apiOf = ({ url }: TestStorage, key?: string) => as(key, {}, `${url}/`)
 
 export async function newBucket(storage: TestStorage, fields: Record<string, unknown> = {}): Promise<string> {
@@ -39,7 +39,7 @@ export async function newBucket(storage: TestStorage, fields: Record<string, unk
   return name
 }
 
-/** The body of an error. */
+/** Returns the body of an error. */
 export const refusal = (statusCode: number, error: string, code: string, message: unknown = expect.any(String)) => ({
   statusCode: String(statusCode),
   error,
@@ -60,13 +60,13 @@ export const invalid = (message: string) => refusal(400, 'Error', 'InvalidReques
 interface Wire {
   method?: string
   headers?: Record<string, string>
-  /** Several chunks go with `transfer-encoding: chunked`, unless the headers say how long they are. */
+  /** Several chunks are sent with `transfer-encoding: chunked`, unless the headers have their length. */
   body?: string | Uint8Array | (string | Uint8Array)[]
-  /** Sends no more than `body`, though the headers promise it. */
+  /** Sends no more than `body`, even if the headers announce more. */
   unfinished?: boolean
 }
 
-/** One exchange as it is on the wire, to which no client adds anything. */
+/** Makes one exchange on the wire, to which no client adds anything. */
 export async function exchange(url: string, { method = 'GET', headers = {}, body, unfinished }: Wire = {}) {
   const outgoing = request(url, { method, headers, agent: false })
   for (const chunk of [body ?? []].flat()) outgoing.write(chunk)

@@ -1,4 +1,4 @@
-/** One of everything that types are generated from, hostile names included. */
+/** A schema with one of everything that types are generated from, including hostile names. */
 export const SCHEMA = `
   create schema other;
   create type public.mood as enum ('sad', 'ok', 'happy');

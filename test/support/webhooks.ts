@@ -17,7 +17,7 @@ export const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 export const NOBODY = '00000000-0000-7000-8000-000000000000'
 export const WAIT = { timeout: 60_000 }
 
-/** Whose endpoints a test is about, and the path before /endpoints and /deliveries. */
+/** The owner of the endpoints of a test, and the path before /endpoints and /deliveries. */
 export interface Place {
   organization: TestOrganization
   ref: string | null
@@ -40,7 +40,7 @@ export const placeOf = (organization: TestOrganization, ref: string): Place => (
   owner: organization.owner,
 })
 
-/** A row alone, without a database behind it and without an event. */
+/** Inserts only the row of a project, without a database and without an event. */
 export async function insertProject(
   { id }: Pick<TestOrganization, 'id'>,
   fields: Partial<typeof projects.$inferInsert> = {},
@@ -98,7 +98,7 @@ export const testOf = (type: string) => ({ data: { type: 'event', attributes: { 
 
 export const retry = ({ owner, base }: Place, delivery: string) => owner.post(`${base}/deliveries/${delivery}/retry`)
 
-/** The rows of an endpoint, oldest first. */
+/** Returns the rows of an endpoint, oldest first. */
 export const rowsOf = (endpointId: string) =>
   control
     .select()
@@ -129,7 +129,7 @@ interface History extends DeliveryFields {
   publishedAt?: Date
 }
 
-/** An event and a delivery that was made long ago, as far as anybody can tell. */
+/** Inserts an event and a delivery as if they had been made long ago. */
 export async function insertDelivery({ organization, ref }: Place, endpointId: string, history: History = {}) {
   const { type = 'v1.project.paused', publishedAt = new Date(), ...fields } = history
   const [event] = await control
@@ -162,20 +162,20 @@ export async function insertDelivery({ organization, ref }: Place, endpointId: s
   return { event, delivery }
 }
 
-/** What waits for later is due, and has been for so long that the sweep comes for it. */
+/** Makes planned deliveries so long overdue that the sweep takes them. */
 export async function bringForward(endpointId: string): Promise<void> {
   await control
     .update(webhookDeliveries)
     .set({
       nextAt: sql`now() - interval '10 seconds'`,
-      // One that was postponed is held by nobody.
+      // No sender holds a delivery that was postponed.
       leaseUntil: sql`case when claim is not null then lease_until end`,
     })
     .where(and(eq(webhookDeliveries.endpointId, endpointId), eq(webhookDeliveries.status, 'pending')))
   await tick()
 }
 
-/** As a receiver checks it, by both official libraries; returns what was sent. */
+/** Verifies a request as a receiver does, with both official libraries; returns its content. */
 export function verified(received: Received | undefined, secret = SECRET) {
   const { body = '', headers = {} } = received ?? {}
   const signed = Object.fromEntries(
@@ -198,11 +198,11 @@ const errorIn = ({ body }: Reply) => {
   return error
 }
 
-/** The same status and error, but for the request's id. */
+/** Expects the same status and error, except for the request's id. */
 export function expectSameError(reply: Reply, other: Reply): void {
   expect({ status: reply.status, error: errorIn(reply) }).toEqual({ status: other.status, error: errorIn(other) })
 }
 
-/** The fields that a 400 names. */
+/** Returns the fields that a 400 names. */
 export const fieldsOf = ({ body }: Reply): string[] =>
   (body.error?.issues ?? []).map(({ meta }: { meta: { field: string } }) => meta.field)

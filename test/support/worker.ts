@@ -9,24 +9,24 @@ export interface Bindings {
 
 export interface Server {
   origin: string
-  /** Runs what a minute of the clock would, that of `at` for cron expressions of workers. */
+  /** Runs the work of a minute of the cron, at the time `at` for cron expressions of workers. */
   tick(at?: Date): Promise<unknown>
   stop(): Promise<void>
 }
 
 interface Options {
   bundle: string
-  /** Where Durable Objects are kept. */
+  /** The folder of the Durable Objects. */
   folder: string
   onLine?(line: string): void
-  /** Hosts that are reached at the origin that stands there, whatever their names resolve to. */
+  /** Hosts that are reached at these origins, whatever their names resolve to. */
   servers?: ReadonlyMap<string, string>
 }
 
 const BUILDER = 'builder'
 const OUTBOUND = 'outbound'
 
-/** Where the Worker's fetches go: straight to this machine, by Node to hosts with names. */
+/** The Worker's egress: straight to this machine, and by Node to hosts with names. */
 const outbound = (servers: ReadonlyMap<string, string>) => ({
   name: OUTBOUND,
   modules: [
@@ -45,7 +45,10 @@ const outbound = (servers: ReadonlyMap<string, string>) => ({
   },
 })
 
-/** The Worker as `npm start` runs it, but for its clock, which ticks when told, and its builder, which has no process of its own. */
+/**
+ * Serves the Worker as `npm start` does, except for its clock, which runs on request, and its builder, which has no
+ * process of its own.
+ */
 export async function serveWorker(
   { vars, secrets }: Bindings,
   { bundle, folder, onLine = () => {}, servers = new Map() }: Options,

@@ -14,7 +14,7 @@ export const SPEC = { runtime: 'node', size: '2gb', exposure: 'public', instance
 
 export type Source = { [path: string]: string }
 
-/** As `tar czf` makes it of a folder with these files. */
+/** Packs a folder with these files as `tar czf` does. */
 export function packed(source: Source, ...more: string[]): Uint8Array<ArrayBuffer> {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-context-'))
   try {
@@ -29,7 +29,7 @@ export function packed(source: Source, ...more: string[]): Uint8Array<ArrayBuffe
   }
 }
 
-/** A worker of a project, as its developer sees it. */
+/** Returns a worker of a project, as its developer uses it. */
 export function workerOf(
   caller: Caller,
   ref: string,
@@ -60,7 +60,7 @@ export function workerOf(
 
   const get = () => caller.get(path)
 
-  /** What it has become once it builds no more. */
+  /** Returns the worker once it is no longer building. */
   async function built() {
     return vi.waitFor(
       async () => {
@@ -81,7 +81,7 @@ export function workerOf(
     deploy,
     get,
     built,
-    /** From the source to its end. */
+    /** Uploads, deploys and waits for the end of the build. */
     async ship(source: Source | Uint8Array<ArrayBuffer>, spec: Record<string, unknown> = {}) {
       const reply = await deploy(spec, await upload(source instanceof Uint8Array ? source : packed(source)))
       expect(reply).toMatchObject({ status: 202, body: { data: { attributes: { build_state: 'building' } } } })
@@ -95,7 +95,7 @@ export function workerOf(
   }
 }
 
-/** A program that answers with a text. */
+/** Returns a program that answers with a text. */
 export const saying = (text: string): Source => ({
   'index.js': `export default { fetch: () => new Response(${JSON.stringify(text)}) }`,
 })

@@ -17,11 +17,11 @@ export interface Status {
   target_url?: string
 }
 
-/** Paths and texts; a value with an arrow is where a link leads. */
+/** Paths and texts; a value with an arrow is the target of a link. */
 export type Files = Record<string, string>
 
 export interface Fault {
-  /** Of the method and path of a request. */
+  /** The method and path of a request. */
   match: string
   status: number
   times: number
@@ -39,7 +39,7 @@ export interface Repository {
   pulls: Pull[]
   statuses: Status[]
   faults: Fault[]
-  /** Methods and paths of all requests about it. */
+  /** Methods and paths of all requests about the repository. */
   calls: string[]
 }
 
@@ -107,7 +107,7 @@ export function createRepositories() {
 }
 export type Deeds = ReturnType<typeof createRepositories>['deeds']
 
-/** As GitHub packs a commit: all below one folder, after a header with the commit's id. */
+/** Packs a commit as GitHub does: everything in one folder, after a header with the commit's id. */
 export async function archiveOf({ name, commits }: Repository, sha: string): Promise<Buffer | undefined> {
   const files = commits.get(sha)
   if (!files) return undefined

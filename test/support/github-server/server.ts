@@ -12,10 +12,10 @@ interface Token {
 
 interface Asked {
   method: string
-  /** Decoded. */
+  /** The decoded path. */
   path: string
   query: URLSearchParams
-  /** Parsed. */
+  /** The parsed body. */
   body: Record<string, unknown>
   token: Token | undefined
   /** The request comes from the App itself. */
@@ -33,7 +33,7 @@ const FORBIDDEN: Answer = { status: 403, body: { message: 'Resource not accessib
 
 export type GithubServer = Awaited<ReturnType<typeof startGithubServer>>
 
-/** GitHub on this machine, as far as an App asks it: repositories that tests make at `/_/{deed}`. */
+/** Starts GitHub on this machine, as an App sees it: tests make repositories at `/_/{deed}`. */
 export async function startGithubServer() {
   const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
   const appId = '4711'
@@ -141,7 +141,7 @@ export async function startGithubServer() {
     const sent = await text(request)
     const body = sent === '' ? {} : JSON.parse(sent)
     const deed = /^\/_\/(\w+)$/.exec(pathname)?.[1]
-    // Typed by who sends them (test/support/github.ts).
+    // The sender has the types (test/support/github.ts).
     if (deed) return { status: 200, body: (deeds[deed as keyof Deeds] as (input: unknown) => unknown)(body) ?? {} }
     if (!headers['user-agent']) return { status: 403, body: { message: 'Request forbidden by administrative rules' } }
     const download = /^\/codeload\/(\w+)$/.exec(pathname)?.[1]
@@ -177,7 +177,7 @@ export async function startGithubServer() {
   })
   const settings = {
     GITHUB_APP_ID: appId,
-    // As GitHub gives it out.
+    // The format in which GitHub issues the key.
     GITHUB_APP_PRIVATE_KEY: privateKey.export({ type: 'pkcs1', format: 'pem' }).toString(),
     GITHUB_WEBHOOK_SECRET: randomBytes(20).toString('hex'),
     GITHUB_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

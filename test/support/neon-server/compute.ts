@@ -16,13 +16,13 @@ interface Running {
 /** The Postgres cluster of one branch. */
 export interface Compute {
   readonly folder: string
-  /** Wakes it, as a connection does. */
+  /** Wakes the cluster, as a connection does. */
   awake(): Promise<{ port: number; proxy: string }>
   isAwake(): boolean
-  /** As a superuser, whom no user of Neon's ever is. */
+  /** Runs SQL as a superuser, which no user of Neon ever is. */
   rows<Row extends pg.QueryResultRow>(sql: string, database?: string): Promise<Row[]>
   suspend(): Promise<void>
-  /** One moment of it, while it goes on working. */
+  /** Copies one moment of the cluster, while it continues to work. */
   copyTo(folder: string): Promise<Compute>
   remove(): Promise<void>
 }
@@ -44,7 +44,7 @@ export function openCompute(folder: string): Compute {
     const url = new URL((await wake()).postgres.url)
     url.pathname = `/${database}`
     const client = new pg.Client({ connectionString: url.href })
-    // The cluster may be stopped meanwhile: the query under way hears of it.
+    // The cluster may be stopped meanwhile: the running query gets the error.
     client.on('error', () => {})
     await client.connect()
     try {
@@ -83,19 +83,19 @@ export function openCompute(folder: string): Compute {
   }
 }
 
-/** A new cluster out of an old one and the log that another has written since, as all was at a moment of it. */
+/** Makes a cluster as of a moment, from an old one and the log that another has written since. */
 export async function recover(base: Compute, log: Compute, { folder, at }: { folder: string; at: Date }) {
-  // A transaction later than the moment, without which recovery would look for one for ever.
+  // Recovery needs a transaction later than the moment, or it would search forever.
   await log.rows('select pg_current_xact_id()')
   await log.suspend()
   const recovered = await base.copyTo(folder)
   await run('cp', ['-a', `${log.folder}/pg_wal/.`, `${folder}/pg_wal`])
   const settings = [
-    // All of the log lies there.
+    // The folder has all of the log.
     `restore_command = 'false'`,
     `recovery_target_time = '${at.toISOString().replace('T', ' ').replace('Z', '+00')}'`,
     `recovery_target_action = 'promote'`,
-    // Until the moment is reached nobody comes in.
+    // The cluster accepts no connection until the moment is reached.
     'hot_standby = off',
   ]
   await appendFile(join(folder, 'postgresql.auto.conf'), `${settings.join('\n')}\n`)
@@ -104,7 +104,7 @@ export async function recover(base: Compute, log: Compute, { folder, at }: { fol
   return recovered
 }
 
-/** Follows the cluster, and only reads. */
+/** Starts a cluster that follows another one and only reads. */
 export async function follow(primary: Compute, folder: string): Promise<Compute> {
   const { port } = await primary.awake()
   const replica = await primary.copyTo(folder)
@@ -120,7 +120,7 @@ export async function follow(primary: Compute, folder: string): Promise<Compute>
   return replica
 }
 
-/** Files that Postgres takes away meanwhile are not missed: its log, copied last, makes good for them. */
+/** Copies files that Postgres may remove meanwhile: its log, copied last, replaces them. */
 async function copyFiles(from: string, to: string): Promise<void> {
   await run('cp', ['-a', from, to]).catch((error) => {
     if (!/No such file/.test(String(error.stderr))) throw error
@@ -136,15 +136,17 @@ async function backUp(client: pg.Client, from: string, to: string): Promise<void
   await addFile(to, 'backup_label', rows[0]?.labelfile ?? '')
 }
 
-/** With more rounds of hashing than we ever ask for: so passwords that came hashed are told from those that came as they are. */
+/**
+ * More rounds of hashing than we ever request, so that passwords that came hashed are distinguished from plain ones.
+ */
 export const SCRAM_ITERATIONS = 5_000
 
-/** What Neon prepares in each cluster; the roles and their attributes are those that its documentation names. */
+/** Prepares each cluster as Neon does; the roles and their attributes are those that its documentation names. */
 export async function prepareCluster(compute: Compute): Promise<void> {
   await compute.rows(`ALTER SYSTEM SET scram_iterations = ${SCRAM_ITERATIONS}`)
-  // The history of each, from its first moment on.
+  // The log of each cluster is kept from its first moment on.
   await compute.rows(`ALTER SYSTEM SET wal_keep_size = '8GB'`)
-  // It refuses what is easy to guess, as Neon does.
+  // Neon refuses passwords that are easy to guess, and so does the cluster.
   await compute.rows(`ALTER SYSTEM SET shared_preload_libraries = 'passwordcheck'`)
   await compute.rows(`CREATE ROLE neon_superuser NOLOGIN CREATEDB CREATEROLE REPLICATION BYPASSRLS
     IN ROLE pg_read_all_data, pg_write_all_data`)
@@ -161,7 +163,7 @@ export async function createRole(
   await compute.rows(`CREATE DATABASE "${database}" OWNER "${name}"`)
 }
 
-/** What a branch of the schema alone leaves out. */
+/** Removes the rows that a branch of only the schema leaves out. */
 export async function emptyTables(compute: Compute): Promise<void> {
   const databases = await compute.rows<{ datname: string }>(
     `select datname from pg_database where datallowconn and datname not in ('postgres', 'template1')`,

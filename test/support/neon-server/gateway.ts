@@ -2,10 +2,10 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import { type AddressInfo, connect } from 'node:net'
 import type { Duplex } from 'node:stream'
 
-/** Where the compute of a host listens, once it is awake; throws with what Neon says where it takes no connections. */
+/** Returns where a host's compute listens, once it is awake; throws Neon's error if it accepts no connections. */
 export type Route = (host: string) => Promise<{ port: number; proxy: string }>
 
-/** Neon's way in: HTTP and WebSockets for every endpoint, told apart by their hosts. */
+/** Starts Neon's proxy: HTTP and WebSockets for every endpoint, distinguished by their hosts. */
 export async function startGateway(route: Route): Promise<{ url: string; stop(): Promise<void> }> {
   const server = createServer((req, res) => {
     sql(route, req, res).catch((error) => {

@@ -10,7 +10,7 @@ import { exists } from '../../../host/instances/files.ts'
 import { startServer } from '../../../host/instances/server.ts'
 import { installedPrograms } from '../../../host/programs.ts'
 
-/** Not `postgres`, which projects make the owner of what they have. */
+/** The name is not `postgres`, which projects make the owner of their objects. */
 const SUPERUSER = 'pilothouse_admin'
 
 const SETTINGS = {
@@ -32,7 +32,9 @@ export interface Postgres {
   stop(): Promise<void>
 }
 
-/** A Postgres that checks passwords itself, on a port of this machine: with the folder's data, or with new data. */
+/**
+ * Starts a Postgres that checks passwords itself, on a port of this machine, with the folder's data or with new data.
+ */
 export async function startPostgres(folder: string): Promise<Postgres> {
   const account = await initdbAccount()
   const [programs] = await installedPrograms(account)
@@ -74,7 +76,7 @@ async function initialise(folder: string, initdb: string, account: Account): Pro
   await rm(secret, { recursive: true, force: true })
 }
 
-/** Writes a file that belongs to the server, as all that lies in its folder does. */
+/** Writes a file that belongs to the server, like all files in its folder. */
 export async function addFile(folder: string, name: string, text: string): Promise<void> {
   const file = join(folder, name)
   await writeFile(file, text)

@@ -41,7 +41,7 @@ export async function startProxy(port: number): Promise<{ url: string; stop(): P
   }
 }
 
-/** One statement, or several in one transaction. */
+/** Runs one statement, or several in one transaction. */
 async function answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
   const body = JSON.parse(await text(req)) as Statement | { queries: Statement[] }
   const client = new pg.Client({ connectionString: String(req.headers['neon-connection-string']) })

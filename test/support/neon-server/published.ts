@@ -31,20 +31,20 @@ type PathItem = Record<string, Operation> & { parameters?: Parameter[] }
 const SPECIFICATION = 'public-v2-for-users.gen.yaml'
 
 export interface Published {
-  /** Undefined where the specification has no such operation. */
+  /** Returns undefined if the specification has no such operation. */
   find(method: string, path: string): PublishedOperation | undefined
 }
 
 interface PublishedOperation {
   id: string
-  /** In the order of the path. */
+  /** The ids in the order of the path. */
   ids: string[]
-  /** What is wrong with a request, or with a reply of ours; undefined for nothing. */
+  /** Returns what is wrong with a request, or with a reply of ours; undefined if nothing is. */
   refuseRequest(query: URLSearchParams, body: unknown): string | undefined
   refuseReply(status: number, body: unknown): string | undefined
 }
 
-/** Neon's own description of its API, as its client package carries it. */
+/** Reads Neon's own description of its API from its client package. */
 export async function readPublished(): Promise<Published> {
   const file = join(
     dirname(createRequire(import.meta.url).resolve('@neondatabase/api-client/package.json')),
@@ -109,7 +109,7 @@ function refuse(schema: Schema, value: unknown, name: string): string | undefine
   return error && `${name}: ${z.prettifyError(error)}`
 }
 
-/** A field that nobody knows is a mistake of ours, though the published schemas let it pass. */
+/** Forbids unknown fields, which would be our mistake, although the published schemas allow them. */
 function closed(schema: Schema): Schema {
   if (schema.allOf) return closed(schema.allOf.reduce(merged))
   if (schema.items) return { ...schema, items: closed(schema.items) }

@@ -19,11 +19,11 @@ import { type Behaviour, isBusy, type NeonBranch, type NeonState, neonState, Ref
 
 export const API_KEY = 'napi_of_the_tests'
 
-/** What befalls the next requests of an operation instead of its answer, or, with `after`, once it has been carried out. */
+/** A fault that replaces the answer of the next requests of an operation or, with `after`, follows their work. */
 interface Fault {
   operation: string
   times: number
-  /** 0 cuts the connection. */
+  /** The status; 0 closes the connection. */
   status: number
   headers?: Record<string, string>
   after?: boolean
@@ -31,7 +31,7 @@ interface Fault {
 
 export type NeonServer = Awaited<ReturnType<typeof startNeonServer>>
 
-/** Neon on this machine: its API as it is published, and a Postgres cluster for each branch. */
+/** Starts Neon on this machine: its API as it is published, and a Postgres cluster for each branch. */
 export async function startNeonServer() {
   guardChildren()
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-neon-'))
@@ -39,9 +39,9 @@ export async function startNeonServer() {
   const behaviour: Behaviour = { operationMs: 5, failing: [] }
   const state = neonState(folder, blank, behaviour)
   const faults: Fault[] = []
-  /** The ids of the operations that were asked for, in order. */
+  /** The ids of the requested operations, in order. */
   const calls: string[] = []
-  /** Requests and replies that are not as published. */
+  /** Requests and replies that differ from the published schemas. */
   const violations: string[] = []
   const gateway = await startGateway((host) => route(state, host))
 
@@ -109,7 +109,7 @@ export async function startNeonServer() {
       return fault
     },
     vanish: state.deleteProject,
-    /** Where a client reaches the compute of a host. */
+    /** Returns the port at which a client reaches the compute of a host. */
     port: async (host: string) => (await route(state, host)).port,
     branches: (): NeonBranch[] => [...state.projects.values()].flatMap(({ branches }) => [...branches.values()]),
     async stop() {
@@ -153,7 +153,10 @@ interface Call {
   input: unknown
 }
 
-/** Those operations alone that change something wait for others; each returns what the published schema demands. */
+/**
+ * Runs a call: only operations that change something wait for others; each returns what the published schema
+ * requires.
+ */
 async function performCall({
   state,
   id,

@@ -1,6 +1,6 @@
 import type { Branch, Endpoint, Operation, OperationAction, Project, ProjectListItem } from '@neondatabase/api-client'
 
-/** Replies in full, as Neon's published schemas demand them; what no client of ours reads says nothing. */
+/** Complete replies, as Neon's published schemas require; fields that no client of ours reads have empty values. */
 
 const stamp = () => new Date().toISOString()
 const USAGE = {

@@ -25,7 +25,7 @@ export class Refused extends Error {
 export interface NeonBranch {
   branch: Branch
   endpoint: Endpoint | undefined
-  /** By the ids of their endpoints. */
+  /** Replicas by the ids of their endpoints. */
   replicas: Map<string, { endpoint: Endpoint; compute: Promise<Compute> }>
   compute: Promise<Compute>
   role: string
@@ -39,9 +39,9 @@ export interface NeonProject {
 }
 
 export interface Behaviour {
-  /** How long each operation takes. */
+  /** The duration of each operation. */
   operationMs: number
-  /** Operations of these actions fail, once each. */
+  /** Actions whose operations fail, once each. */
   failing: string[]
 }
 
@@ -49,7 +49,7 @@ type Work = readonly [action: `${OperationAction}`, work: () => Promise<unknown>
 
 const id = (prefix: string) => `${prefix}-${randomBytes(6).toString('hex')}`
 
-/** Projects, their branches and what is under way in them; `blank` is copied for each new project. */
+/** The state of projects, their branches and their running operations; `blank` is copied for each new project. */
 export function neonState(folder: string, blank: Compute, behaviour: Behaviour) {
   const projects = new Map<string, NeonProject>()
 
@@ -67,7 +67,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     return (found as NeonBranch & { endpoint: Endpoint }) ?? refuse(404, 'endpoint not found')
   }
 
-  /** Neon works on one thing in a project at a time; whoever asks for another meanwhile is sent away. */
+  /** Neon runs one operation in a project at a time; other requests are refused meanwhile. */
   function schedule(owner: NeonProject, branch: NeonBranch | undefined, works: readonly Work[]): Operation[] {
     const operations = works.map(([action]) =>
       operationShape({
@@ -153,7 +153,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
       { role, database, password },
     )
     if (!input.endpoint) added.endpoint = undefined
-    // One moment of the parent: that of the request.
+    // The copy has the parent's state at the moment of the request.
     added.compute = parent.compute.then((compute) => compute.copyTo(join(folder, added.branch.id)))
     const operations = schedule(owner, added, [
       ['create_branch', () => added.compute],
@@ -191,7 +191,10 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     await (await compute).remove()
   }
 
-  /** What was there before stays under another name, and becomes the parent; the branch's own id and endpoint stay. */
+  /**
+   * Restores a branch: its old state stays under another name and becomes the parent; the branch's own id and
+   * endpoint stay.
+   */
   function restoreBranch(projectId: string, branchId: string, request: BranchRestoreRequest) {
     const { source_branch_id: sourceId, source_timestamp: timestamp, preserve_under_name: keptName } = request
     const owner = find(projectId)

@@ -8,13 +8,13 @@ export const answer =
   ({ response }) =>
     void response.writeHead(status, headers).end(body)
 
-/** Exactly these bytes after the connection's request, and then its end. */
+/** Sends exactly these bytes after the connection's request, and then ends it. */
 export const bytes =
   (...parts: (string | Buffer)[]): Script =>
   ({ socket }) =>
     void socket.end(Buffer.concat(parts.map((part) => Buffer.from(part as string))))
 
-/** A status line that Node's own server would not write. */
+/** Sends a status line that Node's own server would not write. */
 export const bareStatus = (status: number): Script => bytes(`HTTP/1.1 ${status} Whatever\r\ncontent-length: 0\r\n\r\n`)
 
 export const withHead = (head: string, body: string | Buffer = ''): Script => {
@@ -31,7 +31,7 @@ export const delayed =
   (exchange) =>
     void setTimeout(() => script(exchange), ms)
 
-/** A byte every so often and no end of it. */
+/** Sends a byte at intervals, without an end. */
 export const drip =
   (everyMs: number): Script =>
   ({ socket }) => {
@@ -40,7 +40,7 @@ export const drip =
     socket.once('close', () => clearInterval(timer))
   }
 
-/** Bytes for as long as somebody takes them; `written` tells how many that were. */
+/** Sends bytes for as long as the client reads them; `written` returns their number. */
 export function endless(head: string, chunk: Buffer = Buffer.alloc(MIB, 'x')) {
   let sizeBytes = 0
   const script: Script = ({ socket }) => {

@@ -6,7 +6,7 @@ export const SECRET = `whsec_${Buffer.from('twenty-four bytes of key').toString(
 const CREATED = 'v1.project.created'
 const WAIT_MS = 20_000
 
-/** Somebody with an organization of their own, so that no rate limit is shared, who subscribes to its events. */
+/** Makes a user with an organization of their own, so that no rate limit is shared, who subscribes to its events. */
 export async function newCustomer(installation: Installation) {
   const { call, rows } = installation
   const { slug } = (await expectStatus(201, call('POST', '/v1/organizations', { name: 'Webhooks' }))) as {
@@ -30,25 +30,25 @@ export async function newCustomer(installation: Installation) {
       return EndpointReply.parse(await expectStatus(200, call('GET', `${hooks}/endpoints/${id}`))).data.attributes
         .enabled
     },
-    /** A real event: one delivery for each endpoint. */
+    /** Publishes a real event: one delivery for each endpoint. */
     async createProject(): Promise<string> {
       const body = { name: randomUUID(), organization_slug: slug, db_pass: randomUUID() }
       return ((await expectStatus(201, call('POST', '/v1/projects', body))) as { ref: string }).ref
     },
-    /** One attempt, to this endpoint alone. Returns the message's id. */
+    /** Makes one attempt, to only this endpoint. Returns the message's id. */
     async sendTest(id: string): Promise<string> {
       return Ingress.parse(await expectStatus(201, call('POST', `${hooks}/endpoints/${id}/test`, {}))).data.id
     },
-    /** One attempt more; a planned one is brought forward. */
+    /** Makes one more attempt; a planned one is made at once. */
     retry: (deliveryId: string) => expectStatus(201, call('POST', `${hooks}/deliveries/${deliveryId}/retry`)),
-    /** As the API lists them, oldest first. */
+    /** Returns the deliveries as the API lists them, oldest first. */
     async deliveries(id: string) {
       const reply = await expectStatus(200, call('GET', `${hooks}/endpoints/${id}/deliveries?page[size]=100`))
       return DeliveryList.parse(reply)
         .data.map(({ attributes }) => attributes)
         .reverse()
     },
-    /** Waits until every delivery that was due is recorded; not for retries that are planned for later. */
+    /** Waits until every due delivery is recorded, and not for retries that are planned for later. */
     async untilRecorded(...ids: string[]): Promise<void> {
       await until(`what is due for ${ids} is recorded`, WAIT_MS, async () => {
         const [row] = await rows<{ open: number; known: number }>(

@@ -5,16 +5,16 @@ import pg from 'pg'
 import { controlUrlOf } from '../../../dev/control-database.ts'
 import type { Machine } from '../machine.ts'
 
-/** What a running `npm start` looks like to the tests of deliveries: its API, its control database and its secrets. */
+/** Opens a running `npm start` for the tests of deliveries: its API, its control database and its secrets. */
 export function openInstallation({ folder, env, credentials }: Machine) {
   const secrets: Record<string, string> = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
   const url = controlUrlOf(Number(env.POSTGRES_PORT), secrets.CONTROL_PASSWORD ?? '')
   const control = new pg.Pool({ connectionString: url, max: 2 })
-  // A killed Postgres takes idle connections with it; the next query opens new ones.
+  // A killed Postgres ends idle connections too; the next query opens new ones.
   control.on('error', () => {})
   const { base_url, access_token } = credentials()
 
-  /** Rejects when no answer comes: the installation may be killed at any time. */
+  /** Calls the API; rejects when no answer arrives, because the installation may be killed at any time. */
   async function call(method: string, path: string, body?: unknown): Promise<{ status: number; body: unknown }> {
     const response = await fetch(new URL(path, base_url), {
       method,
@@ -26,7 +26,7 @@ export function openInstallation({ folder, env, credentials }: Machine) {
 
   return {
     call,
-    /** Of the control database. */
+    /** The URL of the control database. */
     url,
     encryptionKey: secrets.ENCRYPTION_KEY ?? '',
     rows: async <Row>(query: string, values: unknown[] = []): Promise<Row[]> =>
@@ -38,7 +38,7 @@ export type Installation = ReturnType<typeof openInstallation>
 
 const POLL_MS = 50
 
-/** Waits until `probe` returns something that is not undefined, and returns that; what it throws meanwhile is a "not yet". */
+/** Waits until `probe` returns a value, and returns it; an exception meanwhile counts as "not yet". */
 export async function until<T>(what: string, timeoutMs: number, probe: () => Promise<T | undefined> | T | undefined) {
   const giveUpAt = Date.now() + timeoutMs
   let trouble: unknown

@@ -8,7 +8,7 @@ import { type Installation, until } from './installation.ts'
 const START_MS_MAX = 240_000
 const END_MS_MAX = 30_000
 
-/** `npm start` as a process group of its own, ready for use, that can be made to die with no chance to finish anything. */
+/** Starts `npm start` as a process group of its own, which can be killed without a chance to finish anything. */
 export async function startKillable({ folder, env }: Machine) {
   const child = spawn('node', ['dev/start.ts'], { env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
@@ -24,15 +24,15 @@ export async function startKillable({ folder, env }: Machine) {
   )
 
   return {
-    /** Waits until it serves. */
+    /** Waits until it serves requests. */
     async ready(): Promise<void> {
       await ready
       if (hasEnded()) throw new Error(`it ended:\n${output}`)
     },
-    /** Ends the runtime, its queues and objects in memory, and all servers of Postgres, in the middle of whatever they do. */
+    /** Ends the runtime, its queues and objects in memory, and all Postgres servers, in the middle of their work. */
     async kill(): Promise<void> {
       if (hasEnded()) return
-      // The daemon first, as it would start them again.
+      // The daemon is killed first, because it would restart the servers.
       killGroup(child.pid ?? 0)
       await exited
       const servers = await postmastersIn(folder)
@@ -46,8 +46,8 @@ export async function startKillable({ folder, env }: Machine) {
 export type Killable = Awaited<ReturnType<typeof startKillable>>
 
 /**
- * Starts again on the same data, as if that took longer: the leases of the dead, 30 s, have ended, and what was due is overdue
- * for the first sweep, 5 s. No sender lives yet that could have claimed anything.
+ * Starts again on the same data as if that took longer: the leases of the dead processes, 30 s, have ended, and due
+ * work is overdue for the first sweep, 5 s. No sender exists yet that could have claimed anything.
  */
 export async function revive(machine: Machine, { rows }: Installation): Promise<Killable> {
   const revived = await startKillable(machine)
@@ -60,7 +60,7 @@ export async function revive(machine: Machine, { rows }: Installation): Promise<
   return revived
 }
 
-/** Each leads a group of its own. */
+/** Returns the postmasters in the folder; each leads a process group. */
 async function postmastersIn(folder: string): Promise<number[]> {
   const instances = join(folder, 'host', 'instances')
   const names = await readdir(instances)

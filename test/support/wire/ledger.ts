@@ -1,12 +1,12 @@
 import type { Installation } from './installation.ts'
 
-/** A request that reached a receiver, and what it was answered; undefined where it got no answer. */
+/** A request that reached a receiver, and its answer; undefined if it got none. */
 export interface Answered {
   messageId: string
   status: number | undefined
 }
 
-/** What the API said was done: a test event, or an operation whose event goes to so many endpoints. */
+/** An operation that the API acknowledged: a test event, or an operation whose event goes to so many endpoints. */
 export type Promised = { messageId: string } | { projectRef: string; copies: number }
 
 interface Row {
@@ -22,7 +22,7 @@ interface Row {
 
 const ATTEMPTS_MAX = 5
 
-/** Compares what the receivers got with what the database says, when nothing is pending any more. */
+/** Compares the requests of the receivers with the rows of the database, once nothing is pending. */
 export async function judge(
   { rows }: Installation,
   { answered, promised }: { answered: Answered[]; promised: Promised[] },

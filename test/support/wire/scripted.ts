@@ -3,18 +3,18 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { type Received, startReceiver } from '../receiver.ts'
 
-/** How one path of a receiver behaves; it may write to the bare socket instead of answering. */
+/** The behaviour of one path of a receiver; it may write to the bare socket instead of answering. */
 export type Script = (exchange: Exchange) => void
 
 interface Exchange {
   request: IncomingMessage
   response: ServerResponse
   socket: Socket
-  /** From 1, of the requests to this path. */
+  /** The number of the request to this path, from 1. */
   count: number
 }
 
-/** A receiver whose paths each behave as told, and keep what they got. */
+/** Starts a receiver whose paths each behave as configured, and record their requests. */
 export async function startScripted() {
   const scripts = new Map<string, Script>()
   const lastedMs = new Map<string, number>()
@@ -29,7 +29,7 @@ export async function startScripted() {
   })
 
   function watch(socket: Socket): void {
-    // Broken connections are what these tests are about.
+    // These tests are about broken connections.
     socket.on('error', () => {})
     socket.once('close', () => {
       const last = lastRequests.get(socket)
@@ -42,9 +42,9 @@ export async function startScripted() {
   return {
     origin,
     receivedAt,
-    /** From its last request to the end of the connection; undefined while that stands. */
+    /** Returns the time from its last request to the end of the connection; undefined while that is open. */
     lastedMs: (path: string) => lastedMs.get(path),
-    /** The address of a new path. */
+    /** Adds a path and returns its address. */
     play(path: string, script: Script): string {
       scripts.set(path, script)
       return origin + path
@@ -54,7 +54,7 @@ export async function startScripted() {
 }
 export type Scripted = Awaited<ReturnType<typeof startScripted>>
 
-/** Listens and takes every connection as told: by default it only counts. */
+/** Listens and handles every connection as configured: by default it only counts. */
 export async function startCanary(onConnection: (socket: Socket) => void = (socket) => void socket.end()) {
   let connections = 0
   const server = createServer((socket) => {

@@ -1,4 +1,4 @@
-/** For localhost and 127.0.0.1, signed by nobody else; it guards nothing. */
+/** A certificate for localhost and 127.0.0.1, signed by itself; it protects nothing. */
 export const SELF_SIGNED = {
   key: `-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgB57rMq9vTg/slvRv

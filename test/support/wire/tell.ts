@@ -18,7 +18,7 @@ interface Stage {
   customer?: Customer | undefined
 }
 
-/** One real event, and an endpoint for each script. */
+/** Publishes one real event, and makes an endpoint for each script. */
 export async function tellEach<Name extends string>(stage: Stage, scripts: Record<Name, Script>) {
   const { installation, receiver, customer = await newCustomer(installation) } = stage
   const told: [string, Told][] = []
@@ -36,7 +36,7 @@ export async function tellEach<Name extends string>(stage: Stage, scripts: Recor
 export const outcomeOf = ({ log: [first] }: Told) => [first?.status, first?.response_code, first?.error_code]
 export const idsOf = (received: Received[]) => received.map(({ headers }) => headers['webhook-id'])
 
-/** From a failed attempt to the one that is planned after it. */
+/** Returns the time from a failed attempt to the one that is planned after it. */
 export function plannedMs([failed, planned]: Delivery[]): number {
   expect([failed?.status, planned?.status]).toEqual(['failure', 'pending'])
   return Date.parse(planned?.attempt_timestamp ?? '') - Date.parse(failed?.attempt_timestamp ?? '')
