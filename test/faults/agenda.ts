@@ -2,7 +2,7 @@ export interface Event {
   at: number
   label: string
   act(): Promise<void> | void
-  /** Comes again and again by itself, so that it is no reason to go on. */
+  /** A periodic event recurs by itself, so the simulation does not continue because of it. */
   periodic: boolean
 }
 
@@ -13,14 +13,14 @@ interface Entry extends Event {
 
 const precedes = (a: Entry, b: Entry) => a.at < b.at || (a.at === b.at && a.order < b.order)
 
-/** What is to happen: the earliest first, and what comes at the same time in the order in which it was planned. */
+/** Planned events: the earliest first, and events of the same time in the order in which they were planned. */
 export function createAgenda() {
   /** A binary heap: a long run holds thousands of timeouts. */
   const heap: Entry[] = []
   let order = 0
   let lasting = 0
 
-  /** Returns what takes it off again. */
+  /** Adds an event and returns the function that removes it. */
   function add(event: Event): () => void {
     const entry = { ...event, order: order++, cancelled: false }
     if (!entry.periodic) lasting += 1
@@ -38,7 +38,7 @@ export function createAgenda() {
       const first = takeFirst()
       if (!first) return undefined
       if (first.cancelled) continue
-      // From now on it cannot be taken off.
+      // From now on the event cannot be removed.
       first.cancelled = true
       if (!first.periodic) lasting -= 1
       return first

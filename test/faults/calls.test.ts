@@ -11,7 +11,7 @@ const REQUEST = 'request 1 '
 const PUBLISHED_MS = 1_000
 const AT_ONCE_MS = 200
 const GRACE_MS = 5_000
-/** That grace of a sweep and its period, with the time that a claim and a request take. */
+/** The grace period of a sweep and its interval, with the time that a claim and a request take. */
 const RESCUED_MS = 16_000
 const sentBy = ({ installation }: Stage) => installation.queue.seen.sent
 const callsOf = ({ world }: Stage) => world.points.get('wake: by request before')?.seen
@@ -23,7 +23,7 @@ function expectRescue(times: number[]): void {
 }
 
 describe('the request calls the sender', () => {
-  test('and it works: the event comes at once, without a message', async () => {
+  test('and it works: the event arrives at once, without a message', async () => {
     const { times, stage } = await playOne()
     expect(times()).toHaveLength(1)
     expect(times()[0]).toBeLessThan(PUBLISHED_MS + AT_ONCE_MS)
@@ -37,7 +37,7 @@ describe('the request calls the sender', () => {
     expect(sentBy(stage)).toBe(1)
   })
 
-  test('and reaches it, but is not told so: the message finds nothing to do', async () => {
+  test('and reaches it, but the answer is lost: the message finds nothing to do', async () => {
     const { posts, stage } = await playOne({ others: { callFaults: { ...UNREACHABLE, reached: 1 } } })
     expect(posts).toBe(1)
     expect(sentBy(stage)).toBe(1)
@@ -45,13 +45,13 @@ describe('the request calls the sender', () => {
 
   const HANGING = { ...UNREACHABLE, fail: 0, hang: 1 }
 
-  test('and is never answered, as it did not come: the sweeper delivers', async () => {
+  test('and is never answered, because it did not arrive: the sweeper delivers', async () => {
     const { times, stage } = await playOne({ others: { callFaults: HANGING } })
     expectRescue(times())
     expect(callsOf(stage)).toBe(1)
   })
 
-  test('and is never answered, though it came: the event does too, at once', async () => {
+  test('and is never answered, although it arrived: the event does too, at once', async () => {
     const { times, stage } = await playOne({ others: { callFaults: { ...HANGING, reached: 1 } } })
     expect(times()).toHaveLength(1)
     expect(times()[0]).toBeLessThan(PUBLISHED_MS + AT_ONCE_MS)
@@ -65,14 +65,14 @@ describe('the request calls the sender', () => {
     expect(stage.world.injected).toHaveLength(1)
   })
 
-  test('and dies before it is told that the call was done: one POST', async () => {
+  test('and dies before it learns that the call was done: one POST', async () => {
     const plan = atPoint('wake: by request', 'kill', { phase: 'after', of: REQUEST })
     const { posts } = await playOne({ plan })
     expect(posts).toBe(1)
   })
 
   for (const phase of ['before', 'after'] as const) {
-    test(`which dies ${phase} it has kept its name: the request is told, and a message wakes it again`, async () => {
+    test(`which dies ${phase} it has stored its name: the request gets an error, and a message wakes it again`, async () => {
       const plan = atPoint('object: keep', 'kill', { phase, of: 'sender e1', times: 1 })
       const { times, stage } = await playOne({ plan })
       expect(times()).toHaveLength(1)
@@ -81,7 +81,7 @@ describe('the request calls the sender', () => {
     })
   }
 
-  test('and was slow to be answered: nothing comes twice', async () => {
+  test('and gets a slow answer: nothing arrives twice', async () => {
     const plan = atPoint('wake: by request', 'delay', { phase: 'after', of: REQUEST, times: 1 })
     const { posts } = await playOne({ plan, others: { busyMs: 60_000 } })
     expect(posts).toBe(1)
@@ -99,14 +99,14 @@ describe('an event for many endpoints', () => {
         act(stage, 0, 'create', async () => {
           for (let i = 1; i <= ENDPOINTS; i++) await createE1(stage, always(answers(200)), `e${i}`)
         })
-        // Just after a sweep, so that none comes to the help within its grace.
+        // The publication comes just after a sweep, so that none helps within its grace period.
         act(stage, 10_500, 'publish', () => publish(stage, 'change'))
       },
     })
   const latest = (times: (endpoint: string) => number[]) =>
     Math.max(...Array.from({ length: ENDPOINTS }, (_, i) => times(`e${i + 1}`)[0] ?? Number.POSITIVE_INFINITY))
 
-  test('comes to all at once: by calls to the first few, by messages to the others', async () => {
+  test('reaches all at once: by calls to the first few, by messages to the others', async () => {
     const { posts, times, stage } = await toMany()
     expect(posts).toBe(ENDPOINTS)
     expect(latest(times)).toBeLessThan(10_500 + AT_ONCE_MS)
@@ -114,7 +114,7 @@ describe('an event for many endpoints', () => {
     expect(sentBy(stage)).toBe(ENDPOINTS - CALLED)
   })
 
-  test('comes to all at once where some calls fail: these get messages too', async () => {
+  test('reaches all at once if some calls fail: these get messages too', async () => {
     const FAILED = 3
     const plan = atPoint('wake: by request', 'fail', { phase: 'before', times: FAILED })
     const { posts, times, stage } = await toMany({ plan })
@@ -123,7 +123,7 @@ describe('an event for many endpoints', () => {
     expect(sentBy(stage)).toBe(ENDPOINTS - CALLED + FAILED)
   })
 
-  test('comes to all where the calls are never answered, and at once to those that get messages', async () => {
+  test('reaches all if the calls are never answered, and those that get messages at once', async () => {
     const { posts, lost, times } = await toMany({ callFaults: { ...UNREACHABLE, fail: 0, hang: 1 } })
     expect({ posts, lost }).toEqual({ posts: ENDPOINTS, lost: 0 })
     const firsts = Array.from({ length: ENDPOINTS }, (_, i) => times(`e${i + 1}`)[0] ?? Number.POSITIVE_INFINITY)

@@ -13,7 +13,7 @@ export interface Ground {
   tenants: Tenants
 }
 
-/** A Postgres of its own for the time of the work, unless the environment names one. */
+/** Starts a Postgres of its own for the time of the work, unless the environment names one. */
 export async function withCluster<T>(work: (ground: Ground) => Promise<T>): Promise<T> {
   const { FAULTS_ADMIN_URL: running } = process.env
   if (running) return withDatabase(running, work)
@@ -25,7 +25,7 @@ export async function withCluster<T>(work: (ground: Ground) => Promise<T>): Prom
   }
 }
 
-/** A Postgres that is gone when it is stopped; `url` is its superuser's. */
+/** Starts a Postgres that is removed when it is stopped; `url` is its superuser's. */
 export async function startInstance(): Promise<{ url: string; stop(): Promise<void> }> {
   guardChildren()
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-faults-'))

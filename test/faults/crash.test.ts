@@ -8,10 +8,10 @@ useSimulation()
 const REQUEST = 'request 1 '
 const SENDER = 'sender e1'
 const GRACE_MS = 5_000
-/** That grace of a sweep and its period, with the time that a claim and a request take. */
+/** The grace period of a sweep and its interval, with the time that a claim and a request take. */
 const RESCUED_MS = 16_000
 
-describe('who publishes dies', () => {
+describe('the publisher dies', () => {
   test('F1: before the commit: no event and no delivery', async () => {
     const plan = atPoint('transaction: commit', 'kill', { phase: 'before', of: REQUEST })
     const { events, posts } = await playOne({ plan })
@@ -51,7 +51,7 @@ describe('who publishes dies', () => {
     expect(stage.installation.logged.enqueue_failed).toBe(1)
   })
 
-  test('F5: the queue takes the message, its answer is lost, and it is sent again: one POST', async () => {
+  test('F5: the queue accepts the message, its answer is lost, and it is sent again: one POST', async () => {
     const plan = atPoint('queue: send', 'fail', { phase: 'after', of: REQUEST })
     const { posts, stage } = await playOne({
       plan,
@@ -95,7 +95,7 @@ describe('a sender dies', () => {
     expect(rows).toMatchObject([{ status: 'success', attempt: 1 }])
   })
 
-  test('F9: the consumer dies before it acknowledges: the message comes again and nothing is sent', async () => {
+  test('F9: the consumer dies before it acknowledges: the message is redelivered and nothing is sent', async () => {
     const plan = atPoint('queue: acknowledge', 'kill', { phase: 'before', times: 1 })
     const { posts, stage } = await playOne({ plan, others: { ...throughQueue, busyMs: 60_000 } })
     expect(posts).toBe(1)
@@ -110,10 +110,10 @@ describe('a sender dies', () => {
     expect(second - first).toBeLessThan(12_000 + RESCUED_MS)
   })
 
-  test('F11: it stalls for longer than its lease and another takes over: what it records late is refused', async () => {
+  test('F11: it stalls for longer than its lease and another takes over: its late result is refused', async () => {
     const plan = together(
       atPoint('post', 'forget', { phase: 'before', of: SENDER, times: 1 }),
-      // Each time that it tries to record.
+      // The fault hits each of its tries to record.
       atPoint('database: settle', 'delay', { phase: 'before', of: SENDER, times: 4 }),
     )
     const stalled = { ...plan, delayMs: () => 45_000 }
@@ -166,7 +166,7 @@ test.each(Object.entries(WAYS))(
   },
 )
 
-test('an alarm that takes a minute to be set delays no result: nothing comes twice', async () => {
+test('an alarm that takes a minute to be set delays no result: nothing arrives twice', async () => {
   const slow = atPoint('alarm: set', 'delay', { phase: 'before', of: SENDER, times: 1 })
   const { posts, rows } = await play({
     plan: { ...slow, delayMs: () => 60_000 },

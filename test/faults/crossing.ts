@@ -14,8 +14,8 @@ const WAIT_MS_MAX = 10_000
 const databaseNow = sql`clock_timestamp()`
 
 /**
- * Two results are recorded, and the endpoint is deleted between the first of them and the second: a row that somebody else
- * holds keeps the recording there. Both must come to an end without a deadlock, whichever row is met first.
+ * Records two results and deletes the endpoint between the first and the second: a row locked by somebody else holds
+ * the recording there. Both must end without a deadlock, whichever row is locked first.
  */
 export async function crossing(database: Database, tenants: Tenants): Promise<Violation[]> {
   const options = '-c lock_timeout=0 -c deadlock_timeout=100ms'

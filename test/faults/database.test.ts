@@ -6,7 +6,7 @@ import { act, answers } from './scripts.ts'
 
 useSimulation()
 
-test('F22: the database is away for 10 minutes in the middle of the results: no busy loop, no attempt lost', async () => {
+test('F22: the database is unreachable for 10 minutes in the middle of the results: no busy loop, no attempt lost', async () => {
   const [fromMs, untilMs] = [1_045, 601_045]
   const plan = atPoint('database', 'fail', { phase: 'before', fromMs, untilMs })
   const { ledger, lost, rows, stage } = await playOne({ plan, events: 4, others: { busyMs: untilMs } })
@@ -15,11 +15,11 @@ test('F22: the database is away for 10 minutes in the middle of the results: no 
   expect(rows.every(({ attempt, status }) => attempt === 1 && status === 'success')).toBe(true)
   const asked = stage.world.injected.filter(({ instance }) => instance.startsWith('sender')).length
   expect(asked).toBeGreaterThan(0)
-  // Two statements each time that it is woken, by its alarm after a pause that grows to a minute.
+  // Two statements for each wake, by its alarm after a pause that grows to a minute.
   expect(asked).toBeLessThan(80)
 })
 
-test('F23: one statement in five fails, as deadlocks make them: nothing is lost', async () => {
+test('F23: one statement in five fails, as with deadlocks: nothing is lost', async () => {
   const random = createRandom(23)
   const plan: Plan = {
     ...calm,
@@ -48,7 +48,7 @@ test('F24: sweepers and cron overlap: each delivery is made once', async () => {
   expect({ posts, duplicates }).toEqual({ posts: 10, duplicates: 0 })
 })
 
-test('F25: clocks are ten minutes off and jump back: leases and timestamps go by the clock of the database', async () => {
+test('F25: clocks are ten minutes off and jump back: leases and timestamps follow the clock of the database', async () => {
   for (const skewMs of [-600_000, 600_000]) {
     const { ledger, duplicates, lost, times } = await playOne({
       events: 6,
@@ -62,7 +62,7 @@ test('F25: clocks are ten minutes off and jump back: leases and timestamps go by
     })
     expect({ duplicates, lost }).toEqual({ duplicates: 0, lost: 0 })
     for (const { at, timestampSeconds } of ledger) expect(Math.abs(timestampSeconds * 1000 - at)).toBeLessThan(300_000)
-    // The alarm went by the clock that jumped; the sweeper did not wait for it.
+    // The alarm followed the clock that jumped; the sweeper did not wait for it.
     expect(Math.max(...times())).toBeLessThan(40_000)
   }
 })

@@ -11,18 +11,18 @@ type Row = Record<string, unknown>
 export interface Database {
   url: string
   client: pg.Client
-  /** What the simulation itself asks, in no simulated time. */
+  /** Runs a query of the simulation itself, in no simulated time. */
   query<T = Row>(text: string, values?: unknown[]): Promise<T[]>
   drop(): Promise<void>
 }
 
-/** A control database of its own on the cluster, so that nobody else's sweeper sees its rows. */
+/** Makes a control database of its own on the cluster, so that nobody else's sweeper sees its rows. */
 export async function createDatabase(adminUrl: string): Promise<Database> {
   const { name, url, drop } = await newControlDatabase(adminUrl, 'faults')
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   // Two transactions of the simulation that wait for each other would wait forever: only one of them runs at a time.
-  // For the superuser of instances the database's own settings do not count.
+  // The database's own settings do not apply to the superuser of instances.
   await client.query(`alter role current_user in database ${name} set lock_timeout = '40ms'`)
   await client.query(`set lock_timeout = '40ms'`)
   return {
@@ -36,11 +36,11 @@ export async function createDatabase(adminUrl: string): Promise<Database> {
   }
 }
 
-/** Stands in a statement's parameters for the database's clock at the moment at which it is executed. */
+/** A placeholder in a statement's parameters for the database's clock at the moment of its execution. */
 const NOW = '@simulated now'
 export const databaseNow = sql`${NOW}::timestamptz`
 
-/** What a statement is for, told by what only this one says. */
+/** The purpose of a statement, recognized by a text that only this one contains. */
 const STATEMENTS: readonly (readonly [point: string, mark: RegExp])[] = [
   ['claim', /set claim =/],
   ['settle', /min\("delayMs"\)/],
@@ -72,7 +72,7 @@ interface Query {
   [setting: string]: unknown
 }
 
-/** Sees what was executed, whether its answer arrives or not. */
+/** Receives the executed statements, whether their answers arrive or not. */
 export type Witness = (done: { instance: Instance; point: string; rows: Record<string, unknown>[] }) => void
 
 /** The database as one instance sees it: each statement is a call, executed on a real connection. */
@@ -89,7 +89,7 @@ export function connect(world: World, { client }: Database, instance: Instance, 
       } catch (error) {
         world.note(`   ${error}`)
         instance.faultedAt.push(world.now())
-        // A lock that another transaction of the simulation holds: waiting for it would stop the simulation.
+        // Another transaction of the simulation holds the lock: waiting for it would stop the simulation.
         const { code = '' } = error as { code?: string }
         if (code !== LOCK_NOT_AVAILABLE) world.broken(`${point}: ${error}`)
         return { error }

@@ -7,8 +7,8 @@ import { openFleet } from './fleet/installation.ts'
 import { playFleet } from './fleet/play.ts'
 
 /**
- * Kills the daemon of a host, its servers and the API while owners create, branch, pause, resize, back up and restore, and then
- * looks whether every project is what the API says, and has what was acknowledged.
+ * Kills the daemon of a host, its servers and the API while owners create, branch, pause, resize, back up and
+ * restore, and then checks that every project is as the API says and has all acknowledged data.
  */
 const HELP = 'node test/faults/fleet.ts [--kills N] [--owners N] [--seed S]   20 kills and 3 owners, unless told'
 const { values } = parseArgs({

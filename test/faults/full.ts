@@ -8,15 +8,18 @@ import { act, answers, LEAK, retryRandom } from './scripts.ts'
 import { onStage, PUBLIC, type Result, type Simulation, type Stage } from './simulate.ts'
 
 const LABELS = ['e1', 'e2', 'e3']
-/** Of all calls, messages, answers, clocks and requests, so many go wrong. */
+/** The share of all calls, messages, answers, clocks and requests that fail. */
 const SHARE = 0.05
 
-/** So many events are published, come to rest, are judged and forgotten before the next ones, so that a long run needs no more memory. */
+/**
+ * The number of events that are published, come to rest, are judged and deleted before the next ones, so that a long
+ * run needs no more memory.
+ */
 const PORTION = 2_500
 const PORTION_MS = 250_000
-/** In which the endpoints come to be; nothing goes wrong in the first. */
+/** The time in which the endpoints are created; nothing fails in the first portion. */
 const QUIET_MS = 5_000
-/** Ten times as many as a portion takes. */
+/** Ten times the steps of a portion. */
 const STEPS_MAX = 1_000 * PORTION
 
 const MISBEHAVIOURS: readonly Behaviour[] = [
@@ -34,7 +37,7 @@ const MISBEHAVIOURS: readonly Behaviour[] = [
 ]
 const GONE = 1 / 5_000
 
-/** Does the same for the same request, as it may be asked twice what it is going to do. */
+/** Does the same for the same request, because it may be asked twice what it will do. */
 const receiver = (seed: number) => (nth: number) => {
   const random = createRandom(seed * 1_000_003 + nth)
   if (random.chance(GONE)) return answers(410)
@@ -57,11 +60,11 @@ function simulationOf(seed: number): Omit<Simulation, 'script' | 'busyMs'> {
 interface Full {
   seed: number
   events: number
-  /** Told after each portion what all up to then came to. */
+  /** Called after each portion with the sum of all portions so far. */
   onPortion(sum: Verdict): void
 }
 
-/** F48: from the first event to the last, everything goes wrong now and then. */
+/** F48: from the first event to the last, everything fails now and then. */
 export const playFull = ({ database, tenants }: Ground, { seed, events, onPortion }: Full): Promise<Result> =>
   onStage(database, tenants, simulationOf(seed), async (stage, playOut) => {
     const { world, installation, users } = stage
@@ -70,10 +73,10 @@ export const playFull = ({ database, tenants }: Ground, { seed, events, onPortio
     act(stage, 0, 'create', async () => {
       for (const label of LABELS) await create(stage, label)
     })
-    // So that statements are planned for large tables from the first row on.
+    // Statements are planned for large tables from the first row on.
     await database.query('set enable_seqscan = off')
     await database.query('set plan_cache_mode = force_generic_plan')
-    // Those that were rolled back or died do not count.
+    // Publications that were rolled back or died do not count.
     for (let first = 0; (sum?.events ?? 0) < events; first += PORTION) {
       const since = world.now()
       publishAll(stage, first)
@@ -99,7 +102,7 @@ function plus(verdict: Verdict, sum: Verdict | undefined): Verdict {
   return sum
 }
 
-/** How many deliveries there are of each endpoint in each status. */
+/** The number of deliveries of each endpoint in each status. */
 type Tally = Map<string, number>
 
 async function countInto(tally: Tally, { database, endpoints }: Stage, since: number): Promise<void> {
@@ -113,7 +116,7 @@ async function countInto(tally: Tally, { database, endpoints }: Stage, since: nu
   for (const { kind, count } of rows) tally.set(kind, (tally.get(kind) ?? 0) + count)
 }
 
-/** What was judged must have stayed as it was. */
+/** Returns judged deliveries that have changed since, which must not happen. */
 async function changedSince(stage: Stage, judged: Tally): Promise<Violation[]> {
   const left: Tally = new Map()
   await countInto(left, stage, 0)
@@ -132,13 +135,16 @@ const create = ({ users, tenants, random }: Stage, label: string) =>
   })
 
 const GAP_MS_MAX = 250
-/** So often the database looks how large its tables are; by its own clock, it would not keep up with the simulated one. */
+/**
+ * The statements between two updates of the table statistics; the database's own clock would not keep up with the
+ * simulated one.
+ */
 const ANALYZE_EVERY = 500
 const CARE_MS = 30_000
 const BURST = 25
 const BURST_CHANCE = 0.01
 
-/** One by one, and now and then many at once; each tells of a change of its own. */
+/** Publishes one by one, and now and then many at once; each event has a change of its own. */
 function publishAll(stage: Stage, first: number): void {
   const { world, random, database } = stage
   const end = first + PORTION
@@ -164,7 +170,7 @@ async function publishOne({ random, users, tenants: { first } }: Stage, change: 
   await users.publish(again).catch(() => users.publish(again))
 }
 
-/** What users and operators do while a portion is published. */
+/** Does what users and operators do while a portion is published. */
 function disturb(stage: Stage, first: number): void {
   const { world, random, users, installation, endpoints } = stage
   const since = world.now()
@@ -185,7 +191,7 @@ function disturb(stage: Stage, first: number): void {
   act(stage, begin + PORTION_MS / 10, 'delete', async () => {
     if (endpoints.get(visitor)?.id) await users.remove(visitor)
   })
-  // Somebody looks after those that were disabled, by a user or for an answer.
+  // An operator enables endpoints that a user or an answer disabled.
   for (let at = QUIET_MS; at < PORTION_MS; at += CARE_MS) {
     act(stage, begin + at, 'care', async () => {
       for (const label of LABELS) {

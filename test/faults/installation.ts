@@ -37,13 +37,13 @@ export interface Options {
   database: Database
   endpoints: Map<string, KnownEndpoint>
   queueFaults: QueueFaults
-  /** Of the calls by which requests wake senders. */
+  /** Faults of the calls by which requests wake senders. */
   callFaults: CallFaults
-  /** How far a new instance's clock is off. */
+  /** Returns the skew of a new instance's clock. */
   skewMs(): number
   resolve(host: string): Resolution
   settings?: Record<string, string>
-  /** How many deliveries may be under way at a time. */
+  /** The number of deliveries that may be under way at a time. */
   admitted?: number
 }
 
@@ -52,7 +52,7 @@ interface Present {
   sender: Sender
 }
 
-/** The Worker's parts around one database, each in instances that may die at any call. */
+/** Makes the Worker's parts around one database, each in instances that may die at any call. */
 export function createInstallation(options: Options) {
   const { world, database, endpoints, queueFaults, callFaults, skewMs, resolve, settings, admitted } = options
   const variables = { ...SETTINGS, ...settings }
@@ -123,7 +123,7 @@ export function createInstallation(options: Options) {
   }
 
   function portsOf(instance: Instance): Ports {
-    // From the answer of a resolver the attempt goes straight on to its request, with no other event between.
+    // After the answer of a resolver, the attempt goes straight on to its request, with no other event between.
     let startedAt = 0
     return {
       post: (url, init) => {
@@ -148,7 +148,10 @@ export function createInstallation(options: Options) {
     }
   }
 
-  /** One sender an endpoint, as the platform promises, but for a moment in which it takes a live one for dead. */
+  /**
+   * Makes one sender for each endpoint, as the platform promises, except for a moment in which it takes a live one
+   * for dead.
+   */
   function createSenderObject(endpointId: string) {
     const name = `sender ${labels().get(endpointId)}`
     const storage: Storage = createStorage(world, name, () => void current().sender.wake({ plan: true }))
@@ -167,7 +170,7 @@ export function createInstallation(options: Options) {
     }
 
     return {
-      /** Who called an object that dies is told so. */
+      /** The caller of an object that dies gets an error. */
       async wake(): Promise<void> {
         const { instance, sender } = current()
         const kept = world.call(instance, 'object: keep', '', async () => ({ value: undefined }))
@@ -184,7 +187,7 @@ export function createInstallation(options: Options) {
     return known
   }
 
-  /** The calls of requests go wrong in ways of their own, beside those that the plan has for all. */
+  /** Wakes a sender by a request: these calls have faults of their own, beside those of the plan. */
   function wake(from: Instance, endpointId: string): Promise<void> {
     const [caller] = from.name.split(' ')
     const { wake: perform } = objectOf(endpointId)
@@ -216,7 +219,7 @@ export function createInstallation(options: Options) {
     void arm(instance).catch(() => {})
   }
 
-  /** What an update of the runtime does. */
+  /** Kills the senders, as an update of the runtime does. */
   function killSenders(): void {
     for (const object of objects.values()) {
       const { instance } = object.current()

@@ -8,8 +8,9 @@ import { startScripted } from '../support/wire/scripted.ts'
 import { createRandom } from './random.ts'
 
 /**
- * Kills `npm start` again and again while events are published and delivered, and then counts: what was committed and never
- * arrived (lost), what arrived and was never committed (phantom), what the log says and the receiver denies (untrue).
+ * Kills `npm start` again and again while events are published and delivered, and then counts: committed deliveries
+ * that never arrived (lost), arrived ones that were never committed (phantom), and log entries that the receiver
+ * contradicts (untrue).
  */
 const HELP = 'node test/faults/kill.ts [--rounds N] [--seed S]   20 rounds, unless told'
 const { values } = parseArgs({
@@ -24,13 +25,13 @@ const seed = Number(values.seed ?? Date.now() % 1_000_000)
 if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) throw new Error('--rounds n [--seed n]')
 
 const CUSTOMERS = 5
-/** As many as the rate limit allows; its counters die too. */
+/** The rate limit allows this many; its counters die too. */
 const TESTS_EACH = 10
 const TIMEOUT_S = 4
 const KILL_AFTER_MS_MAX = 2500
 const SETTLE_MS_MAX = 180_000
 
-/** Of its own, so that a seed stands for the same moments however the requests fall. */
+/** A generator of its own, so that a seed gives the same moments however the requests fall. */
 const moments = createRandom(seed)
 const answers = createRandom(seed + 1)
 const machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_S) })
@@ -74,7 +75,7 @@ try {
 }
 process.exit(failed ? 1 : 0)
 
-/** Receivers that are quick, slow, failing half of the time and now and then silent. */
+/** Subscribes receivers that are quick, slow, failing half of the time and now and then silent. */
 async function subscribeAll(customer: Customer, answered: Answered[]): Promise<string[]> {
   const kinds = {
     quick: () => ({ status: 200, afterMs: 0 }),
@@ -100,7 +101,7 @@ interface Publication {
   withProject: boolean
 }
 
-/** Until the installation dies; what it acknowledged is promised. */
+/** Publishes until the installation dies; the acknowledged events are promised. */
 async function publish(customer: Customer, { ids, withProject }: Publication, promised: Promised[]): Promise<void> {
   const createProject = async () => promised.push({ projectRef: await customer.createProject(), copies: ids.length })
   const sendTests = async () => {
@@ -111,7 +112,10 @@ async function publish(customer: Customer, { ids, withProject }: Publication, pr
   await Promise.allSettled([sendTests(), ...(withProject ? [createProject()] : [])])
 }
 
-/** Brings every retry forward until none is left, or the verdict shall say what is; leases stand, as their senders live. */
+/**
+ * Brings every retry forward until none is left, or leaves the rest for the verdict; leases stay, because their
+ * senders live.
+ */
 async function settle({ rows }: Installation): Promise<void> {
   await until('nothing is pending', SETTLE_MS_MAX, async () => {
     await rows(

@@ -4,7 +4,9 @@ export interface Mutant {
   file: string
   find: string
   replace: string
-  /** What must notice: the simulation, the stress with connections in parallel, or the tests of the sender alone. */
+  /**
+   * The tests that must fail: the simulation, the stress with parallel connections, or only the tests of the sender.
+   */
   by: 'simulation' | 'stress' | 'sender'
 }
 
@@ -33,7 +35,7 @@ const unsimulated = (name: string, file: string, find: string, replace: string):
   by: 'sender',
 })
 
-/** Each takes one guard away. */
+/** Each removes one guard. */
 export const MUTANTS: readonly Mutant[] = [
   simulated(
     'a claim respects the lease',
@@ -228,7 +230,7 @@ export const MUTANTS: readonly Mutant[] = [
   ),
 ]
 
-/** Of the environment: what reads a source is to read it without this guard. */
+/** Returns the mutant that the environment names: the source is loaded without this guard. */
 export const mutantToTry = (): Mutant | undefined => MUTANTS.find(({ name }) => name === process.env.FAULTS_MUTANT)
 
 export function withoutGuard({ file, find, replace }: Mutant, source: string): string {

@@ -1,7 +1,7 @@
 import { registerHooks } from 'node:module'
 import { mutantToTry, withoutGuard } from './mutants.ts'
 
-/** Node loads the source with one guard taken away. */
+/** Makes Node load the source with one guard removed. */
 const mutant = mutantToTry()
 if (!mutant) throw new Error(`no mutant ${process.env.FAULTS_MUTANT}`)
 const url = new URL(`../../${mutant.file}`, import.meta.url).href

@@ -5,10 +5,10 @@ import { mutantToTry, withoutGuard } from './mutants.ts'
 const mutant = mutantToTry()
 const path = mutant && fileURLToPath(new URL(`../../${mutant.file}`, import.meta.url))
 
-/** The tests load the source with one guard taken away. */
+/** Makes the tests load the source with one guard removed. */
 export default {
   ...config,
-  // It would give one mutant the modules of another.
+  // The cache would give one mutant the modules of another.
   test: { ...config.test, fsModuleCache: false },
   plugins: [
     {

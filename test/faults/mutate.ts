@@ -30,10 +30,10 @@ const COMMANDS = {
   stress: [...RUN, '--stress'],
   sender: [...VITEST, '--reporter', 'tap-flat', 'test/outbound/webhooks/sender.test.ts'],
 }
-/** An oracle that is broken, or a test that fails. */
+/** Matches a broken oracle or a failed test. */
 const NOTICED = /^(O\d+ broken:|not ok) .*$/m
 
-/** Runs the tests on a source without the guard: they must fail, and for what they look at. */
+/** Runs the tests on a source without the guard: they must fail, and for the expected reason. */
 function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
   const child = spawn(process.execPath, COMMANDS[mutant.by], {
     cwd: ROOT,

@@ -5,7 +5,7 @@ import { type Facts, gather, type Violation } from './oracles/evidence.ts'
 
 export interface Verdict {
   violations: Violation[]
-  /** Deliveries that should have come and did not, nor ended in a stated cause. */
+  /** Deliveries that should have arrived and did not, nor ended with a stated cause. */
   lost: number
   /** Requests for events that were never committed. */
   phantom: number
@@ -18,7 +18,7 @@ export interface Verdict {
   events: number
 }
 
-/** What must hold once everything is quiet. */
+/** Checks everything that must hold once the simulation is quiet. */
 export async function judge(facts: Facts): Promise<Verdict> {
   const evidence = await gather(facts)
   for (const request of facts.users.hanging()) evidence.broken('O10', `${request} never answered`)

@@ -16,7 +16,7 @@ import { PUBLIC, type Simulation, simulate, type Tenants } from './simulate.ts'
 
 const FAULTS_MS = 90_000
 
-/** Everything random: users, receivers, queue, clocks and faults. */
+/** Makes everything random: users, receivers, queue, clocks and faults. */
 export function randomSimulation(seed: number): Simulation {
   const random = createRandom(seed * 7919)
   const queueFaults = {
@@ -34,7 +34,7 @@ export function randomSimulation(seed: number): Simulation {
   }
   const skewed = random.chance(0.25)
   const resolverFails = random.chance(0.15)
-  // Of its own, so that each seed tells the same story whether senders wait for each other or not.
+  // A generator of its own, so that each seed gives the same story whether senders wait for each other or not.
   const crowded = createRandom(seed * 104_729).chance(0.25)
   return {
     seed,
@@ -52,7 +52,7 @@ export function randomSimulation(seed: number): Simulation {
   }
 }
 
-/** The first event is told by calls, the others through the queue. */
+/** The first event is announced by calls, the others through the queue. */
 export const smallSimulation = (plan: Plan): Simulation => ({
   seed: 1,
   plan,
@@ -63,7 +63,7 @@ export const smallSimulation = (plan: Plan): Simulation => ({
 
 const story = (script: Simulation['script'], plan = calm): Simulation => ({ seed: 1, plan, script, busyMs: 30_000 })
 
-/** Told by themselves, as random runs seldom come to them. */
+/** Stories of their own, because random runs seldom reach them. */
 export const STORIES = {
   backlog: story(backlogScript),
   refusal: story(refusalScript),
@@ -71,9 +71,12 @@ export const STORIES = {
   crowd: story(crowdScript),
   unreachable: { ...story(oneScript), callFaults: UNREACHABLE },
   outage: story(outageScript),
-  /** Both tries of its first claim fail: the sender comes back by itself, before the sweeper would find the event overdue. */
+  /**
+   * Both tries of its first claim fail: the sender returns by itself, before the sweeper would find the event
+   * overdue.
+   */
   rest: story(oneScript, atPoint('database: claim', 'fail', { phase: 'before', times: 2 })),
-  /** The sweeper alone knows of the event, and dies again and again. */
+  /** Only the sweeper knows of the event, and dies again and again. */
   unheard: story(
     oneScript,
     together(
@@ -115,8 +118,8 @@ export async function randomPass({ database, tenants, report }: Run, seeds: Iter
 }
 
 /**
- * The small script, with one fault at each place that it comes to, in turn, or at the first `ofEach` ones of each point;
- * returns at how many places.
+ * Plays the small script with one fault at each place in turn, or at the first `ofEach` places of each point; returns
+ * the number of places.
  */
 export async function singlePass(
   { database, tenants, report }: Run,
@@ -139,7 +142,7 @@ export async function singlePass(
 
 const PAIRED: readonly Fault[] = ['kill', 'kill', 'fail', 'delay', 'forget', 'stall']
 
-/** Two faults at random places of the small script. */
+/** Plays the small script with two faults at random places. */
 export async function pairPass(
   { database, tenants, report }: Run,
   { places, pairs }: { places: number; pairs: number },

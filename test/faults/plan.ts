@@ -2,9 +2,9 @@ import type { Random } from './random.ts'
 
 export type Phase = 'before' | 'after'
 /**
- * kill: the instance is gone. fail: the call ends in an error, before it was done or after (its answer got lost).
- * delay: late by up to a minute. forget: another instance takes its place while it goes on. stall: the same, and for 40 s
- * nothing of what it does comes through.
+ * kill: the instance ends. fail: the call ends in an error, before it was done or after (its answer was lost). delay:
+ * late by up to a minute. forget: another instance replaces it while it continues. stall: the same, and its messages
+ * are held back for 40 s.
  */
 export type Fault = 'kill' | 'fail' | 'delay' | 'forget' | 'stall'
 
@@ -12,11 +12,11 @@ interface Place {
   point: string
   phase: Phase
   instance: string
-  /** Milliseconds since the simulation began. */
+  /** Milliseconds since the simulation started. */
   at: number
 }
 
-/** What goes wrong, and how long things take. */
+/** The faults and the durations of a simulation. */
 export interface Plan {
   fault(place: Place): Fault | undefined
   latencyMs(random: Random): number
@@ -30,7 +30,7 @@ const steady = {
 
 export const calm: Plan = { ...steady, fault: () => undefined }
 
-/** Nothing goes wrong; tells which of all places that the simulation comes to are at which point. */
+/** Injects no fault, and records which of all places are at which point. */
 export function recorded(): { plan: Plan; places: Map<string, number[]> } {
   const places = new Map<string, number[]>()
   let count = 0
@@ -42,7 +42,7 @@ export function recorded(): { plan: Plan; places: Map<string, number[]> } {
   return { plan: { ...steady, fault }, places }
 }
 
-/** One fault, at the `index`-th place that the simulation comes to. */
+/** Injects one fault, at the place with this index. */
 export function single(index: number, fault: Fault): Plan {
   let places = 0
   return { ...steady, fault: () => (places++ === index ? fault : undefined) }
@@ -50,7 +50,7 @@ export function single(index: number, fault: Fault): Plan {
 
 interface When {
   phase: Phase
-  /** Of which instances, by the beginning of their names. */
+  /** The instances, by the start of their names. */
   of?: string
   skip?: number
   times?: number
@@ -58,7 +58,7 @@ interface When {
   untilMs?: number
 }
 
-/** A fault where the point is come to, `times` times after `skip` others, in a span of time. */
+/** Injects a fault at a point, `times` times after `skip` others, in a span of time. */
 export function atPoint(point: string, fault: Fault, when: When): Plan {
   const {
     phase,
@@ -88,7 +88,10 @@ export const together = (...plans: Plan[]): Plan => ({
 const FAULTS: Fault[] = ['kill', 'kill', 'fail', 'fail', 'delay', 'forget', 'stall']
 const OUTAGES = ['database', 'queue', 'wake', 'object', 'alarm', 'post', 'resolve', 'transaction']
 
-/** Faults anywhere with a probability that the seed decides, and at times a part of the world that is away altogether. */
+/**
+ * Injects faults anywhere with a probability that the seed decides, and at times makes a part of the world
+ * unreachable.
+ */
 export function chaos(random: Random, { untilMs }: { untilMs: number }): Plan {
   const probability = random.pick([0, 0.01, 0.03, 0.08, 0.15])
   const slowness = random.pick([1, 1, 5, 50])
@@ -115,7 +118,10 @@ const anyDelayMs = (random: Random) => random.pick([500, 5_000, 12_000, 25_000, 
 
 const OUTAGE_MS = 30_000
 
-/** For ever, from a moment on: of all calls so many are hit or slow, and for so much of the time a part of the world is away. */
+/**
+ * Injects faults forever, from a moment on: the share applies to the calls that fail or are slow, and to the time in
+ * which a part of the world is unreachable.
+ */
 export function lasting(random: Random, { share, fromMs }: { share: number; fromMs: number }): Plan {
   let away = { part: '', from: fromMs, until: fromMs }
   return {
@@ -126,7 +132,7 @@ export function lasting(random: Random, { share, fromMs }: { share: number; from
         away = { part: random.pick(OUTAGES), from, until: from + OUTAGE_MS }
       }
       if (point.startsWith(away.part) && at >= away.from) return 'fail'
-      // A call may be hit in either of its phases.
+      // A call may fail in either of its phases.
       return random.chance(share / 2) ? anyFault(random, point, phase) : undefined
     },
     latencyMs: (of) => of.whole(0, of.chance(share) ? 500 : 10),

@@ -4,7 +4,7 @@ import type { Bindings } from '../../src/platform/bindings.ts'
 import type { Message } from '../../src/platform/queue/message.ts'
 import type { Instance, Reply, World } from './world.ts'
 
-/** Of webhooks alone: what else background.ts leads to is no module for Node. */
+/** Only the handlers of webhooks: the other modules of background.ts do not load in Node. */
 const unexpected = {
   run: ({ requestId }: { requestId: string }) => Promise.reject(new Error(`not a hint: ${requestId}`)),
 }
@@ -40,17 +40,20 @@ export interface CallFaults {
   /** Probability that a call ends in an error, and that it is never answered. */
   fail: number
   hang: number
-  /** Of these, how many came to their object all the same. */
+  /** The share of these that reached their object anyway. */
   reached: number
   /** Milliseconds since the start between which calls go wrong. */
   fromMs: number
   untilMs: number
 }
 
-/** Every direct call fails, so that the queue has to carry the hint. */
+/** Makes every direct call fail, so that the queue has to carry the hint. */
 export const UNREACHABLE: CallFaults = { fail: 1, hang: 0, reached: 0, fromMs: 0, untilMs: Number.POSITIVE_INFINITY }
 
-/** A queue as Cloudflare describes its own: at least once, in no order; what fails too often goes to the dead letters. */
+/**
+ * Makes a queue as Cloudflare describes its own: at least once, in no order; messages that fail too often become dead
+ * letters.
+ */
 export function createQueue(world: World, faults: QueueFaults, bindingsOf: (instance: Instance) => Bindings) {
   const consume = createConsumer(handlers)
   const waiting: Waiting[] = []
@@ -155,7 +158,7 @@ export function createQueue(world: World, faults: QueueFaults, bindingsOf: (inst
   }
 }
 
-/** A request's call of a Durable Object: done at most once, and not always is it told. */
+/** Calls a Durable Object from a request: at most once, and the answer may be lost. */
 export function callObject(world: World, faults: CallFaults, perform: () => Promise<void>): Reply<void> {
   const { random } = world
   const passed = world.sinceStart()
@@ -166,7 +169,7 @@ export function callObject(world: World, faults: CallFaults, perform: () => Prom
   return { error: new Error('the object could not be reached'), ...(!fails && { afterMs: Number.POSITIVE_INFINITY }) }
 }
 
-/** What a Durable Object keeps, and its alarm: at least once, by the clock of its machine. */
+/** Makes the storage of a Durable Object and its alarm: at least once, by the clock of its machine. */
 export function createStorage(world: World, name: string, onAlarm: () => void) {
   let alarm: number | undefined
   let version = 0

@@ -11,7 +11,7 @@ import { closeSockets } from './socket.ts'
 let database: Database
 let tenants: Tenants
 
-/** A control database of its own for a file of tests. */
+/** Makes a control database for a file of tests. */
 export function useSimulation(): void {
   beforeAll(async () => {
     database = await createDatabase(inject('adminUrl'))
@@ -35,7 +35,7 @@ export async function play(simulation: Partial<Simulation> & Pick<Simulation, 's
   expect(result.violations, lines.join('\n')).toEqual([])
   const { ledger } = result.stage.installation
   const startedAt = result.stage.world.now() - result.stage.world.sinceStart()
-  /** In milliseconds since the start of the simulation. */
+  /** Returns times in milliseconds since the start of the simulation. */
   const times = (endpoint = 'e1') => ledger.filter((post) => post.endpoint === endpoint).map(({ at }) => at - startedAt)
   return { ...result, ledger, times, rows: await readRows(database), trace: lines }
 }
@@ -43,19 +43,19 @@ export async function play(simulation: Partial<Simulation> & Pick<Simulation, 's
 export interface One {
   plan?: Plan
   behave?: (nth: number) => Behaviour
-  /** What else happens; the event is published a second after the start. */
+  /** Other events; the event is published a second after the start. */
   meanwhile?: (stage: Stage) => void
   others?: Partial<Simulation>
-  /** As many events at the same time. */
+  /** The number of events at the same time. */
   events?: number
 }
 
 export const throughQueue = { callFaults: UNREACHABLE }
 
-/** The two ways on which a sender hears of a new delivery. */
+/** The two ways in which a sender hears of a new delivery. */
 export const WAYS = { 'called directly': {}, 'told through the queue': throughQueue }
 
-/** What was published is told on neither way: the sweeper alone is left. */
+/** Both hints of a new delivery fail: only the sweeper is left. */
 export const noHint = {
   plan: atPoint('queue: send', 'fail', { phase: 'before', of: 'request' }),
   others: throughQueue,
@@ -67,7 +67,7 @@ export const createE1 = ({ users, tenants: { first } }: Stage, behave: (nth: num
 export const publish = ({ users, tenants: { first } }: Stage, change: string, rest = {}) =>
   users.publish({ tenant: first, projectRef: first.projects[0] ?? null, type: LEAK, change, ...rest })
 
-/** One endpoint, `e1`, and one event that comes to it. */
+/** Plays one endpoint, `e1`, and one event that reaches it. */
 export const playOne = ({ plan, behave = always(answers(200)), meanwhile, others, events = 1 }: One = {}) =>
   play({
     ...(plan && { plan }),
@@ -80,7 +80,7 @@ export const playOne = ({ plan, behave = always(answers(200)), meanwhile, others
     },
   })
 
-/** What each of the receiver's answers is, the last one again and again. */
+/** Returns the receiver's answers in turn, the last one again and again. */
 export const inTurn =
   (...behaviours: Behaviour[]) =>
   (nth: number): Behaviour =>

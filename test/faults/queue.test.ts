@@ -13,7 +13,7 @@ const manyEndpoints = (stage: Stage) =>
     for (let i = 1; i <= ENDPOINTS; i++) await createE1(stage, always(answers(200)), `e${i}`)
   })
 
-test('F13: each message comes 2 to 5 times: one POST for each attempt', async () => {
+test('F13: each message arrives 2 to 5 times: one POST for each attempt', async () => {
   const queueFaults = { drop: 0, duplicate: 1, late: 0, untilMs: HOUR_MS }
   const { posts, duplicates, stage } = await playOne({
     events: 20,
@@ -25,7 +25,7 @@ test('F13: each message comes 2 to 5 times: one POST for each attempt', async ()
   expect(stage.installation.queue.seen.duplicated).toBeGreaterThanOrEqual(20)
 })
 
-test('F14: 30 % of the messages are dropped: nothing is lost, nothing comes twice', async () => {
+test('F14: 30 % of the messages are dropped: nothing is lost, nothing arrives twice', async () => {
   const queueFaults = { drop: 0.3, duplicate: 0, late: 0, untilMs: HOUR_MS }
   const script = (stage: Stage) => {
     act(stage, 0, 'create', () => createE1(stage, always(answers(200))))
@@ -36,7 +36,7 @@ test('F14: 30 % of the messages are dropped: nothing is lost, nothing comes twic
   expect(stage.installation.queue.seen.dropped).toBeGreaterThan(3)
 })
 
-test('F15: messages come in any order, up to hours late: attempts go up one by one and none comes early', async () => {
+test('F15: messages arrive in any order, up to hours late: attempts increase one by one and none is early', async () => {
   const queueFaults = { drop: 0, duplicate: 0.5, late: 0.8, untilMs: HOUR_MS }
   const plan = { ...calm, latencyMs: (random: { whole(a: number, b: number): number }) => random.whole(0, 3_000) }
   const script = (stage: Stage) => {
@@ -100,7 +100,7 @@ test('F18: poison among the messages is dropped and the others are handled', asy
   expect(trace.filter((line) => line.includes('message_dropped'))).toHaveLength(poison.length)
 })
 
-test('F19: half of a batch fails: only that half comes again, and nothing is sent twice', async () => {
+test('F19: half of a batch fails: only that half is redelivered, and nothing is sent twice', async () => {
   const plan = atPoint('wake: by consumer', 'fail', { phase: 'before', times: ENDPOINTS / 2 })
   const { ledger, duplicates, stage } = await play({
     ...throughQueue,
@@ -113,7 +113,7 @@ test('F19: half of a batch fails: only that half comes again, and nothing is sen
   })
   expect(ledger).toHaveLength(ENDPOINTS)
   expect(duplicates).toBe(0)
-  // Half of them twice, and none a third time but for the sweeper, which found nothing overdue.
+  // Half of them arrive twice, and none a third time except by the sweeper, which found nothing overdue.
   expect(stage.world.points.get('wake: by consumer before')?.seen).toBe(ENDPOINTS * 1.5)
 })
 

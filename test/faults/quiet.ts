@@ -1,4 +1,7 @@
-/** Work of the runtime itself (WebCrypto, real sockets) that is under way: the code under test is not quiet until it ends. */
+/**
+ * The number of running operations of the runtime itself (WebCrypto, real sockets): the code under test is not quiet
+ * until they end.
+ */
 let underWay = 0
 
 export async function counted<T>(work: Promise<T>): Promise<T> {
@@ -12,7 +15,7 @@ export async function counted<T>(work: Promise<T>): Promise<T> {
 
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
-/** Until the code under test waits for nothing but the simulation. */
+/** Waits until the code under test waits only for the simulation. */
 export async function quiet(): Promise<void> {
   do await turn()
   while (underWay > 0)
@@ -22,7 +25,7 @@ export async function quiet(): Promise<void> {
 
 let wrapped = false
 
-/** WebCrypto works on other threads: its promises are counted, so that quiet means quiet. */
+/** Counts the promises of WebCrypto, which works on other threads, so that quiet means quiet. */
 export function countCrypto(): void {
   if (wrapped) return
   wrapped = true

@@ -120,7 +120,7 @@ describe('F42: the secret is replaced', () => {
   })
 })
 
-test('F43: an endpoint is deleted and made anew with the same URL: what waited for the old one never comes', async () => {
+test('F43: an endpoint is deleted and created again with the same URL: deliveries of the old one never arrive', async () => {
   const ids: (string | undefined)[] = []
   const { posts, rows } = await playOne({
     ...noHint,
@@ -139,7 +139,7 @@ test('F43: an endpoint is deleted and made anew with the same URL: what waited f
 
 describe('F44: a manual retry', () => {
   const retryTwice = (atMs: number) => (stage: Stage) => {
-    // Later than the first transaction takes: one that waits for a lock is taken for a failure here.
+    // Later than the first transaction ends: here, one that waits for a lock counts as a failure.
     for (const clickMs of [atMs, atMs + 25]) {
       act(stage, clickMs, 'retry', async () => {
         const text = 'select id, message_id from webhook_deliveries order by id limit 1'
@@ -161,7 +161,7 @@ describe('F44: a manual retry', () => {
   })
 })
 
-test('F46: the project goes down while its last event is delivered: it still comes to every subscriber', async () => {
+test('F46: the project is removed while its last event is delivered: it still reaches every subscriber', async () => {
   const { ledger } = await play({
     busyMs: 20_000,
     script: (stage) => {

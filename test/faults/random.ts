@@ -1,4 +1,4 @@
-/** Repeatable: the same seed gives the same numbers (mulberry32). */
+/** A repeatable generator: the same seed gives the same numbers (mulberry32). */
 export function createRandom(seed: number) {
   let state = (seed ^ 0x9e3779b9) >>> 0
 
@@ -22,7 +22,7 @@ export function createRandom(seed: number) {
         .map(({ item }) => item),
   }
 }
-/** Whole numbers below a bound. */
+/** Returns a generator of whole numbers below a bound. */
 export function drawFrom(seed: number): (below: number) => number {
   const { whole } = createRandom(seed)
   return (below) => whole(0, below - 1)

@@ -36,7 +36,7 @@ test('F28: never an answer, or never the end of one: a timeout after 20 s', asyn
   }
 })
 
-test('a retry is in time while another attempt hangs, also behind an earlier one', async () => {
+test('a retry is on time while another attempt hangs, also behind an earlier one', async () => {
   const { ledger, rows } = await play({
     busyMs: 60_000,
     script: (stage) => {
@@ -56,7 +56,7 @@ test('a retry is in time while another attempt hangs, also behind an earlier one
   }
 })
 
-test('F30: a connection that breaks at once is tried again at once, one that breaks later is a failed attempt', async () => {
+test('F30: a connection that fails at once is tried again at once, one that fails later is a failed attempt', async () => {
   const atOnce = await playOne({ behave: inTurn({ kind: 'reset', taken: true, afterMs: 5 }, answers(200)) })
   expect(atOnce.rows).toMatchObject([{ status: 'success', attempt: 1 }])
   expect(gaps(atOnce.times())[0]).toBeLessThan(1_000)
@@ -96,7 +96,7 @@ test('F32: 410 ends the deliveries and disables the endpoint', async () => {
   expect(stage.endpoints.get('e1')?.states.at(-1)?.enabled).toBe(false)
 })
 
-describe('F33: the status alone decides', () => {
+describe('F33: only the status decides', () => {
   test.each([200, 201, 204, 299])('%i is a success', async (status) => {
     const { rows } = await playOne({ behave: always(answers(status)) })
     expect(rows).toMatchObject([{ status: 'success', responseCode: status }])
@@ -107,7 +107,7 @@ describe('F33: the status alone decides', () => {
   })
 })
 
-/** The most requests that were open at the same time, where each stays open for so long. */
+/** Returns the highest number of simultaneously open requests, if each stays open for this time. */
 function openMost(times: number[], openMs: number): number {
   return Math.max(...times.map((time) => times.filter((other) => other <= time && other > time - openMs).length))
 }
@@ -128,14 +128,14 @@ describe('fairness', () => {
     return { worst: Math.max(...late), posts, hanging: [2, 4, 6, 8, 10].map((i) => times(`e${i}`)) }
   }
 
-  test('F49, N7: half of the endpoints hang: the others do not notice, and nobody has more than 4 requests open', async () => {
+  test('F49, N7: half of the endpoints hang: the others are not delayed, and nobody has more than 4 requests open', async () => {
     const quiet = await lateness(answers(200))
     const noisy = await lateness({ kind: 'hang' })
     expect(noisy.worst).toBeLessThanOrEqual(quiet.worst * 1.1)
     for (const times of noisy.hanging) expect(openMost(times, HANG_MS)).toBeLessThanOrEqual(4)
   })
 
-  test('F50: a backlog is drained with 4 requests at a time, and first attempts go before retries', async () => {
+  test('F50: a backlog is sent with 4 requests at a time, and first attempts before retries', async () => {
     const openMs = 300
     const { times, ledger, rows } = await playOne({
       events: 60,
@@ -148,7 +148,7 @@ describe('fairness', () => {
     expect(attempts.slice(60)).toEqual(Array(20).fill(2))
   })
 
-  test('N8: the breaker spares a dead receiver: one probe in 30 s, and no attempt is used up meanwhile', async () => {
+  test('N8: the circuit breaker spares a dead receiver: one probe in 30 s, and no attempt is used up meanwhile', async () => {
     const deadMs = 400_000
     let now = () => 0
     const { rows, times, lost } = await playOne({
@@ -167,7 +167,7 @@ describe('fairness', () => {
     expect(untouched.length).toBeGreaterThanOrEqual(40 - firsts - probes)
   })
 
-  test('N9: the resolver is down for a minute: the attempt is not charged', async () => {
+  test('N9: the resolver is down for a minute: the attempt does not count', async () => {
     const downMs = 60_000
     const { rows, times } = await playOne({
       others: {
@@ -183,7 +183,7 @@ describe('fairness', () => {
     expect(times()[0]).toBeLessThan(downMs + 30_000)
   })
 
-  test('F35: a name that does not exist is a failed attempt, one that leads inside too, without a request', async () => {
+  test('F35: a name that does not exist is a failed attempt, and so is one of a private address, without a request', async () => {
     for (const resolution of [
       { kind: 'nowhere', reason: 'does not exist' },
       { kind: 'addresses', addresses: ['10.0.0.1'] },

@@ -1,14 +1,14 @@
 import { createHash, createHmac } from 'node:crypto'
 import type { Instance, Reply, World } from './world.ts'
 
-/** What a receiver does with one request. */
+/** The behaviour of a receiver for one request. */
 export type Behaviour =
   | { kind: 'status'; status: number; headers?: Record<string, string>; afterMs?: number }
-  /** Takes the request and never answers. */
+  /** Accepts the request and never answers. */
   | { kind: 'hang' }
   /** Answers with the headers and never ends the body. */
   | { kind: 'stall'; status: number }
-  /** The connection ends, before the request was taken or after. */
+  /** The connection ends, before the request was accepted or after. */
   | { kind: 'reset'; taken: boolean; afterMs: number }
 
 /** A request that reached a receiver. */
@@ -17,16 +17,16 @@ export interface Post {
   endpoint: string
   url: string
   messageId: string
-  /** The delivery row for which it was made, as its sender had claimed it. */
+  /** The delivery row of the request, as its sender had claimed it. */
   deliveryId: string
   claimedAt: number
-  /** When its attempt began, with the check of the destination. */
+  /** The start of its attempt, with the check of the destination. */
   startedAt: number
   label: string
   bodyHash: string
   body: string
   timestampSeconds: number
-  /** Which of the endpoint's secrets, in the order in which they came to be, signed it. */
+  /** The endpoint's secrets that signed it, in the order of their creation. */
   signedBy: number[]
   instance: Instance
   behaviour: Behaviour
@@ -39,22 +39,22 @@ export interface EndpointState {
   secret: number
 }
 
-/** What the simulation knows of an endpoint without asking the code under test. */
+/** The simulation's own record of an endpoint, without the code under test. */
 export interface KnownEndpoint {
   id: string
   label: string
-  /** Oldest first; the last one is current. */
+  /** The secrets, oldest first; the last one is current. */
   secrets: string[]
   states: EndpointState[]
   behave(nth: number): Behaviour
   posts: number
 }
 
-/** A row that a sender holds, as the answer of its claim told. */
+/** A row that a sender has claimed, as the answer of its claim said. */
 export interface Held {
   deliveryId: string
   claimedAt: number
-  /** When its attempt began, with the check of the destination. */
+  /** The start of its attempt, with the check of the destination. */
   startedAt?: number
 }
 
@@ -78,7 +78,7 @@ function responseOf({ status, headers = {} }: Behaviour & { kind: 'status' }, bo
   const constructible = status >= 200 && status <= 599
   const init = { status: constructible ? status : 200, headers }
   const response = new Response(BODILESS.includes(status) ? null : stream, init)
-  // Servers send what Response refuses to be made with.
+  // Servers send statuses that Response refuses.
   return constructible ? response : Object.defineProperty(response, 'status', { value: status })
 }
 
@@ -116,7 +116,7 @@ export function createReceivers(world: World, endpoints: Map<string, KnownEndpoi
     return post
   }
 
-  /** A connection that nobody accepts takes no request. */
+  /** Returns the behaviour of a connection that nobody accepts. */
   function refuse(url: string): Behaviour | undefined {
     const endpoint = endpoints.get(labelOf(new URL(url).hostname))
     const next = endpoint?.behave(endpoint.posts)
@@ -137,7 +137,7 @@ export function createReceivers(world: World, endpoints: Map<string, KnownEndpoi
       const { afterMs } = behaviour
       return { value: responseOf(behaviour, body), ...(afterMs !== undefined && { afterMs }) }
     }
-    // Not its id: that is another one in each run of a seed.
+    // The label is not the event's id, which differs in each run of a seed.
     return world.call(instance, 'post', eventIn(String(init.body)), perform, init.signal)
   }
 

@@ -1,6 +1,6 @@
 import type { Result } from './simulate.ts'
 
-/** Every call that leaves the code under test; a seed that comes to another one must be added here. */
+/** Every call that leaves the code under test; if a seed reaches another one, add it here. */
 const POINTS = [
   'transaction: connect',
   'transaction: begin',
@@ -27,7 +27,7 @@ const POINTS = [
   'post',
   'post: body',
 ]
-/** After it nothing is left to lose. */
+/** Points after which nothing is left to lose. */
 const UNCOUNTED = ['transaction: rollback']
 
 const COUNTED = [
@@ -41,7 +41,7 @@ const COUNTED = [
   'wrongEndpoint',
 ] as const
 
-/** What all runs together came to. */
+/** Collects the results of all runs. */
 export function createReport({ untilBroken = false } = {}) {
   const points = new Map<string, { seen: number; killed: number; failed: number }>()
   const totals: Record<string, number> = { runs: 0, operations: 0, faults: 0 }
@@ -62,7 +62,7 @@ export function createReport({ untilBroken = false } = {}) {
     for (const { oracle, text } of result.violations) violations.push({ run, oracle, text })
   }
 
-  /** Nothing more is to be learned. */
+  /** Tells that further runs would add nothing. */
   const isOver = () => untilBroken && violations.length > 0
   const names = () => POINTS.flatMap((point) => [`${point} before`, `${point} after`])
   const unkilled = () => names().filter((name) => !points.get(name)?.killed)

@@ -38,7 +38,7 @@ const HELP = `node test/faults/run.ts            one fault at every place, pairs
   --story NAME          replays a story: ${Object.keys(STORIES).join(', ')}`
 
 const PAIRS = 500
-/** Saves a fifth of the time, which is spent on collecting garbage else. */
+/** A larger heap saves a fifth of the time, which would be spent on garbage collection. */
 const ROOMY = '--max-semi-space-size=64'
 const SINGLE_FAULTS: Fault[] = ['kill', 'fail', 'delay', 'forget', 'stall']
 
@@ -62,7 +62,7 @@ const { values, positionals } = parseArgs({
   },
 })
 
-/** A single story and not the whole proof. */
+/** Tells whether to replay a single story instead of the whole proof. */
 const isReplay = () => !values.full && Boolean(values.seed || values.small || values.story)
 
 function* seeds(): Iterable<number> {
@@ -99,13 +99,16 @@ async function full(ground: Ground, report: Report): Promise<void> {
   report.add(`--full --seed ${seed}`, await playFull(ground, { seed, events: Number(values.events), onPortion }))
 }
 
-/** Keeps a process and its Postgres on one core: they wait for each other all the time, and across cores each wait costs more. */
+/**
+ * Keeps a process and its Postgres on one core: they wait for each other all the time, and across cores each wait
+ * takes longer.
+ */
 function onCore(core: number): string[] {
   const list = ['--cpu-list', String(core)]
   return spawnSync('taskset', [...list, 'true']).status === 0 ? ['taskset', ...list] : []
 }
 
-/** A process for each seed. */
+/** Runs a process for each seed. */
 async function allFull(report: Report): Promise<void> {
   guardChildren()
   const waiting = Array.from({ length: Number(values['full-seeds']) }, (_, i) => String(i + 1))
@@ -155,7 +158,7 @@ function print(report: Report, seconds: number): void {
   if (report.violations.length > 20) console.log(`… and ${report.violations.length - 20} more`)
 }
 
-/** True when the proof holds: nothing broken, and no point at which nobody died. */
+/** Returns true if the proof holds: nothing broken, and a crash at every point. */
 function holds(report: Report): boolean {
   const unkilled = values.random || values.brief || values.stress || values.full || isReplay() ? [] : report.unkilled()
   if (unkilled.length > 0) console.log(`nobody died at: ${unkilled.join(', ')}`)
@@ -170,6 +173,6 @@ else {
   if (values.full && !values.seed) await allFull(report)
   else await withCluster((ground) => (values.full ? full : isReplay() ? replay : everything)(ground, report))
   print(report, (performance.now() - startedAt) / 1000)
-  // Timers of the code under test may be left over from what was killed.
+  // Timers of the code under test may be left from killed instances.
   process.exit(holds(report) ? 0 : 1)
 }

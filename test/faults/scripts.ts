@@ -10,14 +10,14 @@ export const answers = (status: number, headers?: Record<string, string>): Behav
 })
 export const always = (behaviour: Behaviour) => () => behaviour
 
-/** A user's request; whatever becomes of it is no error of the simulation. */
+/** Makes a user's request; whatever happens to it is not an error of the simulation. */
 export function act({ world }: Stage, atMs: number, name: string, work: () => Promise<void>): void {
   world.at(world.now() + atMs - world.sinceStart(), name, () => {
     void work().catch((error) => world.note(`   ${name}: ${error}`))
   })
 }
 
-/** One of everything that happens to webhooks, small enough to break it at each of its calls in turn. */
+/** Plays one of everything that happens to webhooks, small enough to fail at each of its calls in turn. */
 export function smallScript(stage: Stage): void {
   const { users, tenants } = stage
   const { first, second } = tenants
@@ -44,7 +44,7 @@ export function smallScript(stage: Stage): void {
 
 const BACKLOG = 24
 
-/** Many events for a receiver that is quick at first, then hangs, then is back. */
+/** Publishes many events for a receiver that is quick at first, then hangs, then recovers. */
 export function backlogScript(stage: Stage): void {
   const { users, tenants } = stage
   const behave = (nth: number): Behaviour => (nth >= 4 && nth < 12 ? { kind: 'hang' } : answers(200))
@@ -56,7 +56,9 @@ export function backlogScript(stage: Stage): void {
 const eventOf = ({ tenants }: Stage, i: number) =>
   ({ tenant: tenants.first, projectRef: null, type: ORGANIZATION_LEAK, change: `change${i}` }) as const
 
-/** A receiver that takes one event and refuses the next one once: its sender alone knows of the attempt that follows. */
+/**
+ * A receiver that accepts one event and refuses the next one once: only its sender knows of the following attempt.
+ */
 export function refusalScript(stage: Stage): void {
   const { users, tenants } = stage
   const behave = (nth: number) => answers(nth === 1 ? 500 : 200)
@@ -65,7 +67,7 @@ export function refusalScript(stage: Stage): void {
   for (const [i, atMs] of [1_000, 20_000].entries()) act(stage, atMs, 'publish', () => users.publish(eventOf(stage, i)))
 }
 
-/** Many events for a receiver whose every connection breaks at once, until it is back. */
+/** Publishes many events for a receiver whose every connection fails at once, until it recovers. */
 export function outageScript(stage: Stage): void {
   const { users, tenants } = stage
   const behave = (nth: number): Behaviour => (nth < 50 ? { kind: 'reset', taken: true, afterMs: 5 } : answers(200))
@@ -76,7 +78,7 @@ export function outageScript(stage: Stage): void {
 
 const CROWD = 12
 
-/** One event for many endpoints, just after a sweep has looked. */
+/** Publishes one event for many endpoints, just after a sweep. */
 export function crowdScript(stage: Stage): void {
   const { users, tenants } = stage
   const common = { tenant: tenants.first, projectRef: null, types: ['*'], behave: always(answers(200)) }
@@ -86,7 +88,7 @@ export function crowdScript(stage: Stage): void {
   act(stage, 10_500, 'publish', () => users.publish(eventOf(stage, 0)))
 }
 
-/** One event, just after a sweep has looked. */
+/** Publishes one event, just after a sweep. */
 export function oneScript(stage: Stage): void {
   const { users, tenants } = stage
   const common = { tenant: tenants.first, projectRef: null, types: ['*'] }
@@ -94,7 +96,7 @@ export function oneScript(stage: Stage): void {
   act(stage, 10_500, 'publish', () => users.publish(eventOf(stage, 0)))
 }
 
-/** What random users do to random endpoints with random receivers. */
+/** Does what random users do to random endpoints with random receivers. */
 export function randomScript(stage: Stage): void {
   const { random, users, tenants, endpoints } = stage
   const labels = Array.from({ length: random.whole(2, 5) }, (_, i) => `e${i + 1}`)
@@ -147,7 +149,7 @@ async function createRandom({ random, users, tenants }: Stage, label: string): P
   await users.create({ label, tenant, projectRef, types, enabled: random.chance(0.9), behave })
 }
 
-/** A click on some delivery of the log, of an event that was published since. */
+/** Retries some delivery of the log, of an event that was published since. */
 export async function retryRandom(stage: Stage, label: string, since = 0): Promise<void> {
   const { random, users, database, endpoints } = stage
   const rows = await database.query<{ id: string; message_id: string }>(

@@ -29,7 +29,7 @@ export interface Tenants {
 export interface Simulation {
   seed: number
   plan: Plan
-  /** Puts users' actions on the stage. */
+  /** Adds users' actions to the stage. */
   script(stage: Stage): void
   queueFaults?: QueueFaults
   callFaults?: CallFaults
@@ -37,7 +37,7 @@ export interface Simulation {
   resolve?: (host: string, world: World) => Resolution
   settings?: Record<string, string>
   admitted?: number
-  /** Rest is looked for only after this time. */
+  /** The simulation looks for rest only after this time. */
   busyMs?: number
   trace?: (line: string) => void
 }
@@ -52,7 +52,7 @@ const REST_MS_MAX = 4 * 3_600_000
 const QUEUE_WORKS: QueueFaults = { drop: 0, duplicate: 0, late: 0, untilMs: 0 }
 const CALLS_WORK: CallFaults = { fail: 0, hang: 0, reached: 0, fromMs: 0, untilMs: 0 }
 
-/** Two organizations; the first has two projects, the second one. */
+/** Makes two organizations; the first has two projects, the second one. */
 export async function createTenants({ client }: Database): Promise<Tenants> {
   const make = async (slug: string, projects: string[]): Promise<Tenant> => {
     const { rows } = await client.query(
@@ -75,7 +75,7 @@ export async function createTenants({ client }: Database): Promise<Tenants> {
   }
 }
 
-/** Plays one script to its end and judges what came of it. */
+/** Plays one script to its end and judges the result. */
 export const simulate = (database: Database, tenants: Tenants, simulation: Simulation): Promise<Result> =>
   onStage(database, tenants, simulation, async (stage, playOut) => {
     simulation.script(stage)
@@ -84,13 +84,13 @@ export const simulate = (database: Database, tenants: Tenants, simulation: Simul
   })
 
 interface Play {
-  /** Rest is looked for only after this time. */
+  /** The simulation looks for rest only after this time. */
   busyMs?: number
-  /** Judges what was published since, in true time. */
+  /** Judges only what was published since, in real time. */
   since?: number
   eventsMax?: number
 }
-/** Lets the simulation come to rest and judges what came of it. */
+/** Lets the simulation come to rest and judges the result. */
 type PlayOut = (play: Play) => Promise<Verdict>
 
 /** Sets up an installation that nobody uses yet. */
@@ -172,7 +172,7 @@ async function runToRest({ world, database }: Stage, busyMs: number, eventsMax?:
   }, eventsMax)
 }
 
-/** The code under test draws, asks for names and logs through globals: for the time of a run they are the simulation's. */
+/** Replaces the globals through which the code under test draws, resolves names and logs, for the time of a run. */
 function takeOver(random: Random, trace: (line: string) => void): () => void {
   countCrypto()
   const giveSocketsBack = useSimulatedSockets()

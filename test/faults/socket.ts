@@ -6,12 +6,12 @@ import { pointOf } from './database.ts'
 import { counted } from './quiet.ts'
 import type { Instance, World } from './world.ts'
 
-/** Who opens a connection now, and what is to be told. */
+/** The instance that opens a connection now, and its callback. */
 export interface Caller {
   world: World
   instance: Instance
   url: string
-  /** After a statement was executed, whether its answer arrives or not. */
+  /** Called after a statement was executed, whether its answer arrives or not. */
   onExecuted?(point: string): Promise<void> | void
 }
 export const caller = new AsyncLocalStorage<Caller>()
@@ -20,7 +20,7 @@ const READY_IDLE = Buffer.from([0x5a, 0, 0, 0, 5, 0x49])
 const ROLLBACK = Buffer.from('Q\0\0\0\x0drollback\0', 'latin1')
 const AUTHENTICATED = Buffer.from([0x52, 0, 0, 0, 8, 0, 0, 0, 0])
 
-/** Connections that have logged in already: a login takes longer than all the rest. */
+/** Connections that have already logged in: a login takes longer than everything else. */
 const warm: Socket[] = []
 
 async function open(url: string): Promise<Socket> {
@@ -39,7 +39,9 @@ export function closeSockets(): void {
   for (const socket of warm.splice(0)) socket.destroy()
 }
 
-/** Sends one round trip and reads until the server is ready again; also tells whether a transaction is open then. */
+/**
+ * Sends one round trip and reads until the server is ready again; also returns whether a transaction is open then.
+ */
 function roundTrip(socket: Socket, message: Buffer): Promise<{ answer: Buffer; inTransaction: boolean }> {
   return new Promise((resolve, reject) => {
     let answer = Buffer.alloc(0)
@@ -64,7 +66,7 @@ function roundTrip(socket: Socket, message: Buffer): Promise<{ answer: Buffer; i
   })
 }
 
-/** The status in the ReadyForQuery that ends the messages; undefined while it has not come. */
+/** Returns the status in the ReadyForQuery that ends the messages; undefined while it has not arrived. */
 function readyStatus(messages: Buffer): string | undefined {
   let offset = 0
   while (offset + 5 <= messages.length) {
@@ -81,15 +83,15 @@ const textOf = (message: Buffer) => {
 }
 
 const held = new Set<SimulatedSocket>()
-/** More than any transaction takes, with all that may go wrong in it. */
+/** Longer than any transaction takes, with everything that may fail in it. */
 const HELD_MS_MAX = 10 * 60_000
 
-/** Connections that are open for so long that nobody can be at work on them. */
+/** Returns connections that are open for so long that no instance can be using them. */
 export const forgottenSockets = (): string[] => [...held].flatMap((socket) => socket.forgotten() ?? [])
 
 /**
- * What the Neon driver takes for a WebSocket: the bytes go to a real Postgres, and each round trip is a call of the simulation.
- * So the transactions of the code under test run as they are, and can be cut off between any two of their statements.
+ * A WebSocket for the Neon driver: the bytes go to a real Postgres, and each round trip is a call of the simulation.
+ * So the transactions of the code under test run unchanged, and can be cut off between any two of their statements.
  */
 class SimulatedSocket extends EventTarget {
   binaryType = 'arraybuffer'
@@ -111,7 +113,7 @@ class SimulatedSocket extends EventTarget {
     current.instance.atDeath.add(() => this.#release())
     this.#call('connect', async () => {
       const backend = await counted(open(current.url))
-      // Who is gone already never hears of it.
+      // An instance that has ended never receives it.
       if (this.readyState === 3 || !current.instance.alive) warm.push(backend)
       else {
         this.#backend = backend
@@ -201,7 +203,7 @@ class SimulatedSocket extends EventTarget {
     queueMicrotask(() => this.dispatchEvent(new Event('close')))
   }
 
-  /** As the server does when a client is gone: what was not committed is rolled back. */
+  /** Rolls back what was not committed, as the server does when a client disconnects. */
   #release(): void {
     const backend = this.#backend
     this.#backend = undefined
@@ -212,11 +214,11 @@ class SimulatedSocket extends EventTarget {
   }
 }
 
-/** Until the returned function is called. */
+/** Uses simulated sockets until the returned function is called. */
 export function useSimulatedSockets(): () => void {
   const { webSocketConstructor, coalesceWrites } = neonConfig
   neonConfig.webSocketConstructor = SimulatedSocket as unknown as typeof WebSocket
-  // Else it gathers what it sends until a timer fires, and no simulated clock moves that one.
+  // Otherwise the driver collects its messages until a timer fires, which no simulated clock moves.
   neonConfig.coalesceWrites = false
   return () => void Object.assign(neonConfig, { webSocketConstructor, coalesceWrites })
 }

@@ -23,8 +23,8 @@ const RUN_MS = 5_000
 const databaseNow = sql`date_trunc('milliseconds', clock_timestamp())`
 
 /**
- * Publishers, several senders for each endpoint, sweepers, and users who disable and delete, all at once on real connections and in
- * real time: no statement may fail, as it would by a deadlock, and no delivery may be made twice.
+ * Runs publishers, several senders for each endpoint, sweepers, and users who disable and delete, all at once on real
+ * connections and in real time: no statement may fail, as it would by a deadlock, and no delivery may be made twice.
  */
 export async function stress(
   database: Database,
@@ -32,7 +32,7 @@ export async function stress(
 ): Promise<{ posts: number; violations: Violation[] }> {
   const violations: Violation[] = []
   const broken = (oracle: string, text: string) => violations.push({ oracle, text })
-  // Here waiting for a lock is what is to be seen.
+  // This test observes waiting for locks.
   const options = '-c lock_timeout=0 -c deadlock_timeout=100ms'
   const pool = new pg.Pool({ connectionString: database.url, max: CONNECTIONS, options })
   const db = drizzle({ client: pool })
@@ -106,7 +106,7 @@ export async function stress(
 
   const disabling = { reason: 'stress', url: URL, failingForMs: 0, requestId: 'stress' }
 
-  /** As the areas do it, in a transaction that takes its time. */
+  /** Changes an endpoint as the areas do, in a slow transaction. */
   async function meddles(at: number): Promise<void> {
     for (let turn = 0; goesOn(); turn++) {
       const id = endpoints[at] as string

@@ -24,17 +24,17 @@ export interface Tenant {
   projects: string[]
 }
 
-/** One try to publish; what became of it, the database alone knows. */
+/** One attempt to publish; only the database knows its result. */
 export interface Publication {
-  /** What the event carries to its receivers: the change and the number of the try. */
+  /** The content of the event: the change and the number of the attempt. */
   label: string
-  /** The change that the event tells of; tries with one idempotency key have it in common. */
+  /** The change that the event reports; attempts with the same idempotency key share it. */
   change: string
-  /** The endpoints that had to get it, as the committed rows said when its statement was executed. */
+  /** The endpoints that had to receive it, by the committed rows at the execution of its statement. */
   wanted: Set<string>
 }
 
-/** So long do users wait for an answer; a request that died gives none. */
+/** The time that users wait for an answer; a request that died gives none. */
 const PATIENCE_MS = 30_000
 
 interface SubscriptionRow {
@@ -47,7 +47,7 @@ interface SubscriptionRow {
 
 class RolledBack extends Error {}
 
-/** A refusal, a fault of the simulation or a lock that another one of its transactions holds. */
+/** Tells whether the error is a refusal, a fault of the simulation or a lock of another one of its transactions. */
 function isExpected({ faultedAt }: Instance, error: unknown): boolean {
   if (error instanceof ApiError || error instanceof RolledBack || faultedAt.length > 0) return true
   return describeError(error).includes('lock timeout')
@@ -79,7 +79,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
       isDisabled: false,
       scopes: [],
     }
-    // Over its own connection a transaction sees no marks for the clock.
+    // A transaction on its own connection does not replace the placeholder of the clock.
     const now = () => sql`${new Date(world.now()).toISOString()}::timestamptz`
     const ctx: Ctx = {
       ...system,
@@ -118,7 +118,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
     idempotencyKey?: string
   }
 
-  /** A mutation with an event, as the areas make them: the audit entry stands for what the request changed. */
+  /** Runs a mutation with an event, as the areas do: the audit entry represents the change of the request. */
   async function publish({
     tenant,
     projectRef,
@@ -154,7 +154,10 @@ export function createUsers({ world, database, installation, endpoints }: Option
     )
   }
 
-  /** By rules of its own and from the committed rows, so that it does not repeat a mistake of the code under test. */
+  /**
+   * Returns the subscribers by rules of its own and from the committed rows, so that it does not repeat a mistake of
+   * the code under test.
+   */
   async function subscribers({ organization }: Tenant, projectRef: string | null, type: string): Promise<Set<string>> {
     const rows = await database.query<SubscriptionRow>(
       'select id, organization_id, project_ref, enabled, event_types from webhook_endpoints',
@@ -195,7 +198,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
       signing_secret: secret,
     }
     owners.set(label, owner)
-    // Known before it is committed: the first delivery may be faster than the answer of the commit.
+    // Recorded before it is committed: the first delivery may be faster than the answer of the commit.
     const known = { id: '', label, secrets: [secret], states: [], behave, posts: 0 } as KnownEndpoint
     endpoints.set(label, known)
     const body = CreateEndpoint.parse({ data: { type: 'endpoint', attributes } })
@@ -265,10 +268,10 @@ export function createUsers({ world, database, installation, endpoints }: Option
     return known
   }
 
-  /** Requests that neither died nor came to an end. */
+  /** Returns requests that neither died nor ended. */
   const hanging = () => [...unanswered].map(({ name }) => name)
 
-  /** What was judged already. */
+  /** Forgets what was judged already. */
   function forget(): void {
     publications.clear()
     retried.clear()

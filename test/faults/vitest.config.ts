@@ -5,7 +5,10 @@ process.env.EXTENDED = 'on'
 
 const asksForMore = (file: string) => readFileSync(file, 'utf8').includes('/extended.ts')
 
-/** What dies, hangs or is refused at each single place, what needs the registry of npm or a cluster for each project: too much for each run. */
+/**
+ * Runs the tests of crashes, stalls and refusals at each single place, and those that need npm's registry or a
+ * cluster for each project: too much for each run of the suite.
+ */
 export default {
   ...config,
   test: { ...config.test, include: ['test/**/*.faults.ts', ...globSync('test/**/*.test.ts').filter(asksForMore)] },

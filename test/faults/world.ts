@@ -3,22 +3,22 @@ import type { Phase, Plan } from './plan.ts'
 import { quiet } from './quiet.ts'
 import type { Random } from './random.ts'
 
-/** An isolate, a Durable Object or a request: what dies as a whole. */
+/** An isolate, a Durable Object or a request: the unit that dies as a whole. */
 export interface Instance {
   name: string
   alive: boolean
-  /** Its clock against the true one. */
+  /** The offset of its clock from real time. */
   skewMs: number
-  /** True times at which a fault hit it. */
+  /** Real times at which a fault hit it. */
   faultedAt: number[]
-  /** Until then nothing that it sends or is sent comes through. */
+  /** The time until which its messages in both directions are held back. */
   stalledUntil: number
-  /** What its death ends. */
+  /** Called at its death. */
   atDeath: Set<() => void>
 }
 
 type Settled<T> = { value: T; afterMs?: number } | { error: unknown; afterMs?: number }
-/** `later`: somebody else is at work on it. */
+/** `later`: the result is still being computed. */
 export type Reply<T> = Settled<T> | { later: Promise<T> }
 
 interface Operation {
@@ -54,9 +54,9 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
   const fresh: Operation[] = []
   const points = new Map<string, { seen: number; killed: number; failed: number }>()
   const injected: Injected[] = []
-  /** What must never happen and was seen on the way. */
+  /** Observed violations of what must never happen. */
   const broken: string[] = []
-  /** They go on, but the platform starts another one in their place: what a network partition looks like. */
+  /** Instances that continue after the platform has started a replacement: the effect of a network partition. */
   const forgotten = new WeakSet<Instance>()
   let now = START
   let steps = 0
@@ -67,7 +67,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
   const seconds = () => ((now - START) / 1000).toFixed(3).padStart(9)
   const note = (line: string) => trace(`${seconds()} ${line}`)
 
-  /** Returns what takes it off again. */
+  /** Plans an event and returns the function that removes it. */
   function at(time: number, label: string, act: Event['act'], { periodic } = { periodic: false }): () => void {
     return agenda.add({ at: Math.max(time, now), label, act, periodic })
   }
@@ -76,14 +76,14 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     return { name, alive: true, skewMs, faultedAt: [], stalledUntil: 0, atDeath: new Set() }
   }
 
-  /** Its awaits never return, and what it calls from now on is never done. */
+  /** Kills an instance: its awaits never return, and its later calls are never executed. */
   function kill(instance: Instance): void {
     instance.alive = false
     instance.faultedAt.push(now)
     for (const end of instance.atDeath) end()
   }
 
-  /** The work, or an error when the instance dies before it is done. */
+  /** Returns the work's result, or an error if the instance dies before it is done. */
   async function untilDeath<T>(instance: Instance, work: Promise<T>): Promise<T> {
     const death = Promise.withResolvers<never>()
     const end = () => death.reject(new Error(`${instance.name} died`))
@@ -95,7 +95,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     }
   }
 
-  /** A call that leaves the code under test at a named point. */
+  /** Makes a call that leaves the code under test at a named point. */
   function call<T>(
     instance: Instance,
     point: string,
@@ -144,7 +144,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     const { instance, point, detail, signal } = operation
     if (signal?.aborted) return
     if (isStalled(instance, () => execute(operation))) return
-    // What a dead instance had sent may arrive all the same.
+    // A message that a dead instance had sent may still arrive.
     if (instance.alive ? struck(operation, 'before', () => execute(operation)) : random.chance(0.5)) return
     note(`-> ${point} ${detail} (${instance.name})`)
     const reply = await operation.perform()
@@ -169,7 +169,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     else operation.resolve(reply.value)
   }
 
-  /** Whether a fault takes the place of what would have happened now. */
+  /** Tells whether a fault replaces the event. */
   function struck(operation: Operation, phase: Phase, again: Event['act']): boolean {
     const { instance, point } = operation
     const fault = faultOf(operation, phase)
@@ -187,7 +187,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     return true
   }
 
-  /** New operations get their place in time in an order that does not depend on which thread was done first. */
+  /** Gives new operations their place in time in an order that does not depend on which thread was done first. */
   function place(): void {
     const keyed = fresh.splice(0).map((operation) => {
       const { instance, point, detail } = operation
@@ -197,7 +197,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     for (const { operation } of keyed) schedule(operation)
   }
 
-  /** Goes on until `until` says that it is over, asked whenever only periodic events are left. */
+  /** Runs until `until` returns true, which is checked whenever only periodic events are left. */
   async function run(until: () => Promise<boolean>, eventsMax = EVENTS_MAX): Promise<void> {
     const stepsMax = steps + eventsMax
     for (;;) {
@@ -212,7 +212,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     }
   }
 
-  /** Of an instance, if it has one: its timers die with it. */
+  /** Returns a timeout, of an instance if there is one: its timers die with it. */
   function timeout(ms: number, instance?: Instance): { signal: AbortSignal; clear(): void } {
     const controller = new AbortController()
     const end = () => {
@@ -242,7 +242,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     injected,
     slowestMs: () => slowestMs,
     counts: () => ({ operations, steps, faults }),
-    /** What was judged already. */
+    /** Forgets what was judged already. */
     forget() {
       injected.length = 0
       broken.length = 0

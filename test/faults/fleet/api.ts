@@ -1,7 +1,7 @@
 import { guardChildren } from '../../../dev/guard.ts'
 import { startWorker, type WorkerOptions } from '../../../dev/worker.ts'
 
-/** The API of an installation in a process of its own: `node api.ts <options of the Worker as JSON>`. */
+/** Runs the API of an installation in a process of its own: `node api.ts <options of the Worker as JSON>`. */
 guardChildren()
 await startWorker(JSON.parse(process.argv[2] ?? '') as WorkerOptions)
 console.log('ready')

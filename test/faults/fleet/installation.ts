@@ -24,7 +24,9 @@ interface Reply {
   body: unknown
 }
 
-/** A program that leads a process group, and can be made to die with all that it has started in the group. */
+/**
+ * Starts a program that leads a process group, and can be killed with everything that it has started in the group.
+ */
 function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
   let child: ChildProcess | undefined
   let output = ''
@@ -46,7 +48,7 @@ function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv =
       started.stderr.on('data', keep)
       child = started
     },
-    /** `SIGKILL` unless told otherwise; waits for its end. */
+    /** Sends `SIGKILL` by default; waits for its end. */
     async end(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
       if (!child || child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
@@ -56,12 +58,12 @@ function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv =
   }
 }
 
-/** The host that holds the control database, and another one that projects can be moved to. */
+/** The host of the control database, and another one that projects can be moved to. */
 const HOSTS = ['local', 'second'] as const
 
 /**
- * An installation in the folder, with the daemons of its two hosts and its API each in a process of its own. A folder of an
- * installation that has been started before saves the time to make one.
+ * Opens an installation in the folder, with the daemons of its two hosts and its API each in a process of its own.
+ * The folder of an installation that was started before saves the time to make one.
  */
 export async function openFleet(folder: string) {
   const bundle = join(folder, 'bundle')
@@ -123,7 +125,7 @@ export async function openFleet(folder: string) {
   const options = { bundle, port: apiPort, bindings, folder: join(folder, 'worker') }
   const api = program('test/faults/fleet/api.ts', [JSON.stringify(options)])
 
-  /** Rejects while the control database is away. */
+  /** Rejects while the control database is unreachable. */
   async function rows<Row>(text: string, values: unknown[] = []): Promise<Row[]> {
     const client = new pg.Client({ connectionString: controlUrl, connectionTimeoutMillis: 5_000 })
     client.on('error', () => {})
@@ -135,7 +137,7 @@ export async function openFleet(folder: string) {
     }
   }
 
-  /** A command of `npm run admin`; rejects with what it prints. */
+  /** Runs a command of `npm run admin`; rejects with what it prints. */
   async function admin(...args: readonly string[]): Promise<string> {
     const { ENCRYPTION_KEY, HOST_KEY } = secrets
     const env = { ...process.env, DATABASE_URL: controlUrl, HOST_URL: local.url, ENCRYPTION_KEY, HOST_KEY }
@@ -171,7 +173,10 @@ export async function openFleet(folder: string) {
   await untilApiAnswers()
 
   let clock = Date.now()
-  /** Rejects when no answer comes. What writes no times comes a minute after the request before, so that it meets no rate limit. */
+  /**
+   * Calls the API; rejects if no answer arrives. A call that writes no times comes a minute after the request before,
+   * so that it meets no rate limit.
+   */
   async function call(method: string, path: string, body?: object): Promise<Reply> {
     clock += 60_000
     const response = await fetch(new URL(path, apiUrl), {
@@ -198,7 +203,7 @@ export async function openFleet(folder: string) {
     call,
     untilHostsAnswer,
     untilApiAnswers,
-    /** Ends all in an orderly way. */
+    /** Stops everything in order. */
     async stop(): Promise<void> {
       await api.end('SIGKILL')
       for (const { daemon } of hosts) await daemon.end('SIGTERM')

@@ -1,16 +1,16 @@
-/** What was acknowledged to the owner of a project, and so must be there, whatever was killed meanwhile. */
+/** Everything that was acknowledged to the owner of a project, and so must exist, whatever was killed meanwhile. */
 export interface Ledger {
   ref: string
-  /** Numbers of rows, by when the write was sent and acknowledged. */
+  /** Numbers of rows, with the times when the write was sent and acknowledged. */
   rows: { n: number; sentAt: number; acknowledgedAt: number }[]
-  /** Moments that it was restored to; what was sent between one and its request is gone. */
+  /** Moments that were restored; writes between one and its request are undone. */
   restored: { to: number; askedAt: number }[]
   isRemoved: boolean
 }
 
 export const newLedger = (ref: string): Ledger => ({ ref, rows: [], restored: [], isRemoved: false })
 
-/** A row counts if no restore went back behind it. */
+/** Returns the rows that must exist: those that no restore has undone. */
 export const mustHold = ({ rows, restored }: Ledger): number[] =>
   rows
     .filter(({ sentAt, acknowledgedAt }) =>
@@ -18,7 +18,7 @@ export const mustHold = ({ rows, restored }: Ledger): number[] =>
     )
     .map(({ n }) => n)
 
-/** A row that a restore has undone. */
+/** Returns the rows that a restore has undone. */
 export const mustMiss = ({ rows, restored }: Ledger): number[] =>
   rows
     .filter(({ sentAt }) => restored.some(({ to, askedAt }) => sentAt > to + 1_000 && sentAt < askedAt))

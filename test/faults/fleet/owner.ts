@@ -4,9 +4,9 @@ import type { Random } from '../random.ts'
 import type { Fleet } from './installation.ts'
 import { type Ledger, newLedger } from './ledger.ts'
 
-/** From the last kill on. */
+/** The limit for the time since the last kill. */
 export const SETTLE_MS_MAX = 60_000
-/** While others are killed, work may begin anew again and again. */
+/** The limit while processes are killed: work may start again and again. */
 const PATIENCE_MS = 150_000
 const RETRY_MS = 250
 
@@ -22,14 +22,14 @@ interface Person {
   onNote(text: string): void
 }
 
-/** Somebody with a project who repeats each request until it is acknowledged, and notes what was. */
+/** Makes an owner of a project who repeats each request until it is acknowledged, and records the acknowledgement. */
 export function createOwner(fleet: Fleet, { organization, random, onNote }: Person) {
   const { admin, call, rows } = fleet
   const ledgers: Ledger[] = []
   const failures: string[] = []
   let next = 1
 
-  /** Until an answer says that it was done, or that there is nothing to do. */
+  /** Repeats a request until an answer says that it was done, or that there is nothing to do. */
   async function insist(what: string, method: string, path: string, body?: object): Promise<unknown> {
     let last = ''
     const found = await until(what, PATIENCE_MS, async () => {
@@ -38,7 +38,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
       last = JSON.stringify(reply)
       if (reply && (reply.status === 500 || (reply.status === 503 && !reply.isRetryable)))
         failures.push(`${what}: ${last}`)
-      // Done by a request whose answer was lost, or not possible now: the caller sees what it has come to.
+      // The request was done and its answer was lost, or it is not possible now: the caller checks the state.
       if (reply && [400, 404, 409].includes(reply.status)) return { body: undefined }
       await delay(RETRY_MS)
       return undefined
@@ -48,7 +48,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     return found.body
   }
 
-  /** No work on it is open any more. */
+  /** Waits until no work on the project is open. */
   const settled = (ref: string) =>
     until(`${ref} settles`, PATIENCE_MS, async () => {
       const [found] = await rows<{ open: number }>(
@@ -70,7 +70,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     const name = `fleet-${crypto.randomUUID()}`
     const body = {
       ...{ name, organization_slug: organization, db_pass: 'correct horse battery staple' },
-      // So that it can be upgraded.
+      // The older version makes an upgrade possible.
       postgres_engine: '17',
     }
     const made = (await insist('create', 'POST', '/v1/projects', body)) as { ref: string } | undefined
@@ -106,12 +106,15 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     const before = await tasksOf(ledger.ref, 'restore_moment')
     await insist('rewind', 'POST', `${backups}/restore-pitr`, { recovery_time_target_unix: to })
     await settled(ledger.ref)
-    // Without an answer it may or may not have been begun.
+    // Without an answer, the restore may or may not have started.
     const after = await tasksOf(ledger.ref, 'restore_moment')
     if (after > before) ledger.restored.push({ to: to * 1000, askedAt })
   }
 
-  /** To the other host. The command waits for the end, and may itself be cut off; the work goes on without it. */
+  /**
+   * Moves a project to the other host. The command waits for the end, and may itself be killed; the work continues
+   * without it.
+   */
   async function move(ref: string): Promise<void> {
     const host = await until(`host of ${ref}`, PATIENCE_MS, async () => {
       const [found] = await rows<{ host: string }>(
@@ -133,7 +136,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
       return found?.count
     })
 
-  /** On a project, and on a branch of it where there is one. */
+  /** Performs an operation on a project, or on a branch of it if there is one. */
   async function perform(operation: Operation, parent: Ledger, branches: Ledger[]): Promise<void> {
     const { ref } = parent
     const living = branches.filter(({ isRemoved }) => !isRemoved).at(-1)
@@ -156,7 +159,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     else if (operation === 'reset' && living) {
       await insist('reset', 'POST', `/v1/branches/${living.ref}/reset`, {})
       await settled(living.ref)
-      // It has the rows that the parent has, or had when it began.
+      // The branch has the rows that the parent has, or had when the operation started.
       living.rows = []
     } else if (operation === 'push' && living) {
       await insist('push', 'POST', `/v1/branches/${living.ref}/push`, {})
@@ -174,7 +177,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
   return {
     ledgers,
     failures,
-    /** These operations, or each once in a random order; and then others, until told to stop. */
+    /** Performs these operations, or each once in a random order; and then others, until told to stop. */
     async work(
       operations: readonly Operation[] = random.shuffle(OPERATIONS),
       isOver: () => boolean = () => true,

@@ -13,7 +13,7 @@ interface Play {
   seed: number
   kills: number
   owners: number
-  /** Of each owner, in this order; all of them unless told otherwise. */
+  /** The operations of each owner, in this order; by default all of them. */
   operations?: readonly Operation[]
   victims?: readonly Victim[]
   pauseMsMax?: number
@@ -25,7 +25,10 @@ export interface Outcome {
   settledMs: number
 }
 
-/** Owners work on their projects while a process after the other is killed; then all must come to rest, and be true. */
+/**
+ * Lets owners work on their projects while one process after another is killed; then all must come to rest in a
+ * correct state.
+ */
 export async function playFleet(fleet: Fleet, play: Play): Promise<Outcome> {
   const { seed, kills, operations, onNote = () => {} } = play
   const moments = createRandom(seed)
@@ -63,7 +66,7 @@ export async function playFleet(fleet: Fleet, play: Play): Promise<Outcome> {
   return { problems: [...unsettled, ...late, ...gaveUp, ...failures, ...problems], settledMs }
 }
 
-/** Kills it and starts it again, as a supervisor does. */
+/** Kills a process and starts it again, as a supervisor does. */
 async function end({ hosts, api, rows }: Fleet, victim: Victim, moments: Random): Promise<void> {
   if (victim === 'server' || victim === 'control database' || victim === 'all') {
     const servers = (await Promise.all(hosts.map(postmasters))).flat()
@@ -102,6 +105,6 @@ function killServer(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It has ended by itself.
+    // The process has ended by itself.
   }
 }

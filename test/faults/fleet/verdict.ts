@@ -27,7 +27,7 @@ const STATES: Record<string, readonly string[]> = {
 const PROJECTS = `select p.ref, p.status, p.engine_state ->> 'host' as host, b.status as branch from projects p
   left join branches b on b.project_ref = p.ref and b.removed_at is null where p.removed_at is null`
 
-/** Waits until no work is open, at most so long. */
+/** Waits until no work is open, up to the time limit. */
 export async function untilSettled({ rows }: Fleet, withinMs: number): Promise<string[]> {
   const open = () =>
     rows<{ task: string }>(
@@ -42,7 +42,7 @@ export async function untilSettled({ rows }: Fleet, withinMs: number): Promise<s
   }
 }
 
-/** What does not agree: rows that are lost, states that are not true, and what nobody owns any more. */
+/** Returns all contradictions: lost rows, wrong states, and orphans. */
 export async function judge(fleet: Fleet, ledgers: readonly Ledger[]): Promise<string[]> {
   const projects = await fleet.rows<ProjectRow>(PROJECTS)
   const refs = projects.map(({ ref }) => ref)
@@ -87,7 +87,7 @@ async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
   ]
 }
 
-/** Folders of instances and of sockets. */
+/** Returns orphaned folders of instances and of sockets. */
 async function orphans({ name: host, folder }: FleetHost, refs: readonly string[]): Promise<string[]> {
   const known = host === 'local' ? [...refs, 'control'] : refs
   const instances = await readdir(join(folder, 'instances')).catch(() => [])
@@ -107,7 +107,7 @@ async function orphans({ name: host, folder }: FleetHost, refs: readonly string[
   ]
 }
 
-/** Exactly one postmaster for each instance that runs, and no other process of Postgres in the folder. */
+/** Checks for exactly one postmaster for each running instance, and no other process of Postgres in the folder. */
 async function orphanServers(host: FleetHost): Promise<string[]> {
   const shown = await shownBy(host)
   const instances = join(host.folder, 'instances')
@@ -156,7 +156,7 @@ async function orphanArchives({ s3 }: Fleet, refs: readonly string[]): Promise<s
     .map((key) => `orphan object ${key}`)
 }
 
-/** A lock that nobody holds can be taken at once. */
+/** Returns held locks: a free lock can be taken at once. */
 async function held({ ask }: FleetHost, refs: readonly string[]): Promise<string[]> {
   const problems: string[] = []
   for (const ref of refs) {

@@ -3,7 +3,7 @@ import { type Evidence, type Row, statusOf, succeeds, undisturbed } from './evid
 
 const DELAYS_S = [10, 30, 90, 270]
 const ATTEMPTS_MAX = 5
-/** Less than the grace of the sweeper. */
+/** Less than the grace period of the sweeper. */
 const LATE_MS_MAX = 5_000
 
 /** O3. */
@@ -28,7 +28,7 @@ export function scheduleIsKept({ broken, byMessage, postsOf, users }: Evidence):
   }
 }
 
-/** O3. Where nothing went wrong, the alarm and not the sweeper, which has a grace, brings the next attempt. */
+/** O3. Without a fault, the alarm makes the next attempt, and not the sweeper, which has a grace period. */
 export function nextAttemptsAreInTime(evidence: Evidence): void {
   const { rows, broken, byMessage, postsOf, users } = evidence
   const slow = slowReceivers(evidence)
@@ -43,7 +43,7 @@ export function nextAttemptsAreInTime(evidence: Evidence): void {
   }
 }
 
-/** O3. Where nothing went wrong, who published has woken the sender, and it did not wait for the sweeper. */
+/** O3. Without a fault, the publisher has woken the sender, which did not wait for the sweeper. */
 export function firstAttemptsAreInTime(evidence: Evidence): void {
   const { rows, broken, postsOf, users } = evidence
   const slow = slowReceivers(evidence)
@@ -58,7 +58,7 @@ export function firstAttemptsAreInTime(evidence: Evidence): void {
 const isQuick = (behaviour: Post['behaviour']) =>
   behaviour.kind === 'status' && behaviour.afterMs === undefined && !behaviour.headers
 
-/** Behind what they keep open or refuse, others wait. */
+/** Receivers whose open or refused requests make others wait. */
 const slowReceivers = ({ ledger }: Evidence) =>
   new Set(ledger.filter(({ behaviour }) => !isQuick(behaviour)).map(({ endpoint }) => endpoint))
 
@@ -100,7 +100,10 @@ export function nothingWaits({ rows, broken }: Evidence): void {
   if (pending.length > 0) broken('O6', `${pending.length} deliveries are pending for ever: ${pending[0]?.label}`)
 }
 
-/** O8. A second request for an attempt needs a fault of who made either, or a receiver that dropped the first at once. */
+/**
+ * O8. A second request for an attempt requires a fault of one of its senders, or a receiver that dropped the first at
+ * once.
+ */
 export function duplicatesAreBounded({ broken, ledger, totals }: Evidence): void {
   for (const posts of Map.groupBy(ledger, ({ deliveryId }) => deliveryId).values()) {
     for (const [i, post] of posts.entries()) {

@@ -7,7 +7,7 @@ const RECORDED_MS = 5_000
 const UNANSWERED_MAX = 32
 const OPEN_MS = 25_000
 
-/** Both of those that meet in one millisecond: which of two statements in it was first, the clock does not tell. */
+/** Both states if two meet in one millisecond: the clock does not show which of two statements was first. */
 const statesDuring = (states: readonly EndpointState[] = [], from: number, until: number) =>
   states.filter(({ at }, i) => at <= until && (states[i + 1]?.at ?? until) >= from)
 
@@ -24,7 +24,7 @@ export function nothingAfterTheEnd({ broken, endpoints, ledger }: Evidence): voi
   }
 }
 
-/** O7. Without a fault, what was tried before an endpoint was disabled is not tried again after it was enabled. */
+/** O7. Without a fault, an attempt from before an endpoint was disabled is not repeated after it was enabled. */
 export function nothingIsRevived({ broken, endpoints, ledger, users }: Evidence): void {
   for (const { label, states } of endpoints.values()) {
     for (const [i, { enabled }] of states.entries()) {
@@ -39,7 +39,7 @@ export function nothingIsRevived({ broken, endpoints, ledger, users }: Evidence)
   }
 }
 
-/** By then its result was recorded, if nothing went wrong. */
+/** The time by which its result was recorded, if there was no fault. */
 const recordedAt = ({ at, behaviour }: Post) =>
   behaviour.kind === 'status' ? at + (behaviour.afterMs ?? 0) + RECORDED_MS : Number.POSITIVE_INFINITY
 
@@ -62,7 +62,7 @@ export function signedWithTheSecretOfTheTime({ broken, endpoints, ledger }: Evid
   }
 }
 
-/** O11. Ten failures open the breaker; each may be two requests, and some were under way. */
+/** O11. Ten failures open the circuit breaker; each may be two requests, and some were under way. */
 export function theDeadAreSpared({ broken, ledger }: Evidence): void {
   for (const posts of Map.groupBy(ledger, ({ instance }) => instance).values()) {
     let unanswered: Post[] = []

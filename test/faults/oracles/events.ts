@@ -27,7 +27,7 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
   }
 }
 
-/** To a receiver that took it, or to an end that the row explains. */
+/** Tells whether an event reached a receiver that accepted it, or an end that the row explains. */
 function came(evidence: Evidence, endpoint: string, copies: Row[]): boolean {
   const posts = copies.flatMap(({ id }) => evidence.postsOf.get(id) ?? [])
   const taken = posts.some((post) => post.label === copies[0]?.label && post.endpoint === endpoint && succeeds(post))

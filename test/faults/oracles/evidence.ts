@@ -26,13 +26,13 @@ export interface Facts {
   users: Users
   endpoints: Map<string, KnownEndpoint>
   ledger: readonly Post[]
-  /** What was published before was judged before. */
+  /** Earlier publications were judged before. */
   since: Date
-  /** Nothing was made to fail. */
+  /** No fault was injected. */
   calm: boolean
-  /** Nothing took longer than a call takes, and no attempt was put off. */
+  /** Nothing took longer than a call takes, and no attempt was postponed. */
   quick: boolean
-  /** No hint of a new delivery was lost on its way, or late. */
+  /** No hint of a new delivery was lost or late. */
   told: boolean
 }
 
@@ -74,10 +74,10 @@ export const succeeds = ({ behaviour }: Post) =>
 export const statusOf = ({ behaviour }: Post) =>
   behaviour.kind === 'status' || behaviour.kind === 'stall' ? behaviour.status : 0
 
-/** Nothing went wrong for its sender after the claim. */
+/** Tells whether its sender had no fault after the claim. */
 export const undisturbed = ({ instance, claimedAt }: Post) => !instance.faultedAt.some((time) => time >= claimedAt)
 
-/** The audit entry stands for the change that the event tells of. */
+/** The audit entry represents the change that the event reports. */
 async function committedChanges(database: Database): Promise<Set<string>> {
   const rows = await database.query<{ change: string }>(
     `select detail->>'change' as change from audit_log where action = 'simulated.change'`,
