@@ -53,7 +53,7 @@ async function as(user: string, text: string, password = 'pw') {
 
 const primary = (text: string) => as(`postgres.${REF}`, text)
 const replica = (text: string) => as(`postgres.${ID}`, text)
-const shown = async () => (await call('GET', '')).body.replicas[0]
+const replicaState = async () => (await call('GET', '')).body.replicas[0]
 const slots = () => host.pool.require(REF).admin.rows('SELECT slot_name FROM pg_replication_slots')
 
 /** Writes to the primary and waits until the replica has it. */
@@ -68,7 +68,7 @@ test('a replica follows within a second and serves reads with the same roles', a
   await primary('CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)')
   expect(await call('PUT', `/replicas/${ID}`)).toMatchObject({ status: 204 })
   await follows()
-  await expect.poll(shown).toEqual({ id: ID, state: 'running', lag_bytes: 0, lag_seconds: expect.any(Number) })
+  await expect.poll(replicaState).toEqual({ id: ID, state: 'running', lag_bytes: 0, lag_seconds: expect.any(Number) })
   expect((await call('PUT', `/replicas/${ID}`)).status).toBe(204)
   expect(await slots()).toHaveLength(1)
   const { record, paths } = host.pool.require(ID)
@@ -173,12 +173,12 @@ test('settings, size and access rules are those of the primary', async () => {
 
 test('a replica pauses, sleeps and wakes with its primary', async () => {
   await call('POST', '/pause')
-  expect((await shown()).state).toBe('paused')
+  expect((await replicaState()).state).toBe('paused')
   await expect(replica('SELECT 1')).rejects.toThrow(/paused/)
   await call('POST', '/resume')
   await follows(3_000)
   await host.pool.require(REF).update({ sleepAfterSeconds: 1 })
-  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('asleep')
+  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('asleep')
   expect(host.pool.require(REF).state()).toBe('asleep')
   expect(await replica('SELECT 1')).toHaveLength(1)
   expect(host.pool.require(REF).state()).toBe('running')
@@ -216,7 +216,7 @@ test('data from another time of the primary makes the replica anew', async () =>
       join(at.paths.data, 'pg_replslot'),
     ])
   })
-  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('running')
+  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('running')
   await expect
     .poll(
       () =>
@@ -236,7 +236,7 @@ test('a copy that a killed daemon left unfinished is made anew', async () => {
   for (const part of ['standby.signal', 'PG_VERSION', 'global', 'base']) await rm(join(data, part), { recursive: true })
   host = await start()
   await host.pool.require(REF).wake()
-  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('running')
+  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('running')
   await follows(3_000)
   expect(await slots()).toHaveLength(1)
 })

@@ -32,7 +32,7 @@ async function send(method: string, path: string, body?: object): Promise<{ stat
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }
 
-async function shown(): Promise<Map<string, { value: string; pending_restart: boolean }>> {
+async function shownSettings(): Promise<Map<string, { value: string; pending_restart: boolean }>> {
   const { settings } = (await send('GET', '/settings')).body as {
     settings: { name: string; value: string; pending_restart: boolean }[]
   }
@@ -42,13 +42,13 @@ async function shown(): Promise<Map<string, { value: string; pending_restart: bo
 test('settings of an instance take effect, are shown, and return to those of its size', async () => {
   const set = { shared_buffers: '20MB', statement_timeout: '90s', log_duration: true }
   expect(await send('PUT', '/settings', { set })).toMatchObject({ status: 204 })
-  const settings = await shown()
+  const settings = await shownSettings()
   expect(settings.get('shared_buffers')?.value).toBe('20MB')
   expect(settings.get('statement_timeout')?.value).toBe('90s')
   expect(settings.get('log_duration')?.value).toBe('on')
   expect(settings.get('log_checkpoints')?.value).toBe('on')
   expect(await send('PUT', '/settings', { reset: Object.keys(set) })).toMatchObject({ status: 204 })
-  expect((await shown()).get('shared_buffers')?.value).toBe('16MB')
+  expect((await shownSettings()).get('shared_buffers')?.value).toBe('16MB')
 }, 30_000)
 
 test('a value that Postgres refuses is reported with its setting', async () => {
@@ -59,20 +59,20 @@ test('a value that Postgres refuses is reported with its setting', async () => {
       error: { code: 'refused', refusals: [{ setting: 'work_mem', reason: expect.stringMatching(/^invalid value/) }] },
     },
   })
-  expect((await shown()).get('max_connections')?.value).toBe('60')
+  expect((await shownSettings()).get('max_connections')?.value).toBe('60')
 }, 30_000)
 
 test('a restart can be deferred', async () => {
   await send('PUT', '/settings', { set: { max_connections: 71 }, restart: false })
-  expect((await shown()).get('max_connections')).toMatchObject({ value: '60', pending_restart: true })
+  expect((await shownSettings()).get('max_connections')).toMatchObject({ value: '60', pending_restart: true })
   expect(await send('POST', '/restart')).toMatchObject({ status: 204 })
-  expect((await shown()).get('max_connections')).toMatchObject({ value: '71', pending_restart: false })
+  expect((await shownSettings()).get('max_connections')).toMatchObject({ value: '71', pending_restart: false })
   await send('PUT', '/settings', { reset: ['max_connections'] })
 }, 30_000)
 
 test('a size sets its values', async () => {
   expect(await send('PUT', '/size', { size: 'small' })).toMatchObject({ status: 204 })
-  expect((await shown()).get('max_connections')?.value).toBe('90')
+  expect((await shownSettings()).get('max_connections')?.value).toBe('90')
   expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })
   expect(await send('PUT', '/size', { size: 'huge' })).toMatchObject({ status: 422 })
 }, 30_000)

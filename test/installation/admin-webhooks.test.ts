@@ -10,7 +10,7 @@ import { createProject } from '../support/projects.ts'
 import { newReceiver, withStatus } from '../support/receiver.ts'
 
 const run = (...args: string[]) => readCommand(args)(control)
-const said = async (...args: string[]) => (await run(...args)).text
+const outputOf = async (...args: string[]) => (await run(...args)).text
 
 const SECRET = 'a secret of characters'
 const NOWHERE = 'http://127.0.0.1:9/hook'
@@ -157,7 +157,7 @@ describe('webhooks replay', () => {
     await newMessage(organization, id, { status: 'skipped', secondsAgo: 200 })
     const last = await newMessage(organization, id, { status: 'failure', secondsAgo: 100 })
     const before = await deliveriesOf(id)
-    expect(await said('webhooks', 'replay', id, '--since', ago(1000), '--dry-run')).toMatch(
+    expect(await outputOf('webhooks', 'replay', id, '--since', ago(1000), '--dry-run')).toMatch(
       new RegExp(
         `^Nothing was changed.\nmessages that would be sent again: 3\nfirst .*Z  v1.project.paused  ${first}\nlast .*${last}$`,
       ),
@@ -175,7 +175,7 @@ describe('webhooks replay', () => {
     await newMessage(organization, id, { status: 'pending', secondsAgo: 200, dueInSeconds: 900 })
     await newMessage(organization, other, { status: 'failure', secondsAgo: 100 })
     const count = async (...args: string[]) => {
-      const text = await said('webhooks', 'replay', id, '--dry-run', ...args)
+      const text = await outputOf('webhooks', 'replay', id, '--dry-run', ...args)
       return Number(/again: (\d+)/.exec(text)?.[1])
     }
     expect(await count('--since', ago(1000))).toBe(2)
@@ -198,11 +198,11 @@ describe('webhooks replay', () => {
     const since = ago(1000)
     // Both commands run at once: the second finds the row of the first, whether that is committed yet or not.
     const texts = await Promise.all([
-      said('webhooks', 'replay', id, '--since', since),
-      said('webhooks', 'replay', id, '--since', since),
+      outputOf('webhooks', 'replay', id, '--since', since),
+      outputOf('webhooks', 'replay', id, '--since', since),
     ])
     expect(texts.map((text) => /again: (\d)/.exec(text)?.[1]).sort()).toEqual(['0', '1'])
-    expect(await said('webhooks', 'replay', id, '--since', since)).toMatch(/^messages sent again: 0$/)
+    expect(await outputOf('webhooks', 'replay', id, '--since', since)).toMatch(/^messages sent again: 0$/)
     const rows = await deliveriesOf(id)
     expect(rows.filter((row) => row.trigger === 'replay')).toMatchObject([{ messageId, attempt: 1 }])
     const entries = await control.select().from(auditLog).where(replayed(organization))
@@ -223,7 +223,7 @@ describe('webhooks replay', () => {
     await expect(run('webhooks', 'replay', id, '--since', since)).rejects.toThrow('the endpoint is disabled')
     await enable(organization, id, true)
     receiver.answer(withStatus(204))
-    expect(await said('webhooks', 'replay', id, '--since', since)).toMatch(/^messages sent again: 1 /)
+    expect(await outputOf('webhooks', 'replay', id, '--since', since)).toMatch(/^messages sent again: 1 /)
     await until(() => expect(receiver.received).toHaveLength(2))
     const [before, after] = receiver.received
     expect(after?.headers['webhook-id']).toBe(before?.headers['webhook-id'])
@@ -250,10 +250,10 @@ describe('webhooks replay', () => {
       )
       insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, status, next_at, created_at)
       select id, id, ${id}, 'event', 'skipped', published_at, published_at from event`)
-    const text = await said('webhooks', 'replay', id, '--since', ago(1000), '--dry-run')
+    const text = await outputOf('webhooks', 'replay', id, '--since', ago(1000), '--dry-run')
     expect(text).toMatch(/sent again: 10000\n/)
     const [, since = ''] = /\n12 more do not fit into one replay: go on with --since (\S+)$/.exec(text) ?? []
-    expect(await said('webhooks', 'replay', id, '--since', since, '--dry-run')).toMatch(/sent again: 12\n/)
+    expect(await outputOf('webhooks', 'replay', id, '--since', since, '--dry-run')).toMatch(/sent again: 12\n/)
   })
 
   it.each([

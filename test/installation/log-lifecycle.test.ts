@@ -51,8 +51,9 @@ it('the log has the life cycle of a branch', async () => {
   const { project_ref: branch } = await newBranch(owner, ref)
   expect((await owner.delete(`/v1/branches/${branch}?force=true`)).status).toBe(200)
   await untilGone(owner, branch)
-  const told = async () => (await eventsOf(`"branch":"${branch}"`)).filter((event) => event.startsWith('branch_'))
-  await expect.poll(async () => (await told()).at(-1)).toBe('branch_removed FUNCTIONS_DEPLOYED')
-  expect((await told())[0]).toBe('branch_created CREATING_PROJECT')
-  expect(await told()).toContain('branch_updated FUNCTIONS_DEPLOYED')
+  const branchEvents = async () =>
+    (await eventsOf(`"branch":"${branch}"`)).filter((event) => event.startsWith('branch_'))
+  await expect.poll(async () => (await branchEvents()).at(-1)).toBe('branch_removed FUNCTIONS_DEPLOYED')
+  expect((await branchEvents())[0]).toBe('branch_created CREATING_PROJECT')
+  expect(await branchEvents()).toContain('branch_updated FUNCTIONS_DEPLOYED')
 })

@@ -63,7 +63,7 @@ const change = (previous_status: string, current_status: string) => ({
 })
 
 /** Returns the fields of an event that not every event has. */
-const told = ({ type, payload }: { type: string; payload: unknown }) => ({ type, ...(payload as object) })
+const ownFields = ({ type, payload }: { type: string; payload: unknown }) => ({ type, ...(payload as object) })
 
 /** Returns a key that is unique among the events of the life below. */
 const keyOf = ({ type, previous_status: before }: { type?: string; previous_status?: string }) => `${type} ${before}`
@@ -125,15 +125,15 @@ describe('the life of a project', () => {
         { type: 'v1.project.removed' },
       ]),
     ]
-    expect((await eventRowsOf(ref)).map(told)).toEqual([...created, ...after])
+    expect((await eventRowsOf(ref)).map(ownFields)).toEqual([...created, ...after])
     // The copies for one endpoint may overtake each other, but each carries its event's time.
     const sent = async ({ received }: { received: Received[] }, count: number) => {
       await vi.waitFor(() => expect(received).toHaveLength(count), WAIT)
       return received.map((one) => verified(one)).sort((a, b) => (a.id < b.id ? -1 : 1))
     }
     const sorted = (events: object[]) => events.toSorted((a, b) => keyOf(a).localeCompare(keyOf(b)))
-    expect(sorted((await sent(all, 14)).map(told))).toEqual(sorted([...created, ...after]))
-    expect(sorted((await sent(mine, 12)).map(told))).toEqual(sorted(after))
+    expect(sorted((await sent(all, 14)).map(ownFields))).toEqual(sorted([...created, ...after]))
+    expect(sorted((await sent(mine, 12)).map(ownFields))).toEqual(sorted(after))
     expect(others.received).toEqual([])
     expect((await owner.get(`${place.base}/endpoints/${endpoint}`)).status).toBe(404)
   })
@@ -155,8 +155,8 @@ describe('the life of a project', () => {
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
     const events = await eventRowsOf(ref)
     const place = { organization_slug: organization.slug, project_ref: ref, actor: { user_id: actorUserId } }
-    expect(events.map(told)).toEqual([{ ...place, ...change(during, failed) }])
-    expect(told(verified(receiver.received[0]))).toEqual({ ...place, ...change(during, failed) })
+    expect(events.map(ownFields)).toEqual([{ ...place, ...change(during, failed) }])
+    expect(ownFields(verified(receiver.received[0]))).toEqual({ ...place, ...change(during, failed) })
   })
 
   it('publishes its return to pausing when a restore is canceled', async () => {
@@ -166,7 +166,7 @@ describe('the life of a project', () => {
     const running = { state: 'running' as const, claim: randomUUID(), leaseUntil: new Date(Date.now() + HOUR_MS) }
     await control.insert(projectTasks).values({ projectRef: ref, kind: 'restore', dueAt: new Date(), ...running })
     expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
-    expect((await eventRowsOf(ref)).map(told)[0]).toEqual({
+    expect((await eventRowsOf(ref)).map(ownFields)[0]).toEqual({
       organization_slug: slug,
       project_ref: ref,
       ...change('RESTORING', 'PAUSING'),

@@ -77,13 +77,13 @@ describe('the schedule', () => {
       }
       await customer.untilRecorded(recovers.id, stays.id)
     }
-    for (const [told, last] of [
+    for (const [outcomes, last] of [
       [recovers, 'success'],
       [stays, 'failure'],
     ] as const) {
-      const log = await customer.deliveries(told.id)
+      const log = await customer.deliveries(outcomes.id)
       expect(log.map(({ status }) => status)).toEqual([...Array(4).fill('failure'), last])
-      const received = requestsOf(told)
+      const received = requestsOf(outcomes)
       expect(received).toHaveLength(5)
       expect(new Set(idsOf(received))).toEqual(new Set(log.map(({ event_id }) => event_id)))
       expect(new Set(received.map(({ body }) => body)).size).toBe(1)
@@ -106,13 +106,13 @@ describe('the schedule', () => {
       ['soon', OWN],
       ['-30', OWN],
     ] as const
-    const told = await tell(
+    const outcomes = await tell(
       Object.fromEntries(
         table.map(([value], index) => [index, answer(index % 2 ? 503 : 429, { 'retry-after': value })]),
       ),
     )
     for (const [index, [value, [least, most]]] of table.entries()) {
-      const { log = [] } = told[index] ?? {}
+      const { log = [] } = outcomes[index] ?? {}
       expectWithin(plannedMs(log), [least, most + SLACK_MS], value)
     }
   })
@@ -167,14 +167,14 @@ describe('an answer', () => {
     const good = [200, 201, 202, 204, 205, 299]
     const bad = [101, 300, 304, 305, 400, 401, 404, 408, 429, 499, 500, 503, 599, 600, 999]
     const without = [99, 100, 102, 103]
-    const told = await tell(
+    const outcomes = await tell(
       Object.fromEntries([...good, ...bad, ...without].map((status) => [status, bareStatus(status)])),
     )
-    for (const status of good) expect(outcomeOf(told[status] as Told)).toEqual(['success', status, null])
-    for (const status of bad) expect(outcomeOf(told[status] as Told)).toEqual(['failure', status, 'bad_status'])
+    for (const status of good) expect(outcomeOf(outcomes[status] as Told)).toEqual(['success', status, null])
+    for (const status of bad) expect(outcomeOf(outcomes[status] as Told)).toEqual(['failure', status, 'bad_status'])
     // A status that never leads to a final answer is left out.
     for (const status of without)
-      expect(outcomeOf(told[status] as Told), `${status}`).toEqual(['failure', 0, 'connection_failed'])
+      expect(outcomeOf(outcomes[status] as Told), `${status}`).toEqual(['failure', 0, 'connection_failed'])
   })
 
   it('F27: is never followed to another address', async () => {
@@ -182,11 +182,11 @@ describe('an answer', () => {
     onTestFinished(() => void canary.close())
     const targets = [`http://127.0.0.1:${canary.port}/`, `http://localhost:${canary.port}/`, '/hop']
     const cases = [301, 302, 303, 307, 308].flatMap((status) => targets.map((location) => ({ status, location })))
-    const told = await tell(
+    const outcomes = await tell(
       Object.fromEntries(cases.map(({ status, location }, index) => [index, answer(status, { location })])),
     )
     for (const [index, { status, location }] of cases.entries()) {
-      const one = told[index] as Told
+      const one = outcomes[index] as Told
       expect(outcomeOf(one)).toEqual(['failure', status, 'bad_status'])
       expect(one.log[0]?.response_headers).toMatchObject({ location })
       expect(requestsOf(one)).toHaveLength(1)
@@ -196,22 +196,22 @@ describe('an answer', () => {
   })
 
   it('must be complete in time, whichever part of it is late', async () => {
-    const told = await tell({
+    const outcomes = await tell({
       never: silence,
       headers: headersOnly,
       byteASecond: drip(1000),
       late: delayed(TIMEOUT_MS + 500, answer(200)),
       inTime: delayed(TIMEOUT_MS - 500, answer(200)),
     })
-    expect(outcomeOf(told.never)).toEqual(['failure', 0, 'timeout'])
+    expect(outcomeOf(outcomes.never)).toEqual(['failure', 0, 'timeout'])
     const nothing = { response_headers: {}, response_body: null, error_message: expect.any(String) }
-    expect(told.never.log[0]).toMatchObject(nothing)
-    expect(outcomeOf(told.headers)).toEqual(['failure', 200, 'timeout'])
-    expect(outcomeOf(told.byteASecond)).toEqual(['failure', 200, 'timeout'])
-    expect(told.byteASecond.log[0]?.response_body).toMatch(/^x{1,3}$/)
-    expect(outcomeOf(told.late)).toEqual(['failure', 0, 'timeout'])
-    expect(outcomeOf(told.inTime)).toEqual(['success', 200, null])
-    for (const { log, path } of [told.never, told.headers, told.byteASecond, told.late]) {
+    expect(outcomes.never.log[0]).toMatchObject(nothing)
+    expect(outcomeOf(outcomes.headers)).toEqual(['failure', 200, 'timeout'])
+    expect(outcomeOf(outcomes.byteASecond)).toEqual(['failure', 200, 'timeout'])
+    expect(outcomes.byteASecond.log[0]?.response_body).toMatch(/^x{1,3}$/)
+    expect(outcomeOf(outcomes.late)).toEqual(['failure', 0, 'timeout'])
+    expect(outcomeOf(outcomes.inTime)).toEqual(['success', 200, null])
+    for (const { log, path } of [outcomes.never, outcomes.headers, outcomes.byteASecond, outcomes.late]) {
       expectWithin(plannedMs(log), [TIMEOUT_MS + 10_000, TIMEOUT_MS + 12_000 + SLACK_MS])
       const lastedMs = await until('its connection is given up', SLACK_MS, () => receiver.lastedMs(path))
       expectWithin(lastedMs, [TIMEOUT_MS - 250, TIMEOUT_MS + SLACK_MS])
@@ -225,7 +225,7 @@ describe('an answer', () => {
       chunked: endless('transfer-encoding: chunked', Buffer.from(`10000\r\n${'x'.repeat(0x10000)}\r\n`)),
     }
     const customer = await newCustomer(installation)
-    const told = await tell(
+    const outcomes = await tell(
       {
         endless: streams.endless.script,
         oneGigabyte: streams.oneGigabyte.script,
@@ -237,11 +237,11 @@ describe('an answer', () => {
     )
     const residentBefore = residentMiB()
     for (let round = 0; round < 2; round++) {
-      for (const { id } of Object.values(told)) await customer.sendTest(id)
-      await customer.untilRecorded(...Object.values(told).map(({ id }) => id))
+      for (const { id } of Object.values(outcomes)) await customer.sendTest(id)
+      await customer.untilRecorded(...Object.values(outcomes).map(({ id }) => id))
     }
     expect(residentMiB() - residentBefore).toBeLessThan(64)
-    for (const { id } of Object.values(told)) {
+    for (const { id } of Object.values(outcomes)) {
       const log = await customer.deliveries(id)
       expect(log.map(({ status }) => status)).toEqual(['success', 'success', 'success'])
       for (const listed of log) {
@@ -254,7 +254,7 @@ describe('an answer', () => {
   })
 
   it('F34: is recorded as it came, if it can be', async () => {
-    const told = await tell({
+    const outcomes = await tell({
       empty: withHead(''),
       text: withHead('', 'thanks'),
       object: withHead('', '{"a":"b"}'),
@@ -268,7 +268,7 @@ describe('an answer', () => {
       many: withHead(Array.from({ length: 5000 }, (_, index) => `x-${index}: 1\r\n`).join('')),
       cookies: withHead('set-cookie: a=1\r\nset-cookie: b=2\r\n'),
     })
-    const bodies = Object.entries(told).map(([name, { log }]) => [name, log[0]?.status, log[0]?.response_body])
+    const bodies = Object.entries(outcomes).map(([name, { log }]) => [name, log[0]?.status, log[0]?.response_body])
     expect(bodies).toEqual([
       ['empty', 'success', null],
       ['text', 'success', 'thanks'],
@@ -284,9 +284,9 @@ describe('an answer', () => {
       ['cookies', 'success', null],
     ])
     const headersOf = ({ log }: Told) => log[0]?.response_headers ?? {}
-    expect(headersOf(told.long)['x-long']).toBe('y'.repeat(4096))
-    expect(Object.keys(headersOf(told.many))).toHaveLength(100)
-    expect(headersOf(told.cookies)['set-cookie']).toBe('a=1, b=2')
+    expect(headersOf(outcomes.long)['x-long']).toBe('y'.repeat(4096))
+    expect(Object.keys(headersOf(outcomes.many))).toHaveLength(100)
+    expect(headersOf(outcomes.cookies)['set-cookie']).toBe('a=1, b=2')
   })
 })
 
@@ -296,7 +296,7 @@ describe('a failed connection', () => {
     onTestFinished(() => void resetAtOnce.close())
     const customer = await newCustomer(installation)
     const atOnce = await customer.subscribe(`http://127.0.0.1:${resetAtOnce.port}/`)
-    const told = await tell(
+    const outcomes = await tell(
       {
         afterRequest: reset,
         noHttp: bytes('SSH-2.0-OpenSSH_9.6\r\n'),
@@ -314,7 +314,7 @@ describe('a failed connection', () => {
     expect(log[0]).toMatchObject({ status: 'failure', response_code: 0, error_code: 'connection_failed' })
     expectWithin(plannedMs(log), [10_000, 12_000 + SLACK_MS])
 
-    for (const one of [told.afterRequest, told.noHttp, told.nulInHeader]) {
+    for (const one of [outcomes.afterRequest, outcomes.noHttp, outcomes.nulInHeader]) {
       expect(outcomeOf(one)).toEqual(['failure', 0, 'connection_failed'])
       const received = requestsOf(one)
       expect(received).toHaveLength(2)
@@ -322,16 +322,16 @@ describe('a failed connection', () => {
       expectWithin((received[1]?.at ?? 0) - (received[0]?.at ?? 0), [0, 1000])
     }
     for (const [one, body] of [
-      [told.midBody, 'the beginning'],
-      [told.tooShort, 'short'],
-      [told.badChunks, null],
-      [told.badGzip, null],
+      [outcomes.midBody, 'the beginning'],
+      [outcomes.tooShort, 'short'],
+      [outcomes.badChunks, null],
+      [outcomes.badGzip, null],
     ] as const) {
       expect(outcomeOf(one)).toEqual(['failure', 200, 'connection_failed'])
       expect(one.log[0]?.response_body).toBe(body)
       expect(requestsOf(one)).toHaveLength(1)
     }
-    for (const { log } of Object.values(told)) expectWithin(plannedMs(log), [10_000, 12_000 + SLACK_MS])
+    for (const { log } of Object.values(outcomes)) expectWithin(plannedMs(log), [10_000, 12_000 + SLACK_MS])
   })
 
   it('costs no attempt if the receiver had closed a kept connection', async () => {

@@ -8,7 +8,7 @@ interface Value extends RowKey {
 }
 
 /** Makes a cache whose reads find every name except those that begin with `no`, and records the keys of each read. */
-function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters = 1 } = {}) {
+function newCache({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters = 1 } = {}) {
   const statements: string[][] = []
   let gate: Promise<void> | undefined
   const cache = createRowCache<Value>({
@@ -51,7 +51,7 @@ const names = (count: number, prefix: string) => Array.from({ length: count }, (
 
 describe('a cached row', () => {
   it('is read once, until it is too old or its project is invalidated', async () => {
-    const { open, forget } = newKept()
+    const { open, forget } = newCache()
     expect(await open('a/x')).toEqual([['a/x']])
     expect(await open('a/x', 499)).toEqual([])
     forget('b')
@@ -62,7 +62,7 @@ describe('a cached row', () => {
   })
 
   it('is kept from a read during which only other projects were invalidated', async () => {
-    const { open, forget, closeGate } = newKept()
+    const { open, forget, closeGate } = newCache()
     const openGate = closeGate()
     const reading = [open('a/x'), open('b/x')]
     forget('b')
@@ -73,7 +73,7 @@ describe('a cached row', () => {
   })
 
   it('is not kept from a read during which too many projects were invalidated to remember them', async () => {
-    const { open, forget, closeGate } = newKept()
+    const { open, forget, closeGate } = newCache()
     const openGate = closeGate()
     const reading = open('a/x')
     for (const ref of ['a', ...names(1_000, 'r')]) forget(ref)
@@ -84,7 +84,7 @@ describe('a cached row', () => {
   })
 
   it('is renewed together with others while it is in use, except for missing names', async () => {
-    const { open } = newKept()
+    const { open } = newCache()
     for (const key of ['a/x', 'a/y', 'a/no', 'b/x', 'c/x']) await open(key)
     for (const key of ['a/x', 'a/y', 'a/no']) await open(key, 400)
     expect(await open('b/x', 600)).toEqual([['a/x', 'a/y', 'b/x', 'c/x']])
@@ -93,26 +93,26 @@ describe('a cached row', () => {
   })
 
   it('is renewed in parts if it is large', async () => {
-    const { open } = newKept({ characters: 1_500_000 })
+    const { open } = newCache({ characters: 1_500_000 })
     for (const key of ['a/x', 'a/y', 'b/x', 'c/x', 'd/x']) await open(key)
     expect(await open('a/x', 600)).toEqual([
       ['a/x', 'a/y', 'b/x'],
       ['c/x', 'd/x'],
     ])
-    const { open: openMany } = newKept({ entriesMax: 5_000 })
+    const { open: openMany } = newCache({ entriesMax: 5_000 })
     for (const name of names(1_001, 'x')) await openMany(`a/${name}`)
     expect((await openMany('a/x0', 600)).map(({ length }) => length)).toEqual([1_000, 1])
   })
 
   it('is evicted when the cache is full, the oldest read first', async () => {
-    const { open } = newKept({ entriesMax: 3 })
+    const { open } = newCache({ entriesMax: 3 })
     for (const key of ['a/x', 'b/x', 'c/x', 'a/y', 'd/x']) await open(key)
     for (const key of ['a/x', 'a/y', 'd/x']) expect(await open(key)).toEqual([])
     for (const key of ['b/x', 'c/x']) expect(await open(key)).toEqual([[key]])
   })
 
   it('counts its characters toward the limit, and the names of a project share them', async () => {
-    const { open } = newKept({ characters: 10, charactersMax: 20 })
+    const { open } = newCache({ characters: 10, charactersMax: 20 })
     for (const key of ['a/x', 'a/y', 'b/x', 'b/y', 'b/z']) await open(key)
     for (const key of ['a/x', 'a/y', 'b/x', 'b/y', 'b/z']) expect(await open(key)).toEqual([])
     await open('c/x')
@@ -121,7 +121,7 @@ describe('a cached row', () => {
   })
 
   it('is not evicted by missing names of its own or another project', async () => {
-    const { open } = newKept({ entriesMax: 300 })
+    const { open } = newCache({ entriesMax: 300 })
     for (const key of ['a/x', 'b/x']) await open(key)
     for (const name of names(1_000, 'no')) expect(await open(`a/${name}`)).toHaveLength(1)
     for (const key of ['a/x', 'b/x', 'a/no999', 'a/no900']) expect(await open(key)).toEqual([])

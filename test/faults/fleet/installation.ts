@@ -41,11 +41,11 @@ function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv =
         detached: true,
         stdio: ['ignore', 'pipe', 'pipe'],
       })
-      const keep = (data: Buffer) => {
+      const collectOutput = (data: Buffer) => {
         output += data
       }
-      started.stdout.on('data', keep)
-      started.stderr.on('data', keep)
+      started.stdout.on('data', collectOutput)
+      started.stderr.on('data', collectOutput)
       child = started
     },
     /** Sends `SIGKILL` by default; waits for its end. */

@@ -25,11 +25,11 @@ async function nameOf(userId: string): Promise<string> {
 /** Returns the caller at a time when no isolate has the caller cached any more. */
 const later = (caller: Caller) => caller.at(new Date(Date.now() + 11_000))
 
-const v1 = (who: string) => ({ message: `Forbidden action: the ${who} is disabled` })
-const v2 = (who: string) => ({
+const v1 = (subject: string) => ({ message: `Forbidden action: the ${subject} is disabled` })
+const v2 = (subject: string) => ({
   error: {
     ...{ id: expect.any(String), code: 'forbidden.access_disabled', message: 'Forbidden: Access disabled' },
-    description: `the ${who} is disabled`,
+    description: `the ${subject} is disabled`,
   },
 })
 
@@ -119,10 +119,10 @@ describe('a disabled organization', () => {
 
   it('answers its members with 403 at once, and others as if it did not exist', async () => {
     const { owner, slug } = organization
-    const who = `organization ${slug}`
-    expect(await owner.get(`/v1/organizations/${slug}`)).toMatchObject({ status: 403, body: v1(who) })
-    expect(await owner.get(`/v1/projects/${ref}`)).toMatchObject({ status: 403, body: v1(who) })
-    expect((await owner.get(`/v2/projects/${ref}/webhooks/endpoints`)).body).toEqual(v2(who))
+    const subject = `organization ${slug}`
+    expect(await owner.get(`/v1/organizations/${slug}`)).toMatchObject({ status: 403, body: v1(subject) })
+    expect(await owner.get(`/v1/projects/${ref}`)).toMatchObject({ status: 403, body: v1(subject) })
+    expect((await owner.get(`/v2/projects/${ref}/webhooks/endpoints`)).body).toEqual(v2(subject))
     expect(
       (await owner.post('/v1/projects', { name: 'x', organization_slug: slug, db_pass: 'a password of ours' })).status,
     ).toBe(403)

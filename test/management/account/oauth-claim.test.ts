@@ -58,7 +58,7 @@ async function newCase(fields: Parameters<typeof insertProject>[1] = {}) {
 const organizationOf = async (ref: string) =>
   (await control.select({ id: projects.organizationId }).from(projects).where(eq(projects.ref, ref)))[0]?.id
 const grantsOf = (app: TestApp) => control.$count(oauthGrants, eq(oauthGrants.appId, app.id))
-const said = ({ status, body }: Reply) => [status, /role="alert">([^<]*)</.exec(body)?.[1]]
+const statusAndAlert = ({ status, body }: Reply) => [status, /role="alert">([^<]*)</.exec(body)?.[1]]
 
 describe('a project that is claimed on the page', () => {
   it('goes to the user together with the approval of the application, which acts for the user there', async () => {
@@ -111,7 +111,10 @@ describe('a project that is claimed on the page', () => {
     expect(asked.body).toContain(`<option value="${user.slug}">`)
     expect(asked.body).not.toContain(mere.slug)
     const refused = await answer(app, user.owner.token, { path, form: { organization: mere.slug } })
-    expect(said(refused)).toEqual([422, `You are not owner or administrator of the organization ${mere.slug}.`])
+    expect(statusAndAlert(refused)).toEqual([
+      422,
+      `You are not owner or administrator of the organization ${mere.slug}.`,
+    ])
     expect([await grantsOf(app), await organizationOf(ref)]).toEqual([0, builder.id])
     const chosen = await answer(app, user.owner.token, { path, form: { organization: other.slug } })
     expect(sentTo(chosen).code).toMatch(/^[0-9a-f]{40}$/)
@@ -122,7 +125,7 @@ describe('a project that is claimed on the page', () => {
     const { builder, user, app, ref } = await newCase({ name: 'Same' })
     const taken = await insertProject(user, { name: 'Same' })
     const path = await newPage(builder.owner, app, ref)
-    expect(said(await answer(app, user.owner.token, { path }))).toEqual([
+    expect(statusAndAlert(await answer(app, user.owner.token, { path }))).toEqual([
       422,
       `The project cannot be claimed: ${user.slug} has a project of this name.`,
     ])
@@ -138,7 +141,7 @@ describe('a project that is claimed on the page', () => {
     const { access_token } = await newTokens(app, user)
     const narrow = await tokenOf(user.userId, { scopes: SCOPES })
     const lone = await tokenOf(await newUser())
-    const answered = async (token: string | undefined) => said(await answer(app, token, { path }))
+    const answered = async (token: string | undefined) => statusAndAlert(await answer(app, token, { path }))
     for (const token of [undefined, 'nonsense', access_token])
       expect(await answered(token)).toEqual([422, 'This is not a valid personal access token.'])
     const lacks = 'Your token lacks scopes that the application requests: organizations:write.'

@@ -95,9 +95,9 @@ describe('a member of only one project', () => {
     const elsewhere = await newUser()
     await addMember(organization.id, elsewhere, 'owner', other)
     const { body } = await member.get(`/v1/organizations/${slug}/members`)
-    const told = body.find(({ user_id }: { user_id: string }) => user_id === elsewhere)
-    expect(told).toMatchObject({ user_name: expect.any(String) })
-    expect(told).not.toHaveProperty('role_name')
+    const entry = body.find(({ user_id }: { user_id: string }) => user_id === elsewhere)
+    expect(entry).toMatchObject({ user_name: expect.any(String) })
+    expect(entry).not.toHaveProperty('role_name')
 
     expect((await member.patch(`/v1/projects/${mine}`, { name: 'renamed' })).status).toBe(200)
     const create = { name: 'more', organization_slug: slug, db_pass: 'password' }

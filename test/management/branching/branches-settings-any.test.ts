@@ -107,7 +107,7 @@ function known(area: Area, fresh: Config, body: Config): Config {
   )
 }
 
-function told(ref: string, area: Area, config: Config): Config {
+function visibleConfig(ref: string, area: Area, config: Config): Config {
   const digest = (secret: unknown) => createHmac('sha256', ref).update(String(secret)).digest('hex')
   return Object.fromEntries(
     Object.entries(config).map(([name, value]) => {
@@ -131,7 +131,7 @@ const AREAS = Object.keys(PATHS) as Area[]
 /** Returns only the names of the fields, because their values are long. */
 const differing = (ref: string, read: State, model: State) =>
   AREAS.flatMap((area) => {
-    const expected = told(ref, area, model[area])
+    const expected = visibleConfig(ref, area, model[area])
     return Object.keys(expected).filter((name) => read[area][name] !== expected[name])
   })
 

@@ -118,7 +118,7 @@ describe('the settings of a branch', () => {
   })
 
   it('keep its own changes at a reset, and all others follow the parent, secrets and defaults too', async () => {
-    const told = (await read(own, 'auth')).external_x_secret
+    const digest = (await read(own, 'auth')).external_x_secret
     await change(own, {
       postgres: { work_mem: '16MB', statement_timeout: '9s' },
       pooler: { pool_mode: 'transaction' },
@@ -169,7 +169,7 @@ describe('the settings of a branch', () => {
       realtime: ['max_joins_per_second'],
       storage: ['fileSizeLimit'],
     })
-    await change(own, { auth: { external_x_secret: told } })
+    await change(own, { auth: { external_x_secret: digest } })
     expect(await read(own, 'auth')).toEqual(auth)
   })
 

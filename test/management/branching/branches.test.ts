@@ -434,11 +434,11 @@ describe('a branch notifies', () => {
     const branch = await newBranch(owner, ref, { notify_url: receiver.url })
     const { jwt_secret: secret } = (await owner.get(`/v1/branches/${branch.id}`)).body
     await owner.delete(`/v1/branches/${branch.id}`)
-    const told = () => receiver.received.map(({ body }) => JSON.parse(body))
-    await vi.waitFor(() => expect(told().at(-1)?.type).toBe('v1.project.branch.removed'), WAIT)
+    const notifications = () => receiver.received.map(({ body }) => JSON.parse(body))
+    await vi.waitFor(() => expect(notifications().at(-1)?.type).toBe('v1.project.branch.removed'), WAIT)
     const verifier = new Webhook(secret, { format: 'raw' })
     for (const { headers, body } of receiver.received) verifier.verify(body, headers as Record<string, string>)
-    const statuses = told().map(({ type, payload }) => [type.split('.').at(-1), payload.branch.status])
+    const statuses = notifications().map(({ type, payload }) => [type.split('.').at(-1), payload.branch.status])
     expect(statuses).toEqual([
       ['created', 'CREATING_PROJECT'],
       ['updated', 'RUNNING_MIGRATIONS'],
@@ -446,7 +446,7 @@ describe('a branch notifies', () => {
       ['updated', 'FUNCTIONS_DEPLOYED'],
       ['removed', 'FUNCTIONS_DEPLOYED'],
     ])
-    expect(told()[0].payload).toMatchObject({
+    expect(notifications()[0].payload).toMatchObject({
       project_ref: ref,
       branch: { ref: branch.project_ref, name: branch.name, git_branch: null, is_default: false },
     })
@@ -458,15 +458,15 @@ describe('a branch notifies', () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
-    const told = async () =>
+    const notifications = async () =>
       (await eventRowsOf(ref))
         .filter(({ type }) => type === 'v1.project.branch.updated')
         .map(({ payload }) => (payload as { branch: { status: string } }).branch.status)
-    const before = await told()
+    const before = await notifications()
     await act(owner, branch, kind)
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     const statuses = ['RUNNING_MIGRATIONS', 'MIGRATIONS_PASSED', 'FUNCTIONS_DEPLOYED']
-    expect((await told()).slice(before.length)).toEqual(statuses)
+    expect((await notifications()).slice(before.length)).toEqual(statuses)
   })
 
   it('of what PATCH changes', async () => {

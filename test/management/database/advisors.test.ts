@@ -185,8 +185,8 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       PUBLISHED.slice(n * 15, n * 15 + 15),
     )
     const project = await newProject(organization)
-    const told = (await Promise.all(chunks.map((chunk) => runAdvisors(owner(), project, ...chunk)))).flat()
-    const unchecked = told
+    const results = (await Promise.all(chunks.map((chunk) => runAdvisors(owner(), project, ...chunk)))).flat()
+    const unchecked = results
       .filter(({ name }) => name === 'advisor_check_unavailable')
       .map(({ metadata }) => metadata.name)
     expect(unchecked).toEqual([
@@ -194,7 +194,7 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       'vulnerable_postgres_version',
       ...PUBLISHED.filter((lint) => /^(instance|log_\w+_rate|realtime)_/.test(lint)),
     ])
-    const others = told.map(({ name }) => name).filter((name) => name !== 'advisor_check_unavailable')
+    const others = results.map(({ name }) => name).filter((name) => name !== 'advisor_check_unavailable')
     expect(PUBLISHED).toEqual(expect.arrayContaining(others))
   })
 

@@ -431,10 +431,10 @@ it('a backup that can be restored is reported, however many were removed since',
     insertedAt: new Date(Date.now() - days * 86_400_000),
   })
   await control.insert(backups).values([row('COMPLETED', 3), ...Array.from({ length: 150 }, () => row('REMOVED', 1))])
-  const told = (await organization.owner.get(path(ref))).body
-  expect(told.backups).toHaveLength(100)
-  expect(told.backups.at(-1)).toMatchObject({ status: 'COMPLETED' })
-  expect(told.physical_backup_data).toHaveProperty('latest_physical_backup_date_unix')
+  const listing = (await organization.owner.get(path(ref))).body
+  expect(listing.backups).toHaveLength(100)
+  expect(listing.backups.at(-1)).toMatchObject({ status: 'COMPLETED' })
+  expect(listing.physical_backup_data).toHaveProperty('latest_physical_backup_date_unix')
 })
 
 it('a backup that was removed more than 30 days ago is deleted, however many there are, and nothing else', async () => {
@@ -499,7 +499,7 @@ describe('the schedule', () => {
     return row?.value.due_at
   }
   /** Runs the check of all projects as if the last one were an hour ago. */
-  const look = async () => {
+  const checkSchedule = async () => {
     await control.delete(heartbeats).where(inArray(heartbeats.name, ['old_backups', 'backup_schedules']))
     await tick()
   }
@@ -554,13 +554,13 @@ describe('the schedule', () => {
     const createdAt = row?.createdAt.toISOString() ?? ''
     const schedule = { schedule_for: createdAt.slice(11, 19), updated_at: createdAt }
     expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 200, body: schedule })
-    await look()
+    await checkSchedule()
     expect(Date.parse(String(await dueAt(ref)))).toBe(Number(row?.createdAt) + DAY_MS)
     expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 200, body: schedule })
     expect((await owner.get(path(branch.project_ref, '/schedule'))).status).toBe(404)
     expect(await dueAt(branch.project_ref)).toBeUndefined()
     expect((await owner.delete(path(ref, '/schedule'))).status).toBe(200)
-    await look()
+    await checkSchedule()
     expect(await dueAt(ref)).toBeNull()
     expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
   })
@@ -578,7 +578,7 @@ describe('the schedule', () => {
       status: 402,
       body: { message: expect.stringContaining('requires the Pro, Team, or Enterprise organization plan') },
     })
-    await look()
+    await checkSchedule()
     expect(await scheduled(ref)).toEqual([])
     expect(await dueAt(other)).toBeUndefined()
     await setPlan(organization, 'pro')
@@ -604,7 +604,7 @@ describe('the schedule', () => {
       await control
         .insert(backups)
         .values([row(ref, late), row(ref, days * DAY_MS - 600_000), row(resting, late + 1), row(resting, late)])
-      await look()
+      await checkSchedule()
       expect((await scheduled(ref)).map(({ status }) => status)).toEqual(['REMOVED', 'COMPLETED'])
       expect((await scheduled(resting)).map(({ status }) => status)).toEqual([
         'REMOVED',
@@ -638,14 +638,14 @@ describe('the schedule', () => {
       .patch(path(ref, '/schedule'), { schedule_for: new Date(Date.now() - 60_000).toISOString().slice(11, 19) })
     await tick()
     await vi.waitFor(async () => expect((await scheduled(ref)).at(-1)?.status).toBe('COMPLETED'), WAIT)
-    await look()
+    await checkSchedule()
     const all = await scheduled(ref)
     expect(all.map(({ status }) => status)).toEqual(['REMOVED', ...Array(7).fill('COMPLETED')])
     const foreign = newRef()
     await askHost('PUT', `/instances/${foreign}`, { password: PASSWORD })
     await makeBackup(foreign, 1)
     await vi.waitFor(async () => {
-      await look()
+      await checkSchedule()
       // The last backup is unknown: the control database may have been restored to a time before it.
       expect(await archived(ref)).toEqual([second?.id, kept, all.at(-1)?.id, 999_999_999])
     }, WAIT)

@@ -238,10 +238,10 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
   it('names a few of many functions that no call can distinguish', async () => {
     const project = await newProject(organization)
     expect(await runSql(owner(), project, OVERLOADS)).toMatchObject({ status: 201 })
-    const told = (await types('', project)).match(/A call cannot tell .*?: rename/g) ?? []
-    expect(told).toHaveLength(300)
-    expect(told[0]?.match(/alike/g)).toHaveLength(10)
-    expect(told.every((text) => text.includes(' and from 290 more: rename'))).toBe(true)
+    const ambiguities = (await types('', project)).match(/A call cannot tell .*?: rename/g) ?? []
+    expect(ambiguities).toHaveLength(300)
+    expect(ambiguities[0]?.match(/alike/g)).toHaveLength(10)
+    expect(ambiguities.every((text) => text.includes(' and from 290 more: rename'))).toBe(true)
   })
 
   it('reports views that show one key in too many ways', async () => {

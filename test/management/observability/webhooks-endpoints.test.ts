@@ -137,7 +137,7 @@ const blockedDeletions = async () => {
   return rows.length
 }
 
-const shown = ({ organization }: Place, id: unknown = expect.stringMatching(UUID_V7)) => ({
+const endpointView = ({ organization }: Place, id: unknown = expect.stringMatching(UUID_V7)) => ({
   type: 'endpoint',
   id,
   attributes: {
@@ -157,7 +157,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     const place = await newPlace(kind)
     const { owner, base } = place
     const created = await postEndpoint(place)
-    expect({ status: created.status, body: created.body }).toEqual({ status: 201, body: { data: shown(place) } })
+    expect({ status: created.status, body: created.body }).toEqual({ status: 201, body: { data: endpointView(place) } })
     const { id, attributes } = created.body.data
     expect(attributes.id).toBe(id)
     expect(Math.abs(Date.parse(attributes.created_at) - Date.now())).toBeLessThan(60_000)
@@ -220,7 +220,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
       expect((await owner.get(`${base}/endpoints/${id}`)).body).toEqual({ data: after })
       const created = await postEndpoint(place, attributes)
       expect(created.body.data.attributes).toEqual({
-        ...shown(place).attributes,
+        ...endpointView(place).attributes,
         id: created.body.data.id,
         ...expected,
       })
@@ -470,7 +470,7 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     const kept = await Promise.all(others.map((other) => newEndpoint(other)))
     const ids = [await newEndpoint(place), await newEndpoint(place)]
     const deleted = await place.owner.delete(`${place.base}/endpoints`)
-    expect(deleted).toMatchObject({ status: 200, body: { data: ids.map((id) => shown(place, id)) } })
+    expect(deleted).toMatchObject({ status: 200, body: { data: ids.map((id) => endpointView(place, id)) } })
     expect(Object.keys(deleted.body)).toEqual(['data'])
     expect((await place.owner.delete(`${place.base}/endpoints`)).body).toEqual({ data: [] })
     for (const id of kept) expect(await endpointRow(id)).toMatchObject({ id })

@@ -22,13 +22,13 @@ beforeEach(async () => {
 const text = { 'content-type': 'text/plain' }
 const create = (query: string, raw: BodyInit, type = 'text/plain') =>
   owner.send('POST', `${base}?${query}`, { raw, headers: { 'content-type': type } })
-const said = (message: string) => ({ message: expect.stringContaining(message) })
+const messageContaining = (message: string) => ({ message: expect.stringContaining(message) })
 
 describe('functions', () => {
   it('have slugs of letters, digits, _ and -', async () => {
     const path = `${base}/not%20a%20slug`
     for (const reply of [await owner.get(`${path}/body`), await owner.delete(path)]) {
-      expect(reply).toMatchObject({ status: 400, body: said('path.function_slug') })
+      expect(reply).toMatchObject({ status: 400, body: messageContaining('path.function_slug') })
     }
   })
 
@@ -39,7 +39,10 @@ describe('functions', () => {
     expect((await owner.get(base)).body).toEqual([one, two])
     expect(await owner.get(`${base}/two`)).toMatchObject({ status: 200, body: two })
     expect(await owner.get(`${base}/three`)).toMatchObject({ status: 404, body: { message: 'Function not found' } })
-    expect(await owner.get(`${base}/not.a.slug`)).toMatchObject({ status: 400, body: said('path.function_slug') })
+    expect(await owner.get(`${base}/not.a.slug`)).toMatchObject({
+      status: 400,
+      body: messageContaining('path.function_slug'),
+    })
     const deleted = await owner.delete(`${base}/one`)
     expect([deleted.status, deleted.body, deleted.headers.get('content-type')]).toEqual([200, '', null])
     expect(await owner.delete(`${base}/one`)).toMatchObject({ status: 404, body: { message: 'Function not found' } })
@@ -104,7 +107,10 @@ describe('POST /v1/projects/{ref}/functions', () => {
     const { data: changed } = await client.updateAFunction(ref, 'hello', { name: 'Other', body: '// nothing' })
     expect(changed).toMatchObject({ name: 'Other', version: 2 })
     expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': '// nothing' })
-    expect(await create('', '{"slug":"a","name":"a"}')).toMatchObject({ status: 400, body: said('body.body: ') })
+    expect(await create('', '{"slug":"a","name":"a"}')).toMatchObject({
+      status: 400,
+      body: messageContaining('body.body: '),
+    })
     expect(await create('slug=block', '{ let a = 1 }')).toMatchObject({ status: 201 })
   })
 
@@ -126,29 +132,41 @@ describe('POST /v1/projects/{ref}/functions', () => {
 
   it.each(['ESZIP2.3\0\0', 'EZBR\x1b\x02'])('refuses an eszip and says what to do instead', async (raw) => {
     const reply = await create('slug=packed', raw, 'application/vnd.denoland.eszip')
-    expect(reply).toMatchObject({ status: 400, body: said('--use-api') })
+    expect(reply).toMatchObject({ status: 400, body: messageContaining('--use-api') })
   })
 
   it('refuses an invalid value by name', async () => {
-    expect(await create('', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
-    expect(await create('slug=1', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
-    expect(await create('slug=a&verify_jwt=2', HELLO)).toMatchObject({ status: 400, body: said('query.verify_jwt: ') })
+    expect(await create('', HELLO)).toMatchObject({ status: 400, body: messageContaining('query.slug: ') })
+    expect(await create('slug=1', HELLO)).toMatchObject({ status: 400, body: messageContaining('query.slug: ') })
+    expect(await create('slug=a&verify_jwt=2', HELLO)).toMatchObject({
+      status: 400,
+      body: messageContaining('query.verify_jwt: '),
+    })
     expect(await create('slug=a&import_map=true', HELLO)).toMatchObject({
       status: 400,
-      body: said('query.import_map: '),
+      body: messageContaining('query.import_map: '),
     })
     expect(await create('slug=a&import_map_path=x', HELLO)).toMatchObject({
       status: 400,
-      body: said('query.import_map_path: '),
+      body: messageContaining('query.import_map_path: '),
     })
     expect(await create('slug=a&entrypoint_path=..', HELLO)).toMatchObject({
       status: 400,
-      body: said('query.entrypoint_path: '),
+      body: messageContaining('query.entrypoint_path: '),
     })
-    expect(await create('slug=a', new Uint8Array([0xff, 0xfe, 0]))).toMatchObject({ status: 400, body: said('body: ') })
-    expect(await create('slug=a', '')).toMatchObject({ status: 400, body: said('body: ') })
-    expect(await create('slug=a', 'const = 1')).toMatchObject({ status: 400, body: said('index.ts:1:7: ') })
-    expect(await owner.post(base, { slug: 'a', name: 'a' })).toMatchObject({ status: 400, body: said('body.body: ') })
+    expect(await create('slug=a', new Uint8Array([0xff, 0xfe, 0]))).toMatchObject({
+      status: 400,
+      body: messageContaining('body: '),
+    })
+    expect(await create('slug=a', '')).toMatchObject({ status: 400, body: messageContaining('body: ') })
+    expect(await create('slug=a', 'const = 1')).toMatchObject({
+      status: 400,
+      body: messageContaining('index.ts:1:7: '),
+    })
+    expect(await owner.post(base, { slug: 'a', name: 'a' })).toMatchObject({
+      status: 400,
+      body: messageContaining('body.body: '),
+    })
     expect((await owner.get(base)).body).toEqual([])
   })
 })
@@ -176,14 +194,26 @@ describe('PATCH /v1/projects/{ref}/functions/{function_slug}', () => {
     expect(await change('verify_jwt=true')).toMatchObject({ status: 404, body: { message: 'Function not found' } })
     expect(await change('', { raw: HELLO, headers: text })).toMatchObject({ status: 404 })
     await deploy(owner, ref)
-    expect(await change('slug=other')).toMatchObject({ status: 400, body: said('query.slug: ') })
-    expect(await change('import_map=true')).toMatchObject({ status: 400, body: said('query.import_map: ') })
-    expect(await change('import_map_path=x')).toMatchObject({ status: 400, body: said('query.import_map_path: ') })
-    expect(await change('entrypoint_path=x')).toMatchObject({ status: 400, body: said('query.entrypoint_path: ') })
-    expect(await change('', { raw: 'ESZIP2', headers: text })).toMatchObject({ status: 400, body: said('--use-api') })
+    expect(await change('slug=other')).toMatchObject({ status: 400, body: messageContaining('query.slug: ') })
+    expect(await change('import_map=true')).toMatchObject({
+      status: 400,
+      body: messageContaining('query.import_map: '),
+    })
+    expect(await change('import_map_path=x')).toMatchObject({
+      status: 400,
+      body: messageContaining('query.import_map_path: '),
+    })
+    expect(await change('entrypoint_path=x')).toMatchObject({
+      status: 400,
+      body: messageContaining('query.entrypoint_path: '),
+    })
+    expect(await change('', { raw: 'ESZIP2', headers: text })).toMatchObject({
+      status: 400,
+      body: messageContaining('--use-api'),
+    })
     expect(await change('', { raw: 'const = 1', headers: text })).toMatchObject({
       status: 400,
-      body: said('index.ts:1:7'),
+      body: messageContaining('index.ts:1:7'),
     })
     expect((await owner.get(`${base}/hello`)).body).toMatchObject({ version: 1 })
   })
@@ -251,7 +281,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     const refused = async (other: object, message: string) => {
       expect(await owner.put(base, [right, { ...right, slug: 'other', ...other }])).toMatchObject({
         status: 400,
-        body: said(message),
+        body: messageContaining(message),
       })
       expect((await owner.get(base)).body).toEqual([])
     }
@@ -271,7 +301,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     ] as const) {
       expect(await owner.put(base, [{ ...right, [field]: value }])).toMatchObject({
         status: 400,
-        body: said(`body.0.${field}: must equal that of the bundle`),
+        body: messageContaining(`body.0.${field}: must equal that of the bundle`),
       })
     }
     const theirs = await createProject(organization)

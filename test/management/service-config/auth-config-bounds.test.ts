@@ -27,7 +27,7 @@ const differing = (one: Config, other: Config) =>
   Array.from(new Set([...Object.keys(one), ...Object.keys(other)])).filter((name) => one[name] !== other[name])
 
 /** Returns the value that GET shows for an accepted one. */
-function told(ref: string, { secret, default: value }: FieldValues, given: Config[string]): Config[string] {
+function visibleValue(ref: string, { secret, default: value }: FieldValues, given: Config[string]): Config[string] {
   if (given === null || (secret && given === '')) return value
   return secret ? createHmac('sha256', ref).update(String(given)).digest('hex') : given
 }
@@ -36,7 +36,7 @@ describe('each field of the configuration of Auth', () => {
   it.each(['least', 'most'] as const)('accepts the %s of its limits and returns it', async (bound) => {
     const { ref, read, change } = await newConfig()
     const reply = await change(bodyOf((field) => field[bound]))
-    const expected = bodyOf((field) => told(ref, field, field[bound]))
+    const expected = bodyOf((field) => visibleValue(ref, field, field[bound]))
     expect(reply.status).toBe(200)
     expect(differing(reply.body, { ...reply.body, ...expected })).toEqual([])
     expect(differing(await read(), reply.body)).toEqual([])
@@ -174,7 +174,7 @@ describe('any change of the configuration of Auth', () => {
         const gone = body.smtp_host === null ? MAIL_SERVER.map((name) => [name, null]) : []
         const given = Object.entries(body).map(([name, value]) => [
           name,
-          told(ref, byName.get(name) as FieldValues, value),
+          visibleValue(ref, byName.get(name) as FieldValues, value),
         ])
         model = { ...model, ...Object.fromEntries(gone), ...Object.fromEntries(given) }
         expect(differing(reply.body, model)).toEqual([])

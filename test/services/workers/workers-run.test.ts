@@ -246,7 +246,7 @@ describe('the instances', () => {
       instances: { declared: 3, live: 3, ready: 3, stale: 0 },
     })
     const busy = await Promise.all(Array.from({ length: 6 }, async () => (await worker.call('/wait')).text()))
-    const counts = Object.values(Object.groupBy(busy, (who) => who)).map((same) => same?.length)
+    const counts = Object.values(Object.groupBy(busy, (answerText) => answerText)).map((same) => same?.length)
     expect(counts).toEqual([2, 2, 2])
   })
 
@@ -299,12 +299,12 @@ describe('the instances', () => {
     const project = await newProject(organization)
     const worker = await newWorker(project)
     await worker.ship(WHO)
-    const who = async () => (await worker.call()).text()
+    const answerText = async () => (await worker.call()).text()
     const turnTo = (secretsGeneration: number) =>
       control.update(projects).set({ secretsGeneration }).where(eq(projects.ref, project))
     const untilOtherThan = (known: string) =>
       vi.waitFor(async () => {
-        const found = await who()
+        const found = await answerText()
         expect(found).not.toBe(known)
         return found
       }, 60_000)
@@ -318,7 +318,7 @@ describe('the instances', () => {
         },
         { timeout: 60_000, interval: 1_000 },
       )
-    const first = await who()
+    const first = await answerText()
     await turnTo(100)
     const second = await untilOtherThan(first)
     await untilEnded(1)

@@ -12,11 +12,11 @@ const END_MS_MAX = 30_000
 export async function startKillable({ folder, env }: Machine) {
   const child = spawn('node', ['dev/start.ts'], { env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
-  const keep = (data: Buffer) => {
+  const collectOutput = (data: Buffer) => {
     output += data
   }
-  child.stdout.on('data', keep)
-  child.stderr.on('data', keep)
+  child.stdout.on('data', collectOutput)
+  child.stderr.on('data', collectOutput)
   const exited = once(child, 'exit')
   const hasEnded = () => child.exitCode !== null || child.signalCode !== null
   const ready = until('npm start is ready', START_MS_MAX, () =>
