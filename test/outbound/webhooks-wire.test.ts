@@ -27,9 +27,9 @@ import {
 } from '../support/wire/answers.ts'
 import { type Customer, newCustomer, SECRET } from '../support/wire/customer.ts'
 import { type Installation, openInstallation, until } from '../support/wire/installation.ts'
+import { expectWithin, idsOf, type Outcome, outcomeOf, plannedMs, publishToEach } from '../support/wire/tell.ts'
 import { type Script, type Scripted, startCanary, startScripted } from '../support/wire/scripted.ts'
 import { SELF_SIGNED } from '../support/wire/self-signed.ts'
-import { expectWithin, idsOf, outcomeOf, plannedMs, type Told, tellEach } from '../support/wire/tell.ts'
 import { expectSigned, RAW } from '../support/wire/verify.ts'
 
 const TIMEOUT_MS = 2000
@@ -55,15 +55,15 @@ afterAll(async () => {
   await machine.dispose()
 })
 
-const tell = <Name extends string>(scripts: Record<Name, Script>, customer?: Customer) =>
-  tellEach({ installation, receiver, customer }, scripts)
-const requestsOf = ({ path }: Told) => receiver.receivedAt(path)
+const publishTo = <Name extends string>(scripts: Record<Name, Script>, customer?: Customer) =>
+  publishToEach({ installation, receiver, customer }, scripts)
+const requestsOf = ({ path }: Outcome) => receiver.receivedAt(path)
 
 describe('the schedule', () => {
   it('makes five attempts with the same id and bytes, each planned as late as promised', async () => {
     const customer = await newCustomer(installation)
     const down = answer(500)
-    const { recovers, stays } = await tell(
+    const { recovers, stays } = await publishTo(
       { recovers: (exchange) => (exchange.count < 5 ? down : answer(200))(exchange), stays: down },
       customer,
     )
@@ -106,7 +106,7 @@ describe('the schedule', () => {
       ['soon', OWN],
       ['-30', OWN],
     ] as const
-    const outcomes = await tell(
+    const outcomes = await publishTo(
       Object.fromEntries(
         table.map(([value], index) => [index, answer(index % 2 ? 503 : 429, { 'retry-after': value })]),
       ),
@@ -119,7 +119,7 @@ describe('the schedule', () => {
 
   it('ends with 410: the endpoint is disabled, and PATCH brings it back', async () => {
     const customer = await newCustomer(installation)
-    const { gone } = await tell(
+    const { gone } = await publishTo(
       { gone: ({ response, count }) => response.writeHead([500, 410][count - 1] ?? 200).end() },
       customer,
     )
@@ -167,14 +167,14 @@ describe('an answer', () => {
     const good = [200, 201, 202, 204, 205, 299]
     const bad = [101, 300, 304, 305, 400, 401, 404, 408, 429, 499, 500, 503, 599, 600, 999]
     const without = [99, 100, 102, 103]
-    const outcomes = await tell(
+    const outcomes = await publishTo(
       Object.fromEntries([...good, ...bad, ...without].map((status) => [status, bareStatus(status)])),
     )
-    for (const status of good) expect(outcomeOf(outcomes[status] as Told)).toEqual(['success', status, null])
-    for (const status of bad) expect(outcomeOf(outcomes[status] as Told)).toEqual(['failure', status, 'bad_status'])
+    for (const status of good) expect(outcomeOf(outcomes[status] as Outcome)).toEqual(['success', status, null])
+    for (const status of bad) expect(outcomeOf(outcomes[status] as Outcome)).toEqual(['failure', status, 'bad_status'])
     // A status that never leads to a final answer is left out.
     for (const status of without)
-      expect(outcomeOf(outcomes[status] as Told), `${status}`).toEqual(['failure', 0, 'connection_failed'])
+      expect(outcomeOf(outcomes[status] as Outcome), `${status}`).toEqual(['failure', 0, 'connection_failed'])
   })
 
   it('F27: is never followed to another address', async () => {
@@ -182,11 +182,11 @@ describe('an answer', () => {
     onTestFinished(() => void canary.close())
     const targets = [`http://127.0.0.1:${canary.port}/`, `http://localhost:${canary.port}/`, '/hop']
     const cases = [301, 302, 303, 307, 308].flatMap((status) => targets.map((location) => ({ status, location })))
-    const outcomes = await tell(
+    const outcomes = await publishTo(
       Object.fromEntries(cases.map(({ status, location }, index) => [index, answer(status, { location })])),
     )
     for (const [index, { status, location }] of cases.entries()) {
-      const one = outcomes[index] as Told
+      const one = outcomes[index] as Outcome
       expect(outcomeOf(one)).toEqual(['failure', status, 'bad_status'])
       expect(one.log[0]?.response_headers).toMatchObject({ location })
       expect(requestsOf(one)).toHaveLength(1)
@@ -196,7 +196,7 @@ describe('an answer', () => {
   })
 
   it('must be complete in time, whichever part of it is late', async () => {
-    const outcomes = await tell({
+    const outcomes = await publishTo({
       never: silence,
       headers: headersOnly,
       byteASecond: drip(1000),
@@ -225,7 +225,7 @@ describe('an answer', () => {
       chunked: endless('transfer-encoding: chunked', Buffer.from(`10000\r\n${'x'.repeat(0x10000)}\r\n`)),
     }
     const customer = await newCustomer(installation)
-    const outcomes = await tell(
+    const outcomes = await publishTo(
       {
         endless: streams.endless.script,
         oneGigabyte: streams.oneGigabyte.script,
@@ -254,7 +254,7 @@ describe('an answer', () => {
   })
 
   it('F34: is recorded as it came, if it can be', async () => {
-    const outcomes = await tell({
+    const outcomes = await publishTo({
       empty: withHead(''),
       text: withHead('', 'thanks'),
       object: withHead('', '{"a":"b"}'),
@@ -283,7 +283,7 @@ describe('an answer', () => {
       ['many', 'success', null],
       ['cookies', 'success', null],
     ])
-    const headersOf = ({ log }: Told) => log[0]?.response_headers ?? {}
+    const headersOf = ({ log }: Outcome) => log[0]?.response_headers ?? {}
     expect(headersOf(outcomes.long)['x-long']).toBe('y'.repeat(4096))
     expect(Object.keys(headersOf(outcomes.many))).toHaveLength(100)
     expect(headersOf(outcomes.cookies)['set-cookie']).toBe('a=1, b=2')
@@ -296,7 +296,7 @@ describe('a failed connection', () => {
     onTestFinished(() => void resetAtOnce.close())
     const customer = await newCustomer(installation)
     const atOnce = await customer.subscribe(`http://127.0.0.1:${resetAtOnce.port}/`)
-    const outcomes = await tell(
+    const outcomes = await publishTo(
       {
         afterRequest: reset,
         noHttp: bytes('SSH-2.0-OpenSSH_9.6\r\n'),
@@ -470,7 +470,7 @@ describe('a request', () => {
 
   it('is signed with the new secret and for a time with the old ones, at the new address', async () => {
     const customer = await newCustomer(installation)
-    const { moved } = await tell({ moved: answer(500) }, customer)
+    const { moved } = await publishTo({ moved: answer(500) }, customer)
     const [failed] = moved.log
     const path = `/${randomUUID()}`
     await customer.change(moved.id, { signing_secret: 'the second secret', url: receiver.play(path, answer(500)) })

@@ -45,8 +45,8 @@ export async function untilBranch(
   const wanted = { status, preview_project_status: projectStatus }
   await until(caller, {
     timeoutMs,
-    told: async () => expect(await statusesOf(parent, name)).toEqual([wanted]),
-    shown: async () => {
+    inDatabase: async () => expect(await statusesOf(parent, name)).toEqual([wanted]),
+    inApi: async () => {
       const { body } = await caller.get(`/v1/projects/${parent}/branches/${encodeURIComponent(name)}`)
       expect(body).toMatchObject(wanted)
     },
@@ -97,11 +97,11 @@ export async function act(
   const { workflow_run_id: id } = reply.body
   await until(caller, {
     timeoutMs,
-    async told() {
+    async inDatabase() {
       const [run] = await control.select({ steps: actionRuns.steps }).from(actionRuns).where(eq(actionRuns.id, id))
       expectOver(run?.steps ?? [])
     },
-    shown: async () => expectOver((await runOf(caller, ref, id)).run_steps),
+    inApi: async () => expectOver((await runOf(caller, ref, id)).run_steps),
   })
   const { run_steps: steps } = await runOf(caller, ref, id)
   return Object.fromEntries(steps.map(({ name, status }) => [name, status]))

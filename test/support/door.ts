@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Transform } from 'node:stream'
 
 /** Starts a proxy in front of the bucket; while it is closed, connections are refused. */
-export async function startDoor(endpoint: string) {
+export async function startBucketProxy(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const sockets = new Set<Socket>()
   let carried = 0

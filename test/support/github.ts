@@ -117,7 +117,7 @@ export const disconnect = (projectRef: string) =>
   control.delete(gitConnections).where(and(eq(gitConnections.projectRef, projectRef)))
 
 /** Waits until this is the last status of a commit at GitHub. */
-export const untilTold = (repository: TestRepository, sha: string, state: string) =>
+export const untilCommitStatus = (repository: TestRepository, sha: string, state: string) =>
   vi.waitFor(
     async () => {
       const last = (await repository.statusesOf(sha)).at(-1)

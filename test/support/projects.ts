@@ -13,9 +13,9 @@ export const PASSWORD = 'correct horse battery staple'
 
 interface Awaited {
   /** Expects the state in the control database. */
-  told(): Promise<void>
+  inDatabase(): Promise<void>
   /** Expects the state in the API. */
-  shown(): Promise<void>
+  inApi(): Promise<void>
   timeoutMs?: number
 }
 
@@ -23,10 +23,10 @@ interface Awaited {
  * Waits for a state. Each request to the API would count against the caller's limit, so the database is polled, and
  * the API called once. For another Worker, whose database is not known here, its API is polled, seldom enough.
  */
-export async function until(caller: Caller, { told, shown, timeoutMs = 60_000 }: Awaited): Promise<void> {
-  if (caller.base !== baseUrl) return vi.waitFor(shown, { timeout: timeoutMs, interval: 500 })
-  await vi.waitFor(told, { timeout: timeoutMs })
-  await shown()
+export async function until(caller: Caller, { inDatabase, inApi, timeoutMs = 60_000 }: Awaited): Promise<void> {
+  if (caller.base !== baseUrl) return vi.waitFor(inApi, { timeout: timeoutMs, interval: 500 })
+  await vi.waitFor(inDatabase, { timeout: timeoutMs })
+  await inApi()
 }
 
 /** Returns undefined if there is no such project. */
@@ -51,14 +51,14 @@ export async function createProject({ owner, slug }: Place, fields: Record<strin
 
 export const untilStatus = (caller: Caller, ref: string, status: string): Promise<void> =>
   until(caller, {
-    told: async () => expect(await statusOf(ref)).toBe(status),
-    shown: async () => expect((await caller.get(`/v1/projects/${ref}`)).body.status).toBe(status),
+    inDatabase: async () => expect(await statusOf(ref)).toBe(status),
+    inApi: async () => expect((await caller.get(`/v1/projects/${ref}`)).body.status).toBe(status),
   })
 
 export const untilGone = (caller: Caller, ref: string): Promise<void> =>
   until(caller, {
-    told: async () => expect(await statusOf(ref)).toBeUndefined(),
-    shown: async () => expect((await caller.get(`/v1/projects/${ref}`)).status).toBe(404),
+    inDatabase: async () => expect(await statusOf(ref)).toBeUndefined(),
+    inApi: async () => expect((await caller.get(`/v1/projects/${ref}`)).status).toBe(404),
   })
 
 /** Makes a project whose database accepts queries. */

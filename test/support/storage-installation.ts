@@ -23,18 +23,18 @@ import type { Bindings, Server } from './worker.ts'
 
 interface Options {
   /** Puts a proxy before the bucket. */
-  doorTo?(endpoint: string): Promise<string>
+  proxyTo?(endpoint: string): Promise<string>
   serve?(bindings: Bindings, folder: string): Promise<Server>
 }
 
 /** Starts an installation of its own: a sweep takes any project, and no other test's may be among them. */
-export async function startInstallation({ doorTo, serve = serveInstallation }: Options = {}) {
+export async function startInstallation({ proxyTo, serve = serveInstallation }: Options = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
   copyInstallation(inject('begun'), folder)
   const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { secrets, controlUrl, host } = services
   const bucketUrl = services.vars.S3_ENDPOINT ?? ''
-  const S3_ENDPOINT = doorTo ? await doorTo(bucketUrl) : bucketUrl
+  const S3_ENDPOINT = proxyTo ? await proxyTo(bucketUrl) : bucketUrl
   const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT }
   const { origin, tick, stop } = await serve({ vars, secrets }, folder)
   const { db: control, close } = openControlDatabase(controlUrl)

@@ -84,7 +84,7 @@ const lastAttempt = (taskId: string) =>
 const typesOf = async (ref: string, part = '') =>
   (await eventRowsOf(ref)).map(({ type }) => type as string).filter((type) => type.includes(part))
 
-const statusesTold = async (ref: string) =>
+const publishedStatuses = async (ref: string) =>
   (await eventRowsOf(ref)).flatMap(({ type, payload }) => {
     const { previous_status: previous, current_status: current } = payload as Record<string, string>
     return type === 'v1.project.status.changed' ? [`${previous} > ${current}`] : []
@@ -251,7 +251,7 @@ describe('the status of a branch', () => {
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
     await vi.waitFor(async () => expect((await projectOf(own))?.removedAt).toEqual(expect.any(Date)), WAIT)
-    expect(await statusesTold(own)).toEqual([
+    expect(await publishedStatuses(own)).toEqual([
       'COMING_UP > ACTIVE_HEALTHY',
       'ACTIVE_UNHEALTHY > RESTORING',
       'RESTORING > ACTIVE_HEALTHY',

@@ -5,7 +5,7 @@ import { control, newOrganization, type TestOrganization } from '../../support/a
 import { rows } from '../../support/branches.ts'
 import { branchOf, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
 import { extended } from '../../support/extended.ts'
-import { type TestRepository, untilTold } from '../../support/github.ts'
+import { type TestRepository, untilCommitStatus } from '../../support/github.ts'
 
 let organization: TestOrganization
 beforeAll(async () => {
@@ -40,9 +40,9 @@ const untilNoBranch = (ref: string, name: string) =>
 describe('a pull request', () => {
   it('gets a branch with its migrations and the seed, follows its commits, and ends with it', async () => {
     const { ref, repository } = await newFollower(organization)
-    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
     const first = await open(repository, 'feature/tags', { ...NOTES, ...TAGS, ...SEED })
-    await untilTold(repository, first.sha, 'success')
+    await untilCommitStatus(repository, first.sha, 'success')
     const branch = await branchOf(ref, 'feature/tags')
     expect(branch).toMatchObject({ name: 'feature/tags', status: 'FUNCTIONS_DEPLOYED', forPullRequests: true })
     const own = branch?.projectRef ?? ''
@@ -51,7 +51,7 @@ describe('a pull request', () => {
 
     const more = { 'supabase/migrations/20260103000000_more.sql': 'create table more (id int)' }
     const second = await repository.push('feature/tags', { ...NOTES, ...TAGS, ...SEED, ...more })
-    await untilTold(repository, second, 'success')
+    await untilCommitStatus(repository, second, 'success')
     expect(await sql(own, 'select count(*)::int as n from more')).toEqual([{ n: 0 }])
     expect(await sql(own, 'select count(*)::int as n from notes')).toEqual([{ n: 1 }])
     expect(await sql(ref, "select to_regclass('tags') as t")).toEqual([{ t: null }])
@@ -67,7 +67,7 @@ describe('a pull request', () => {
   it('shares its branch with another one from the same branch, until the last of them has ended', async () => {
     const { ref, repository } = await newFollower(organization)
     const first = await open(repository, 'shared', NOTES)
-    await untilTold(repository, first.sha, 'success')
+    await untilCommitStatus(repository, first.sha, 'success')
     const branch = await branchOf(ref, 'shared')
     expect(await listed(ref, 'shared')).toMatchObject({ pr_number: first.pull })
     const other = await repository.pull('shared')
@@ -83,12 +83,12 @@ describe('a pull request', () => {
     async () => {
       const { ref, repository } = await newFollower(organization)
       const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
-      await untilTold(repository, wrong.sha, 'failure')
-      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
+      await untilCommitStatus(repository, wrong.sha, 'failure')
+      await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
       const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
       expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
       const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
-      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
+      await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
       expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
     },
     120_000,
@@ -105,7 +105,7 @@ describe('a pull request', () => {
       const none = await newFollower(organization, { newBranchPerPr: false }, repository)
       const some = await newFollower(organization, { changesOnly: true }, repository)
       const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
-      await untilTold(repository, away.sha, 'success')
+      await untilCommitStatus(repository, away.sha, 'success')
       for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
       expect(await branchOf(ref, 'theirs')).toBeUndefined()
       expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
@@ -120,14 +120,14 @@ describe('a pull request', () => {
   it('gets a status if there is no room for a branch, and a branch once there is', async () => {
     const { ref, repository } = await newFollower(organization, { branchLimit: 1 })
     const first = await open(repository, 'first', NOTES)
-    await untilTold(repository, first.sha, 'success')
+    await untilCommitStatus(repository, first.sha, 'success')
     const second = await open(repository, 'second', NOTES)
-    await untilTold(repository, second.sha, 'error')
+    await untilCommitStatus(repository, second.sha, 'error')
     expect(await toldOf(repository, second.sha)).toBe('The project has 1 of 1 preview branches')
     await close(repository, first.pull, 'first')
     await untilNoBranch(ref, 'first')
     await repository.tellPull('reopened', second.pull, 'second')
-    await untilTold(repository, second.sha, 'success')
+    await untilCommitStatus(repository, second.sha, 'success')
   })
 
   it('gets a status if the plan or the project has no branches', async () => {
@@ -135,11 +135,11 @@ describe('a pull request', () => {
     const { ref, repository } = await newFollower(own)
     expect((await own.owner.delete(`/v1/projects/${ref}/branches`)).status).toBe(200)
     const off = await open(repository, 'off', NOTES)
-    await untilTold(repository, off.sha, 'error')
+    await untilCommitStatus(repository, off.sha, 'error')
     expect(await toldOf(repository, off.sha)).toBe('Branching is disabled for the project')
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, own.id))
     const free = await open(repository, 'free', NOTES)
-    await untilTold(repository, free.sha, 'error')
+    await untilCommitStatus(repository, free.sha, 'error')
     expect(await toldOf(repository, free.sha)).toContain('its plan is free')
   })
 
@@ -147,7 +147,7 @@ describe('a pull request', () => {
     const { ref, repository } = await newFollower(organization)
     await organization.owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'kept', git_branch: 'other' })
     const { sha, pull } = await open(repository, 'kept', NOTES)
-    await untilTold(repository, sha, 'success')
+    await untilCommitStatus(repository, sha, 'success')
     const branch = await branchOf(ref, 'kept')
     expect(branch?.name).toBe(`kept #${pull}`)
     await organization.owner.patch(`/v1/branches/${branch?.projectRef}`, { persistent: true })
@@ -160,7 +160,7 @@ describe('a pull request', () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('tarball', 503, 1_000)
     const { sha } = await open(repository, 'ends', NOTES)
-    await untilTold(repository, sha, 'pending')
+    await untilCommitStatus(repository, sha, 'pending')
     const branch = await branchOf(ref, 'ends')
     await organization.owner.delete(`/v1/branches/${branch?.projectRef}`)
     await repository.tellPush('main')
@@ -176,10 +176,10 @@ describe('a pull request', () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('tarball', 503, 1_000)
     const { sha, pull } = await open(repository, 'short', NOTES)
-    await untilTold(repository, sha, 'pending')
+    await untilCommitStatus(repository, sha, 'pending')
     await close(repository, pull, 'short')
     await untilNoBranch(ref, 'short')
-    await untilTold(repository, sha, 'error')
+    await untilCommitStatus(repository, sha, 'error')
     expect(await toldOf(repository, sha)).toBe('The pull request was closed')
   })
 
@@ -188,13 +188,13 @@ describe('a pull request', () => {
     async () => {
       const { ref, repository } = await newFollower(organization)
       const first = await open(repository, 'unmade', NOTES)
-      await untilTold(repository, first.sha, 'success')
+      await untilCommitStatus(repository, first.sha, 'success')
       const branch = await branchOf(ref, 'unmade')
       await control
         .update(projects)
         .set({ status: 'INIT_FAILED' })
         .where(eq(projects.ref, branch?.projectRef ?? ''))
-      await untilTold(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
+      await untilCommitStatus(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
       const [old] = await control
         .select()
         .from(branches)

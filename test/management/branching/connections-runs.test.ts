@@ -5,7 +5,7 @@ import { control, newOrganization, type TestOrganization, tick } from '../../sup
 import { createBranch, rows, untilBranch } from '../../support/branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
 import { extended } from '../../support/extended.ts'
-import { newRepository, untilTold } from '../../support/github.ts'
+import { newRepository, untilCommitStatus } from '../../support/github.ts'
 import { untilStatus } from '../../support/projects.ts'
 
 let organization: TestOrganization
@@ -28,14 +28,14 @@ describe('a push to the default branch', () => {
   it("applies the project's missing migrations, once, and sets GitHub's status", async () => {
     const { ref, repository } = await newFollower(organization)
     const first = await repository.push('main', { 'README.md': '# app', ...NOTES, ...SEED })
-    await untilTold(repository, first, 'success')
+    await untilCommitStatus(repository, first, 'success')
     expect(await sql(ref, 'select count(*)::int as n from notes')).toEqual([{ n: 0 }])
     const [pending, success] = await repository.statusesOf(first)
     expect(pending).toMatchObject({ state: 'pending', context: `pilothouse/${ref}` })
     expect(success?.target_url).toMatch(new RegExp(`/v1/projects/${ref}/actions/[0-9a-f-]{36}/logs$`))
 
     const second = await repository.push('main', { ...NOTES, ...TAGS })
-    await untilTold(repository, second, 'success')
+    await untilCommitStatus(repository, second, 'success')
     expect(await sql(ref, 'select id from tags')).toEqual([{ id: 1 }])
     const { body: history } = await organization.owner.get(`/v1/projects/${ref}/database/migrations`)
     expect(history).toEqual([
@@ -64,7 +64,7 @@ describe('a push to the default branch', () => {
     const { ref, repository } = await newFollower(organization)
     const wrong = migration('20260103000000', 'create table half (id int); select * from nowhere;')
     const bad = await repository.push('main', { ...NOTES, ...wrong })
-    await untilTold(repository, bad, 'failure')
+    await untilCommitStatus(repository, bad, 'failure')
     expect((await repository.statusesOf(bad)).at(-1)?.description).toContain('relation "nowhere" does not exist')
     expect([await hasTable(ref, 'notes'), await hasTable(ref, 'half')]).toEqual([[{ there: true }], [{ there: false }]])
     const { body: main } = await organization.owner.get(`/v1/projects/${ref}/branches/main`)
@@ -77,7 +77,7 @@ describe('a push to the default branch', () => {
       ...NOTES,
       ...migration('20260103000000', 'create table half (id int)'),
     })
-    await untilTold(repository, right, 'success')
+    await untilCommitStatus(repository, right, 'success')
     expect(await hasTable(ref, 'half')).toEqual([{ there: true }])
   })
 
@@ -86,7 +86,7 @@ describe('a push to the default branch', () => {
     const older = await repository.commit('main', NOTES)
     const newer = await repository.commit('main', { ...NOTES, ...TAGS })
     await Promise.all([repository.tellPush('main'), repository.tellPush('main'), repository.tellPush('main')])
-    await untilTold(repository, newer, 'success')
+    await untilCommitStatus(repository, newer, 'success')
     await untilQuiet(ref)
     expect(await repository.statusesOf(older)).toEqual([])
     expect(await runsOf(ref)).toHaveLength(1)
@@ -94,13 +94,13 @@ describe('a push to the default branch', () => {
 
   extended('skips a migration that was edited since, and files that are no migrations', async () => {
     const { ref, repository } = await newFollower(organization)
-    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
     const edited = migration('20260101000000', '-- edited\ncreate table notes (id int primary key, text text);')
     const others = {
       'supabase/migrations/notes.sql': 'drop table notes',
       'supabase/migrations/old/1_a.sql': 'drop table notes',
     }
-    await untilTold(repository, await repository.push('main', { ...edited, ...others }), 'success')
+    await untilCommitStatus(repository, await repository.push('main', { ...edited, ...others }), 'success')
     const log = await logOf(ref)
     expect(log).toContain('20260101000000 was applied with a different text, and is skipped')
     expect(log).toContain('supabase/migrations/notes.sql is skipped')
@@ -124,7 +124,7 @@ describe('a push to the default branch', () => {
   ])('refuses %s', async (_what, files, why) => {
     const { ref, repository } = await newFollower(organization)
     const sha = await repository.push('main', files)
-    await untilTold(repository, sha, 'failure')
+    await untilCommitStatus(repository, sha, 'failure')
     expect((await repository.statusesOf(sha)).at(-1)?.description).toContain(why)
     expect(await organization.owner.get(`/v1/projects/${ref}/database/migrations`)).toMatchObject({ body: [] })
   })
@@ -157,7 +157,7 @@ describe('a push to the default branch', () => {
     const { ref, repository } = await newFollower(organization)
     const name = `renamed-${ref}/app`
     await repository.rename(name)
-    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
     const [row] = await control.select().from(gitConnections).where(eq(gitConnections.projectRef, ref))
     expect(row?.repositoryName).toBe(name)
   })
@@ -169,7 +169,7 @@ describe('a push to the default branch', () => {
     await repository.fault('tarball', 502)
     await repository.fault('statuses', 403, 1)
     const sha = await repository.push('main', NOTES)
-    await untilTold(repository, sha, 'success')
+    await untilCommitStatus(repository, sha, 'success')
     expect((await repository.statusesOf(sha)).map(({ state }) => state)).toEqual(['success'])
     expect(await logOf(ref)).toContain('it will be retried')
   })
@@ -183,7 +183,7 @@ describe('a push to the default branch', () => {
     const row = { connectionId: connection?.id ?? '', name: 'main', dueAt: ago(200), asked: 1, updatedAt: ago(200) }
     await control.insert(gitBranches).values({ ...row, ...dead })
     await tick()
-    await untilTold(repository, sha, 'success')
+    await untilCommitStatus(repository, sha, 'success')
     await untilQuiet(ref)
     expect(await runsOf(ref)).toHaveLength(1)
   })
@@ -201,7 +201,7 @@ describe('a push to the default branch', () => {
     await organization.owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(organization.owner, ref, 'INACTIVE')
     const sha = await repository.push('main', NOTES)
-    await untilTold(repository, sha, 'error')
+    await untilCommitStatus(repository, sha, 'error')
     expect((await repository.statusesOf(sha)).at(-1)?.description).toBe('The project is INACTIVE')
     expect(await runsOf(ref)).toEqual([])
   })
@@ -213,7 +213,7 @@ describe('a branch that the API made for a branch of the repository', () => {
     const made = await createBranch(organization.owner, ref, { git_branch: 'staging' })
     await untilBranch(organization.owner, made, 'FUNCTIONS_DEPLOYED')
     const sha = await repository.push('staging', { ...NOTES, ...SEED })
-    await untilTold(repository, sha, 'success')
+    await untilCommitStatus(repository, sha, 'success')
     expect(await sql(made.project_ref, 'select count(*)::int as n from notes')).toEqual([{ n: 0 }])
     expect(await hasTable(ref, 'notes')).toEqual([{ there: false }])
     const pull = await repository.pull('staging')
@@ -226,7 +226,7 @@ describe('a branch that the API made for a branch of the repository', () => {
   extended('turns another branch into the default branch', async () => {
     const { ref, repository } = await newFollower(organization)
     await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
-    await untilTold(repository, await repository.push('release', NOTES), 'success')
+    await untilCommitStatus(repository, await repository.push('release', NOTES), 'success')
     expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
     expect((await repository.tellPush('main')).body).toEqual({ message: 'no project is connected to this branch' })
   })

@@ -81,8 +81,8 @@ const latestId = async (ref: string) => {
 const untilPoint = (caller: Caller, ref: string, name: string, status: string): Promise<void> =>
   until(caller, {
     timeoutMs: WAIT.timeout,
-    told: async () => expect(await openTasks(ref)).toBe(0),
-    shown: async () =>
+    inDatabase: async () => expect(await openTasks(ref)).toBe(0),
+    inApi: async () =>
       expect((await caller.get(path(ref, `/restore-point?name=${name}`))).body).toMatchObject({ name, status }),
   })
 

@@ -4,22 +4,22 @@ import { removeUnusedDeployments } from '../../../src/management/programs/functi
 import { functionDeployments } from '../../../src/model/tables/index.ts'
 import { openStore } from '../../../src/platform/blobs/store.ts'
 import type { Caller } from '../../support/api.ts'
+import { startBucketProxy } from '../../support/door.ts'
 import { deploy, download, HELLO, tryDeploy } from '../../support/deploys.ts'
-import { startDoor } from '../../support/door.ts'
 import { createProject } from '../../support/projects.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
 
-let door: Awaited<ReturnType<typeof startDoor>>
+let proxy: Awaited<ReturnType<typeof startBucketProxy>>
 let installation: Installation
 let owner: Caller
 let ref: string
 beforeAll(async () => {
   installation = await startInstallation({
     serve: serveLikeStart,
-    async doorTo(endpoint) {
-      door = await startDoor(endpoint)
-      return door.endpoint
+    async proxyTo(endpoint) {
+      proxy = await startBucketProxy(endpoint)
+      return proxy.endpoint
     },
   })
   const organization = await installation.newOrganization()
@@ -28,7 +28,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await installation.stop()
-  await door.close()
+  await proxy.close()
 })
 
 const tomorrow = () => installation.ctxAt(new Date(Date.now() + 25 * 60 * 60 * 1000))
@@ -39,14 +39,14 @@ const count = async () =>
 
 it('deployments are refused while the bucket is unreachable, and leave nothing once it is back', async () => {
   await deploy(owner, ref)
-  await door.close()
+  await proxy.close()
   const away = { status: 503, body: { message: expect.stringContaining('The bucket cannot be reached') } }
   expect(await tryDeploy(owner, ref, { files: { 'index.ts': 'export default 2' } })).toMatchObject(away)
   expect(await owner.get(`/v1/projects/${ref}/functions/hello/body`)).toMatchObject(away)
   expect((await owner.get(`/v1/projects/${ref}/functions`)).body).toMatchObject([{ version: 1 }])
   await expect(removeUnusedDeployments(tomorrow())).rejects.toThrow('2 keys were not removed')
   expect(await rows()).toHaveLength(2)
-  await door.open()
+  await proxy.open()
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
   expect(await deploy(owner, ref, { files: { 'index.ts': 'export default 3' } })).toMatchObject({ version: 2 })
   expect([(await rows()).length, await count()]).toEqual([3, 4])
@@ -58,9 +58,9 @@ it('deployments are refused while the bucket is unreachable, and leave nothing o
 it('source whose download is interrupted is read once more, and then refused with an error', async () => {
   const path = `/v1/projects/${ref}/functions/hello/body`
   await deploy(owner, ref)
-  door.cut(1)
+  proxy.cut(1)
   expect(await owner.get(path)).toMatchObject({ status: 200 })
-  door.cut(2)
+  proxy.cut(2)
   const message = expect.stringContaining('The bucket cannot be reached')
   expect(await owner.get(path)).toMatchObject({ status: 503, body: { message } })
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })

@@ -1,13 +1,13 @@
 import { once } from 'node:events'
 import { request } from 'node:http'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
-import { startDoor } from '../../support/door.ts'
+import { startBucketProxy } from '../../support/door.ts'
 import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
 
-let door: Awaited<ReturnType<typeof startDoor>>
+let proxy: Awaited<ReturnType<typeof startBucketProxy>>
 let installation: Installation
 let ref: string
 let base: string
@@ -16,10 +16,10 @@ beforeAll(async () => {
   let endpoint = ''
   installation = await startInstallation({
     serve: serveLikeStart,
-    async doorTo(given) {
+    async proxyTo(given) {
       endpoint = given
-      door = await startDoor(given)
-      return door.endpoint
+      proxy = await startBucketProxy(given)
+      return proxy.endpoint
     },
   })
   const storage = await installation.newStorage()
@@ -32,7 +32,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await installation.stop()
-  await door.close()
+  await proxy.close()
 })
 
 async function deploy(body: string, top = '') {
@@ -58,7 +58,7 @@ async function begin(url: string) {
 
 it('all callers that wait for a function whose code cannot be read get an error that does not blame them', async () => {
   const { url, id } = await deploy(`return new Response('x')`)
-  await door.close()
+  await proxy.close()
   const answers = await Promise.all(
     Array.from({ length: 10 }, async () => {
       const response = await fetch(url)
@@ -66,7 +66,7 @@ it('all callers that wait for a function whose code cannot be read get an error 
     }),
   )
   expect(answers).toEqual(answers.map(() => [503, 'SERVICE_UNAVAILABLE']))
-  await door.open()
+  await proxy.open()
   expect((await fetch(url)).status).toBe(200)
   const messages = (await rowsOf(id, 11)).flatMap(({ console }) => console.map(({ message }) => message))
   expect(new Set(messages)).toEqual(new Set(['the function could not be loaded']))
@@ -74,10 +74,10 @@ it('all callers that wait for a function whose code cannot be read get an error 
 
 it('a first caller that disconnects while the code is read affects nobody else', async () => {
   const { url, id } = await deploy(`return new Response('x')`)
-  const carried = door.carried()
-  const release = door.hold()
+  const carried = proxy.carried()
+  const release = proxy.hold()
   const leave = await begin(url)
-  await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
+  await vi.waitFor(() => expect(proxy.carried()).toBeGreaterThan(carried), WAIT)
   leave()
   const second = fetch(url)
   // The function's turn comes once the installation knows that the first caller has left.
@@ -98,9 +98,9 @@ it('a first caller that disconnects during the start affects nobody else', async
     home,
   )
   const url = base + slug
-  const carried = door.carried()
+  const carried = proxy.carried()
   const leave = await begin(url)
-  await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
+  await vi.waitFor(() => expect(proxy.carried()).toBeGreaterThan(carried), WAIT)
   // The program starts as soon as it is read.
   await fetch(`${base}f-none`)
   leave()

@@ -5,7 +5,7 @@ import { json } from 'node:stream/consumers'
 import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { requestCounts } from '../../../src/model/tables/index.ts'
-import { startDoor } from '../../support/door.ts'
+import { startBucketProxy } from '../../support/door.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { exchange, refusal } from '../../support/storage.ts'
@@ -16,7 +16,7 @@ const MIB = 1024 ** 2
 /** More bytes than are cached after a read. */
 const OLD = randomBytes(200_000)
 
-let door: Awaited<ReturnType<typeof startDoor>>
+let proxy: Awaited<ReturnType<typeof startBucketProxy>>
 let installation: Installation
 let storage: SweptStorage
 let service: ReturnType<typeof calling>
@@ -26,9 +26,9 @@ let signed: { download: string; upload: string }
 beforeAll(async () => {
   installation = await startInstallation({
     serve: serveLikeStart,
-    async doorTo(endpoint) {
-      door = await startDoor(endpoint)
-      return door.endpoint
+    async proxyTo(endpoint) {
+      proxy = await startBucketProxy(endpoint)
+      return proxy.endpoint
     },
   })
   storage = await installation.newStorage()
@@ -40,7 +40,7 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await installation.stop()
-  await door.close()
+  await proxy.close()
 })
 
 async function done(request: string, call?: Call) {
@@ -107,11 +107,11 @@ const needingNone: Record<string, (bucket: string) => [string, Call?]> = {
 describe('while the bucket refuses connections', () => {
   it.each(Object.keys(needing))('%s is answered with that error, and changes nothing', async (name) => {
     const before = await rows()
-    await door.close()
+    await proxy.close()
     try {
       expect(await needing[name]?.(storage.bucket)).toMatchObject(AWAY)
     } finally {
-      await door.open()
+      await proxy.open()
     }
     expect(await rows()).toEqual(before)
     expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
@@ -127,22 +127,22 @@ describe('while the bucket refuses connections', () => {
     async (_, { sent, more, headers }) => {
       const before = await rows()
       const kept = await installation.bytes.versions(storage.ref)
-      const alreadyCarried = door.carried()
+      const alreadyCarried = proxy.carried()
       const outgoing = request(`${storage.url}/object/${storage.bucket}/new`, {
         method: 'POST',
         headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
       })
       const answer = once(outgoing, 'response')
       outgoing.write(randomBytes(sent))
-      await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
-      await door.close()
+      await vi.waitFor(() => expect(proxy.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
+      await proxy.close()
       try {
         if (more > 0) outgoing.write(randomBytes(more))
         const [incoming] = (await answer) as [IncomingMessage]
         expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
       } finally {
         outgoing.destroy()
-        await door.open()
+        await proxy.open()
       }
       expect(await rows()).toEqual(before)
       expect(await installation.bytes.versions(storage.ref)).toEqual(kept)
@@ -150,11 +150,11 @@ describe('while the bucket refuses connections', () => {
   )
 
   it('operations that need only rows continue, and everything works afterwards', async () => {
-    await door.close()
+    await proxy.close()
     try {
       for (const request of Object.values(needingNone)) await done(...request(storage.bucket))
     } finally {
-      await door.open()
+      await proxy.open()
     }
     expect((await rows()).map(({ name }) => name)).toEqual(['moved', 'old'])
     const get = async (path: string) =>

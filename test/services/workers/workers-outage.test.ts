@@ -11,12 +11,12 @@ import { type Installation, startInstallation } from '../../support/storage-inst
 import { packed, saying, workerOf } from '../../support/workers.ts'
 
 /** Starts a proxy before the bucket; while it is closed, connections end at once. */
-async function startDoor(endpoint: string) {
+async function startBucketProxy(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
-  const door = { isOpen: true }
+  const proxy = { isOpen: true }
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
-    if (!door.isOpen) return socket.destroy()
+    if (!proxy.isOpen) return socket.destroy()
     const onward = connect(Number(port), hostname)
     sockets.add(socket)
     socket.on('error', () => onward.destroy())
@@ -29,26 +29,26 @@ async function startDoor(endpoint: string) {
   return {
     endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}${pathname}`,
     open() {
-      door.isOpen = true
+      proxy.isOpen = true
     },
     close() {
-      door.isOpen = false
+      proxy.isOpen = false
       for (const socket of sockets) socket.destroy()
     },
   }
 }
 
-let door: Awaited<ReturnType<typeof startDoor>>
+let proxy: Awaited<ReturnType<typeof startBucketProxy>>
 let installation: Installation
 let owner: Caller
 let ref: string
 let base: string
 beforeAll(async () => {
-  const doorTo = async (endpoint: string) => {
-    door = await startDoor(endpoint)
-    return door.endpoint
+  const proxyTo = async (endpoint: string) => {
+    proxy = await startBucketProxy(endpoint)
+    return proxy.endpoint
   }
-  installation = await startInstallation({ doorTo, serve: serveLikeStart })
+  installation = await startInstallation({ proxyTo, serve: serveLikeStart })
   const storage = await installation.newStorage()
   owner = storage.organization.owner
   base = new URL(storage.url).origin
@@ -62,9 +62,9 @@ describe('while the bucket is unreachable', () => {
   it('a deployment is refused with that error, before anything changes', async () => {
     const worker = newWorker()
     const uploadId = await worker.upload(packed(saying('hello')))
-    door.close()
+    proxy.close()
     const reply = await worker.deploy({}, uploadId)
-    door.open()
+    proxy.open()
     expect(reply).toMatchObject({ status: 503, body: { error: { code: 'service_unavailable.bucket' } } })
     expect((await worker.get()).status).toBe(404)
     expect(await worker.deploy({}, uploadId)).toMatchObject({ status: 202 })
@@ -78,7 +78,7 @@ describe('while the bucket is unreachable', () => {
       await worker.ship(saying('before'))
       const uploadId = await worker.upload(packed(saying('after')))
       await worker.deploy({}, uploadId)
-      door.close()
+      proxy.close()
       await vi.waitFor(
         async () => {
           const tasks = await installation.control
@@ -92,7 +92,7 @@ describe('while the bucket is unreachable', () => {
       )
       expect((await worker.get()).body.data.attributes.build_state).toBe('building')
       expect(await (await worker.call()).text()).toBe('before')
-      door.open()
+      proxy.open()
       expect(await worker.built()).toMatchObject({ build_state: 'active' })
       await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
     },

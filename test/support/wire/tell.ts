@@ -5,7 +5,7 @@ import { type Customer, type Delivery, newCustomer } from './customer.ts'
 import type { Installation } from './installation.ts'
 import type { Script, Scripted } from './scripted.ts'
 
-export interface Told {
+export interface Outcome {
   id: string
   path: string
   /** Oldest first: the first attempt and, after a failure, the next one as it is planned. */
@@ -19,21 +19,21 @@ interface Stage {
 }
 
 /** Publishes one real event, and makes an endpoint for each script. */
-export async function tellEach<Name extends string>(stage: Stage, scripts: Record<Name, Script>) {
+export async function publishToEach<Name extends string>(stage: Stage, scripts: Record<Name, Script>) {
   const { installation, receiver, customer = await newCustomer(installation) } = stage
-  const told: [string, Told][] = []
+  const outcomes: [string, Outcome][] = []
   for (const [name, script] of Object.entries<Script>(scripts)) {
     const path = `/${randomUUID()}`
     const id = await customer.subscribe(receiver.play(path, script))
-    told.push([name, { id, path, log: [] }])
+    outcomes.push([name, { id, path, log: [] }])
   }
   await customer.createProject()
-  await customer.untilRecorded(...told.map(([, { id }]) => id))
-  for (const [, one] of told) one.log = await customer.deliveries(one.id)
-  return Object.fromEntries(told) as Record<Name, Told>
+  await customer.untilRecorded(...outcomes.map(([, { id }]) => id))
+  for (const [, one] of outcomes) one.log = await customer.deliveries(one.id)
+  return Object.fromEntries(outcomes) as Record<Name, Outcome>
 }
 
-export const outcomeOf = ({ log: [first] }: Told) => [first?.status, first?.response_code, first?.error_code]
+export const outcomeOf = ({ log: [first] }: Outcome) => [first?.status, first?.response_code, first?.error_code]
 export const idsOf = (received: Received[]) => received.map(({ headers }) => headers['webhook-id'])
 
 /** Returns the time from a failed attempt to the one that is planned after it. */
