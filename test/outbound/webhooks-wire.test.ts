@@ -27,7 +27,7 @@ import {
 } from '../support/wire/answers.ts'
 import { type Customer, newCustomer, SECRET } from '../support/wire/customer.ts'
 import { type Installation, openInstallation, until } from '../support/wire/installation.ts'
-import { expectWithin, idsOf, type Outcome, outcomeOf, plannedMs, publishToEach } from '../support/wire/tell.ts'
+import { expectWithin, idsOf, type Outcome, outcomeOf, plannedMs, publishToEach } from '../support/wire/publish-each.ts'
 import { type Script, type Scripted, startCanary, startScripted } from '../support/wire/scripted.ts'
 import { SELF_SIGNED } from '../support/wire/self-signed.ts'
 import { expectSigned, RAW } from '../support/wire/verify.ts'

@@ -4,7 +4,7 @@ import { removeUnusedDeployments } from '../../../src/management/programs/functi
 import { functionDeployments } from '../../../src/model/tables/index.ts'
 import { openStore } from '../../../src/platform/blobs/store.ts'
 import type { Caller } from '../../support/api.ts'
-import { startBucketProxy } from '../../support/door.ts'
+import { startBucketProxy } from '../../support/bucket-proxy.ts'
 import { deploy, download, HELLO, tryDeploy } from '../../support/deploys.ts'
 import { createProject } from '../../support/projects.ts'
 import { serveLikeStart } from '../../support/serve.ts'

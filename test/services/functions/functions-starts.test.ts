@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { request } from 'node:http'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
-import { startBucketProxy } from '../../support/door.ts'
+import { startBucketProxy } from '../../support/bucket-proxy.ts'
 import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
