@@ -95,7 +95,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       instances: pool,
       tls: await ensureCertificate(join(folder, 'tls')),
       ...(options.domain !== undefined && { domain: options.domain }),
-      makeRoom: (name) => sql.endIdle(name),
+      endIdleSessions: (name) => sql.endIdle(name),
       log,
     })
     started.push(() => gateway.stop())

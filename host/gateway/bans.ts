@@ -1,11 +1,10 @@
 import { addressGroup } from './networks.ts'
 
 export interface BanLimits {
-  /** So many failures… */
+  /** Failed logins of an address within `failuresMs` that lead to a ban. */
   failures: number
-  /** …within this time ban an address… */
   failuresMs: number
-  /** …for so long. */
+  /** Length of a ban. */
   banMs: number
 }
 
@@ -14,7 +13,7 @@ export interface Ban {
   until: Date
 }
 
-interface Record {
+interface FailureRecord {
   name: string
   address: string
   failures: number[]
@@ -23,13 +22,13 @@ interface Record {
 
 const RECORDS_MAX = 10_000
 
-/** Failed logins of addresses at instances, and the bans that follow from them. */
+/** Counts failed logins by instance and address, and bans addresses with too many of them. */
 export class Bans {
   readonly #limits: BanLimits
   readonly #now: () => number
   readonly #onBan: (address: string, name: string) => void
-  /** In the order of the last failure. */
-  readonly #records = new Map<string, Record>()
+  /** Ordered by the last failure, oldest first. */
+  readonly #records = new Map<string, FailureRecord>()
 
   constructor(limits: BanLimits, now: () => number, onBan: (address: string, name: string) => void) {
     this.#limits = limits
@@ -37,7 +36,8 @@ export class Bans {
     this.#onBan = onBan
   }
 
-  until(name: string, address: string): Date | undefined {
+  /** The end of the address's ban; undefined without a ban. */
+  banEnd(name: string, address: string): Date | undefined {
     const record = this.#records.get(key(name, addressGroup(address)))
     return record && record.until > this.#now() ? new Date(record.until) : undefined
   }
@@ -54,7 +54,7 @@ export class Bans {
     }
     this.#records.delete(key(name, group))
     this.#records.set(key(name, group), record)
-    if (this.#records.size > RECORDS_MAX) this.#forget(now)
+    if (this.#records.size > RECORDS_MAX) this.#evict(now)
   }
 
   list(name: string): Ban[] {
@@ -68,15 +68,15 @@ export class Bans {
     for (const address of addresses) this.#records.delete(key(name, addressGroup(address)))
   }
 
-  /** Everything that has lapsed; otherwise the oldest record without a ban, otherwise the oldest. */
-  #forget(now: number) {
+  /** Evicts all expired records; if there are none, the oldest record without a ban, else the oldest. */
+  #evict(now: number) {
     for (const [id, { failures, until }] of this.#records) {
       if (until <= now && (failures.at(-1) ?? 0) <= now - this.#limits.failuresMs) this.#records.delete(id)
     }
     if (this.#records.size <= RECORDS_MAX) return
     const [oldest] = this.#records.keys()
-    const found = [...this.#records].find(([, { until }]) => until <= now)?.[0] ?? oldest
-    if (found !== undefined) this.#records.delete(found)
+    const evicted = [...this.#records].find(([, { until }]) => until <= now)?.[0] ?? oldest
+    if (evicted !== undefined) this.#records.delete(evicted)
   }
 }
 

@@ -12,13 +12,13 @@ export interface Certificate {
   certificate: string
 }
 
-/** Reads the certificate in the folder, or creates a self-signed one: it keeps others from reading along and proves nothing about the server. */
+/** Reads the certificate in the folder, or creates a self-signed one, which encrypts but does not authenticate the server. */
 export async function ensureCertificate(folder: string): Promise<Certificate> {
   const found = await readCertificate(folder)
   if (found) return found
   await mkdir(folder, { recursive: true, mode: 0o700 })
-  const { key, certificate } = selfSigned()
-  // The key first: the existence of the certificate means that both files are complete.
+  const { key, certificate } = createSelfSigned()
+  // The key is written first: a certificate file means that both files are complete.
   await replaceFile(join(folder, KEY), key)
   await replaceFile(join(folder, CERTIFICATE), certificate)
   return { key, certificate }
@@ -34,7 +34,7 @@ async function readCertificate(folder: string): Promise<Certificate | undefined>
   }
 }
 
-function selfSigned(): Certificate {
+function createSelfSigned(): Certificate {
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
   const content = sequence(
     der(0xa0, VERSION_3),
@@ -54,7 +54,7 @@ function selfSigned(): Certificate {
   }
 }
 
-/** Distinguished Encoding Rules: a tag, the length of the content, and the content. */
+/** Encodes by the Distinguished Encoding Rules: a tag, the length of the content, and the content. */
 function der(tag: number, ...parts: readonly Uint8Array[]): Buffer {
   const body = Buffer.concat(parts)
   const { length } = body

@@ -14,14 +14,14 @@ import { isLoopback, isWithin, normalizeAddress } from './networks.ts'
 import { findRoute, type Route, unknownTenant } from './route.ts'
 import { openServerSession, ServerRefusal, type ServerSession } from './server-session.ts'
 import { type Session, Sessions } from './sessions.ts'
-import { type Line, readStartup } from './startup.ts'
+import { type ClientConnection, readStartup } from './startup.ts'
 import { ConnectionLost, closeSoon, destroyOnError } from './streams.ts'
 import { type Attempt, Unauthenticated, type UnauthenticatedLimits } from './unauthenticated.ts'
 
 export interface GatewayLimits extends UnauthenticatedLimits, BanLimits {
-  /** Connections of each instance that clients cannot take: three are the superuser's, the others for services. */
+  /** Connections of each instance kept from clients: three for the superuser, the others for services. */
   reserved: number
-  /** Holds back the answer to a wrong password or a banned address, so that a guesser takes no time from others. */
+  /** Delay of the answer to a wrong password or a banned address, so that guessing cannot keep the gateway busy. */
   guessDelayMs: number
 }
 
@@ -42,11 +42,11 @@ export interface GatewayOptions {
   host?: string
   instances: Instances
   tls: Certificate
-  /** `db.<name>.<domain>` as TLS server name leads to an instance. */
+  /** Clients may name an instance by the TLS server name `db.<name>.<domain>`. */
   domain?: string
   limits?: Partial<GatewayLimits>
-  /** Ends sessions of an instance that nobody uses now. */
-  makeRoom?(name: string): void
+  /** Ends idle sessions of the instance's services, to free connection slots. */
+  endIdleSessions?(name: string): void
   now?: () => number
   log?: HostLog
 }
@@ -54,25 +54,25 @@ export interface GatewayOptions {
 /** The peer of a connection. */
 export interface Caller {
   address: string
-  /** Over TLS. */
+  /** Whether the connection uses TLS. */
   isSecure: boolean
-  /** Presented the host key: may be any role, without a password and from anywhere. */
+  /** Whether the caller presented the host key: it may log in as any role, without a password and from any address. */
   isTrusted: boolean
 }
 
-/** A login whose password was right. */
+/** A login with a correct password. */
 export interface CheckedLogin {
-  /** Rejects once the rules, the role or its password have changed so that it would be refused. */
+  /** Rejects if changed rules, or a changed role or password, would refuse the login now. */
   recheck(): Promise<void>
 }
 
 export interface Gateway {
   port: number
-  /** Takes a client's TCP connection. */
+  /** Serves a client's TCP connection. */
   accept(client: Socket): void
-  /** Takes a connection that came another way, such as through a WebSocket. */
+  /** Serves a connection of another transport, such as a WebSocket. */
   serve(stream: Duplex, caller: Caller): void
-  /** For callers that log in without this protocol; rejects with `Fatal` in the words of a refused login. */
+  /** Checks a login outside the Postgres protocol; rejects with the `Fatal` that a client of the protocol would get. */
   authenticate(name: string, role: string, password: string, caller: Caller): Promise<CheckedLogin>
   sessions(name: string): number
   endSessions(name: string, filter?: (session: Session) => boolean): void
@@ -83,14 +83,14 @@ export interface Gateway {
   stop(): Promise<void>
 }
 
-/** How a server of clients' connections opens its sockets. */
+/** Socket options of every server that accepts Postgres clients. */
 export const SOCKETS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
 
-const ROOM_RETRIES = 20
-const ROOM_RETRY_MS = 50
+const OPEN_RETRIES = 20
+const OPEN_RETRY_MS = 50
 
-/** Wrong cancel keys count like wrong passwords, at no instance. */
-const CANCEL = 'cancel requests'
+/** The name under which wrong cancel keys are counted: like wrong passwords, but at no instance. */
+const CANCEL_REQUESTS = 'cancel requests'
 
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const {
@@ -99,42 +99,44 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     instances,
     tls,
     domain,
-    makeRoom = () => {},
+    endIdleSessions = () => {},
     now = Date.now,
     log = () => {},
   } = options
   const limits = { ...LIMITS, ...options.limits }
   const secureContext = createSecureContext({ key: tls.key, cert: tls.certificate, minVersion: 'TLSv1.2' })
-  // From the key, so that the salts of unknown roles stay the same after a restart, as those of real ones do.
+  // Derived from the TLS key: the salts of unknown roles must stay the same after a restart, as those of real roles do.
   const secret = createHash('sha256').update(`salts of unknown roles ${tls.key}`).digest('hex')
   const unauthenticated = new Unauthenticated(limits)
   const bans = new Bans(limits, now, (address, name) => log('address_banned', { address, instance: name }))
   const sessions = new Sessions()
-  const open = new Set<Duplex>()
-  let excess = 0
-  const logFailure = (error: unknown) => log('gateway_failed', { error: nameOf(error) })
+  const openStreams = new Set<Duplex>()
+  let excessRefusals = 0
+  const logFailure = (error: unknown) => log('gateway_failed', { error: errorName(error) })
 
   function serve(stream: Duplex, caller: Caller) {
     if (stream.destroyed) return
     destroyOnError(stream)
-    open.add(stream)
-    const line: Line = { stream, isSecure: caller.isSecure }
+    openStreams.add(stream)
+    const connection: ClientConnection = { stream, isSecure: caller.isSecure }
     let attempt: Attempt | undefined
-    // A refused client counts until it is gone.
+    // A refused client counts as unauthenticated until its connection is closed.
     stream.once('close', () => {
-      open.delete(stream)
+      openStreams.delete(stream)
       attempt?.end()
     })
     try {
       attempt = caller.isTrusted ? undefined : unauthenticated.begin(caller.address, () => stream.destroy())
       const address = normalizeAddress(caller.address)
-      delayGuesses(receive(line, { ...caller, address }, attempt)).catch((error) => refuse(line, error, logFailure))
+      delayGuesses(receive(connection, { ...caller, address }, attempt)).catch((error) =>
+        refuse(connection, error, logFailure),
+      )
     } catch (error) {
-      // Even a refusal takes a while: a flood gets none.
-      if (excess >= limits.unauthenticated) return void stream.destroy()
-      excess += 1
-      stream.once('close', () => excess--)
-      refuse(line, error, logFailure)
+      // Sending a refusal takes resources too, so past this limit connections are closed without one.
+      if (excessRefusals >= limits.unauthenticated) return void stream.destroy()
+      excessRefusals += 1
+      stream.once('close', () => excessRefusals--)
+      refuse(connection, error, logFailure)
     }
   }
 
@@ -147,29 +149,29 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     }
   }
 
-  async function receive(line: Line, caller: Caller, attempt: Attempt | undefined): Promise<void> {
-    const startup = await readStartup(line, secureContext)
+  async function receive(connection: ClientConnection, caller: Caller, attempt: Attempt | undefined): Promise<void> {
+    const startup = await readStartup(connection, secureContext)
     if ('cancelKey' in startup) {
       await cancelStatement(startup.cancelKey, caller.address)
-      return void line.stream.destroy()
+      return void connection.stream.destroy()
     }
     const route = findRoute(startup.parameters, startup.servername, domain)
     const instance = instances.find(route.name)
     if (!instance) throw unknownTenant()
-    if (startup.negotiation) line.stream.write(startup.negotiation)
+    if (startup.negotiation) connection.stream.write(startup.negotiation)
     const { role, database } = route
-    const session: Session = { ...caller, isSecure: line.isSecure, instance, role, database }
-    if (!attempt) return openTrusted(line, session, route)
+    const session: Session = { ...caller, isSecure: connection.isSecure, instance, role, database }
+    if (!attempt) return openTrusted(connection, session, route)
 
-    const login = await logIn(session, () => authenticate(line.stream, { instance, role, secret, attempt }))
-    const admitted = sessions.admit(session, line.stream, login.maxConnections - limits.reserved)
+    const login = await logIn(session, () => authenticate(connection.stream, { instance, role, secret, attempt }))
+    const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
     attempt.end()
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
   }
 
   function checkRules({ instance, address, isSecure }: Session) {
     if (instance.name === 'control' && !isLoopback(address)) throw unknownTenant()
-    const until = bans.until(bansOf(instance), address)
+    const until = bans.banEnd(banNameOf(instance), address)
     if (until) throw new Banned(address, until)
     const { ssl, networks } = instance.record.access
     if (ssl && !isSecure) throw new Fatal('28000', 'SSL connection is required')
@@ -180,8 +182,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   async function logIn(session: Session, check: () => Promise<Login>): Promise<Login> {
     const { instance } = session
     const checkAll = async () => {
-      const login = await counted(session, check())
-      // The rules may have changed meanwhile.
+      const login = await countWrongPassword(session, check())
+      // The rules may have changed during the login.
       checkRules(session)
       checkNetworks(session, login)
       return login
@@ -190,11 +192,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     return instance.record.isPaused ? instance.resumeByLogin(checkAll) : checkAll()
   }
 
-  async function counted<Value>({ instance, address }: Session, login: Promise<Value>): Promise<Value> {
+  async function countWrongPassword<Value>({ instance, address }: Session, login: Promise<Value>): Promise<Value> {
     try {
       return await login
     } catch (error) {
-      if (error instanceof WrongPassword) bans.recordFailure(bansOf(instance), address)
+      if (error instanceof WrongPassword) bans.recordFailure(banNameOf(instance), address)
       throw error
     }
   }
@@ -217,26 +219,26 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     }
   }
 
-  async function openTrusted(line: Line, session: Session, route: Route): Promise<void> {
-    const admitted = sessions.admit(session, line.stream, Number.POSITIVE_INFINITY)
-    sessions.connect(admitted, await openInRoom(session.instance, route), [AUTHENTICATION_OK])
+  async function openTrusted(connection: ClientConnection, session: Session, route: Route): Promise<void> {
+    const admitted = sessions.admit(session, connection.stream, Number.POSITIVE_INFINITY)
+    sessions.connect(admitted, await openWithRetries(session.instance, route), [AUTHENTICATION_OK])
   }
 
-  /** Sessions of services that wait for their next use take no place from one that has work to do. */
-  async function openInRoom(instance: Instance, route: Route, retries = ROOM_RETRIES): Promise<ServerSession> {
+  /** Opens a session; while the server has no free slot, ends idle sessions of services and tries again. */
+  async function openWithRetries(instance: Instance, route: Route, retries = OPEN_RETRIES): Promise<ServerSession> {
     try {
       return await openServerSession(instance, route, route.parameters)
     } catch (error) {
       if (retries === 0 || !(error instanceof ServerRefusal && error.isOutOfSessions)) throw error
-      makeRoom(instance.name)
-      await delay(ROOM_RETRY_MS)
-      return openInRoom(instance, route, retries - 1)
+      endIdleSessions(instance.name)
+      await delay(OPEN_RETRY_MS)
+      return openWithRetries(instance, route, retries - 1)
     }
   }
 
   async function cancelStatement(key: Buffer, address: string) {
-    if (bans.until(CANCEL, address)) return
-    if (!(await sessions.cancel(key))) bans.recordFailure(CANCEL, address)
+    if (bans.banEnd(CANCEL_REQUESTS, address)) return
+    if (!(await sessions.cancel(key))) bans.recordFailure(CANCEL_REQUESTS, address)
   }
 
   const accept = (socket: Socket) =>
@@ -263,7 +265,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       const closed = once(server, 'close')
       server.close()
       sessions.endAll()
-      for (const stream of open) stream.destroy()
+      for (const stream of openStreams) stream.destroy()
       await closed
     },
   }
@@ -275,8 +277,8 @@ class Banned extends Fatal {
   }
 }
 
-/** A ban from a replica is one from its project. */
-const bansOf = ({ name, record }: Instance): string => record.primary?.name ?? name
+/** The name under which bans are kept: a replica shares the bans of its project. */
+const banNameOf = ({ name, record }: Instance): string => record.primary?.name ?? name
 
 function checkNetworks({ address }: Session, { networks }: Login) {
   if (networks && !isWithin(address, networks)) throw notAllowed(address)
@@ -284,15 +286,15 @@ function checkNetworks({ address }: Session, { networks }: Login) {
 
 const notAllowed = (address: string) => new Fatal('28000', `Address not in tenant allow_list: ${address}`)
 
-/** Tells the client why; what it need not know is only logged. */
-function refuse({ stream }: Line, error: unknown, logFailure: (error: unknown) => void) {
+/** Sends the client the reason and closes its connection; unexpected errors are only logged. */
+function refuse({ stream }: ClientConnection, error: unknown, logFailure: (error: unknown) => void) {
   if (error instanceof ConnectionLost) return void stream.destroy()
   const response = responseFor(error)
   if (!response) logFailure(error)
   closeSoon(stream, response ?? errorResponse('57P03', 'the database system is not available'))
 }
 
-/** Undefined for an error of which the client is told nothing. */
+/** Undefined for an unexpected error, whose text the client must not see. */
 function responseFor(error: unknown): Buffer | undefined {
   if (error instanceof ServerRefusal) return error.response
   if (error instanceof Fatal) return errorResponse(error.code, error.message)
@@ -300,6 +302,6 @@ function responseFor(error: unknown): Buffer | undefined {
   return undefined
 }
 
-/** Without the message, which may quote what clients sent. */
-const nameOf = (error: unknown): string =>
+/** The code and class of an error without its message, which may quote what clients sent. */
+const errorName = (error: unknown): string =>
   error instanceof Error ? ['code' in error ? error.code : '', error.name].join(' ').trim() : 'unknown'

@@ -7,9 +7,9 @@ import { AUTHENTICATION_OK, authentication, Fatal, readMessage, text } from './m
 import { mockVerifier, parseVerifier, ScramExchange } from './scram.ts'
 import type { Attempt } from './unauthenticated.ts'
 
-/** Postgres cuts longer names: they could then mean another role. */
+/** Postgres truncates longer names, which could then mean another role. */
 const ROLE_BYTES_MAX = 63
-/** As in Postgres. */
+/** The same limit as in Postgres. */
 const SASL_BYTES_MAX = 1024
 
 const MECHANISM = 'SCRAM-SHA-256'
@@ -23,7 +23,7 @@ interface RoleRow {
   comment: string | null
 }
 
-/** Operators are qualified, as the owner may choose the search path of the database. */
+/** Operators are qualified because the owner may set the search path of the database. */
 const ROLE_SQL = `
   select pg_catalog.current_setting('max_connections')::int as "maxConnections", rolpassword as password,
     rolcanlogin as "canLogin", rolsuper as "isSuper",
@@ -32,9 +32,9 @@ const ROLE_SQL = `
   from (select) as always left join pg_catalog.pg_authid on rolname operator(pg_catalog.=) $1::pg_catalog.name`
 
 export interface Login {
-  /** Of the password, as the role has it. */
+  /** Stored SCRAM verifier of the role's password. */
   verifier: string
-  /** Networks that the role's own comment restricts it to. */
+  /** Networks that the comment of a temporary role restricts it to. */
   networks: readonly string[] | undefined
   maxConnections: number
 }
@@ -42,7 +42,7 @@ export interface Login {
 interface PasswordRequest {
   instance: Instance
   role: string
-  /** Makes the salts of unknown roles. */
+  /** Key of the salts that unknown roles get. */
   secret: string
 }
 
@@ -66,29 +66,29 @@ export async function authenticate(stream: Duplex, { instance, role, secret, att
   return loginOf(row)
 }
 
-/** Checks a password that the client has sent as it is. */
+/** Checks a password that the client has sent in clear text. */
 export async function checkPassword({ instance, role, secret }: PasswordRequest, password: string): Promise<Login> {
   const { row, verifier } = await findRole(instance, role)
   const { iterations, salt, storedKey } = verifier ?? mockVerifier(secret, `${instance.name} ${role}`)
-  const shown = await scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
-  const isRight = timingSafeEqual(Buffer.from(shown.storedKey), storedKey)
+  const keys = await scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
+  const isRight = timingSafeEqual(Buffer.from(keys.storedKey), storedKey)
   if (!verifier || !row || !isRight) throw new WrongPassword(role)
   return loginOf(row)
 }
 
-/** Whether the role may still log in, with the password that it had. */
+/** Throws unless the role may still log in and has the same password as before. */
 export async function recheckLogin(instance: Instance, role: string, { verifier: known }: Login): Promise<Login> {
   const { row, verifier } = await findRole(instance, role)
   if (!verifier || row?.password !== known) throw new WrongPassword(role)
   return loginOf(row)
 }
 
-/** The verifier is absent where the role may not log in from outside. */
+/** Reads the role; `verifier` is undefined if the role may not log in through the gateway. */
 async function findRole(instance: Instance, role: string) {
-  const isPossible = Buffer.byteLength(role) <= ROLE_BYTES_MAX
-  const [row] = await instance.admin.rows<RoleRow>(ROLE_SQL, [isPossible ? role : ''])
-  const isOpen = row && isPossible && mayLogIn(instance.name, role, row)
-  return { row, verifier: isOpen ? parseVerifier(row.password ?? '') : undefined }
+  const isValidName = Buffer.byteLength(role) <= ROLE_BYTES_MAX
+  const [row] = await instance.admin.rows<RoleRow>(ROLE_SQL, [isValidName ? role : ''])
+  const canEnter = row && isValidName && mayLogIn(instance.name, role, row)
+  return { row, verifier: canEnter ? parseVerifier(row.password ?? '') : undefined }
 }
 
 const loginOf = ({ comment, maxConnections, password }: RoleRow): Login => ({
@@ -114,7 +114,7 @@ async function readSasl(stream: Duplex): Promise<Buffer> {
   return body
 }
 
-/** Temporary logins carry their networks in their comment; other comments are the owner's own words. */
+/** Reads the networks from the comment of a temporary login; other comments are free text of the owner. */
 function networksOf(comment: string | null): readonly string[] | undefined {
   try {
     const { networks } = JSON.parse(comment ?? '{}') ?? {}

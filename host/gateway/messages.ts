@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { readBytes } from './streams.ts'
 
-/** Ends the connection with an ErrorResponse; the text is shown to the client. */
+/** An error that ends the connection with an ErrorResponse; the client sees its text. */
 export class Fatal extends Error {
   override name = 'Fatal'
   /** SQLSTATE. */
@@ -36,7 +36,7 @@ export const authentication = (kind: number, ...parts: readonly Buffer[]): Buffe
 export const AUTHENTICATION_OK = authentication(0)
 export const READY_FOR_QUERY = message('Z', Buffer.from('I'))
 
-/** A startup message without routing: role, database and settings. */
+/** Encodes a startup message: role, database and settings. */
 export function startupMessage(parameters: Iterable<readonly [string, string]>): Buffer {
   const body = Buffer.concat([...[...parameters].map((pair) => text(...pair)), Buffer.from([0])])
   return Buffer.concat([int32(body.length + 8, PROTOCOL_3), body])
@@ -45,7 +45,7 @@ export function startupMessage(parameters: Iterable<readonly [string, string]>):
 export interface Message {
   type: string
   body: Buffer
-  /** Type, length and body, as received. */
+  /** The whole message as received: type, length and body. */
   raw: Buffer
 }
 

@@ -1,14 +1,14 @@
 import { BlockList, isIP } from 'node:net'
 
-const MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
+const IPV4_MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
 
-/** IPv4 addresses inside IPv6 ones as IPv4, without the zone. */
+/** Removes the zone, and turns an IPv4-mapped IPv6 address into the IPv4 address. */
 export function normalizeAddress(address: string): string {
   const [plain = ''] = address.split('%')
-  return MAPPED.exec(plain)?.[1] ?? plain.toLowerCase()
+  return IPV4_MAPPED.exec(plain)?.[1] ?? plain.toLowerCase()
 }
 
-/** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 one, as its holder has all of that. */
+/** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 address, which one holder has as a whole. */
 export function addressGroup(address: string): string {
   const plain = normalizeAddress(address.replace(/\/64$/, ''))
   if (isIP(plain) !== 6) return plain
@@ -23,7 +23,7 @@ const LOOPBACK = ['127.0.0.0/8', '::1/128']
 
 export const isLoopback = (address: string): boolean => isWithin(address, LOOPBACK)
 
-/** Whether one of the CIDR networks contains the address. Networks that cannot be read contain nothing. */
+/** Whether one of the CIDR networks contains the address. Malformed networks contain nothing. */
 export function isWithin(address: string, networks: readonly string[]): boolean {
   const plain = normalizeAddress(address)
   const family = isIP(plain)

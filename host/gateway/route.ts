@@ -6,12 +6,12 @@ export interface Route {
   name: string
   role: string
   database: string
-  /** For the server: without user, database and routing. */
+  /** Startup parameters for the server, without user, database and routing. */
   parameters: Map<string, string>
 }
 
 const ROUTING = /^(?:project|reference)=(.*)$/
-/** Words as Postgres splits `options`: white space separates, a backslash quotes the next character. */
+/** Matches the words of `options` as Postgres splits them: white space separates, a backslash quotes the next character. */
 const WORD = /(?:\\[\s\S]|[^\s\\])+/g
 
 export const unknownTenant = () => new Fatal('XX000', 'Tenant or user not found')
@@ -27,7 +27,7 @@ export function findRoute(
   const suffix = dot > 0 && isInstanceName(user.slice(dot + 1)) ? user.slice(dot + 1) : undefined
   const routing = splitRouting(options ?? '')
   const names = new Set(
-    [suffix, nameOfServer(servername, domain), ...routing.names].filter((name) => name !== undefined),
+    [suffix, nameFromServerName(servername, domain), ...routing.names].filter((name) => name !== undefined),
   )
   const [name] = names
   const role = suffix === undefined ? user : user.slice(0, dot)
@@ -38,14 +38,14 @@ export function findRoute(
   return { name, role, database: database || 'postgres', parameters }
 }
 
-function nameOfServer(servername: string | undefined, domain: string | undefined): string | undefined {
+function nameFromServerName(servername: string | undefined, domain: string | undefined): string | undefined {
   const host = servername?.toLowerCase()
   if (!host || !domain || !host.endsWith(`.${domain.toLowerCase()}`)) return undefined
-  // The gateway itself may be called `db.<domain>`.
+  // `db.<domain>` itself names no instance: it may be the gateway's own name.
   return /^db\.(.+)$/.exec(host.slice(0, -(domain.length + 1)))?.[1]
 }
 
-/** Takes `project=…` and `reference=…`, bare or as `-c` setting, out of `options`. */
+/** Extracts `project=…` and `reference=…`, bare or as `-c` settings, from `options`. */
 function splitRouting(options: string): { names: string[]; rest: string } {
   const names: string[] = []
   const rest: string[] = []

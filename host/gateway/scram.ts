@@ -1,7 +1,7 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import { Fatal } from './messages.ts'
 
-/** SCRAM-SHA-256 as Postgres stores it in `rolpassword`. */
+/** A SCRAM-SHA-256 verifier, as Postgres stores it in `rolpassword`. */
 export interface Verifier {
   iterations: number
   salt: string
@@ -9,11 +9,12 @@ export interface Verifier {
   serverKey: Buffer
 }
 
-const STORED = /^SCRAM-SHA-256\$([1-9]\d{0,8}):([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]{43}=):([A-Za-z0-9+/]{43}=)$/
+const STORED_VERIFIER =
+  /^SCRAM-SHA-256\$([1-9]\d{0,8}):([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]{43}=):([A-Za-z0-9+/]{43}=)$/
 const ITERATIONS = 4096
 
 export function parseVerifier(stored: string): Verifier | undefined {
-  const [, iterations, salt, storedKey, serverKey] = STORED.exec(stored) ?? []
+  const [, iterations, salt, storedKey, serverKey] = STORED_VERIFIER.exec(stored) ?? []
   if (!iterations || !salt || !storedKey || !serverKey) return undefined
   return {
     iterations: Number(iterations),
@@ -23,7 +24,7 @@ export function parseVerifier(stored: string): Verifier | undefined {
   }
 }
 
-/** A verifier that no password fits. The same subject always gets the same salt, as a real role does. */
+/** A verifier that no password matches. A subject always gets the same salt, as a real role does. */
 export function mockVerifier(secret: string, subject: string): Verifier {
   const salt = createHmac('sha256', secret).update(subject).digest().subarray(0, 16).toString('base64')
   return { iterations: ITERATIONS, salt, storedKey: randomBytes(32), serverKey: randomBytes(32) }

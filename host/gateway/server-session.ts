@@ -5,19 +5,19 @@ import { destroyOnError } from './streams.ts'
 
 const CANCEL_REQUEST = 80_877_102
 const MESSAGE_BYTES_MAX = 1024 * 1024
-/** From the startup message to the first ReadyForQuery. */
+/** Limit for the time from the startup message to the first ReadyForQuery. */
 const LOGIN_MS_MAX = 60_000
 
-/** A session at an instance's server, logged in and idle. */
+/** A session on an instance's server, logged in and idle. */
 export interface ServerSession {
   socket: Socket
   /** ParameterStatus messages and notices of the session, as received. */
   greeting: Buffer
-  /** Process and secret for CancelRequest. */
+  /** Process number and secret for a CancelRequest. */
   key: Buffer
 }
 
-/** The server's own ErrorResponse, for the client. */
+/** The server refused the session; its ErrorResponse is passed on to the client. */
 export class ServerRefusal extends Error {
   override name = 'ServerRefusal'
   readonly response: Buffer
@@ -44,14 +44,14 @@ export async function openServerSession(
 ): Promise<ServerSession> {
   const socket = await instance.connect()
   destroyOnError(socket)
-  return bounded(socket, async () => {
+  return withLoginTimeout(socket, async () => {
     socket.write(startupMessage([['user', role], ['database', database], ...parameters]))
     return { socket, ...(await readUntilReady(socket)) }
   })
 }
 
-/** Ends the socket if the work on it fails or the server does not answer. */
-async function bounded<Value>(socket: Socket, work: () => Promise<Value>): Promise<Value> {
+/** Destroys the socket if the work on it fails or takes too long. */
+async function withLoginTimeout<Value>(socket: Socket, work: () => Promise<Value>): Promise<Value> {
   const timer = setTimeout(() => socket.destroy(), LOGIN_MS_MAX)
   try {
     return await work()
@@ -76,7 +76,7 @@ async function readUntilReady(socket: Socket): Promise<Omit<ServerSession, 'sock
   }
 }
 
-/** Asks the server to stop what the session is doing. */
+/** Asks the server to cancel the statement that the session runs. */
 export async function cancel(instance: Instance, key: Buffer): Promise<void> {
   if (instance.state() !== 'running') return
   const socket = await instance.connect()

@@ -7,14 +7,14 @@ import { destroyOnError, readBytes } from './streams.ts'
 const SSL_REQUEST = 80_877_103
 const GSS_REQUEST = 80_877_104
 const CANCEL_REQUEST = 80_877_102
-/** First byte of a TLS handshake (`sslnegotiation=direct`). */
+/** First byte of a TLS handshake: clients with `sslnegotiation=direct` begin with it. */
 const TLS_HANDSHAKE = 0x16
-/** As in Postgres. */
+/** The same limit as in Postgres. */
 const STARTUP_BYTES_MAX = 10_000
 const CANCEL_KEY_BYTES = 8
 
-/** The connection as the client has set it up: with TLS, if it asked for it. */
-export interface Line {
+/** A client's connection; `stream` is the TLS stream once the client has asked for TLS. */
+export interface ClientConnection {
   stream: Duplex
   isSecure: boolean
 }
@@ -23,53 +23,53 @@ export type Startup =
   | { cancelKey: Buffer }
   | {
       parameters: Map<string, string>
-      /** Server name that the client gave in its TLS handshake. */
+      /** Server name of the client's TLS handshake. */
       servername: string | undefined
-      /** NegotiateProtocolVersion, if the client asked for more than protocol 3.0. */
+      /** A NegotiateProtocolVersion message for a client that asked for more than protocol 3.0. */
       negotiation: Buffer | undefined
     }
 
-/** Answers requests for encryption and reads the startup message. Changes `line` once TLS is on. */
-export async function readStartup(line: Line, secureContext: SecureContext): Promise<Startup> {
+/** Answers requests for encryption and reads the startup message. Replaces `connection.stream` when TLS begins. */
+export async function readStartup(connection: ClientConnection, secureContext: SecureContext): Promise<Startup> {
   let tls: TLSSocket | undefined
   let isDirect = false
-  const secure = () => {
-    const raw = line.stream
+  const startTls = () => {
+    const raw = connection.stream
     tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['postgresql'] })
     destroyOnError(tls)
     tls.once('close', () => raw.destroy())
     raw.once('close', () => tls?.destroy())
-    Object.assign(line, { stream: tls, isSecure: true })
+    Object.assign(connection, { stream: tls, isSecure: true })
   }
   let wasGssRefused = false
   for (;;) {
-    const first = await readBytes(line.stream, 1)
+    const first = await readBytes(connection.stream, 1)
     if (first[0] === TLS_HANDSHAKE && !tls) {
-      line.stream.unshift(first)
+      connection.stream.unshift(first)
       isDirect = true
-      secure()
+      startTls()
       continue
     }
-    const head = Buffer.concat([first, await readBytes(line.stream, 7)])
+    const head = Buffer.concat([first, await readBytes(connection.stream, 7)])
     const length = head.readInt32BE(0)
     const code = head.readInt32BE(4)
     if (isDirect && tls?.alpnProtocol !== 'postgresql') throw new Fatal('08P01', 'direct TLS needs ALPN `postgresql`')
     if (code === SSL_REQUEST && length === 8 && !tls) {
-      line.stream.write('S')
-      secure()
+      connection.stream.write('S')
+      startTls()
     } else if (code === GSS_REQUEST && length === 8 && !tls && !wasGssRefused) {
       wasGssRefused = true
-      line.stream.write('N')
+      connection.stream.write('N')
     } else {
       if (length < 8 || length > STARTUP_BYTES_MAX) throw new Fatal('08P01', 'invalid length of startup packet')
-      const body = await readBytes(line.stream, length - 8)
-      return parseStartup(code, body, nameGiven(tls))
+      const body = await readBytes(connection.stream, length - 8)
+      return parseStartup(code, body, serverNameOf(tls))
     }
   }
 }
 
-/** Set by Node in the handshake; its types do not have it. */
-const nameGiven = (tls: (TLSSocket & { servername?: string | false }) | undefined) => tls?.servername || undefined
+/** Node sets `servername` in the handshake; its types lack it. */
+const serverNameOf = (tls: (TLSSocket & { servername?: string | false }) | undefined) => tls?.servername || undefined
 
 function parseStartup(code: number, body: Buffer, servername: string | undefined): Startup {
   if (code === CANCEL_REQUEST) {
@@ -80,7 +80,7 @@ function parseStartup(code: number, body: Buffer, servername: string | undefined
     throw new Fatal('0A000', `unsupported frontend protocol ${code >>> 16}.${code & 0xffff}: server supports 3.0`)
   }
   const fields = body.toString('utf8').split('\0')
-  // Pairs of names and values, then an empty name, whose terminator leaves another empty field.
+  // The body holds pairs of names and values, then an empty name, whose terminator leaves another empty field.
   if (fields.length % 2 === 1 || fields.at(-1) !== '' || fields.at(-2) !== '') {
     throw new Fatal('08P01', 'invalid startup packet layout: expected terminator as last byte')
   }

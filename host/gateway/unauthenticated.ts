@@ -2,31 +2,31 @@ import { Fatal } from './messages.ts'
 import { addressGroup } from './networks.ts'
 
 export interface UnauthenticatedLimits {
-  /** Connections that have not authenticated yet: of all clients… */
+  /** Limit for connections that have not authenticated yet, of all clients together. */
   unauthenticated: number
-  /** …and of one address. */
+  /** The same limit for each address. */
   unauthenticatedPerAddress: number
   authenticationMs: number
 }
 
-/** A connection before its authentication, and the time that its client has left for that. */
+/** A connection before its authentication, with the time that remains for it. */
 export interface Attempt {
-  /** Stops the clock while the client waits for an instance. */
+  /** Stops the timeout while the client waits for an instance to start. */
   waitFor<Value>(name: string, work: () => Promise<Value>): Promise<Value>
   end(): void
 }
 
-interface Place {
+interface Slot {
   isWaiting: boolean
   evict(): void
 }
 
-/** Connections whose clients have not proved who they are. */
+/** Limits the connections that have not authenticated, and the time they may take. */
 export class Unauthenticated {
   readonly #limits: UnauthenticatedLimits
-  /** By address, the oldest first. */
-  readonly #byAddress = new Map<string, Set<Place>>()
-  /** Clients that wait for an instance count for that instance alone: a slow start of one must not lock out the clients of others. */
+  /** Slots of each address, oldest first. */
+  readonly #byAddress = new Map<string, Set<Slot>>()
+  /** Waiting clients are counted by instance alone: the slow start of one must not lock out the clients of others. */
   readonly #waiting = new Counter()
   #total = 0
 
@@ -34,13 +34,13 @@ export class Unauthenticated {
     this.#limits = limits
   }
 
-  /** Calls `expire` if the attempt has not ended in time, or if it must make room for another address. */
+  /** Calls `expire` if the attempt times out, or is evicted in favour of another address. */
   begin(address: string, expire: () => void): Attempt {
     const { unauthenticated, unauthenticatedPerAddress, authenticationMs } = this.#limits
     const group = addressGroup(address)
     const ofAddress = this.#byAddress.get(group) ?? new Set()
     if (ofAddress.size >= unauthenticatedPerAddress) throw tooMany()
-    if (this.#total >= unauthenticated) this.#makeRoom(ofAddress.size)
+    if (this.#total >= unauthenticated) this.#evictOldest(ofAddress.size)
     let left = authenticationMs
     let since = 0
     let hasEnded = false
@@ -59,11 +59,11 @@ export class Unauthenticated {
       if (this.#waiting.get(name) >= unauthenticated) throw tooMany()
       stop()
       this.#waiting.add(name, 1)
-      place.isWaiting = true
+      slot.isWaiting = true
       try {
         return await work()
       } finally {
-        place.isWaiting = false
+        slot.isWaiting = false
         this.#waiting.add(name, -1)
         if (!hasEnded) start()
       }
@@ -71,32 +71,32 @@ export class Unauthenticated {
     const end = () => {
       if (hasEnded) return
       hasEnded = true
-      if (!place.isWaiting) stop()
-      ofAddress.delete(place)
+      if (!slot.isWaiting) stop()
+      ofAddress.delete(slot)
       if (ofAddress.size === 0) this.#byAddress.delete(group)
     }
     const evict = () => {
       end()
       expire()
     }
-    const place = { isWaiting: false, evict }
+    const slot = { isWaiting: false, evict }
     start()
-    this.#byAddress.set(group, ofAddress.add(place))
+    this.#byAddress.set(group, ofAddress.add(slot))
     return { waitFor, end }
   }
 
-  /** The address that holds the most places loses its oldest, so that a flood of silent clients keeps out itself alone. */
-  #makeRoom(ownPlaces: number) {
+  /** Evicts the oldest slot of the address with the most slots, so that a flood of silent clients locks out only itself. */
+  #evictOldest(ownSlots: number) {
     const [most = new Set()] = [...this.#byAddress.values()].sort((a, b) => b.size - a.size)
     const oldest = [...most].find(({ isWaiting }) => !isWaiting)
-    if (!oldest || most.size <= ownPlaces + 1) throw tooMany()
+    if (!oldest || most.size <= ownSlots + 1) throw tooMany()
     oldest.evict()
   }
 }
 
 const tooMany = () => new Fatal('53300', 'too many connections that have not authenticated')
 
-/** Forgets what it has counted down to zero. */
+/** Counts by key; a key whose count is zero takes no memory. */
 class Counter {
   readonly #counts = new Map<string, number>()
 

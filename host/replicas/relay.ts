@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { chmod, chown, rm } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
-import { join as joinPath } from 'node:path'
+import { join } from 'node:path'
 import { startupMessage } from '../gateway/messages.ts'
-import { destroyOnError, join, readBytes } from '../gateway/streams.ts'
+import { destroyOnError, pipeStreams, readBytes } from '../gateway/streams.ts'
 import type { Instance } from '../instances/types.ts'
 import { RELAY_PORT } from '../settings/configuration.ts'
 import { REPLICATOR } from '../template/roles.ts'
@@ -16,7 +16,7 @@ const STARTUP_BYTES_MAX = 10_000
  * message, it gets physical replication and nothing else. Returns how to end it.
  */
 export async function openRelay(replica: Instance, primary: () => Instance | undefined): Promise<() => void> {
-  const path = joinPath(replica.paths.socket, `.s.PGSQL.${RELAY_PORT}`)
+  const path = join(replica.paths.socket, `.s.PGSQL.${RELAY_PORT}`)
   const open = new Set<Socket>()
   const server = createServer((client) => {
     open.add(client)
@@ -41,9 +41,9 @@ async function pass(client: Socket, name: string, primary: Instance | undefined)
   const length = (await readBytes(client, 4)).readInt32BE(0)
   if (length < 8 || length > STARTUP_BYTES_MAX || primary?.state() !== 'running') return void client.destroy()
   await readBytes(client, length - 4)
-  const server = connect(joinPath(primary.paths.socket, '.s.PGSQL.5432'))
+  const server = connect(join(primary.paths.socket, '.s.PGSQL.5432'))
   destroyOnError(server)
   const parameters = { user: REPLICATOR, replication: 'true', application_name: name }
   server.write(startupMessage(Object.entries(parameters)))
-  join(client, server)
+  pipeStreams(client, server)
 }
