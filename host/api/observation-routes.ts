@@ -1,6 +1,6 @@
 import type { InstancePool } from '../instances/instances.ts'
 import { LINES_MAX, logEnd, readLog } from '../logs/log-file.ts'
-import { metricsOf } from '../metrics/metrics.ts'
+import { readMetrics } from '../metrics/metrics.ts'
 import { prometheusText } from '../metrics/prometheus.ts'
 import { type Route, route } from './api.ts'
 import { ApiFailure } from './http.ts'
@@ -17,8 +17,8 @@ export const observationRoutes = ({ pool }: { pool: InstancePool }): Route[] => 
     return readLog(pool.require(name), query.get('since') ?? undefined, limit)
   }),
   route('GET', '/instances/{name}/metrics', async ({ name, query }) => {
-    const metrics = await metricsOf(pool.require(name))
+    const metrics = await readMetrics(pool.require(name))
     return query.get('format') === 'prometheus' ? prometheusText([metrics]) : metrics
   }),
-  route('GET', '/metrics', async () => prometheusText(await Promise.all(pool.list().map(metricsOf)))),
+  route('GET', '/metrics', async () => prometheusText(await Promise.all(pool.list().map(readMetrics)))),
 ]

@@ -1,35 +1,35 @@
 import { LOG_FIELDS } from '../settings/configuration.ts'
 
-/** A message of a server. Fields that it does not have, such as the user of a background process, are empty. */
+/** A log message of a server. Fields without a value, such as the user of a background process, are empty. */
 export type LogLine = Record<keyof typeof LOG_FIELDS | 'error_severity' | 'message', string>
 
 const NAMES = Object.keys(LOG_FIELDS) as (keyof typeof LOG_FIELDS)[]
 const MESSAGE_LENGTH_MAX = 8_192
-/** Only a message's first line begins like this: Postgres indents the others by a tab. */
-const HEAD = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/gm
+/** Matches the start of a message: Postgres indents its further lines by a tab. */
+const MESSAGE_START = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/gm
 const SEVERITY = /^([A-Z0-9]+): {2}/
 
 /**
- * Reads whole messages, `length` bytes in all. Unless the bytes reach to the end of the log, their last message may be cut off.
- * Output without a prefix belongs to the message before it.
+ * Parses complete messages, which take `length` bytes. The last message counts as incomplete unless the bytes reach the end of
+ * the log. Output without a prefix belongs to the message before it.
  */
 export function parseLines(
   bytes: Buffer,
   { linesMax, isEnd }: { linesMax: number; isEnd: boolean },
 ): { lines: LogLine[]; length: number } {
-  // One character for each byte, so that places in the text are places in the log.
-  const starts = [...bytes.toString('latin1').matchAll(HEAD)].map(({ index }) => index)
+  // Latin-1 has one character for each byte, so indexes in the text are positions in the log.
+  const starts = [...bytes.toString('latin1').matchAll(MESSAGE_START)].map(({ index }) => index)
   const lastStart = starts.at(-1) || bytes.length
   const complete = isEnd ? bytes.lastIndexOf('\n') + 1 : lastStart
   const whole = starts.filter((start) => start < complete)
   const length = whole[linesMax] ?? complete
   const lines = whole
     .slice(0, linesMax)
-    .map((start, n) => lineIn(bytes.toString('utf8', start, whole[n + 1] ?? length)))
+    .map((start, n) => parseLine(bytes.toString('utf8', start, whole[n + 1] ?? length)))
   return { lines, length }
 }
 
-function lineIn(text: string): LogLine {
+function parseLine(text: string): LogLine {
   const parts = text.split('\t', NAMES.length)
   const fields = Object.fromEntries(NAMES.map((name, n) => [name, parts[n] ?? '']))
   const rest = text.slice(parts.join('\t').length + 1).trimEnd()

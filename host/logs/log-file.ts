@@ -5,70 +5,70 @@ import { KeyedMutex } from '../instances/mutex.ts'
 import type { Instance } from '../instances/types.ts'
 import { type LogLine, parseLines } from './lines.ts'
 
-/** Of the file that the server writes, and of the one before it. */
+/** Limit for the file that the server writes, and for the older one beside it. */
 export const FILE_BYTES_MAX = 7 * 1024 * 1024
 const READ_BYTES_MAX = 512 * 1024
 export const LINES_MAX = 1_000
 
 /**
- * Positions count the bytes of all that was ever logged. Older messages lie in `postgres.log.<position of its end>`; there the
- * server's own file begins.
+ * Positions count all bytes that were ever logged. Older messages are in `postgres.log.<position of its end>`, which is also the
+ * position where the server's own file begins.
  */
 interface LogFiles {
-  /** Changes when the log begins anew. */
+  /** Changes when the log starts over. */
   id: string
   older: { path: string; start: number } | undefined
-  /** Of the server's own file. */
+  /** Position of the start of the server's own file. */
   start: number
   end: number
 }
 
 export interface LogPage {
-  /** The start of the next page; stays valid when the log is rotated. */
+  /** Position of the next page; stays valid when the log is rotated. */
   cursor: string
   lines: LogLine[]
-  /** Messages between the cursor and the first line are gone: so many bytes. */
+  /** Bytes of messages between the requested cursor and the first line that rotation has removed. */
   skipped_bytes: number
 }
 
 type Logged = Pick<Instance, 'record' | 'paths'>
 
-/** Reading and rotating wait for each other. */
-const turns = new KeyedMutex()
+/** Serializes reading and rotating a log. */
+const mutex = new KeyedMutex()
 
-/** Whole messages after a cursor, or the oldest there are. */
+/** Reads complete messages after a cursor; without a valid cursor, the oldest that are kept. */
 export function readLog(instance: Logged, since: string | undefined, linesMax = LINES_MAX): Promise<LogPage> {
-  return turns.run(instance.paths.log, async () => {
-    const { id, older, start, end } = await filesOf(instance)
+  return mutex.run(instance.paths.log, async () => {
+    const { id, older, start, end } = await findFiles(instance)
     const [, ofLog, at] = /^(\w+)-(\d{1,15})$/.exec(since ?? '') ?? []
     const oldest = older?.start ?? start
-    const asked = ofLog === id && Number(at) <= end ? Number(at) : oldest
-    const from = Math.max(asked, oldest)
+    const requested = ofLog === id && Number(at) <= end ? Number(at) : oldest
+    const from = Math.max(requested, oldest)
     const file = older && from < start ? { ...older, end: start } : { path: instance.paths.log, start, end }
-    const bytes = await bytesOf(file.path, from - file.start, Math.min(file.end - from, READ_BYTES_MAX))
+    const bytes = await readBytes(file.path, from - file.start, Math.min(file.end - from, READ_BYTES_MAX))
     const { lines, length } = parseLines(bytes, { linesMax, isEnd: from + bytes.length >= file.end })
-    return { cursor: `${id}-${from + length}`, lines, skipped_bytes: from - asked }
+    return { cursor: `${id}-${from + length}`, lines, skipped_bytes: from - requested }
   })
 }
 
-/** The cursor behind the last message. */
+/** The cursor after the last message. */
 export const logEnd = (instance: Logged): Promise<string> =>
-  turns.run(instance.paths.log, () => filesOf(instance).then(({ id, end }) => `${id}-${end}`))
+  mutex.run(instance.paths.log, () => findFiles(instance).then(({ id, end }) => `${id}-${end}`))
 
-/** Keeps the log of an instance within twice FILE_BYTES_MAX. */
+/** Rotates the log of an instance, so that it takes at most twice FILE_BYTES_MAX. */
 export async function rotateLog(instance: Logged): Promise<void> {
   const { log } = instance.paths
   const isLarge = async () => ((await stat(log).catch(() => undefined))?.size ?? 0) > FILE_BYTES_MAX
   if (!(await isLarge())) return
-  await turns.run(instance.paths.log, async () => {
-    // Somebody else may have rotated it meanwhile.
-    if (await isLarge()) moveLog(log, await filesOf(instance))
+  await mutex.run(instance.paths.log, async () => {
+    // Another call may have rotated it meanwhile.
+    if (await isLarge()) moveLog(log, await findFiles(instance))
   })
 }
 
 /**
- * Copies the server's file and empties it: the server holds it open, and appends. Nothing waits between the last copy and the
- * emptying, so only what is logged in those microseconds is lost.
+ * Copies the server's file and truncates it, because the server keeps it open and appends. Copying is synchronous up to the
+ * truncation, so only what is logged in the microseconds between is lost.
  */
 function moveLog(path: string, { start, older }: LogFiles): void {
   const draft = `${path}.new`
@@ -79,7 +79,7 @@ function moveLog(path: string, { start, older }: LogFiles): void {
     try {
       at = copyAll(from, to, at)
     } catch {
-      // On a full disk, the room is worth more than the messages.
+      // On a full disk, free space matters more than the messages.
       ftruncateSync(to, 0)
       at = fstatSync(from).size
     } finally {
@@ -93,7 +93,7 @@ function moveLog(path: string, { start, older }: LogFiles): void {
   }
 }
 
-/** Copies from a position on, and returns where the end was. */
+/** Copies everything from a position on, and returns the position of the end. */
 function copyAll(from: number, to: number, start: number): number {
   const buffer = Buffer.allocUnsafe(READ_BYTES_MAX)
   let at = start
@@ -104,7 +104,7 @@ function copyAll(from: number, to: number, start: number): number {
   return at
 }
 
-async function filesOf({ paths: { log }, record }: Logged): Promise<LogFiles> {
+async function findFiles({ paths: { log }, record }: Logged): Promise<LogFiles> {
   const prefix = `${basename(log)}.`
   const names = await readdir(dirname(log)).catch(() => [])
   const ends = names.flatMap((name) => (name.startsWith(prefix) ? [Number(name.slice(prefix.length))] : []))
@@ -116,7 +116,7 @@ async function filesOf({ paths: { log }, record }: Logged): Promise<LogFiles> {
   return { id, older, start, end: start + (own?.size ?? 0) }
 }
 
-async function bytesOf(path: string, position: number, length: number): Promise<Buffer> {
+async function readBytes(path: string, position: number, length: number): Promise<Buffer> {
   if (length <= 0) return Buffer.alloc(0)
   const file = await open(path, 'r')
   try {

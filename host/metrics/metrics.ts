@@ -5,7 +5,7 @@ import { Semaphore } from '../instances/mutex.ts'
 import type { InstanceState } from '../instances/types.ts'
 import { type ProcessUse, processUse } from './processes.ts'
 
-const AT_ONCE = 4
+const READS_AT_ONCE = 4
 const QUERY_MS_MAX = 2_000
 
 type Counts = 'transactions_committed' | 'transactions_rolled_back' | 'deadlocks' | 'blocks_hit' | 'blocks_read'
@@ -13,7 +13,7 @@ type DatabaseUse = Record<Counts | 'connections' | 'max_connections' | 'wal_byte
 
 type Follower = { name: string; lag_bytes: number; lag_seconds: number }
 
-/** Of an instance that does not run, the state alone. */
+/** Metrics of an instance; only its name and state if it is not running. */
 export interface Metrics {
   name: string
   state: InstanceState
@@ -36,25 +36,25 @@ const FOLLOWERS = `SELECT application_name AS name, coalesce(extract(epoch FROM 
   coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn), 0)::float8 AS lag_bytes
   FROM pg_stat_replication WHERE NOT pg_is_in_recovery() AND state = 'streaming'`
 
-const turns = new Semaphore(AT_ONCE)
+const reads = new Semaphore(READS_AT_ONCE)
 
-/** Neither wakes an instance nor keeps it awake. */
-export async function metricsOf(instance: PostgresInstance): Promise<Metrics> {
+/** Reads the metrics of an instance; this neither wakes it nor keeps it awake. */
+export async function readMetrics(instance: PostgresInstance): Promise<Metrics> {
   const { name, pid } = instance
   const state = instance.state()
   if (pid === undefined || state !== 'running') return { name, state }
-  return turns.run(async () => {
+  return reads.run(async () => {
     const [size_bytes, use, inside] = await Promise.all([
       instance.sizeBytes(),
       processUse(pid),
-      insideOf(instance).catch(() => undefined),
+      readDatabase(instance).catch(() => undefined),
     ])
     return { name, state, size_bytes, ...(use && { use }), ...inside }
   })
 }
 
-/** Over a session of its own, which does not count as use. */
-async function insideOf({ paths }: PostgresInstance): Promise<Pick<Metrics, 'database' | 'followers'>> {
+/** Uses a session of its own, which does not keep the instance awake. */
+async function readDatabase({ paths }: PostgresInstance): Promise<Pick<Metrics, 'database' | 'followers'>> {
   const opening = openAdmin(paths.socket, 'postgres')
   const read = async () => {
     const admin = await opening

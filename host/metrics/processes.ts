@@ -1,19 +1,19 @@
 import { readdir, readFile } from 'node:fs/promises'
 
-/** Of all processes of a server. */
+/** Resource usage of all processes of a server. */
 export interface ProcessUse {
   processes: number
-  /** With those that have ended. */
+  /** Includes processes that have ended. */
   cpu_seconds: number
-  /** Shared memory is counted once. Absent where the system does not tell. */
+  /** Counts shared memory once. Undefined if the operating system does not report it. */
   memory_bytes?: number
   uptime_seconds: number
 }
 
-/** On Linux, where it is the same on all machines. */
+/** Clock ticks in /proc, the same on all Linux machines. */
 const TICKS_PER_SECOND = 100
 
-/** Undefined where the system does not tell. */
+/** Undefined if the operating system does not report it. */
 export async function processUse(pid: number): Promise<ProcessUse | undefined> {
   const uptime = await readFile('/proc/uptime', 'utf8').catch(() => undefined)
   const own = await statOf(pid).catch(() => undefined)
@@ -32,7 +32,7 @@ export async function processUse(pid: number): Promise<ProcessUse | undefined> {
 
 async function statOf(pid: number | string) {
   const text = await readFile(`/proc/${pid}/stat`, 'utf8')
-  // The name of the program, in parentheses, may hold anything; the parent is the second field behind it.
+  // The program's name, in parentheses, may contain anything; the parent's pid is the second field after it.
   const fields = text
     .slice(text.lastIndexOf(')') + 4)
     .split(' ')
@@ -42,7 +42,7 @@ async function statOf(pid: number | string) {
   return { parent: fields[0], startedAt: fields[18] ?? 0, ...ticks }
 }
 
-/** Looks at the parent of every process where the kernel keeps no lists of children. */
+/** Lists the children of a process; on kernels without such a list, by the parent of every process. */
 async function childrenOf(pid: number): Promise<number[]> {
   const listed = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => undefined)
   if (listed !== undefined) return listed.split(' ').filter(Boolean).map(Number)

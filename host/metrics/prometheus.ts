@@ -18,17 +18,17 @@ const FAMILIES: Record<string, [help: string, read: (metrics: Metrics) => Sample
   blocks_hit_total: ['Blocks found in shared buffers', (m) => [[m.database?.blocks_hit]]],
   blocks_read_total: ['Blocks read into shared buffers', (m) => [[m.database?.blocks_read]]],
   wal_bytes_total: ['Position in the write-ahead log', (m) => [[m.database?.wal_bytes]]],
-  replication_lag_bytes: ['How far a follower is behind', lagging((lag) => lag.lag_bytes)],
-  replication_lag_seconds: ['How late a follower is', lagging((lag) => lag.lag_seconds)],
+  replication_lag_bytes: ['How far a follower is behind', lagSamples((lag) => lag.lag_bytes)],
+  replication_lag_seconds: ['How late a follower is', lagSamples((lag) => lag.lag_seconds)],
 }
 
 type Follower = NonNullable<Metrics['followers']>[number]
 
-function lagging(read: (follower: Follower) => number) {
+function lagSamples(read: (follower: Follower) => number) {
   return ({ followers = [] }: Metrics): Sample[] => followers.map((each) => [read(each), { follower: each.name }])
 }
 
-/** In the text format of Prometheus. */
+/** Formats metrics in the text format of Prometheus. */
 export function prometheusText(all: readonly Metrics[]): string {
   const lines = Object.entries(FAMILIES).flatMap(([name, [help, read]]) => {
     const family = `pilothouse_instance_${name}`
