@@ -10,12 +10,12 @@ const run = promisify(execFile)
 /** An operating-system account; absent for the daemon's own. */
 export type Account = { uid: number; gid: number } | undefined
 
-/** Above the accounts of people, services and most containers. The numbers need no entry in `/etc/passwd`. */
+/** The lowest uid of instances: above those of people, services and most containers. It needs no entry in `/etc/passwd`. */
 const FIRST_UID = 600_000
 
 const isRoot = (): boolean => process.getuid?.() === 0
 
-/** The account for a new instance: the lowest number that no other instance has, or the daemon's own unless it is root. */
+/** The account for a new instance: the lowest free uid if the daemon is root, else the daemon's own account. */
 export function nextAccount(taken: Iterable<number>): Account {
   if (!isRoot()) return undefined
   const used = new Set(taken)
@@ -24,19 +24,19 @@ export function nextAccount(taken: Iterable<number>): Account {
   return { uid, gid: uid }
 }
 
-/** The account that runs `initdb`, which refuses to run as root and as a user without a name. */
+/** The account that runs `initdb`, which refuses root and users without a name. */
 export async function initdbAccount(): Promise<Account> {
   if (!isRoot()) return undefined
   return (await postgresUser()) ?? (await createPostgresUser())
 }
 
-/** The name by which Postgres knows the daemon when it connects through a socket. */
+/** The user name under which the daemon connects to Postgres through a unix socket. */
 export function daemonUser(): string {
   try {
     return userInfo().username
   } catch {
     throw new StartError(
-      `The user ${process.getuid?.()} has no name on this machine, by which Postgres could know it: add it to /etc/passwd.`,
+      `The user ${process.getuid?.()} has no name on this machine, which Postgres needs: add it to /etc/passwd.`,
     )
   }
 }

@@ -20,8 +20,8 @@ import { exists } from './instances/files.ts'
 import type { Programs } from './instances/types.ts'
 
 /**
- * Extensions of Postgres's own distribution that it reserves for superusers, and that owners create on the hosted service. Their
- * scripts only declare functions in C: running one as the superuser calls nothing that the owner has made.
+ * Extensions of the Postgres distribution that are reserved for superusers, but that owners can create on the hosted service.
+ * Their scripts only declare C functions, so running one as the superuser calls no code of the owner.
  */
 const OWNER_EXTENSIONS = [
   ...['autoinc', 'bloom', 'dblink', 'insert_username', 'moddatetime', 'pg_prewarm', 'pgrowlocks', 'pgstattuple'],
@@ -31,40 +31,40 @@ const OWNER_EXTENSIONS = [
 const LOADED_AT_START = ['pg_cron', 'pg_net', 'pgaudit', 'timescaledb']
 const SETTING = 'POSTGRES_EXTENSIONS'
 
-/** Where an installation of Postgres keeps its parts. */
+/** The folders of an installation of Postgres. */
 interface Layout {
   bin: string
-  /** Libraries of the programs and of extensions. */
+  /** The folder of the libraries, of programs and extensions. */
   lib: string
-  /** Holds the folder `extension`. */
+  /** The folder that contains `extension`. */
   share: string
 }
 
 /**
  * Lets owners, who are not superusers, create the extensions above and those named in POSTGRES_EXTENSIONS (`postgis,pg_cron`).
- * Returns the same programs in a folder below `root`: copies of the programs, links to all else, and control files of these
- * extensions that call them trusted. The folder is named after its content, so another daemon may use it too.
+ * Returns the same programs in a folder below `root`: it has copies of the programs, links to everything else, and control files
+ * that mark these extensions as trusted. The folder is named after its content, so several daemons can share it.
  */
 export async function withOwnerExtensions(programs: Programs, root: string): Promise<Programs> {
   const named = namedExtensions(process.env[SETTING] ?? '')
-  const source = await layoutOf(programs.bin)
+  const source = await findLayout(programs.bin)
   const files = await readdir(join(source.share, 'extension'))
   const trusted = [...new Set([...OWNER_EXTENSIONS, ...named])].filter((name) => files.includes(`${name}.control`))
   const { size, mtimeMs } = await stat(join(source.bin, 'postgres'))
   const content = JSON.stringify([source, size, mtimeMs, files, trusted])
   const name = `${programs.major}-${createHash('sha256').update(content).digest('hex').slice(0, 16)}`
-  const target = within(join(root, name), source)
+  const target = relocated(join(root, name), source)
   if (!(await exists(join(root, name)))) {
-    await build(join(root, name), (folder) => fill(within(folder, source), source, trusted)).catch((error) => {
+    await build(join(root, name), (folder) => fillLayout(relocated(folder, source), source, trusted)).catch((error) => {
       throw new StartError(`Cannot make ${join(root, name)}: ${errorMessage(error)}`)
     })
   }
   return { ...programs, bin: target.bin, libraries: LOADED_AT_START.filter((library) => trusted.includes(library)) }
 }
 
-/** The names of all extensions that the programs can create. */
+/** Names of all extensions that these programs can create. */
 export async function extensionNames({ bin }: Programs): Promise<ReadonlySet<string>> {
-  const files = await readdir(join((await layoutOf(bin)).share, 'extension'))
+  const files = await readdir(join((await findLayout(bin)).share, 'extension'))
   return new Set(files.flatMap((file) => /^(.+)\.control$/.exec(file)?.[1] ?? []))
 }
 
@@ -75,8 +75,8 @@ function namedExtensions(setting: string): string[] {
   return names.filter(Boolean)
 }
 
-/** As pg_config says, which distributions bring along; the packages of npm have no pg_config, and one layout. */
-async function layoutOf(bin: string): Promise<Layout> {
+/** Finds the folders with pg_config; the npm packages have no pg_config, but one known layout. */
+async function findLayout(bin: string): Promise<Layout> {
   const npm = { bin, lib: join(bin, '../lib'), share: join(bin, '../share/postgresql') }
   if (await exists(join(npm.share, 'extension'))) return npm
   const config = promisify(execFile)(join(bin, 'pg_config'), ['--pkglibdir', '--sharedir'], { cwd: '/' })
@@ -87,15 +87,15 @@ async function layoutOf(bin: string): Promise<Layout> {
   return { bin, lib, share }
 }
 
-/** Programs find their other files by the way from their own folder, so the copy keeps it. */
-function within(folder: string, { bin, lib, share }: Layout): Layout {
+/** The same layout below another folder: programs find their files by paths relative to their own folder. */
+function relocated(folder: string, { bin, lib, share }: Layout): Layout {
   let root = dirname(bin)
   while ([lib, share].some((path) => relative(root, path).startsWith('..'))) root = dirname(root)
   const moved = (path: string) => join(folder, relative(root, path))
   return { bin: moved(bin), lib: moved(lib), share: moved(share) }
 }
 
-async function fill(target: Layout, source: Layout, trusted: readonly string[]): Promise<void> {
+async function fillLayout(target: Layout, source: Layout, trusted: readonly string[]): Promise<void> {
   await mkdir(target.bin, { recursive: true })
   for (const program of ['postgres', 'initdb']) await copyFile(join(source.bin, program), join(target.bin, program))
   await mkdir(dirname(target.lib), { recursive: true })
@@ -115,7 +115,7 @@ async function linkAll(from: string, to: string, excepted: readonly string[]): P
   for (const entry of entries) await symlink(join(from, entry), join(to, entry))
 }
 
-/** Open to every account; another daemon may be faster, and its folder is the same. */
+/** Makes the folder readable for every account. Another daemon may build the same folder first, which does no harm. */
 async function build(target: string, work: (draft: string) => Promise<void>): Promise<void> {
   await mkdir(dirname(target), { recursive: true, mode: 0o755 })
   const draft = await mkdtemp(`${target}.new-`)

@@ -19,32 +19,32 @@ import type { HostLog } from './log.ts'
 import { createMoves } from './moves/moves.ts'
 import { extensiblePrograms } from './programs.ts'
 import { Replicas } from './replicas/replicas.ts'
-import { followed, replicaRoutes } from './replicas/routes.ts'
+import { replicaRoutes, withReplicaUpdates } from './replicas/routes.ts'
 import { claimFolder, runFolder } from './run-folder.ts'
 import { openLimits } from './settings/cgroup.ts'
 import { createSqlHandlers } from './sql/sql.ts'
 import { upgradeRoutes } from './upgrades/routes.ts'
 
 export interface HostOptions {
-  /** Holds the instances. */
+  /** The folder of the instances. */
   folder: string
-  /** The secret that the control plane shows. */
+  /** The secret with which the control plane authenticates. */
   key: string
-  /** Listens on this address; the loopback one unless told otherwise. */
+  /** The address to listen on; 127.0.0.1 by default. */
   address?: string
-  /** Of the control API and of SQL over HTTP; 0 takes any free port. */
+  /** The port of the control API and of SQL over HTTP; 0, the default, takes any free port. */
   port?: number
-  /** Of the Postgres protocol; 0 takes any free port. */
+  /** The port of the Postgres protocol; 0, the default, takes any free port. */
   gatewayPort?: number
-  /** Clients may name an instance as `db.<ref>.<domain>` by SNI. */
+  /** Clients may name an instance by the TLS server name `db.<ref>.<domain>`. */
   domain?: string
-  /** As clients of the API name regions; `us-east-1` unless told otherwise. */
+  /** A region code of the API; `us-east-1` by default. */
   region?: string
-  /** False trades safety against a crash of the machine for speed: for tests. */
+  /** False loses data if the machine crashes, and is faster: for tests. */
   isDurable?: boolean
-  /** Storage for backups and WAL; without it there are none. */
+  /** The bucket for backups and WAL; undefined disables backups. */
   archive?: S3Settings & { key: string }
-  /** Of instances that have no time of their own; null for never. */
+  /** Time without a session after which an instance sleeps, if its record names no other; null for never. */
   sleepAfterSeconds?: number | null
   log?: HostLog
 }
@@ -57,15 +57,15 @@ export interface Host {
   pool: InstancePool
   /** The folder of the sockets. */
   run: string
-  /** Serves a client that connected to another port than the gateway's. */
+  /** Serves a client that connected to a port other than the gateway's. */
   accept(client: Socket): void
-  /** The superuser's connection string for an instance that is awake, over its socket. */
+  /** The superuser's connection string for the unix socket of a running instance. */
   adminUrl(name: string): string
   /** Stops all servers. */
   stop(): Promise<void>
 }
 
-/** Runs the Postgres instances of this machine, and all ways to them. */
+/** Runs the Postgres instances of this machine, their gateway, SQL over HTTP and the control API. */
 export async function startHost(options: HostOptions): Promise<Host> {
   const { folder, key: secret, address = '127.0.0.1', region = 'us-east-1', isDurable = true, log = () => {} } = options
   await mkdir(folder, { recursive: true, mode: 0o711 })
@@ -112,33 +112,33 @@ export async function startHost(options: HostOptions): Promise<Host> {
       gateway.endSessions(name)
       sql.endSessions(name)
     }
-    const forgetClients = (name: string) => sql.endSessions(name, 'clients')
+    const endClientHttpSessions = (name: string) => sql.endSessions(name, 'clients')
     replicas.open((replica) => {
       gateway.applyAccess(replica)
-      forgetClients(replica.name)
+      endClientHttpSessions(replica.name)
     })
-    const backups = options.archive && archiveOf(options.archive, pool, log)
+    const backups = options.archive && openBackups(options.archive, pool, log)
     if (backups) started.push(() => backups.stop())
     const moves = backups && createMoves({ pool, backups })
     if (moves) started.push(() => moves.close())
     const features = backups ? ['backups'] : []
-    const own = [
+    const instanceRoutes = [
       ...lifecycleRoutes({
         pool,
         locks,
         region,
         features,
         endSessions,
-        forget: (name) => backups?.removeArchive(name),
+        removeArchive: (name) => backups?.removeArchive(name),
         replicas,
       }),
       ...upgradeRoutes({ pool, endSessions, backups }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
       ...(moves ? moveRoutes({ pool, moves, endSessions }) : []),
-      ...settingRoutes({ pool, gateway, forgetClients }),
+      ...settingRoutes({ pool, gateway, endClientHttpSessions }),
       ...observationRoutes({ pool }),
     ]
-    const routes = [...followed(own, replicas), ...replicaRoutes(replicas)]
+    const routes = [...withReplicaUpdates(instanceRoutes, replicas), ...replicaRoutes(replicas)]
     const api = createApi({ key, locks, routes, log })
     const server = createServer((req, res) => (req.url?.startsWith(BASE) ? api(req, res) : sql.sql(req, res)))
     server.on('upgrade', sql.upgrade)
@@ -154,7 +154,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
   }
 }
 
-const archiveOf = (
+const openBackups = (
   { key, ...s3 }: S3Settings & { key: string },
   instances: InstancePool,
   log: NonNullable<HostOptions['log']>,

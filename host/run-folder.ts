@@ -6,44 +6,45 @@ import { dirname, join, resolve } from 'node:path'
 import { canReach, nextAccount } from './accounts.ts'
 import { exists } from './instances/files.ts'
 
-/** The path of a unix socket has at most 107 bytes; what follows the folder is `/<name>/.s.PGSQL.5432`. */
+/** Limit for the folder's path: the path of a unix socket has at most 107 bytes, and ends with `/<name>/.s.PGSQL.5432`. */
 const BYTES_MAX = 107 - '/abcdefghijklmnopqrst/.s.PGSQL.5432'.length
 
-/** The folder of a host's sockets: in its own folder, or one of the machine's that is short and open to every account. */
-async function runFolderOf(root: string): Promise<string> {
+/** The folder of a host's sockets: `run` in its own folder, or one in /tmp if that is too long or closed to the accounts. */
+async function chooseRunFolder(root: string): Promise<string> {
   const own = join(resolve(root), 'run')
   const name = `pilothouse-${createHash('sha256').update(own).digest('hex').slice(0, 12)}`
-  const isReached = await canReach(nextAccount([]), await nearest(own))
-  return isReached && Buffer.byteLength(own) <= BYTES_MAX ? own : join('/tmp', name)
+  const isReachable = await canReach(nextAccount([]), await nearest(own))
+  return isReachable && Buffer.byteLength(own) <= BYTES_MAX ? own : join('/tmp', name)
 }
 
-/** The folder, or that above it which exists. */
+/** The folder, or its nearest parent that exists. */
 async function nearest(folder: string): Promise<string> {
   return (await exists(folder)) ? folder : nearest(dirname(folder))
 }
 
+/** Creates the folder of a host's sockets. */
 export async function runFolder(root: string): Promise<string> {
-  const folder = await runFolderOf(root)
+  const folder = await chooseRunFolder(root)
   await mkdir(folder, { recursive: true, mode: 0o711 })
-  // Anybody may make a folder in /tmp.
+  // Any user can create a folder in /tmp.
   if ((await lstat(folder)).uid !== process.getuid?.()) throw new FolderInUse(`${folder} belongs to another user`)
   await chmod(folder, 0o711)
   return folder
 }
 
-/** Whether a daemon serves the folder now. */
+/** Whether a daemon is running for this data folder. */
 export const isHostRunning = async (root: string): Promise<boolean> =>
   isServed(join(await runFolder(root), 'host.sock'))
 
-/** Another daemon serves the folder. */
+/** The folder is used by another daemon, or belongs to another user. */
 export class FolderInUse extends Error {
   override name = 'FolderInUse'
 }
 
-/** Keeps a second daemon away from the folder for as long as this process lives, however it ends. */
+/** Keeps a second daemon from the folder while this process lives; the claim ends with the process, even if it is killed. */
 export async function claimFolder(run: string): Promise<() => Promise<void>> {
   const path = join(run, 'host.sock')
-  if (await isServed(path)) throw new FolderInUse(`Another host serves ${run}: stop it first`)
+  if (await isServed(path)) throw new FolderInUse(`Another host uses ${run}: stop it first`)
   await rm(path, { force: true })
   const server = createServer((socket) => socket.destroy())
   server.listen(path)

@@ -8,12 +8,12 @@ import { Operations } from './operations.ts'
 
 type Method = 'GET' | 'PUT' | 'POST' | 'DELETE'
 
-/** Resolves to the body of the reply; without one the reply is 204. */
+/** Resolves to the body of the reply; undefined answers 204. */
 type Handle = (call: Call) => Promise<unknown>
 
 export interface Route {
   method: Method
-  /** Below `/host/v1`, such as `/instances/{name}/pause`. */
+  /** Path below `/host/v1`, such as `/instances/{name}/pause`. */
   path: string
   isMutation: boolean
   handle: Handle
@@ -26,7 +26,7 @@ export const route = (method: Method, path: string, handle: Handle): Route => ({
   isMutation: false,
 })
 
-/** Waits for others on the same instance, and may outlast the request. */
+/** A route that changes an instance: it waits for other mutations of the instance, and may outlast its request. */
 export const mutation = (method: Method, path: string, handle: Handle): Route => ({
   method,
   path,
@@ -43,7 +43,7 @@ interface ApiOptions {
 
 export const BASE = '/host/v1'
 
-/** Serves the routes to whoever has the host's key. */
+/** Serves the routes to callers with the host key. */
 export function createApi({
   key,
   locks,
@@ -75,12 +75,12 @@ export function createApi({
       return { status: body === undefined ? 204 : 200, body }
     }
     if (!route.isMutation) return handle()
-    return operations.run(() => locks.under(name, lock, handle).catch((error) => failure(error, log)))
+    return operations.run(() => locks.under(name, lock, handle).catch((error) => failureReply(error, log)))
   }
 
   return (req, res) => {
     answer(req)
-      .catch((error) => failure(error, log))
+      .catch((error) => failureReply(error, log))
       .then((reply) => send(res, reply))
   }
 }
@@ -92,14 +92,14 @@ export function unknown(what: string): never {
   throw new ApiFailure(404, `unknown_${what}`, `Unknown ${what}`)
 }
 
-function failure(error: unknown, log: ApiOptions['log']): Reply {
-  const { status, code, message, refusals } = asFailure(error)
+function failureReply(error: unknown, log: ApiOptions['log']): Reply {
+  const { status, code, message, refusals } = toApiFailure(error)
   if (status === 500 || isSystemError(error))
     log('request_failed', { error: error instanceof Error ? (error.stack ?? '') : String(error) })
   return { status, body: { error: { code, message, ...(refusals && { refusals }) } } }
 }
 
-function asFailure(error: unknown): ApiFailure {
+function toApiFailure(error: unknown): ApiFailure {
   if (error instanceof ApiFailure) return error
   if (error instanceof UnknownInstance) return new ApiFailure(404, 'unknown_instance', error.message)
   if (error instanceof Locked) return new ApiFailure(409, 'locked', error.message)
@@ -111,5 +111,5 @@ function asFailure(error: unknown): ApiFailure {
   return new ApiFailure(500, 'internal', 'The host failed; its log says why')
 }
 
-/** The system's word on a file, such as that no space is left; its message goes on with the path. */
+/** An error of the operating system, such as a full disk; its message ends with the path. */
 const isSystemError = (error: unknown): error is NodeJS.ErrnoException => error instanceof Error && 'syscall' in error

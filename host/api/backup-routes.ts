@@ -8,7 +8,7 @@ import { mutation, type Route, route, unknown } from './api.ts'
 
 const Restore = z.union([
   z.strictObject({ backup: z.string(), password: z.string().optional() }),
-  /** A restore that is asked for again by its id is not done again. */
+  /** Repeating a restore with the same id does nothing. */
   z.strictObject({ at: z.coerce.date(), id: z.string(), password: z.string().optional() }),
 ])
 
@@ -17,20 +17,20 @@ const Moment = z.strictObject({ at: z.coerce.date() })
 interface Parts {
   pool: InstancePool
   backups: Backups
-  /** Ends what clients have open; the data is about to change under them. */
+  /** Ends the sessions of clients, before the data under them changes. */
   endSessions(name: string): void
 }
 
-const ALL_DAYS = 36_500
+const RETENTION_DAYS_MAX = 36_500
 
-/** Backups in the archive, and ways back to them. */
+/** Backups in the archive, and restores from them. */
 export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
-  const shown = ({ id, stoppedAt, bytes }: { id: string; stoppedAt: string; bytes: number }) => ({
+  const toBackup = ({ id, stoppedAt, bytes }: { id: string; stoppedAt: string; bytes: number }) => ({
     id,
     at: stoppedAt,
     bytes,
   })
-  const listOf = async (name: string) => (await backups.list(pool.require(name).name)).map(shown)
+  const listOf = async (name: string) => (await backups.list(pool.require(name).name)).map(toBackup)
   return [
     route('GET', '/backups', async () => {
       const found: { name: string; id: string }[] = []
@@ -43,18 +43,18 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     route('GET', '/instances/{name}/backups/{id}', async ({ name, params }) => {
       const found = (await backups.list(name)).find(({ id }) => id === params.id) ?? unknown('backup')
       requireVersion(pool.require(name), found)
-      return shown(found)
+      return toBackup(found)
     }),
     mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       const instance = pool.require(name)
       await setArchived(instance, true)
       const make = (from: Instance) => backups.make(name, id, from)
-      return shown(await (instance.record.isPaused ? pool.withDraft(instance, make) : make(instance)))
+      return toBackup(await (instance.record.isPaused ? pool.withDraft(instance, make) : make(instance)))
     }),
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)
-      // WAL that only this one needed goes with it.
-      await backups.sweep(name, ALL_DAYS)
+      // The sweep removes the WAL that only this backup needed.
+      await backups.sweep(name, RETENTION_DAYS_MAX)
       const instance = pool.find(name)
       if (instance && (await backups.ids(name)).length === 0) await setArchived(instance, false)
     }),
@@ -66,7 +66,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       endSessions(name)
       const to = 'at' in asked ? { at: asked.at } : { backup: asked.backup }
       const password = asked.password === undefined ? {} : { password: asked.password }
-      await backups.restore(name, to, password).catch(backupGone)
+      await backups.restore(name, to, password).catch(throwUnknownBackup)
       if (id !== undefined) await instance.update({ restoredBy: id })
     }),
     mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {
@@ -78,7 +78,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       if (!window) throw new Refused([{ setting: 'at', reason: 'there is no backup of this project yet' }])
       return window
     }),
-    // Not a mutation: it must not wait for one that takes long.
+    // Declared as a plain route: a mutation would wait for other, long mutations of the instance.
     route('POST', '/instances/{name}/moment', async ({ name, body }) => {
       const now = new Date()
       const { record, programs } = pool.require(name)
@@ -92,7 +92,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
   ]
 }
 
-/** Only instances with a backup archive their WAL: without one it restores nothing. */
+/** Only instances with a backup archive their WAL: WAL alone restores nothing. */
 async function setArchived(instance: Instance, isArchived: boolean): Promise<void> {
   if ((instance.record.isArchived ?? false) === isArchived) return
   await instance.update({ isArchived })
@@ -100,7 +100,7 @@ async function setArchived(instance: Instance, isArchived: boolean): Promise<voi
   if (instance.state() === 'running') await instance.admin.rows('SELECT pg_reload_conf()')
 }
 
-function backupGone(error: unknown): never {
+function throwUnknownBackup(error: unknown): never {
   if (error instanceof MissingObject) unknown('backup')
   throw error
 }

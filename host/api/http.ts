@@ -3,7 +3,7 @@ import * as z from 'zod'
 
 const BODY_BYTES_MAX = 256 * 1024
 
-/** A failure that the control plane is told. */
+/** A failure whose code and message are sent to the control plane. */
 export class ApiFailure extends Error {
   readonly status: number
   readonly code: string
@@ -19,14 +19,14 @@ export class ApiFailure extends Error {
 
 export interface Reply {
   status: number
-  /** Text is sent as the text format of Prometheus, all else as JSON. */
+  /** A string is sent in the text format of Prometheus, anything else as JSON. */
   body?: unknown
 }
 
 export interface Call {
-  /** Of the instance. */
+  /** Name of the instance. */
   name: string
-  /** All parts of the path that the route names. */
+  /** Values of the named parts of the path. */
   params: Record<string, string>
   query: URLSearchParams
   body<Shape extends z.ZodType>(shape: Shape): Promise<z.infer<Shape>>
@@ -40,12 +40,12 @@ export async function readBody<Shape extends z.ZodType>(req: IncomingMessage, sh
     if (bytes > BODY_BYTES_MAX) throw new ApiFailure(413, 'too_large', 'The body is larger than 256 KiB')
     chunks.push(chunk)
   }
-  const parsed = shape.safeParse(bytes === 0 ? {} : jsonIn(Buffer.concat(chunks).toString('utf8')))
+  const parsed = shape.safeParse(bytes === 0 ? {} : parseJson(Buffer.concat(chunks).toString('utf8')))
   if (parsed.success) return parsed.data
   throw new ApiFailure(400, 'invalid', z.prettifyError(parsed.error))
 }
 
-function jsonIn(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {

@@ -13,7 +13,7 @@ const Arrival = z.strictObject({
   settings: z.record(z.string(), z.string()).default({}),
   access: z.strictObject({ ssl: z.boolean(), networks: z.array(z.string()).nullable() }).optional(),
 })
-/** Without an `lsn`, the instance is as far as the archive goes. */
+/** Without an `lsn`, the instance gets all that the archive holds. */
 const End = z.strictObject({
   lsn: z
     .string()
@@ -24,11 +24,11 @@ const End = z.strictObject({
 interface Parts {
   pool: InstancePool
   moves: Moves
-  /** Ends what clients have open; the instance is about to stop. */
+  /** Ends the sessions of clients, before the instance stops. */
   endSessions(name: string): void
 }
 
-/** Instances that leave for another host, and those that arrive. */
+/** Moves of instances from this host and to it. */
 export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
   return [
     route('GET', '/sealed', async () =>

@@ -8,20 +8,20 @@ import type { Replicas } from '../replicas/replicas.ts'
 import { offeredSizes } from '../settings/sizes.ts'
 import { mutation, type Route, route } from './api.ts'
 
-/** Null for never. */
-const Sleep = z.int().min(1).nullable()
+/** Seconds without a session after which an instance sleeps; null for never. */
+const SleepAfterSeconds = z.int().min(1).nullable()
 const Spec = z.strictObject({
   version: z.string().optional(),
   size: z.string().optional(),
   password: z.string().min(1),
-  sleep_after_seconds: Sleep.optional(),
+  sleep_after_seconds: SleepAfterSeconds.optional(),
 })
 const Copy = z.strictObject({
   from: z.string(),
   password: z.string().min(1),
   data: z.boolean(),
   size: z.string().optional(),
-  sleep_after_seconds: Sleep.optional(),
+  sleep_after_seconds: SleepAfterSeconds.optional(),
 })
 const Lock = z.strictObject({ wait_ms: z.int().min(0).max(60_000).default(0) })
 
@@ -31,16 +31,24 @@ interface Parts {
   region: string
   features: readonly string[]
   replicas: Pick<Replicas, 'list'>
-  /** Ends what clients have open; the instance is about to stop. */
+  /** Ends the sessions of clients, before the instance stops. */
   endSessions(name: string): void
-  /** Removes the archive of an instance that is gone. */
-  forget(name: string): Promise<void> | undefined
+  /** Removes the archive of a deleted instance. */
+  removeArchive(name: string): Promise<void> | undefined
 }
 
 /** The life cycle of instances. */
-export function lifecycleRoutes({ pool, locks, region, features, endSessions, forget, replicas }: Parts): Route[] {
+export function lifecycleRoutes({
+  pool,
+  locks,
+  region,
+  features,
+  endSessions,
+  removeArchive,
+  replicas,
+}: Parts): Route[] {
   const primaries = () => pool.list().filter(({ record }) => !record.primary && !record.sealed)
-  const stopping = (name: string) => {
+  const requireWithoutSessions = (name: string) => {
     endSessions(name)
     return pool.require(name)
   }
@@ -54,12 +62,12 @@ export function lifecycleRoutes({ pool, locks, region, features, endSessions, fo
       const sized = query.get('sizes') === 'true'
       const onlyWoken = query.get('woken') === 'true'
       const instances = primaries().filter(({ record }) => !onlyWoken || record.isWoken)
-      return Promise.all(instances.map((instance) => shown(instance, sized)))
+      return Promise.all(instances.map((instance) => toReply(instance, sized)))
     }),
     route('GET', '/instances/{name}', async ({ name, query }) => {
       const instance = pool.require(name)
       if (query.get('size') === 'now') await instance.sizeBytes(0)
-      return { ...(await shown(instance, true)), replicas: await replicas.list(name) }
+      return { ...(await toReply(instance, true)), replicas: await replicas.list(name) }
     }),
     route('POST', '/instances/{name}/lock', async ({ name, body }) => {
       const { wait_ms } = await body(Lock)
@@ -72,24 +80,24 @@ export function lifecycleRoutes({ pool, locks, region, features, endSessions, fo
     mutation('PUT', '/instances/{name}', async ({ name, body }) => {
       const { version, sleep_after_seconds, ...rest } = await body(Spec)
       const major = version === undefined ? {} : { major: version }
-      return shown(await pool.ensure({ name, ...rest, ...major, ...sleepOf(sleep_after_seconds) }), false)
+      return toReply(await pool.ensure({ name, ...rest, ...major, ...sleepOf(sleep_after_seconds) }), false)
     }),
     mutation('POST', '/instances/{name}/copy', async ({ name, body }) => {
       const { sleep_after_seconds, ...rest } = await body(Copy)
-      return shown(await pool.copy({ name, ...rest, ...sleepOf(sleep_after_seconds) }), false)
+      return toReply(await pool.copy({ name, ...rest, ...sleepOf(sleep_after_seconds) }), false)
     }),
     mutation('DELETE', '/instances/{name}', async ({ name, query }) => {
       endSessions(name)
       await pool.remove(name)
-      if (query.get('archive') !== 'keep') await forget(name)
+      if (query.get('archive') !== 'keep') await removeArchive(name)
     }),
     mutation('PUT', '/instances/{name}/sleep', async ({ name, body }) => {
-      const { after_seconds: sleepAfterSeconds } = await body(z.strictObject({ after_seconds: Sleep }))
+      const { after_seconds: sleepAfterSeconds } = await body(z.strictObject({ after_seconds: SleepAfterSeconds }))
       await pool.require(name).update({ sleepAfterSeconds })
     }),
-    mutation('POST', '/instances/{name}/pause', async ({ name }) => stopping(name).pause()),
+    mutation('POST', '/instances/{name}/pause', async ({ name }) => requireWithoutSessions(name).pause()),
     mutation('POST', '/instances/{name}/resume', async ({ name }) => pool.require(name).resume()),
-    mutation('POST', '/instances/{name}/restart', async ({ name }) => stopping(name).restart()),
+    mutation('POST', '/instances/{name}/restart', async ({ name }) => requireWithoutSessions(name).restart()),
   ]
 }
 
@@ -107,7 +115,7 @@ async function capacityOf(pool: InstancePool, instances: number) {
   }
 }
 
-async function shown(instance: PostgresInstance, isSized: boolean): Promise<Record<string, unknown>> {
+async function toReply(instance: PostgresInstance, isSized: boolean): Promise<Record<string, unknown>> {
   const { name, record, programs } = instance
   const failure = instance.failure ?? (await diskProblem(instance.paths.data).catch(() => undefined))
   return {

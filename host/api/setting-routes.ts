@@ -8,7 +8,7 @@ import { mutation, type Route, route } from './api.ts'
 const Settings = z.strictObject({
   set: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).default({}),
   reset: z.array(z.string()).default([]),
-  /** False leaves what needs a restart for the next one. */
+  /** False postpones settings that need a restart to the next one. */
   restart: z.boolean().default(true),
 })
 const Access = z.strictObject({
@@ -22,12 +22,12 @@ const Access = z.strictObject({
 interface Parts {
   pool: InstancePool
   gateway: Gateway
-  /** Ends what callers over HTTP have open, as their rules have changed. */
-  forgetClients(name: string): void
+  /** Ends the HTTP sessions of callers without the host key, after their access rules have changed. */
+  endClientHttpSessions(name: string): void
 }
 
 /** The settings of an instance, and the access rules for its clients. */
-export const settingRoutes = ({ pool, gateway, forgetClients }: Parts): Route[] => [
+export const settingRoutes = ({ pool, gateway, endClientHttpSessions }: Parts): Route[] => [
   route('GET', '/instances/{name}/settings', async ({ name }) => ({
     settings: await effectiveSettings(pool.require(name)),
   })),
@@ -45,9 +45,9 @@ export const settingRoutes = ({ pool, gateway, forgetClients }: Parts): Route[] 
     const instance = pool.require(name)
     const { ssl = instance.record.access.ssl, networks = instance.record.access.networks } = await body(Access)
     await instance.update({ access: { ssl, networks } })
-    // A client that connects meanwhile is either found here or refused.
+    // The new rules are in force, so a client that connects meanwhile is either found here or refused.
     gateway.applyAccess(instance)
-    forgetClients(name)
+    endClientHttpSessions(name)
   }),
   route('GET', '/instances/{name}/bans', async ({ name }) => ({ bans: gateway.bans(pool.require(name).name) })),
   route('DELETE', '/instances/{name}/bans/{address}', async ({ name, params: { address = '' } }) => {

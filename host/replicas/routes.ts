@@ -8,8 +8,8 @@ export const replicaRoutes = (replicas: Replicas): Route[] => [
   mutation('DELETE', PATH, ({ name, params: { id = '' } }) => replicas.remove(name, id)),
 ]
 
-/** Brings an instance's replicas up to each mutation before the caller gets its reply. */
-export const followed = (routes: readonly Route[], replicas: Replicas): Route[] =>
+/** Updates an instance's replicas after each mutation, before the caller gets its reply. */
+export const withReplicaUpdates = (routes: readonly Route[], replicas: Replicas): Route[] =>
   routes.map((route) =>
     route.isMutation
       ? { ...route, handle: (call) => route.handle(call).finally(() => replicas.follow(call.name)) }
