@@ -7,19 +7,19 @@ import { seal, unseal } from './sealed.ts'
 import type { ArchiveStore } from './store.ts'
 import { TarWriter } from './tar.ts'
 
-/** A stored object, as it lies in the bucket. */
+/** Size and checksum of an object in the bucket, after compression and sealing. */
 interface Stored {
   bytes: number
   sha256: string
 }
 
-/** Compressed and sealed objects of a store. Nothing is ever whole in memory or on disk. */
+/** Compresses and seals the objects of a store. Data is streamed: it is never whole in memory or on disk. */
 export class Archive {
   readonly store: ArchiveStore
   readonly #key: Uint8Array
 
   constructor(store: ArchiveStore, key: Uint8Array) {
-    if (key.length < 32) throw new Error('The key of the archive must have 32 bytes at least')
+    if (key.length < 32) throw new Error('The archive key is too short: it must have at least 32 bytes')
     this.store = store
     this.#key = key
   }
@@ -27,7 +27,7 @@ export class Archive {
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<Stored> {
     const hash = createHash('sha256')
     let bytes = 0
-    let lost: unknown
+    let storeError: unknown
     await pipeline(
       source,
       createZstdCompress(),
@@ -41,23 +41,23 @@ export class Archive {
       },
       (sealed: AsyncIterable<Uint8Array>) =>
         this.store.put(key, sealed).catch((error) => {
-          lost = error
+          storeError = error
           throw error
         }),
     ).catch((error) => {
-      // The streams that the store's failure ends fail, too.
-      throw lost ?? error
+      // A failed upload makes the streams before it fail too, with other errors.
+      throw storeError ?? error
     })
     return { bytes, sha256: hash.digest('hex') }
   }
 
-  /** All that `write` writes, in one object. */
+  /** Stores the files that `write` adds, as one tar archive. */
   async putFiles(key: string, write: (tar: TarWriter) => Promise<void>): Promise<Stored> {
     const tar = new TarWriter()
-    let lost: unknown
+    let storeError: unknown
     const stored = this.put(key, tar.stream)
     stored.catch((error) => {
-      lost = error
+      storeError = error
       tar.stream.destroy(error)
     })
     try {
@@ -65,14 +65,14 @@ export class Archive {
       await tar.end()
       return await stored
     } catch (error) {
-      const cause = lost ?? error
+      const cause = storeError ?? error
       tar.stream.destroy(cause instanceof Error ? cause : new Error(String(cause)))
       await stored.catch(() => {})
       throw cause
     }
   }
 
-  /** Unpacks an archive of files; with `sha256`, only the object that has this checksum. */
+  /** Unpacks a tar archive; throws `DamagedObject` if the object does not have the checksum `sha256`. */
   async unpack(key: string, folder: string, sha256?: string): Promise<void> {
     const hash = createHash('sha256')
     const stored = this.store.get(key)
@@ -87,7 +87,8 @@ export class Archive {
       createZstdDecompress(),
       unpackTar(folder, { fmode: 0o600, dmode: 0o700 }),
     )
-    if (sha256 && hash.digest('hex') !== sha256) throw new DamagedObject(`${key} is not the object of its manifest`)
+    if (sha256 && hash.digest('hex') !== sha256)
+      throw new DamagedObject(`${key} does not have the checksum of its manifest`)
   }
 
   async putText(key: string, text: string): Promise<void> {

@@ -6,27 +6,27 @@ import { KeyedMutex, Semaphore } from '../instances/mutex.ts'
 import { type Instance, type Instances, Refused, UnknownInstance } from '../instances/types.ts'
 import { Archive } from './archive.ts'
 import { backupIds, keysOf, listBackups, makeBackup, orphanedBackups, prefixOf, removeBackup } from './base-backup.ts'
-import { stoppedLsn } from './control-file.ts'
+import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
 import { archivedWindow, byWal, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
-import { forgetOldData, restoreTo, undoRestore } from './restore.ts'
+import { removeReplacedData, restoreTo, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
 import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
 interface BackupsOptions {
   store: ArchiveStore
-  /** Seals the archive; 32 bytes or more. What it has sealed opens with no other. */
+  /** The key that seals the archive, of at least 32 bytes. Nothing else opens the backups made with it. */
   key: Uint8Array
   instances: Instances
   log(event: string, fields: Record<string, unknown>): void
-  /** Of WAL that waits for the bucket, for each instance. */
+  /** Limit for the WAL of each instance that waits for upload. */
   spoolBytesMax?: number
   tickMs?: number
 }
 
 interface ArchiveStatus {
-  /** `stopped`: WAL was given up so that the disk does not fill, and moments are restorable again from the next backup on. */
+  /** `stopped`: WAL was discarded to save the disk, so moments can be restored again only after the next backup. */
   state: 'archiving' | 'failing' | 'stopped'
   error?: string
   spoolBytes: number
@@ -35,7 +35,7 @@ interface ArchiveStatus {
 const SPOOL_BYTES_MAX = 2 ** 30
 const TICK_MS = 10_000
 const UPLOADS_AT_ONCE = 4
-const AHEAD_MS_MAX = 5_000
+const CLOCK_SKEW_MS_MAX = 5_000
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 
@@ -46,22 +46,22 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   const { spoolBytesMax = SPOOL_BYTES_MAX, tickMs = TICK_MS } = bounds
   const archive = new Archive(store, key)
   const statuses = new Map<string, ArchiveStatus>()
-  /** One for what uses the spool, one for what makes folders beside the data. */
+  /** Has two keys for each instance: one for work on the spool, one for work on folders beside the data. */
   const mutex = new KeyedMutex()
   const find = (name: string): Instance => {
     const instance = instances.find(name)
     if (!instance) throw new UnknownInstance(name)
     return instance
   }
-  const onSpool = <Value>(name: string, work: () => Promise<Value>) => mutex.run(`${name} spool`, work)
-  const alone = <Value>(name: string, work: (instance: Instance) => Promise<Value>) =>
+  const withSpoolLock = <Value>(name: string, work: () => Promise<Value>) => mutex.run(`${name} spool`, work)
+  const withInstanceLock = <Value>(name: string, work: (instance: Instance) => Promise<Value>) =>
     mutex.run(name, () => work(find(name)))
-  const flush = (instance: Instance) => onSpool(instance.name, () => flushWal(archive, instance))
+  const flush = (instance: Instance) => withSpoolLock(instance.name, () => flushWal(archive, instance))
 
   async function archiveInstance(instance: Instance): Promise<void> {
     const { name } = instance
-    // Another pass may end meanwhile, so that what it found is read in turn.
-    const { before, status } = await onSpool(name, async () => {
+    // Another pass may run at the same time, so the status before this one is read under the lock.
+    const { before, status } = await withSpoolLock(name, async () => {
       const before = statuses.get(name)
       const wasStopped = before?.state === 'stopped'
       const status = await archiveSpool(archive, instance).then(
@@ -69,7 +69,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         async (error): Promise<ArchiveStatus> => {
           const spoolBytes = await sizeOf(instance.paths.wal)
           const isFull = spoolBytes > spoolBytesMax
-          if (isFull) await empty(instance.paths.wal)
+          if (isFull) await discardWal(instance.paths.wal)
           const state = isFull || wasStopped ? 'stopped' : 'failing'
           return { state, error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
         },
@@ -77,16 +77,16 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       statuses.set(name, status)
       return { before, status }
     })
-    const isNews = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
-    if (isNews) log('wal_archive', { instance: name, ...status })
+    const hasChanged = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
+    if (hasChanged) log('wal_archive', { instance: name, ...status })
   }
 
-  /** Archives all that the server has written, and returns how far that is. Wakes it only where its archiver ended before it did. */
+  /** Archives all WAL that the server has written, and returns its end. Wakes the server only if it stopped with WAL not archived. */
   async function archiveWritten(instance: Instance): Promise<{ lsn: string; isStopped: boolean }> {
     const stopped = await instance.unlessRunning(async () => {
       if (await hasUnarchivedWal(instance.paths.data)) return undefined
-      await onSpool(instance.name, () => archiveSpool(archive, instance))
-      return { lsn: await stoppedLsn(instance.paths.data), isStopped: true }
+      await withSpoolLock(instance.name, () => archiveSpool(archive, instance))
+      return { lsn: await readStoppedLsn(instance.paths.data), isStopped: true }
     })
     if (stopped) return stopped
     if (instance.record.isPaused)
@@ -100,11 +100,11 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     await Promise.all(instances.list().map((instance) => uploads.run(() => archiveInstance(instance))))
   }
 
-  /** Removes the data that a restore replaced after a day; until then the restore can be undone. */
-  async function forgetOld(): Promise<void> {
+  /** Removes data that a restore replaced more than a day ago; until then the restore can be undone. */
+  async function removeOldData(): Promise<void> {
     for (const { name } of instances.list()) {
-      await alone(name, ({ paths }) => forgetOldData(paths, new Date(Date.now() - DAY_MS))).catch((error) =>
-        log('old_data_not_removed', { instance: name, error: String(error) }),
+      await withInstanceLock(name, ({ paths }) => removeReplacedData(paths, new Date(Date.now() - DAY_MS))).catch(
+        (error) => log('old_data_not_removed', { instance: name, error: String(error) }),
       )
     }
   }
@@ -122,7 +122,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       })
   }, tickMs)
   clock.unref()
-  const hourly = setInterval(() => void forgetOld(), HOUR_MS)
+  const hourly = setInterval(() => void removeOldData(), HOUR_MS)
   hourly.unref()
 
   async function window(name: string): Promise<{ earliest: Date; latest: Date } | undefined> {
@@ -130,14 +130,14 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     const found = await archivedWindow(archive, name, instance.programs.major)
     const { state = 'archiving' } = statuses.get(name) ?? {}
     if (!found || state !== 'archiving' || instance.state() === 'failed') return found
-    // A restore archives first what the server has written until then.
+    // The window ends now, because a restore first archives what the server has written.
     return { earliest: found.earliest, latest: new Date() }
   }
 
   return {
-    /** `from` is a server of the same data, for an instance whose own server must not run. */
+    /** Makes a backup. `from` is another server of the same data, for an instance whose own server must not run. */
     make: (name: string, id: string, from?: Instance) =>
-      alone(name, async (instance) => {
+      withInstanceLock(name, async (instance) => {
         const manifest = await makeBackup(archive, from ?? instance, id)
         const status = statuses.get(name)
         if (status?.state === 'stopped') statuses.set(name, { ...status, state: 'archiving' })
@@ -146,19 +146,19 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     list: (name: string) => listBackups(archive, name),
     ids: (name: string) => backupIds(archive, name),
     remove: (name: string, id: string) => removeBackup(archive, name, id),
-    /** Undefined without a backup. */
+    /** The moments that can be restored; undefined without a backup. */
     window,
     status: (name: string) => statuses.get(name),
-    /** All that has been committed until now is in the archive when this resolves. */
+    /** Archives everything that has been committed. */
     flush: (name: string) => flush(find(name)),
     archiveTick,
     archive,
-    /** As `flush`, through a server of the same data that is not the instance's. */
+    /** Does what `flush` does, through another server of the same data. */
     flushFrom: flush,
 
-    /** The keys of the archived objects that bring the instance to a moment that has just passed. */
+    /** Keys of the archived objects that restore the instance to a moment that has just passed. */
     async moment(name: string, at: Date): Promise<{ backup: string; keys: string[] }> {
-      await untilPast(at)
+      await waitUntilPast(at)
       const instance = find(name)
       if (!instance.record.isArchived)
         throw new Refused([{ setting: 'at', reason: 'there is no backup of this project' }])
@@ -169,27 +169,27 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       return { backup: base.id, keys }
     },
 
-    /** To a backup, or to a moment of the window. */
+    /** Restores the instance to a backup, or to a moment of the window. */
     restore: (name: string, to: { backup: string } | { at: Date }, { password }: { password?: string } = {}) =>
-      alone(name, async (instance) => {
+      withInstanceLock(name, async (instance) => {
         if ('at' in to && to.at.getTime() > Date.now()) {
           throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
         }
-        // A server that does not start is restored from what it has archived.
+        // A server that does not start is restored from what is archived already.
         await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
         const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
         await restoreTo(archive, instance, plan, password)
         await archiveInstance(instance)
       }),
 
-    /** What another server of the instance must not archive under. */
+    /** The newest timeline in the archive; another server of the instance must use a newer one. */
     newestTimeline: (name: string) => newestTimeline(archive, name),
 
-    undo: (name: string) => alone(name, (instance) => undoRestore(archive, instance)),
+    undo: (name: string) => withInstanceLock(name, (instance) => undoRestore(archive, instance)),
 
-    /** Restores into a throw-away server what is in the archive now, and compares. */
+    /** Restores the archive into a temporary server and compares that with the instance. */
     drill: (name: string) =>
-      alone(name, async (instance) => {
+      withInstanceLock(name, async (instance) => {
         if (instance.record.isPaused) {
           const newest = (await listBackups(archive, name)).at(-1)
           return drillPlan(archive, instance, await planBackup(archive, name, newest?.id ?? ''), undefined)
@@ -201,7 +201,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
       }),
 
-    /** Keeps what restores to any moment of the last `days` need, the newest backup in any case. */
+    /** Removes what no restore to a moment of the last `days` needs; always keeps the newest backup. */
     async sweep(name: string, days: number, now = new Date()): Promise<{ backups: string[]; bundles: number }> {
       const cutoff = new Date(now.getTime() - days * DAY_MS)
       const backups = await listBackups(archive, name)
@@ -210,18 +210,18 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         backups.findLastIndex(({ stoppedAt }) => Date.parse(stoppedAt) <= cutoff.getTime()),
       )
       for (const { id } of backups.slice(0, firstKept)) await removeBackup(archive, name, id)
-      // Without a backup, WAL restores nothing; it may be that the first one is being made.
+      // Without a backup the WAL is kept: the first backup may be under way.
       const oldest = backups[firstKept]
       const bundles = oldest ? (await listBundles(archive, name)).filter((bundle) => !isNeeded(bundle, oldest)) : []
-      const stray = new Date(now.getTime() - DAY_MS)
-      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, stray))])
-      await store.dropUploads(prefixOf(name), stray)
+      const dayAgo = new Date(now.getTime() - DAY_MS)
+      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
+      await store.dropUploads(prefixOf(name), dayAgo)
       const instance = instances.find(name)
-      if (instance) await alone(name, () => forgetOldData(instance.paths, stray))
+      if (instance) await withInstanceLock(name, () => removeReplacedData(instance.paths, dayAgo))
       return { backups: backups.slice(0, firstKept).map(({ id }) => id), bundles: bundles.length }
     },
 
-    /** With the instance itself. */
+    /** Removes all backups and WAL of a deleted instance. */
     async removeArchive(name: string): Promise<void> {
       await store.delete((await store.list(prefixOf(name))).map((object) => object.key))
       await store.dropUploads(prefixOf(name), new Date())
@@ -236,10 +236,10 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 }
 
-/** Clocks of machines differ a little. */
-async function untilPast(at: Date): Promise<void> {
+/** Waits until the moment has passed: clocks of machines differ slightly. */
+async function waitUntilPast(at: Date): Promise<void> {
   const ms = at.getTime() - Date.now()
-  if (ms > AHEAD_MS_MAX) throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
+  if (ms > CLOCK_SKEW_MS_MAX) throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
   if (ms >= 0) await delay(ms + 1)
 }
 
@@ -250,8 +250,8 @@ async function sizeOf(folder: string): Promise<number> {
   return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
 }
 
-/** Histories of timelines are small, and needed by every later restore. */
-async function empty(folder: string): Promise<void> {
+/** Deletes the WAL in the spool, but not the timeline histories: they are small, and every later restore needs them. */
+async function discardWal(folder: string): Promise<void> {
   for (const file of await readdir(folder))
     if (!file.endsWith('.history')) await rm(join(folder, file), { force: true })
 }

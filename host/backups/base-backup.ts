@@ -4,19 +4,19 @@ import { withRunningBackup } from '../copies/running-backup.ts'
 import { type Instance, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 
-/** Written last: a backup without it does not exist. */
+/** Description of a backup. It is written last: a backup without a manifest does not exist. */
 export interface Manifest {
   id: string
   instance: string
-  /** Of Postgres, such as `18.4`. */
+  /** Version of Postgres, such as `18.4`. */
   version: string
   startLsn: string
   stopLsn: string
-  /** The earliest moment that it can be restored to; ISO 8601. */
+  /** The earliest moment that the backup can be restored to; ISO 8601. */
   stoppedAt: string
   timeline: number
   segmentBytes: number
-  /** Of its files, and of the object that holds them. */
+  /** Size of the files; `storedBytes` and `sha256` are those of the stored object. */
   bytes: number
   storedBytes: number
   sha256: string
@@ -34,7 +34,7 @@ function checkId(id: string): void {
   throw new Refused([{ setting: 'id', reason: 'must be 1 to 64 letters, digits, _ or -' }])
 }
 
-/** The one that is there already, if it was made before. */
+/** Makes a backup, or returns the existing backup with this id. */
 export async function makeBackup(archive: Archive, instance: Instance, id: string): Promise<Manifest> {
   checkId(id)
   const { name, paths, programs } = instance
@@ -57,7 +57,7 @@ export async function makeBackup(archive: Archive, instance: Instance, id: strin
       },
     ),
   )
-  if (!manifest) throw new Error('The backup has not ended')
+  if (!manifest) throw new Error('The backup did not end')
   const complete = { ...manifest, storedBytes: stored.bytes, sha256: stored.sha256 }
   await archive.putText(manifestOf(name, id), JSON.stringify(complete))
   return complete
@@ -67,7 +67,7 @@ async function findBackup(archive: Archive, name: string, id: string): Promise<M
   return (await listBackups(archive, name, id)).find((backup) => backup.id === id)
 }
 
-/** Oldest first; with `id`, of those whose ids begin with it. */
+/** Lists backups, oldest first; with `id`, only those whose ids start with it. */
 export async function listBackups(archive: Archive, name: string, id = ''): Promise<Manifest[]> {
   const objects = await archive.store.list(`${prefixOf(name)}base/${id}`)
   const keys = objects.map(({ key }) => key).filter((key) => key.endsWith('.json'))
@@ -75,24 +75,24 @@ export async function listBackups(archive: Archive, name: string, id = ''): Prom
   return manifests.sort((a, b) => a.stoppedAt.localeCompare(b.stoppedAt))
 }
 
-/** Without reading them. */
+/** Lists the ids of backups without reading their manifests. */
 export async function backupIds(archive: Archive, name: string): Promise<string[]> {
   const objects = await archive.store.list(`${prefixOf(name)}base/`)
   return objects.flatMap(({ key }) => /\/([\w-]+)\.json$/.exec(key)?.[1] ?? [])
 }
 
-/** The manifest first: what is left after a crash is an orphan, which the sweep removes. */
+/** Removes the manifest first: if a crash leaves the object, it is an orphan that the sweep removes. */
 export async function removeBackup(archive: Archive, name: string, id: string): Promise<void> {
   checkId(id)
   await archive.store.delete([manifestOf(name, id)])
   await archive.store.delete([objectOf(name, id)])
 }
 
-/** Fails with `DamagedObject` if it is not the one of the manifest. */
+/** Unpacks a backup; throws `DamagedObject` if the object does not match the manifest. */
 export const unpackBackup = (archive: Archive, { instance, id, sha256 }: Manifest, folder: string): Promise<void> =>
   archive.unpack(objectOf(instance, id), folder, sha256)
 
-/** Objects of backups that were never finished, or only half removed. */
+/** Lists objects of backups that were not finished or not completely removed. */
 export async function orphanedBackups(archive: Archive, name: string, before: Date): Promise<string[]> {
   const objects = await archive.store.list(`${prefixOf(name)}base/`)
   const known = new Set(objects.map(({ key }) => key))

@@ -14,16 +14,16 @@ interface DrillReport {
   seconds: number
   tables: number
   rows: number
-  /** False for a paused instance, whose server does not run: then the backup is only known to start and to have sound indexes. */
+  /** False for a paused instance, whose server does not run: then the drill only starts the backup and checks its indexes. */
   isCompared: boolean
-  /** Tables with other rows than at any moment around `at`, as far as the owner may read them. */
+  /** Tables whose rows differ from those of the instance around `at`; includes only tables that the owner may read. */
   differences: { table: string; expected: number; restored: number | null; reason: string }[]
   indexes: number
-  /** Indexes that are damaged, and what is wrong with each. */
+  /** Damaged indexes, and what is wrong with each. */
   damaged: { index: string; reason: string }[]
 }
 
-/** How many rows a table has, and a sum over their contents. */
+/** The number of rows of a table, and a checksum of their contents. */
 interface Rows {
   rows: number
   sum: string
@@ -35,7 +35,7 @@ const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_cla
   WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')`
 
-/** Of the tables that the owner may read, in one snapshot. */
+/** Reads all tables that the owner may read, in one snapshot. */
 export const readContents = (socket: Socket): Promise<Contents> =>
   withOwner(socket, async (owner) => {
     await owner.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
@@ -54,7 +54,7 @@ interface Live {
   after: Contents
 }
 
-/** Recovers into a throw-away server and compares it with what the instance held before and after the moment of the plan. */
+/** Recovers into a temporary server, and compares it with the contents of the instance before and after the plan's moment. */
 export async function drillPlan(
   archive: Archive,
   instance: Instance,
@@ -88,14 +88,14 @@ function compare({ before, after }: Live, restored: Contents): DrillReport['diff
   return [...before].flatMap(([table, first]) => {
     const last = after.get(table)
     const found = restored.get(table)
-    // It was dropped meanwhile, and may have been before the moment.
+    // The table was dropped during the drill, perhaps before the moment of the plan.
     if (last === undefined) return []
-    const reason = whyDifferent({ first, last, found })
+    const reason = findDifference({ first, last, found })
     return reason ? [{ table, expected: first.rows, restored: found?.rows ?? null, reason }] : []
   })
 }
 
-function whyDifferent({
+function findDifference({
   first,
   last,
   found,
@@ -111,7 +111,7 @@ function whyDifferent({
   return isUnchanged && found.sum !== first.sum ? 'its rows differ' : undefined
 }
 
-/** Structure only: nothing here evaluates an index's expressions. Without the extension amcheck, none is checked. */
+/** Checks the structure of B-tree indexes, which evaluates none of their expressions. Needs the extension amcheck. */
 async function checkIndexes(admin: AdminSession): Promise<Pick<DrillReport, 'indexes' | 'damaged'>> {
   const [available] = await admin.rows(`SELECT FROM pg_available_extensions WHERE name = 'amcheck'`)
   if (!available) return { indexes: 0, damaged: [] }

@@ -1,4 +1,4 @@
-/** The archive has no such object. */
+/** The object does not exist in the archive. */
 export class MissingObject extends Error {
   override name = 'MissingObject'
   constructor(key: string) {
@@ -6,7 +6,7 @@ export class MissingObject extends Error {
   }
 }
 
-/** The object is not what was archived under this name with this key: cut off, changed, or of another name or key. */
+/** The object is truncated or changed, or was stored under another name or key. */
 export class DamagedObject extends Error {
   override name = 'DamagedObject'
 }

@@ -4,14 +4,14 @@ import type { Archive } from './archive.ts'
 import { listBackups, type Manifest } from './base-backup.ts'
 import { type Bundle, listBundles, listTimelines, type TimelineStart } from './wal.ts'
 
-/** All that recovery to a moment, or to a backup alone, needs of the archive. */
+/** The archived objects that a recovery to a moment, or to a backup, needs. */
 export interface RestorePlan {
   base: Manifest
   timeline: number
-  /** Absent for the backup alone. */
+  /** The moment to recover to; undefined stops at the end of the backup. */
   at?: Date
   bundles: Bundle[]
-  /** Of all timelines, so that a new one gets a number of its own. */
+  /** History files of all timelines, so that recovery gives its new timeline an unused number. */
   histories: Map<number, string>
 }
 
@@ -33,7 +33,7 @@ async function readArchive(archive: Archive, name: string): Promise<Archived> {
   return { backups, bundles, starts, histories }
 }
 
-/** The timeline's ancestors and where each was left; itself without an end. */
+/** The timeline and its ancestors, each with the position where it ended; undefined for the timeline itself. */
 function lineage({ histories }: Archived, timeline: number): Map<number, bigint | undefined> {
   const ends = new Map<number, bigint | undefined>()
   for (const line of (histories.get(timeline) ?? '').split('\n')) {
@@ -43,20 +43,20 @@ function lineage({ histories }: Archived, timeline: number): Map<number, bigint 
   return ends.set(timeline, undefined)
 }
 
-interface Chain {
+interface WalChain {
   bundles: Bundle[]
   coveredAt: number
-  /** The first byte that it does not hold. */
+  /** Position of the first byte after the chain. */
   end: bigint
 }
 
-/** The unbroken WAL that follows a backup on a timeline. */
-function chain(archived: Archived, base: Manifest, timeline: number): Chain {
+/** Collects the WAL after a backup on a timeline, up to the first gap. */
+function collectWal(archived: Archived, base: Manifest, timeline: number): WalChain {
   const ends = lineage(archived, timeline)
   const size = base.segmentBytes
   const found = { bundles: [] as Bundle[], coveredAt: Date.parse(base.stoppedAt) }
   const start = segmentAt(base.startLsn, size)
-  // The backup itself holds the segments up to its end.
+  // The backup itself contains the segments up to its end.
   let next = Number((toBytes(base.stopLsn) - 1n) / BigInt(size)) + 1
   for (const bundle of archived.bundles) {
     const own = timelineOf(bundle.first)
@@ -80,7 +80,7 @@ function canBegin(archived: Archived, base: Manifest, timeline: number): boolean
 const startOf = ({ starts, backups }: Archived, at: number): number =>
   starts.findLast((start) => start.at <= at)?.timeline ?? backups[0]?.timeline ?? 1
 
-/** Of Postgres versions such as `18.4`. */
+/** Whether a version such as `18.4` has this major version. */
 export const isOfMajor = (version: string, major: string): boolean => version.split('.')[0] === major
 
 export async function newestTimeline(archive: Archive, name: string): Promise<number> {
@@ -99,19 +99,19 @@ export async function planBackup(archive: Archive, name: string, id: string): Pr
   return { base, timeline: base.timeline, bundles: [], histories }
 }
 
-/** Whether the archive reaches to a moment. */
-type Reaches = (chain: Chain, base: Manifest, at: Date) => boolean
+/** Tells whether a chain of WAL reaches a moment. */
+type Reaches = (chain: WalChain, base: Manifest, at: Date) => boolean
 
 const byTime: Reaches = ({ coveredAt }, _base, at) => coveredAt >= at.getTime()
 
-/** By what the server had written when it was asked, or when it stopped. */
+/** Compares positions in the WAL: with what the server had written when it was asked or stopped. */
 export const byWal =
   ({ lsn, isStopped }: { lsn: string; isStopped: boolean }): Reaches =>
   ({ end }, { segmentBytes }) =>
-    // The checkpoint of its stop begins a segment, which is archived when the server runs again.
+    // The shutdown checkpoint starts a segment that is archived only when the server runs again.
     end >= (isStopped ? BigInt(segmentAt(lsn, segmentBytes)) * BigInt(segmentBytes) : toBytes(lsn))
 
-/** On the timeline that the instance lived on at that moment, whatever was restored since. */
+/** Plans a recovery on the timeline that the instance used at that moment, even if it was restored since. */
 export async function planMoment(
   archive: Archive,
   name: string,
@@ -124,7 +124,7 @@ export async function planMoment(
     (backup) => Date.parse(backup.stoppedAt) <= at.getTime() && canBegin(archived, backup, timeline),
   )
   if (!base) throw new Refused([{ setting: 'at', reason: `there is no backup from before ${at.toISOString()}` }])
-  const found = chain(archived, base, timeline)
+  const found = collectWal(archived, base, timeline)
   if (!reaches(found, base, at)) {
     const until = new Date(found.coveredAt).toISOString()
     throw new Refused([{ setting: 'at', reason: `the archive reaches from ${base.stoppedAt} to ${until}` }])
@@ -132,7 +132,7 @@ export async function planMoment(
   return { base, timeline, at, bundles: found.bundles, histories: archived.histories }
 }
 
-/** All that the archive has of the instance's present timeline, after its newest backup or after the one with this id. */
+/** Plans a recovery to the end of the current timeline, from the newest backup or from the one with this id. */
 export async function planNewest(archive: Archive, name: string, id?: string): Promise<RestorePlan> {
   const archived = await readArchive(archive, name)
   const timeline = startOf(archived, Number.POSITIVE_INFINITY)
@@ -140,10 +140,10 @@ export async function planNewest(archive: Archive, name: string, id?: string): P
     (backup) => (id === undefined || backup.id === id) && canBegin(archived, backup, timeline),
   )
   if (!base) throw new Refused([{ setting: 'backup', reason: `the archive of this host has no backup of ${name}` }])
-  return { base, timeline, bundles: chain(archived, base, timeline).bundles, histories: archived.histories }
+  return { base, timeline, bundles: collectWal(archived, base, timeline).bundles, histories: archived.histories }
 }
 
-/** Every moment between the two can be restored; undefined without a backup of this version. */
+/** The range of moments that can be restored; undefined without a backup of this major version. */
 export async function archivedWindow(
   archive: Archive,
   name: string,
@@ -155,17 +155,17 @@ export async function archivedWindow(
   const bases = archived.backups.filter((backup) => canBegin(archived, backup, timeline))
   const newest = bases.at(-1) ?? archived.backups.at(-1)
   if (!newest) return undefined
-  const latest = chain(archived, newest, timeline).coveredAt
-  const earliest = bases.find((base) => chain(archived, base, timeline).coveredAt >= latest) ?? newest
+  const latest = collectWal(archived, newest, timeline).coveredAt
+  const earliest = bases.find((base) => collectWal(archived, base, timeline).coveredAt >= latest) ?? newest
   return { earliest: new Date(earliest.stoppedAt), latest: new Date(latest) }
 }
 
-/** Of the moment when a bundle was made, which clocks of several programs tell. */
+/** Tolerance for the time of a bundle, which comes from the clocks of several programs. */
 const SLACK_MS = 3_600_000
 
-/** WAL from before this backup is needed by no later one. */
+/** Whether a restore from the oldest backup, or a later one, needs the bundle. */
 export function isNeeded(bundle: Bundle, oldest: Manifest): boolean {
-  // An upgrade begins a timeline that counts its segments anew.
+  // An upgrade starts a timeline that numbers its segments from the beginning.
   if (timelineOf(bundle.first) !== oldest.timeline) return bundle.coveredAt >= Date.parse(oldest.stoppedAt) - SLACK_MS
   const start = segmentAt(oldest.startLsn, oldest.segmentBytes)
   return numberOf(bundle.last, oldest.segmentBytes) >= start

@@ -10,7 +10,7 @@ import { startFeed } from './wal-feed.ts'
 
 interface Place {
   data: string
-  /** The folder of the server's socket, which is nobody's but the daemon's. */
+  /** The folder of the server's socket, which only the daemon and the server can enter. */
   socket: string
 }
 
@@ -22,7 +22,7 @@ export interface Owner {
   configure(data: string): Promise<void>
 }
 
-/** The instance's configuration as it stands, with what the server has been told by `ALTER SYSTEM`. */
+/** An instance as owner: its data gets the current configuration, `ALTER SYSTEM` settings included. */
 export const ownerOf = ({ programs, record, paths }: Instance): Owner => ({
   programs,
   account: record.account,
@@ -31,21 +31,21 @@ export const ownerOf = ({ programs, record, paths }: Instance): Owner => ({
   },
 })
 
-/** A server of its own, recovered to the moment of a plan. */
+/** A temporary server, recovered to the moment of a plan. */
 export interface Recovered {
-  /** Leaves the data as an instance's own. */
+  /** Stops the server and leaves data that the instance can use. */
   finish(): Promise<void>
-  /** Stops the server and removes all. */
+  /** Stops the server and removes its files. */
   drop(): Promise<void>
 }
 
 const CONFIGURATION = ['postgresql.conf', 'pg_hba.conf', 'pg_ident.conf']
 export const OVERRIDES = 'postgresql.auto.conf'
-/** Recovery takes as long as it has WAL to apply. */
+/** Limit for a recovery, whose time depends on the WAL that it applies. */
 export const RECOVERY_SECONDS_MAX = 24 * 3600
-const ENDED_BEFORE = /recovery ended before configured recovery target/
+const TARGET_NOT_REACHED = /recovery ended before configured recovery target/
 
-/** Beside the instance, whose server goes on meanwhile. Nothing acts for the instance: no archiver, worker or subscription. */
+/** Recovers beside a running instance. The new server does nothing in its name: no archiving, workers or subscriptions. */
 export async function recover(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Recovered> {
   requireVersion(owner, plan.base)
   const { account } = owner
@@ -80,7 +80,7 @@ export async function recover(archive: Archive, owner: Owner, place: Place, plan
   }
 }
 
-/** Data is read by the version that wrote it alone. */
+/** Refuses a backup of another major version, whose data this one cannot read. */
 export function requireVersion({ programs }: Pick<Owner, 'programs'>, { id, version }: Manifest): void {
   if (isOfMajor(version, programs.major)) return
   const reason = `the backup ${id} is of Postgres ${version}, and the project runs ${programs.version}`
@@ -92,7 +92,7 @@ async function replay(archive: Archive, owner: Owner, place: Place, plan: Restor
   const folder = `${place.data}.wal`
   const feed = await startFeed(archive, { plan, folder, account })
   const start = async (target: Record<string, string>) => {
-    await writeFile(join(place.data, OVERRIDES), overrides(place, feed.command, plan, target), { mode: 0o600 })
+    await writeFile(join(place.data, OVERRIDES), recoverySettings(place, feed.command, plan, target), { mode: 0o600 })
     const paths = { data: place.data, log: join(folder, 'recovery.log') }
     return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX })
   }
@@ -102,8 +102,8 @@ async function replay(archive: Archive, owner: Owner, place: Place, plan: Restor
     : { recovery_target: 'immediate' }
   try {
     return await start(target).catch(async (error) => {
-      // The archive reaches to that moment, and holds no commit after it: then it is restored to its end.
-      const isWhole = at && !feed.failure() && ENDED_BEFORE.test(String(error)) && (await feed.isRead())
+      // If the archive has no commit after the moment, Postgres does not find its target: recover to the end instead.
+      const isWhole = at && !feed.failure() && TARGET_NOT_REACHED.test(String(error)) && (await feed.isRead())
       if (isWhole) return start({})
       throw feed.failure() ?? error
     })
@@ -112,7 +112,8 @@ async function replay(archive: Archive, owner: Owner, place: Place, plan: Restor
   }
 }
 
-export function overrides(
+/** Renders the settings that hold only during the recovery. */
+export function recoverySettings(
   place: Place,
   command: string,
   { timeline }: RestorePlan,
@@ -121,7 +122,7 @@ export function overrides(
   const settings = {
     unix_socket_directories: place.socket,
     hot_standby: 'off',
-    // On, so that the new timeline's history and segments wait for the archive; without a place to put them.
+    // Archiving is on without a command, so that the new timeline's history and segments wait for the instance's own archiver.
     archive_mode: 'on',
     archive_library: '',
     archive_command: '',

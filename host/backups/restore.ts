@@ -11,7 +11,7 @@ import type { RestorePlan } from './plan.ts'
 import { ownerOf, recover } from './recovery.ts'
 import { startTimeline } from './wal.ts'
 
-/** Beside the data folder, in the order in which a restore makes them. */
+/** Suffixes of the folders beside the data folder, in the order in which a restore creates them. */
 export const NEW = '.new'
 export const READY = '.ready'
 export const OLD = '.old'
@@ -23,7 +23,7 @@ interface Login {
   until: string | null
 }
 
-/** Recovers beside the data in service and then switches; whatever fails, the data in service is what it was. */
+/** Recovers into a folder beside the current data and then switches to it; a failure leaves the current data in service. */
 export async function restoreTo(
   archive: Archive,
   instance: Instance,
@@ -31,7 +31,7 @@ export async function restoreTo(
   password?: string,
 ): Promise<void> {
   const { data, socket } = instance.paths
-  // A server that does not start is a reason to restore it.
+  // A server that does not start can be restored too; its logins are then unknown.
   const logins = await instance.admin.rows<Login>(LOGINS).catch(() => undefined)
   const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
   const recovered = await recover(archive, ownerOf(instance), place, plan)
@@ -52,7 +52,7 @@ export async function restoreTo(
 
 const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
 
-/** Passwords are those of now: a login that has been removed or changed since does not come back. */
+/** Keeps the current passwords: a login that was removed or changed since the backup does not come back. */
 async function restoreLogins(admin: AdminSession, logins: readonly Login[] | undefined): Promise<void> {
   const removed = logins ? 'l.name IS NULL' : `a.rolname ~ '^(cli|jit)_login_'`
   await admin.rows(
@@ -68,49 +68,49 @@ async function restoreLogins(admin: AdminSession, logins: readonly Login[] | und
   )
 }
 
-/** Puts the data that is ready in service; the old data can be put back. */
+/** Switches to the recovered data and keeps the old data, so that the restore can be undone. */
 export async function switchData(instance: Instance): Promise<void> {
   const { data } = instance.paths
   let isSwitched = false
   try {
     await instance.whileStopped(async () => {
       await rm(`${data}${OLD}`, { recursive: true, force: true })
-      await exchange(data, READY, OLD)
+      await swapData(data, READY, OLD)
       isSwitched = true
     })
     if (!instance.record.isPaused) await instance.admin.rows('SELECT 1')
   } catch (error) {
     if (isSwitched) {
-      await instance.whileStopped(() => exchange(data, OLD, UNDONE))
+      await instance.whileStopped(() => swapData(data, OLD, UNDONE))
       await rm(`${data}${UNDONE}`, { recursive: true, force: true })
     }
     throw error
   }
 }
 
-/** Puts the data from before the last restore or upgrade back in service. */
+/** Switches back to the data from before the last restore or upgrade. */
 export async function undoRestore(archive: Archive | undefined, instance: Instance): Promise<void> {
   const { data } = instance.paths
   if (!(await exists(`${data}${OLD}`))) {
-    throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is not kept any more' }])
+    throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is no longer kept' }])
   }
-  if (archive) await startTimelineOf(archive, instance.name, `${data}${OLD}`)
+  if (archive) await archiveTimelineOf(archive, instance.name, `${data}${OLD}`)
   await instance.whileStopped(async () => {
     await rm(`${data}${UNDONE}`, { recursive: true, force: true })
-    await exchange(data, OLD, UNDONE)
+    await swapData(data, OLD, UNDONE)
   })
   await rm(`${data}${UNDONE}`, { recursive: true, force: true })
 }
 
-/** From now on the instance lives on the timeline of this data folder. */
-export async function startTimelineOf(archive: Archive, name: string, data: string): Promise<void> {
+/** Records in the archive that from now on the instance uses the timeline of this data folder. */
+export async function archiveTimelineOf(archive: Archive, name: string, data: string): Promise<void> {
   const histories = (await readdir(join(data, 'pg_wal'))).filter((file) => file.endsWith('.history')).sort()
   const newest = histories.at(-1)
   const history = newest ? await readFile(join(data, 'pg_wal', newest), 'utf8') : ''
   await startTimeline(archive, name, { at: Date.now(), timeline: newest ? timelineOf(newest) : 1, history })
 }
 
-async function exchange(data: string, from: string, to: string): Promise<void> {
+async function swapData(data: string, from: string, to: string): Promise<void> {
   await rename(data, `${data}${to}`)
   await rename(`${data}${from}`, data).catch(async (error) => {
     await rename(`${data}${to}`, data)
@@ -119,12 +119,12 @@ async function exchange(data: string, from: string, to: string): Promise<void> {
 }
 
 /**
- * Completes or removes what a crash has left of restores, undoings and drills, and stops the servers that recover there. Must
- * run before the instance starts: a crash between two renames leaves no folder `data`.
+ * Completes or removes restores and drills that a crash interrupted, and stops their servers. It must run before the instance
+ * starts: a crash between two renames leaves no folder `data`.
  */
 export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
   const { data, socket } = paths
-  // A server in recovery outlives a daemon that is killed.
+  // A server in recovery survives the daemon if that is killed.
   for (const suffix of [NEW, '.drill']) await (await adoptServer({ ...paths, data: `${data}${suffix}` }))?.stop()
   if (!(await exists(data))) {
     for (const suffix of [READY, OLD]) {
@@ -140,8 +140,8 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
   }
 }
 
-/** Removes the data from before the last restore if that was earlier than `before`. */
-export async function forgetOldData({ data }: Pick<InstancePaths, 'data'>, before: Date): Promise<void> {
+/** Removes the data that the last restore replaced, if that restore was earlier than `before`. */
+export async function removeReplacedData({ data }: Pick<InstancePaths, 'data'>, before: Date): Promise<void> {
   const found = await stat(`${data}${OLD}`).catch(ignoreMissing)
   // Renaming a folder changes its ctime.
   if (found && found.ctimeMs < before.getTime()) await rm(`${data}${OLD}`, { recursive: true, force: true })

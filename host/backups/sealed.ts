@@ -2,9 +2,9 @@ import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:cr
 import { DamagedObject } from './errors.ts'
 
 /**
- * A sealed object: the mark, a salt, and frames of AES-256-GCM, each as its length, ciphertext and tag. The key is derived from
- * the archive's key, the salt and the object's name; the nonce counts the frames and tells the last one from the others. So an
- * object that is cut off, put together anew, or given another's name does not open.
+ * A sealed object consists of the mark, a salt, and AES-256-GCM frames, each with its length, ciphertext and tag. The key is
+ * derived from the archive key, the salt and the object's name; the nonce counts the frames and marks the last one. So an object
+ * that was truncated, rearranged or renamed does not open.
  */
 const MARK = Buffer.from('PHA1')
 const SALT_BYTES = 16
@@ -50,7 +50,7 @@ export async function* unseal(
 ): AsyncGenerator<Buffer> {
   const read = reader(source)
   const head = await read(MARK.length + SALT_BYTES)
-  if (!head.subarray(0, MARK.length).equals(MARK)) throw new DamagedObject(`${name} is no object of an archive`)
+  if (!head.subarray(0, MARK.length).equals(MARK)) throw new DamagedObject(`${name} is not an object of an archive`)
   const derived = derive(key, head.subarray(MARK.length), name)
   const open = (count: number, bytes: Buffer, isLast: boolean) => {
     const decipher = createDecipheriv('aes-256-gcm', derived, nonce(count, isLast))
@@ -74,10 +74,10 @@ export async function* unseal(
 
   function reader(chunks: AsyncIterable<Uint8Array>) {
     const iterator = chunks[Symbol.asyncIterator]()
-    let held: Buffer = Buffer.alloc(0)
+    let buffered: Buffer = Buffer.alloc(0)
     return async (length: number, mayEnd = false): Promise<Buffer> => {
-      const parts: Buffer[] = [held]
-      let bytes = held.length
+      const parts: Buffer[] = [buffered]
+      let bytes = buffered.length
       while (bytes < length) {
         const { done, value } = await iterator.next()
         if (done) break
@@ -85,8 +85,8 @@ export async function* unseal(
         bytes += value.length
       }
       const all = Buffer.concat(parts)
-      if (bytes < length && !(mayEnd && bytes === 0)) throw new DamagedObject(`${name} is cut off`)
-      held = all.subarray(length)
+      if (bytes < length && !(mayEnd && bytes === 0)) throw new DamagedObject(`${name} is truncated`)
+      buffered = all.subarray(length)
       return all.subarray(0, length)
     }
   }

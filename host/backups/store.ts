@@ -19,16 +19,16 @@ interface StoredObject {
   modifiedAt: Date
 }
 
-/** The archive's storage. An object appears when all of it has been put. */
+/** The archive's storage. An object becomes visible when its upload is complete. */
 export interface ArchiveStore {
   put(key: string, body: AsyncIterable<Uint8Array>): Promise<void>
-  /** Fails with `MissingObject`. */
+  /** Streams an object; throws `MissingObject` if it does not exist. */
   get(key: string): AsyncIterable<Uint8Array>
   list(prefix: string): Promise<StoredObject[]>
-  /** As `list`, a page at a time. */
+  /** Lists objects like `list`, reading one page at a time. */
   each(prefix: string): AsyncIterable<StoredObject>
   delete(keys: readonly string[]): Promise<void>
-  /** Removes the leftovers of interrupted puts that take space. */
+  /** Removes the parts of interrupted uploads, which take space. */
   dropUploads(prefix: string, before: Date): Promise<void>
 }
 
@@ -41,10 +41,10 @@ export interface S3Settings {
   sessionToken?: string
 }
 
-/** All parts but the last have one length, as some buckets want it; with at most 10,000 of them an object has 160 GB. */
+/** Some buckets require parts of equal length, except for the last; at most 10,000 parts allow objects of 160 GB. */
 const PART_BYTES = 16 << 20
-const DELETED_AT_ONCE = 1_000
-const RESUMED_MAX = 5
+const KEYS_PER_DELETE = 1_000
+const RESUMES_MAX = 5
 
 export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3Settings): ArchiveStore {
   const client = new S3Client({
@@ -76,10 +76,10 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
     }
   }
 
-  /** Goes on where a connection was lost. */
+  /** Streams an object, and resumes after a lost connection. */
   async function* get(Key: string): AsyncGenerator<Uint8Array> {
     let etag: string | undefined
-    for (let at = 0, resumed = 0; ; resumed++) {
+    for (let at = 0, resumes = 0; ; resumes++) {
       try {
         const range = at > 0 ? { Range: `bytes=${at}-`, IfMatch: etag } : {}
         const { Body, ETag } = await client.send(new GetObjectCommand({ Bucket, Key, ...range }))
@@ -91,7 +91,7 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
         return
       } catch (error) {
         if (error instanceof NoSuchKey) throw new MissingObject(Key)
-        if (at === 0 || resumed === RESUMED_MAX) throw error
+        if (at === 0 || resumes === RESUMES_MAX) throw error
       }
     }
   }
@@ -114,8 +114,8 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
     },
     each,
     async delete(keys) {
-      for (let at = 0; at < keys.length; at += DELETED_AT_ONCE) {
-        const Objects = keys.slice(at, at + DELETED_AT_ONCE).map((Key) => ({ Key }))
+      for (let at = 0; at < keys.length; at += KEYS_PER_DELETE) {
+        const Objects = keys.slice(at, at + KEYS_PER_DELETE).map((Key) => ({ Key }))
         const { Errors } = await client.send(new DeleteObjectsCommand({ Bucket, Delete: { Objects, Quiet: true } }))
         if (Errors?.[0]) throw new Error(`The bucket did not delete ${Errors[0].Key}: ${Errors[0].Message}`)
       }
@@ -132,21 +132,21 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
   }
 }
 
-/** A last part may be empty. */
+/** Splits the body into parts of equal length; the last part is shorter and may be empty. */
 async function* partsOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<{ part: Buffer; isLast: boolean }> {
-  let held: Uint8Array[] = []
+  let buffered: Uint8Array[] = []
   let length = 0
   for await (const chunk of body) {
     for (let rest = chunk; rest.length > 0; ) {
       const taken = rest.subarray(0, PART_BYTES - length)
-      held.push(taken)
+      buffered.push(taken)
       length += taken.length
       rest = rest.subarray(taken.length)
       if (length < PART_BYTES) continue
-      yield { part: Buffer.concat(held), isLast: false }
-      held = []
+      yield { part: Buffer.concat(buffered), isLast: false }
+      buffered = []
       length = 0
     }
   }
-  yield { part: Buffer.concat(held), isLast: true }
+  yield { part: Buffer.concat(buffered), isLast: true }
 }

@@ -5,7 +5,7 @@ import { ignoreMissing } from '../copies/data-files.ts'
 const BLOCK_BYTES = 512
 const CHUNK_BYTES = 1 << 20
 
-/** Writes a tar archive of files that change meanwhile; each has the length that it had when it was opened. */
+/** Writes a tar archive of files that may change meanwhile; each gets the length that it had when it was opened. */
 export class TarWriter {
   readonly stream = new PassThrough({ highWaterMark: CHUNK_BYTES })
   #bytes = 0
@@ -15,30 +15,30 @@ export class TarWriter {
     this.stream.on('close', () => this.#fail(this.stream.errored))
   }
 
-  /** Of all that has been written. */
+  /** Bytes written so far. */
   get bytes(): number {
     return this.#bytes
   }
 
-  folder = (path: string) => this.#write(header(`${path}/`, 0, '5'))
+  folder = (path: string) => this.#write(tarHeader(`${path}/`, 0, '5'))
 
   async content(path: string, content: Uint8Array): Promise<void> {
-    await this.#write(header(path, content.length, '0'))
+    await this.#write(tarHeader(path, content.length, '0'))
     await this.#write(content)
     await this.#pad(content.length)
   }
 
-  /** One that has vanished is left out. */
+  /** Adds a file, unless it no longer exists. */
   async file(from: string, path: string): Promise<void> {
     const file = await open(from).catch(ignoreMissing)
     if (!file) return
     try {
       const { size } = await file.stat()
-      await this.#write(header(path, size, '0'))
+      await this.#write(tarHeader(path, size, '0'))
       for (let at = 0; at < size; ) {
         const buffer = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - at))
         const { bytesRead } = await file.read(buffer, 0, buffer.length, at)
-        // Recovery gives a file that was truncated meanwhile its right length.
+        // The file was truncated meanwhile: zeros fill the rest, and recovery restores its length.
         if (bytesRead === 0) buffer.fill(0)
         const chunk = buffer.subarray(0, bytesRead || buffer.length)
         await this.#write(chunk)
@@ -60,7 +60,7 @@ export class TarWriter {
   #write(bytes: Uint8Array): Promise<void> {
     this.#bytes += bytes.length
     return new Promise((resolve, reject) => {
-      // A stream that is destroyed forgets the write that it is at.
+      // A destroyed stream does not call back for the pending write.
       this.#fail = reject
       if (this.stream.destroyed) reject(this.stream.errored)
       else this.stream.write(bytes, (error) => (error ? reject(error) : resolve()))
@@ -68,10 +68,10 @@ export class TarWriter {
   }
 }
 
-/** In the format `ustar`; numbers that do not fit its octal digits are binary. */
-function header(path: string, size: number, type: '0' | '5'): Buffer {
+/** Encodes a header in the format `ustar`; numbers too large for its octal digits are binary. */
+function tarHeader(path: string, size: number, type: '0' | '5'): Buffer {
   const block = Buffer.alloc(BLOCK_BYTES)
-  if (Buffer.byteLength(path) > 100) throw new Error(`The path is too long for an archive: ${path}`)
+  if (Buffer.byteLength(path) > 100) throw new Error(`The path is too long for a tar archive: ${path}`)
   block.write(path, 0)
   block.write(type === '5' ? '0000700\0' : '0000600\0', 100)
   block.write('0000000\x000000000\0', 108)

@@ -8,13 +8,13 @@ import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
 import type { Bundle } from './wal.ts'
 
-/** Bundles on disk: those ahead of what the server asked for last, and those behind it. */
-const AHEAD = 3
-const BEHIND = 2
+/** Number of bundles on disk ahead of the segment that the server requested last, and behind it. */
+const BUNDLES_AHEAD = 3
+const BUNDLES_BEHIND = 2
 const POLL_MS = 50
 /**
- * An exit code above 125 ends the recovery; any other but 0 says that the archive has no such file. All paths are named from
- * the data folder, as the account of an instance may not walk down to it.
+ * The shell program of `restore_command`. An exit code above 125 ends the recovery; 1 to 125 mean that the archive lacks the
+ * file. Paths are relative to the data folder, because the account of an instance may be unable to enter its parents.
  */
 const FETCH = `from="\${0%/*}"
 [ -r "$from/names" ] || exit 200
@@ -25,18 +25,18 @@ cp "$from/$1" "$2" || exit 200
 `
 
 export interface Feed {
-  /** For `restore_command`. */
+  /** The value of `restore_command`. */
   command: string
-  /** Why a bundle could not be had. */
+  /** The error that kept a bundle from being fetched. */
   failure(): unknown
-  /** Whether the server has asked for the last segment. */
+  /** Whether the server has requested the last segment. */
   isRead(): Promise<boolean>
-  /** Serves bundles that the archive has got since. */
+  /** Adds bundles that were archived after the feed had started. */
   append(more: readonly Bundle[]): Promise<void>
   stop(): Promise<void>
 }
 
-/** Serves WAL to a server in recovery from a folder beside its data that holds a few bundles of it at any time. */
+/** Serves WAL to a server in recovery from a folder beside its data, which contains only a few bundles at a time. */
 export async function startFeed(
   archive: Archive,
   { plan, folder, account }: { plan: RestorePlan; folder: string; account: InstanceRecord['account'] },
@@ -45,7 +45,7 @@ export async function startFeed(
   const bundles = [...plan.bundles]
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { mode: 0o700 })
-  const askedFor = async () => (await readFile(join(folder, 'asked'), 'utf8')).trim()
+  const readRequested = async () => (await readFile(join(folder, 'asked'), 'utf8')).trim()
   const stopNumber = Number((toBytes(base.stopLsn) - 1n) / BigInt(base.segmentBytes))
   const filesOf = ({ first, last }: Bundle) => {
     const [from, to] = [numberOf(first, base.segmentBytes), numberOf(last, base.segmentBytes)]
@@ -77,11 +77,12 @@ export async function startFeed(
   let failure: unknown
   const serve = async () => {
     for (let at = 0; !isStopped; ) {
-      const asked = await askedFor()
-      const found = files.findIndex((names) => names.includes(asked))
+      const requested = await readRequested()
+      const found = files.findIndex((names) => names.includes(requested))
       if (found >= 0) at = found
-      const missing = files.findIndex((_, index) => index >= at && index <= at + AHEAD && !present.has(index))
-      for (const index of [...present]) if (index < at - BEHIND || index > at + AHEAD) await removeBundle(index)
+      const missing = files.findIndex((_, index) => index >= at && index <= at + BUNDLES_AHEAD && !present.has(index))
+      for (const index of [...present])
+        if (index < at - BUNDLES_BEHIND || index > at + BUNDLES_AHEAD) await removeBundle(index)
       if (missing >= 0) await fetchBundle(missing)
       else await delay(POLL_MS)
     }
@@ -96,9 +97,9 @@ export async function startFeed(
     failure: () => failure,
     async isRead() {
       const last = files.at(-1)?.at(-1)
-      // The server does not ask for what the backup itself holds.
+      // The server does not request segments that the backup itself contains.
       if (last === undefined || numberOf(last, base.segmentBytes) <= stopNumber) return true
-      return (await askedFor()) === last
+      return (await readRequested()) === last
     },
     async append(more) {
       bundles.push(...more)

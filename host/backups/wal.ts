@@ -10,10 +10,10 @@ import { prefixOf } from './base-backup.ts'
 
 const SEGMENT = /^[0-9A-F]{24}$/
 const SEGMENTS_AT_ONCE = 64
-/** Older files that are no segments were left by a crash. */
+/** Files that are not segments were left by a crash if they are older than this. */
 const STRAY_MS = 3_600_000
 const FLUSH_MS_MAX = 60_000
-const NUDGE_MS = 500
+const ARCHIVER_RETRY_MS = 500
 
 /** Consecutive segments of one timeline in one object. */
 export interface Bundle {
@@ -25,7 +25,7 @@ export interface Bundle {
   bytes: number
 }
 
-/** From this moment on, in milliseconds, the instance has lived on this timeline. */
+/** The moment, in milliseconds, from which on the instance used a timeline. */
 export interface TimelineStart {
   key: string
   at: number
@@ -33,12 +33,12 @@ export interface TimelineStart {
 }
 
 /**
- * Puts what the server has left in the spool into the archive and deletes it there. Neither wakes a sleeping instance nor
- * counts as its use. After a crash between the two, segments are stored twice, which does no harm.
+ * Uploads the WAL in the spool and then deletes it there. It neither wakes an instance nor keeps it awake. After a crash between
+ * upload and deletion, segments are stored twice, which does no harm.
  */
 export async function archiveSpool(archive: Archive, { name, paths }: Instance): Promise<void> {
   const names = (await readdir(paths.wal)).sort()
-  // A segment of a timeline is of no use before the timeline's history.
+  // Histories come first, because the segments of a timeline cannot be used without its history.
   for (const file of names.filter((each) => each.endsWith('.history'))) {
     const at = Math.round((await stat(join(paths.wal, file))).mtimeMs)
     await startTimeline(archive, name, {
@@ -49,15 +49,15 @@ export async function archiveSpool(archive: Archive, { name, paths }: Instance):
     await rm(join(paths.wal, file))
   }
   const segments = names.filter((each) => SEGMENT.test(each))
-  for (const bundle of await bundled(paths.wal, segments)) await putBundle(archive, name, paths.wal, bundle)
+  for (const bundle of await groupIntoBundles(paths.wal, segments)) await putBundle(archive, name, paths.wal, bundle)
   for (const file of names.filter((each) => !SEGMENT.test(each))) {
     const found = await stat(join(paths.wal, file)).catch(ignoreMissing)
-    const isNeedless = /\.(partial|backup)$/.test(file) || (found && found.mtimeMs < Date.now() - STRAY_MS)
-    if (isNeedless) await rm(join(paths.wal, file), { force: true })
+    const isObsolete = /\.(partial|backup)$/.test(file) || (found && found.mtimeMs < Date.now() - STRAY_MS)
+    if (isObsolete) await rm(join(paths.wal, file), { force: true })
   }
 }
 
-async function bundled(spool: string, segments: readonly string[]): Promise<string[][]> {
+async function groupIntoBundles(spool: string, segments: readonly string[]): Promise<string[][]> {
   const [first] = segments
   if (!first) return []
   const { size } = await stat(join(spool, first))
@@ -90,7 +90,7 @@ export async function startTimeline(
   await archive.putText(`${prefixOf(name)}timeline/${String(at).padStart(15, '0')}-${id}`, history)
 }
 
-/** In the order of their segments' numbers, whatever their timeline. */
+/** Lists bundles ordered by the numbers of their segments, whatever their timeline. */
 export async function listBundles(archive: Archive, name: string): Promise<Bundle[]> {
   const objects = await archive.store.list(`${prefixOf(name)}wal/`)
   const bundles = objects.flatMap(({ key, bytes }) => {
@@ -100,7 +100,7 @@ export async function listBundles(archive: Archive, name: string): Promise<Bundl
   return bundles.sort((a, b) => (a.first.slice(8) < b.first.slice(8) ? -1 : 1))
 }
 
-/** In the order of time. */
+/** Lists the starts of timelines, oldest first. */
 export async function listTimelines(archive: Archive, name: string): Promise<TimelineStart[]> {
   const objects = await archive.store.list(`${prefixOf(name)}timeline/`)
   const starts = objects.flatMap(({ key }) => {
@@ -110,30 +110,30 @@ export async function listTimelines(archive: Archive, name: string): Promise<Tim
   return starts.sort((a, b) => a.at - b.at)
 }
 
-/** Whether a server that has stopped would archive more at its next start. */
+/** Whether a stopped server has WAL that it would archive at its next start. */
 export async function hasUnarchivedWal(data: string): Promise<boolean> {
   const statuses = await readdir(join(data, 'pg_wal', 'archive_status'))
   return statuses.some((file) => file.endsWith('.ready'))
 }
 
-/** Archives all that has been committed until now, and one commit more: a restore to any moment until now can end at it. */
+/** Archives all commits and one more after them, at which a restore to any moment until now can stop. */
 export async function flushWal(archive: Archive, instance: Instance): Promise<void> {
   const startedAt = new Date()
   await instance.admin.rows(`SELECT pg_logical_emit_message(true, 'pilothouse', 'flush')`)
   const [row] = await instance.admin.rows<{ segment: string }>('SELECT pg_walfile_name(pg_switch_wal()) AS segment')
   const wal = join(instance.paths.data, 'pg_wal')
-  // A checkpoint removes both when the segment has been archived.
+  // After the segment has been archived, a checkpoint removes both files.
   const isDone = async () =>
     (await exists(join(wal, `archive_status/${row?.segment}.done`))) || !(await exists(join(wal, String(row?.segment))))
   const until = Date.now() + FLUSH_MS_MAX
-  for (let nudgedAt = Date.now(); !(await isDone()); await delay(20)) {
+  for (let retriedAt = Date.now(); !(await isDone()); await delay(20)) {
     if (Date.now() > until) throw new InstanceUnavailable('The server does not archive its WAL')
-    if (Date.now() < nudgedAt + NUDGE_MS) continue
-    // An archiver that ended within 10 s of its start, as when the archive is turned on, is started again by a new session.
+    if (Date.now() < retriedAt + ARCHIVER_RETRY_MS) continue
+    // An archiver that ended within 10 s of its start, as when archiving is turned on, is restarted by a new session.
     await instance.withAdmin('postgres', (admin) => admin.rows('SELECT'))
-    nudgedAt = Date.now()
+    retriedAt = Date.now()
   }
-  // Times of files come from a clock that is some milliseconds behind.
+  // File times come from a clock that is some milliseconds behind.
   await utimes(join(instance.paths.wal, String(row?.segment)), startedAt, startedAt).catch(ignoreMissing)
   await archiveSpool(archive, instance)
 }

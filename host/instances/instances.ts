@@ -3,7 +3,7 @@ import { chmod, mkdir, rename, rm } from 'node:fs/promises'
 import { availableParallelism, totalmem } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { initdbAccount, nextAccount } from '../accounts.ts'
-import { forgetOldData, NEW, sweepLeftovers } from '../backups/restore.ts'
+import { NEW, removeReplacedData, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
 import { rotateLog } from '../logs/log-file.ts'
@@ -120,7 +120,7 @@ export class InstancePool implements Instances {
     this.#clock = setInterval(() => this.#tick(), TICK_MS)
     this.#clock.unref()
     // Backups do so in turn with restores.
-    if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#forgetOldData(), HOUR_MS).unref()
+    if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#removeReplacedData(), HOUR_MS).unref()
   }
 
   find(name: string): PostgresInstance | undefined {
@@ -371,9 +371,9 @@ export class InstancePool implements Instances {
     await copyFolder(await ensureTemplate({ root: folders.root, programs, isDurable }), data, account)
   }
 
-  #forgetOldData(): void {
+  #removeReplacedData(): void {
     for (const { name, paths } of this.list()) {
-      forgetOldData(paths, new Date(Date.now() - DAY_MS)).catch((error) => {
+      removeReplacedData(paths, new Date(Date.now() - DAY_MS)).catch((error) => {
         this.#facts.log('old_data_not_removed', { instance: name, error: String(error) })
       })
     }

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Archive } from '../backups/archive.ts'
 import { unpackBackup } from '../backups/base-backup.ts'
 import { isOfMajor, planNewest, type RestorePlan } from '../backups/plan.ts'
-import { OVERRIDES, overrides, RECOVERY_SECONDS_MAX, recover } from '../backups/recovery.ts'
+import { OVERRIDES, RECOVERY_SECONDS_MAX, recover, recoverySettings } from '../backups/recovery.ts'
 import type { Bundle } from '../backups/wal.ts'
 import { type Feed, startFeed } from '../backups/wal-feed.ts'
 import { numberOf, toBytes } from '../copies/wal-segments.ts'
@@ -65,7 +65,9 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
   await writeFile(join(data, 'standby.signal'), '', { mode: 0o600 })
   const feed = await startFeed(archive, { plan, folder, account })
   const settings = { wal_retrieve_retry_interval: '100ms' }
-  await writeFile(join(data, OVERRIDES), overrides({ data, socket }, feed.command, plan, settings), { mode: 0o600 })
+  await writeFile(join(data, OVERRIDES), recoverySettings({ data, socket }, feed.command, plan, settings), {
+    mode: 0o600,
+  })
   await ownAll(data, account)
   const server = await startServer({
     paths: { data, log: join(folder, 'recovery.log') },

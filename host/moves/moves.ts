@@ -1,6 +1,6 @@
 import type { Backups } from '../backups/backups.ts'
 import { planMoment } from '../backups/plan.ts'
-import { startTimelineOf } from '../backups/restore.ts'
+import { archiveTimelineOf } from '../backups/restore.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -114,7 +114,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
     async unseal(name: string): Promise<void> {
       const instance = pool.find(name) ?? pool.require(name)
       // Known before the server archives it, so that the next move or restore begins on it.
-      if (instance.record.sealed === 'arriving') await startTimelineOf(backups.archive, name, instance.paths.data)
+      if (instance.record.sealed === 'arriving') await archiveTimelineOf(backups.archive, name, instance.paths.data)
       await instance.unseal()
     },
 
