@@ -7,19 +7,19 @@ import { dataFiles, ignoreMissing } from './data-files.ts'
 import { withRunningBackup } from './running-backup.ts'
 
 interface CopyTarget {
-  /** The data folder to make; its parent folder exists. What is in it is removed. */
+  /** The data folder to create. Its parent must exist; its contents are removed. */
   data: string
-  /** Owns the copy; absent for the daemon's own account. */
+  /** The account that owns the copy; undefined for the daemon's own. */
   account?: InstanceRecord['account']
 }
 
-/** As many threads of the four that Node has leave the rest of the daemon its own. */
+/** Threads used at once: two of Node's four, so that two remain for the rest of the daemon. */
 const CONCURRENCY = 2
 const CHUNK_BYTES = 2 ** 20
 
 /**
- * Copies the data folder of an instance, which is woken if it sleeps and goes on working meanwhile. The copy recovers by itself
- * when it is first started, and is on disk from then on: until then it is only in the operating system's memory.
+ * Copies the data folder of an instance, which is woken and keeps running. The copy recovers by itself at its first start, which
+ * also flushes it to disk; until then it may be only in the page cache.
  */
 export async function copyFiles(from: Instance, to: CopyTarget): Promise<void> {
   await rm(to.data, { recursive: true, force: true })
@@ -44,11 +44,11 @@ export async function copyFiles(from: Instance, to: CopyTarget): Promise<void> {
   )
 }
 
-/** Shares blocks where the file system can; what vanishes meanwhile is left out. */
+/** Returns a function that copies files. It shares blocks if the file system can, and skips files that no longer exist. */
 function copier(source: string, { data, account }: CopyTarget) {
   let canShare = true
   const share = async ({ from, to }: Paths): Promise<boolean> => {
-    // Not COPYFILE_FICLONE: where blocks cannot be shared, it never ends for a file that is truncated meanwhile.
+    // COPYFILE_FICLONE would copy if blocks cannot be shared, and never ends for a file that is truncated meanwhile.
     const shared = await copyFile(from, to, constants.COPYFILE_FICLONE_FORCE).then(
       () => true,
       (error) => error.code === 'ENOENT',
@@ -79,7 +79,7 @@ interface Paths {
 
 type Owner = CopyTarget['account']
 
-/** Memory of WebAssembly begins at a page, as direct writes need it. */
+/** Memory of WebAssembly starts at a page boundary, as direct writes require. */
 const pageAligned = (bytes: number): Buffer => Buffer.from(new WebAssembly.Memory({ initial: bytes / 65_536 }).buffer)
 
 /** Returns false, and copies nothing, if the file does not fit into the buffer. */
@@ -97,8 +97,8 @@ async function copySmall({ from, to }: Paths, buffer: Buffer, owner: Owner): Pro
 }
 
 /**
- * Past the page cache: what gathers there is flushed at once when the copy starts, and everybody's commits wait for that. What is
- * added to the file from now on comes with the WAL.
+ * Writes past the page cache: starting the copy would flush all cached pages at once, and every commit on the machine would wait
+ * for that. Data added to the file during the copy is in the WAL.
  */
 async function copyLarge({ from, to }: Paths, buffers: readonly Buffer[], owner: Owner): Promise<void> {
   const source = await open(from).catch(ignoreMissing)
@@ -116,7 +116,7 @@ async function copyLarge({ from, to }: Paths, buffers: readonly Buffer[], owner:
     }
     const copyAll = (target: FileHandle) => Promise.all(buffers.map((buffer) => copyChunks(target, buffer)))
     await writeTo(to, DIRECT, owner, copyAll).catch((error) => {
-      // Not every file system has direct writes.
+      // Some file systems have no direct writes.
       if (errorCode(error) !== 'EINVAL') throw error
       next = 0
       return writeTo(to, 'w', undefined, copyAll)
@@ -128,7 +128,7 @@ async function copyLarge({ from, to }: Paths, buffers: readonly Buffer[], owner:
 
 const { O_CREAT, O_DIRECT = 0, O_TRUNC, O_WRONLY } = constants
 const DIRECT = O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT
-/** Direct writes have lengths in multiples of it. */
+/** The length of a direct write must be a multiple of this. */
 const BLOCK_BYTES = 4096
 
 async function writeTo(

@@ -4,15 +4,15 @@ import { errorCode } from '../../dev/start-error.ts'
 
 /** Paths of a data folder, relative to it. */
 interface DataFiles {
-  /** Parents before their children. */
+  /** Parents come before their children. */
   folders: string[]
-  /** The control file last, as it describes the others. */
+  /** The control file comes last, because it describes the others. */
   files: string[]
 }
 
-/** The server rebuilds the content of these, or gets it otherwise, as WAL. */
-const EMPTIED = /^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)$/
-const LEFT_OUT =
+/** Folders that are copied empty: the server rebuilds their contents, or they are provided separately, as WAL is. */
+const EMPTY_FOLDERS = /^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)$/
+const SKIPPED_FILES =
   /^(postmaster\.(pid|opts)|backup_label.*|tablespace_map.*|backup_manifest|(recovery|standby)\.signal|current_logfiles|.*\.tmp)$/
 const CONTROL_FILE = 'global/pg_control'
 
@@ -20,10 +20,10 @@ const CONTROL_FILE = 'global/pg_control'
 export async function dataFiles(data: string): Promise<DataFiles> {
   const found: DataFiles = { folders: [], files: [] }
   for (const entry of await readdir(data, { withFileTypes: true })) {
-    if (entry.isFile() && !LEFT_OUT.test(entry.name)) found.files.push(entry.name)
+    if (entry.isFile() && !SKIPPED_FILES.test(entry.name)) found.files.push(entry.name)
     if (!entry.isDirectory() || entry.name.startsWith('pgsql_tmp')) continue
     found.folders.push(entry.name)
-    if (!EMPTIED.test(entry.name)) await addFolder(found, data, entry.name)
+    if (!EMPTY_FOLDERS.test(entry.name)) await addFolder(found, data, entry.name)
   }
   found.files = found.files.filter((file) => file !== CONTROL_FILE)
   found.files.push(CONTROL_FILE)
@@ -43,14 +43,14 @@ async function addFolder(found: DataFiles, data: string, folder: string): Promis
   }
 }
 
-/** Temporary and unlogged relations are emptied by recovery, which only needs the `init` fork of the latter. */
+/** Recovery empties temporary and unlogged relations, and needs only the `init` fork of unlogged ones. */
 function isNeeded(name: string, unlogged: ReadonlySet<string>): boolean {
   if (/^pg_internal\.init|^pgsql_tmp|^t\d+_\d+/.test(name)) return false
   const relation = /^(\d+)(?:_fsm|_vm)?(?:\.\d+)?$/.exec(name)?.[1]
   return relation === undefined || !unlogged.has(relation)
 }
 
-/** Files of a running server come and go. */
+/** Error handler for files of a running server, which may disappear at any time. */
 export function ignoreMissing(error: unknown): undefined {
   if (errorCode(error) === 'ENOENT') return undefined
   throw error

@@ -10,14 +10,14 @@ const OBJECTS = `SELECT c.oid::int8::int4 AS oid, has_table_privilege('postgres'
     AND has_table_privilege('postgres', c.oid, 'DELETE') AND has_schema_privilege('postgres', relnamespace, 'USAGE') AS "isGranted"
   FROM pg_class AS c WHERE c.oid = to_regclass('storage.objects')`
 
-/** Removes the rows of what stays with the parent: its objects, and what only its storage server knows of. */
+/** Removes the rows of the parent's objects, whose bytes are not copied, and the internal tables of its storage server. */
 export async function emptyStorage(copy: Pick<Instance, 'connect'>, admin: AdminSession): Promise<void> {
   const [objects] = await admin.rows<{ oid: number; isGranted: boolean }>(OBJECTS)
   const [referenced] = await admin.rows<{ condition: string }>(REFERENCED)
   if (objects && referenced) {
     const rights = 'SELECT, DELETE ON storage.objects'
     if (!objects.isGranted) await admin.rows(`GRANT ${rights} TO postgres`)
-    // The condition reads the owner's tables: to plan it may call functions of theirs, in indexes for instance.
+    // The condition reads the owner's tables: even planning it may call the owner's functions, such as those in indexes.
     await withoutTriggers(admin, [objects.oid], async () =>
       withOwner(await copy.connect(), (owner) =>
         owner.query(`DELETE FROM ONLY storage.objects AS o WHERE NOT (${referenced.condition})`),

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import pg from 'pg'
 import { asUnconnected } from '../instances/admin.ts'
 
-/** From its first moment: settings of the owner's for the database could keep the session from being opened. */
+/** Options of the connection itself: the owner's settings for the database could keep the session from opening. */
 const OPTIONS = [
   'local_preload_libraries=',
   'role=none',
@@ -15,8 +15,8 @@ const OPTIONS = [
   .join(' ')
 
 /**
- * A session of the owner's, for all that may call code of theirs: there is no superuser in it to go back to. Ends the socket,
- * which is connected to the server.
+ * Opens a session as the owner, for statements that may call the owner's code: such code cannot return to a superuser role in it.
+ * Ends the given socket, which is connected to the server.
  */
 export async function withOwner<Value>(socket: Socket, work: (owner: pg.Client) => Promise<Value>): Promise<Value> {
   const stream = () => asUnconnected(socket)

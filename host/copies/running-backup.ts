@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { type AdminSession, type Instance, InstanceUnavailable } from '../instances/types.ts'
 import { nameOf, numberOf, segmentAt } from './wal-segments.ts'
 
-/** A copy of the data folder's files becomes consistent by these. */
+/** Facts that make a copy of the data folder's files consistent. */
 export interface StoppedBackup {
   /** The content of the file `backup_label`. */
   label: string
@@ -18,8 +18,8 @@ export interface StoppedBackup {
 }
 
 /**
- * Holds the server in backup mode while `copy` reads the data folder, in which nobody is blocked. `finish` runs while the
- * server still keeps the WAL that the copy needs.
+ * Keeps the server in backup mode, which blocks no session, while `copy` reads the data folder. `finish` runs while the server
+ * still keeps the WAL that the copy needs.
  */
 export function withRunningBackup<Value>(
   instance: Instance,
@@ -31,14 +31,15 @@ export function withRunningBackup<Value>(
     const label = `pilothouse ${new Date().toISOString()}`
     const [started] = await admin.rows<{ lsn: string }>('SELECT pg_backup_start($1, true)::text AS lsn', [label])
     await copy()
-    const [stopped] = await admin.rows<Stopped>(STOP)
-    if (!started || !stopped) throw new InstanceUnavailable('Postgres did not say where the backup begins and ends')
-    const wal = await neededWal(instance, started.lsn, stopped)
+    const [stopped] = await admin.rows<StopRow>(STOP)
+    if (!started || !stopped)
+      throw new InstanceUnavailable('Postgres did not return the start and the end of the backup')
+    const wal = await listNeededWal(instance, started.lsn, stopped)
     return finish({ ...stopped, startLsn: started.lsn, stopLsn: stopped.lsn, wal })
   })
 }
 
-interface Stopped {
+interface StopRow {
   label: string
   lsn: string
   stoppedAt: Date
@@ -53,8 +54,8 @@ const STOP = `SELECT labelfile AS label, lsn::text, clock_timestamp() AS "stoppe
   FROM pg_backup_stop(false)`
 
 /**
- * Until the session ends. A server whose slots are all in use does without: its WAL is then there for as long as no second
- * checkpoint has passed, and a copy that lacks a segment fails.
+ * Keeps the WAL until the session ends. If all slots are in use, this does nothing: the WAL then remains until the second
+ * checkpoint, and a copy that lacks a segment fails.
  */
 async function holdWal(admin: AdminSession): Promise<void> {
   const name = `copy_${randomBytes(8).toString('hex')}`
@@ -63,8 +64,8 @@ async function holdWal(admin: AdminSession): Promise<void> {
   })
 }
 
-/** Fails if a segment is gone, as the copy would not start without it. */
-async function neededWal(instance: Instance, startLsn: string, stopped: Stopped): Promise<string[]> {
+/** Lists the WAL files of the backup. Fails if a segment is missing, because the copy would not start without it. */
+async function listNeededWal(instance: Instance, startLsn: string, stopped: StopRow): Promise<string[]> {
   const { last, timeline, segmentBytes } = stopped
   const first = segmentAt(startLsn, segmentBytes)
   const names = await readdir(join(instance.paths.data, 'pg_wal'))

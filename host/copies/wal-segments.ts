@@ -1,14 +1,15 @@
+/** The byte position of an LSN such as `0/16B3748`. */
 export function toBytes(lsn: string): bigint {
   const [high = '', low = ''] = lsn.split('/')
   return (BigInt(`0x${high}`) << 32n) + BigInt(`0x${low}`)
 }
 
-/** The number of the segment that holds the byte at `lsn`. */
+/** The number of the segment that contains the byte at `lsn`. */
 export const segmentAt = (lsn: string, segmentBytes: number): number => Number(toBytes(lsn) / BigInt(segmentBytes))
 
 export const timelineOf = (segment: string): number => Number.parseInt(segment.slice(0, 8), 16)
 
-/** Counts the segments of all timelines from 0. */
+/** The number of a segment; every timeline counts from 0. */
 export function numberOf(segment: string, segmentBytes: number): number {
   const [high, low] = [Number.parseInt(segment.slice(8, 16), 16), Number.parseInt(segment.slice(16), 16)]
   return high * (2 ** 32 / segmentBytes) + low

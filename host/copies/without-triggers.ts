@@ -1,8 +1,8 @@
 import type { AdminSession } from '../instances/types.ts'
 
 /**
- * Runs `work` while no trigger or rule of the tables with these oids fires, those that are `ENABLE ALWAYS` included. If this is
- * cut off, the next call restores the tables' flags: they can be true where there is nothing, and are then only looked at.
+ * Runs `work` while no trigger or rule of these tables fires, not even one that is `ENABLE ALWAYS`. If a crash interrupts this,
+ * the next call restores the flags of the tables. A flag that is true without triggers does no harm.
  */
 export async function withoutTriggers(
   admin: AdminSession,
