@@ -10,7 +10,7 @@ export const REPLICATOR = 'supabase_replication_admin'
 const API = API_ROLES.join(', ')
 
 /**
- * Only trusted callers may log in as these, whatever passwords the roles have: code of the owner runs in sessions of the storage
+ * Roles as which only trusted callers may log in, even with a password: the owner's code runs in sessions of the storage
  * server, and a session can give its own role a password.
  */
 export const SERVICE_ROLES: ReadonlySet<string> = new Set([
@@ -48,8 +48,8 @@ const SETTINGS: readonly (readonly [role: string, setting: string, value: string
 ]
 
 /**
- * The owner can give the database settings that hold for every session in it; those of a role win. Sessions of the superuser
- * and of the storage server must neither call what the owner has made nor stop at the owner's limits.
+ * The owner can set defaults for every session of the database, which settings of a role override. Sessions of the superuser
+ * and of the storage server must neither call the owner's code nor be stopped by the owner's limits.
  */
 const PINNED: Readonly<Record<string, string>> = {
   role: 'none',
@@ -66,23 +66,23 @@ const PINNED: Readonly<Record<string, string>> = {
   idle_in_transaction_session_timeout: '0',
 }
 
-/** A member cannot pass any of these on, nor set a password of a service role: that takes the ADMIN option. */
+/** Memberships without the ADMIN option: a member cannot grant them, nor set a service role's password. */
 const MEMBERSHIPS = [
   `GRANT ${API} TO authenticator WITH INHERIT FALSE, SET TRUE`,
   `GRANT ${API} TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`,
   `GRANT ${API} TO ${OWNER} WITH INHERIT TRUE, SET TRUE`,
-  // A member that may become a role may set its password, so nobody may become one that can log in.
+  // A member with SET TRUE can set the role's password, so roles that can log in are granted with SET FALSE.
   `GRANT authenticator TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
   `GRANT pg_monitor, pg_read_all_data, pg_signal_backend, pg_create_subscription, pg_checkpoint TO ${OWNER}`,
-  // Only the owner of a table may add policies and triggers; the guard refuses the rest of what owners may do.
+  // Only the owner of a table can add policies and triggers; the guard refuses everything else that owners can do.
   `GRANT ${STORAGE_OWNER}, ${AUTH_OWNER} TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
   `GRANT ${STORAGE_GROUP} TO ${STORAGE_OWNER} WITH INHERIT TRUE, SET FALSE`,
   'GRANT pg_read_all_data, pg_monitor TO supabase_read_only_user',
-  // The gateway keeps clients off the reserved connections: what comes to them is the API's, also as the owner.
+  // The gateway keeps clients from the reserved connections, so only the API uses them, also as the owner.
   `GRANT pg_use_reserved_connections TO ${OWNER}, authenticator, ${STORAGE_OWNER}, ${AUTH_OWNER}, supabase_read_only_user`,
 ]
 
-/** Settings of superusers that the hosted service lets owners change in their sessions and for their roles. */
+/** Superuser settings that owners may change in their sessions and for their roles, as on the hosted service. */
 const OWNER_SETTINGS = [
   'session_replication_role',
   'log_lock_waits',

@@ -6,7 +6,7 @@ import { OWNER, SUPERUSER } from './roles.ts'
 const API = API_ROLES.join(', ')
 const DATA_API_ROLES = `${OWNER}, ${API}`
 
-/** The content of the database `postgres` in a new instance. */
+/** Statements that create the contents of the database `postgres` in a new instance. */
 export const schemas = (): string[] => [
   `ALTER DATABASE postgres OWNER TO ${OWNER}`,
   'ALTER DATABASE postgres SET search_path = "$user", public, extensions',
@@ -20,7 +20,7 @@ export const schemas = (): string[] => [
   `CREATE SCHEMA extensions AUTHORIZATION ${OWNER}`,
   `GRANT USAGE ON SCHEMA extensions TO ${API}`,
   `GRANT ALL ON SCHEMA extensions TO dashboard_user`,
-  // Created as the owner, who may then drop them.
+  // Created as the owner, so that the owner can drop them.
   asOwner('CREATE EXTENSION pgcrypto WITH SCHEMA extensions'),
   asOwner('CREATE EXTENSION "uuid-ossp" WITH SCHEMA extensions'),
   'CREATE EXTENSION pg_stat_statements WITH SCHEMA extensions',
@@ -39,7 +39,7 @@ export const schemas = (): string[] => [
 
 const asOwner = (statement: string): string => `DO $$ BEGIN SET LOCAL ROLE ${OWNER}; ${statement}; END $$`
 
-/** Tells a PostgREST that listens to read the schema again, as the hosted service does. */
+/** Notifies PostgREST to reload the schema after changes, as the hosted service does. */
 function schemaReload(): string[] {
   const watch = (name: string, event: string, source: string, reloads: string) => [
     `CREATE FUNCTION extensions.${name}() RETURNS event_trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN
@@ -50,7 +50,12 @@ function schemaReload(): string[] {
     `CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION extensions.${name}()`,
   ]
   return [
-    ...watch('pgrst_ddl_watch', 'ddl_command_end', 'pg_event_trigger_ddl_commands', `o.command_tag ~ '${RELOADING}'`),
+    ...watch(
+      'pgrst_ddl_watch',
+      'ddl_command_end',
+      'pg_event_trigger_ddl_commands',
+      `o.command_tag ~ '${RELOADING_COMMANDS}'`,
+    ),
     ...watch(
       'pgrst_drop_watch',
       'sql_drop',
@@ -62,8 +67,8 @@ function schemaReload(): string[] {
 }
 
 /**
- * An extension that only superusers could create belongs to its owner, but what is in it to the superuser. Tables are for reading:
- * pg_cron runs each job as the user that its row names.
+ * Grants the owner access to the objects of an extension that runs its script as the superuser, who then owns them. Tables are
+ * readable only: pg_cron runs each job as the user that its row names.
  */
 const extensionAccess = (): string[] => [
   `CREATE FUNCTION extensions.grant_extension_access() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -87,5 +92,5 @@ const extensionAccess = (): string[] => [
      EXECUTE FUNCTION extensions.grant_extension_access()`,
 ]
 
-const RELOADING =
+const RELOADING_COMMANDS =
   '^(CREATE|ALTER) (SCHEMA|(FOREIGN )?TABLE|TABLE AS|(MATERIALIZED )?VIEW|FUNCTION|TRIGGER|TYPE|RULE)$|^(SELECT INTO|COMMENT|GRANT|REVOKE)$'

@@ -13,10 +13,10 @@ import { roles, SUPERUSER } from './roles.ts'
 import { schemas } from './schemas.ts'
 
 interface TemplateOptions {
-  /** The daemon's folder; templates lie in `<root>/templates`. */
+  /** The daemon's folder; templates are in `<root>/templates`. */
   root: string
   programs: Programs
-  /** Write to the disk before it counts as complete. */
+  /** Whether to flush the template to disk before it counts as complete. */
   isDurable: boolean
 }
 
@@ -24,11 +24,11 @@ const INITDB_OPTIONS = [
   `--username=${SUPERUSER}`,
   ...['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'],
   ...['--auth=peer', '--wal-segsize=1', '--data-checksums', '--no-instructions', '--no-sync'],
-  // Segments that a checkpoint has once set aside for later stay, and would be copied.
+  // Recycled WAL segments would stay in the template and be copied.
   ...['--set=min_wal_size=2MB', '--set=max_wal_size=2MB'],
 ]
 
-/** Settings for the SQL while it runs: each instance brings its own configuration. */
+/** Settings of the server that builds the template; each instance has a configuration of its own. */
 const SERVER_OPTIONS = {
   fsync: 'off',
   search_path: 'pg_catalog',
@@ -38,7 +38,7 @@ const SERVER_OPTIONS = {
   'pg_stat_statements.save': 'off',
 }
 
-/** Nobody but the daemon's own account reaches the server without a password, and it reaches every role. */
+/** Only the daemon's account can log in without a password, and it can be any role. */
 const ACCESS_FILES = (user: string): Readonly<Record<string, string>> => ({
   'pg_hba.conf': 'local all all peer map=host\nlocal replication all peer map=host\n',
   'pg_ident.conf': `host "${user}" all\n`,
@@ -87,16 +87,16 @@ async function build({ draft, programs, sql, files, isDurable }: Build): Promise
   await runSql({ draft, programs, account }, sql)
   await removeSpaceMaps(draft)
   if (isDurable) await run('--sync-only')
-  // The account that ran initdb may be of others too.
+  // Other programs may use the account that ran initdb.
   if (account) await ownAll(draft, { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 })
 }
 
-/** Makes a data folder without any roles and schemas but Postgres's own, of the account that runs initdb. */
+/** Creates a data folder with only Postgres's own roles and schemas, owned by the account that runs initdb. */
 export async function initCluster(data: string, programs: Programs) {
   const account = await initdbAccount()
   await mkdir(data, { mode: 0o700 })
   if (account) await chown(data, account.uid, account.gid)
-  // Root's own folders are closed to the account, but a process may always use the folder that it is in.
+  // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const path = (await canReach(account, data)) ? data : '/proc/self/cwd'
   const run = (...args: string[]) =>
     execute(join(programs.bin, 'initdb'), [`--pgdata=${path}`, ...args], { cwd: data, account })
@@ -105,8 +105,8 @@ export async function initCluster(data: string, programs: Programs) {
 }
 
 /**
- * In a server as clients know it: what a server without clients makes gets the numbers of Postgres's own objects, for which
- * row-level security never holds.
+ * Runs the statements in a normal server: in single-user mode objects would get oids of Postgres's own objects, for which
+ * row-level security does not apply.
  */
 async function runSql(
   { draft, programs, account }: Pick<Build, 'draft' | 'programs'> & { account: Account },
@@ -157,14 +157,14 @@ function execute(program: string, args: readonly string[], { cwd, account }: Exe
   })
 }
 
-/** Free space and visibility maps are a fifth of all files, and Postgres makes those that it needs anew. */
+/** Removes free space and visibility maps: they are a fifth of all files, and Postgres recreates them as needed. */
 async function removeSpaceMaps(data: string): Promise<void> {
   for (const entry of await readdir(data, { withFileTypes: true, recursive: true })) {
     if (/^\d+_(fsm|vm)$/.test(entry.name)) await rm(join(entry.parentPath, entry.name))
   }
 }
 
-/** Another daemon may have been faster; its template is the same. */
+/** Renames the draft. If another daemon was faster, its template is the same. */
 async function moveInto(draft: string, target: string): Promise<void> {
   await rename(draft, target).catch((error) => {
     if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
@@ -176,7 +176,7 @@ async function syncFolder(folder: string): Promise<void> {
   await handle.sync().finally(() => handle.close())
 }
 
-/** Removes templates of this version that nobody copies any more, and drafts whose daemon is gone. */
+/** Removes outdated templates of this version, and drafts whose daemon no longer runs. */
 async function removeOthers(templates: string, name: string, major: string): Promise<void> {
   for (const other of await readdir(templates)) {
     if (other === name || !other.startsWith(`${major}-`)) continue
