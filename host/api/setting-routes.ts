@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { Gateway } from '../gateway/gateway.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { applySettings, setSize } from '../settings/apply.ts'
-import { effectiveSettings } from '../settings/effective.ts'
+import { readEffectiveSettings } from '../settings/effective.ts'
 import { mutation, type Route, route } from './api.ts'
 
 const Settings = z.strictObject({
@@ -29,7 +29,7 @@ interface Parts {
 /** The settings of an instance, and the access rules for its clients. */
 export const settingRoutes = ({ pool, gateway, endClientHttpSessions }: Parts): Route[] => [
   route('GET', '/instances/{name}/settings', async ({ name }) => ({
-    settings: await effectiveSettings(pool.require(name)),
+    settings: await readEffectiveSettings(pool.require(name)),
   })),
   mutation('PUT', '/instances/{name}/settings', async ({ name, body }) => {
     const instance = pool.require(name)

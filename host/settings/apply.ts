@@ -9,13 +9,13 @@ import { factsOf, type Trial, tryConfiguration } from './trial.ts'
 
 export interface SettingsChange {
   set: Readonly<Record<string, string | number | boolean>>
-  /** Taken back to what the instance's size gives. */
+  /** Names of settings to reset to the values of the instance's size. */
   reset: readonly string[]
-  /** False leaves what needs a restart for the next one. */
+  /** False postpones settings that need a restart to the next one. */
   restart?: boolean
 }
 
-/** All or nothing: restarts the server if a value that changes needs it; throws `Refused` if Postgres would not start. */
+/** Applies all changes or none. Restarts the server if a changed value needs it; throws `Refused` if Postgres would not start. */
 export async function applySettings(instance: Instance, asked: SettingsChange, trial: Trial): Promise<void> {
   const { set, reset, restart } = asked
   const { libraries = [] } = instance.programs
@@ -33,20 +33,20 @@ export async function applySettings(instance: Instance, asked: SettingsChange, t
   )
 }
 
-/** As `applySettings`. What the owner has set stays over what the size gives. */
+/** Changes the size like `applySettings`. The owner's settings still override those of the size. */
 export async function setSize(instance: Instance, size: string, trial: Trial): Promise<void> {
   sizeNamed(size)
   await change(instance, { size }, { trial, mayRestart: true })
 }
 
-interface Circumstances {
+interface ChangeOptions {
   trial: Trial
   mayRestart: boolean
 }
 
 type Change = Pick<InstanceRecord, 'settings'> | Pick<InstanceRecord, 'size'>
 
-async function change(instance: Instance, changes: Change, { trial, mayRestart }: Circumstances): Promise<void> {
+async function change(instance: Instance, changes: Change, { trial, mayRestart }: ChangeOptions): Promise<void> {
   const { settings, size } = instance.record
   const record = { ...instance.record, ...changes }
   const changed = changedBetween(instance.record, record, instance, trial)
@@ -57,8 +57,8 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
     await activate(instance, mayRestart)
   } catch (error) {
     await instance.update({ settings, size })
-    // Fails as well if the reason is another one; then that is what the caller hears.
-    await startAnew(instance)
+    // If the cause is something else, this fails too, and the caller gets that error.
+    await restartWithConfiguration(instance)
     const reason = errorMessage(error)
     throw new Refused([{ setting: changed.find((name) => reason.includes(name)) ?? changed[0] ?? 'size', reason }])
   }
@@ -67,20 +67,20 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
 function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Instance, trial: Trial): string[] {
   const [old, now] = [before, after].map((record) => configurationOf(record, factsOf(instance, trial)))
   const names = new Set([...Object.keys(old ?? {}), ...Object.keys(now ?? {})])
-  // Those of the caller first: others follow from them.
+  // Settings of the owner come first, because others are derived from them.
   const ofOwner = (name: string) => (name in after.settings || name in before.settings ? 0 : 1)
   return [...names].filter((name) => old?.[name] !== now?.[name]).sort((a, b) => ofOwner(a) - ofOwner(b))
 }
 
-/** Lets the server have its configuration as written. */
+/** Writes the configuration and makes the server use it, by a reload or a restart. */
 export async function activate(instance: Instance, mayRestart: boolean): Promise<void> {
   await instance.writeConfiguration()
   if (instance.record.isPaused || instance.record.sealed) return
   if (instance.state() !== 'running') return instance.wake()
   const { admin } = instance
-  const loadedAt = await loadTime(instance)
+  const loadedAt = await readLoadTime(instance)
   await admin.rows('SELECT pg_reload_conf()')
-  // Reads the files in this session, whether the signal has come or not, and marks what must wait for a restart.
+  // This session reads the files even before the signal arrives, and marks settings that need a restart.
   const problems = await admin.rows<{ error: string }>(
     `SELECT coalesce(name || ': ', '') || error AS error FROM pg_file_settings WHERE error IS NOT NULL`,
   )
@@ -88,29 +88,29 @@ export async function activate(instance: Instance, mayRestart: boolean): Promise
   if (pending.length > 0) {
     if (mayRestart) await instance.restart()
   } else if (problems[0]) throw new InstanceUnavailable(problems[0].error)
-  else await untilLoadedAfter(instance, loadedAt)
+  else await waitForReload(instance, loadedAt)
 }
 
 const RELOAD_MS_MAX = 10_000
 const RELOAD_POLL_MS = 10
 
-/** When the postmaster, from which new sessions have their settings, has read its configuration. */
-async function loadTime(instance: Instance): Promise<string> {
+/** The time when the postmaster, whose settings new sessions inherit, last read its configuration. */
+async function readLoadTime(instance: Instance): Promise<string> {
   const [row] = await instance.withAdmin('postgres', (admin) =>
     admin.rows<{ at: string }>('SELECT pg_conf_load_time()::text AS at'),
   )
   return row?.at ?? ''
 }
 
-/** A reload is a signal: without waiting, sessions that begin now could still have the old values. */
-async function untilLoadedAfter(instance: Instance, before: string): Promise<void> {
+/** Waits for the reload, which is only a signal: until then, new sessions could still have the old values. */
+async function waitForReload(instance: Instance, before: string): Promise<void> {
   for (const until = Date.now() + RELOAD_MS_MAX; Date.now() < until; await delay(RELOAD_POLL_MS)) {
-    if ((await loadTime(instance)) !== before) return
+    if ((await readLoadTime(instance)) !== before) return
   }
   throw new InstanceUnavailable('Postgres has not read its configuration in time')
 }
 
-async function startAnew(instance: Instance): Promise<void> {
+async function restartWithConfiguration(instance: Instance): Promise<void> {
   await instance.writeConfiguration()
   await instance.restart()
 }

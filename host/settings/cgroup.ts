@@ -2,13 +2,13 @@ import { mkdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { sizeNamed } from './sizes.ts'
 
-/** Bounds of memory and processors that the kernel holds instances to. */
+/** Limits for the memory and processors of instances, enforced by the kernel. */
 export interface Limits {
-  /** False where the machine cannot: then sizes set Postgres's own values and nothing more. */
+  /** False if the machine does not support limits: then a size only sets Postgres settings. */
   readonly isActive: boolean
-  /** Holds the server and what it starts to its size. Resolves to false if that failed; the instance runs on without. */
+  /** Limits a server and its child processes to its size. Resolves to false on failure; the instance then runs unlimited. */
   assign(instance: { name: string; size: string; pid: number }): Promise<boolean>
-  /** Of an instance that has ended. */
+  /** Removes the control group of a stopped instance. */
   remove(name: string): Promise<void>
 }
 
@@ -17,7 +17,7 @@ const NO_LIMITS: Limits = { isActive: false, assign: async () => false, remove: 
 const CONTROLLERS = ['cpu', 'memory']
 const PERIOD_US = 100_000
 
-/** Takes a subtree of the machine's control groups (version 2), if the daemon is root and its controllers can be had. */
+/** Uses a subtree of the machine's control groups (version 2), if the daemon is root and the controllers are available. */
 export async function openLimits(root = '/sys/fs/cgroup', isRoot = process.getuid?.() === 0): Promise<Limits> {
   const folder = join(root, 'pilothouse')
   if (!isRoot) return NO_LIMITS
@@ -35,7 +35,7 @@ export async function openLimits(root = '/sys/fs/cgroup', isRoot = process.getui
   }
 }
 
-/** Lets the groups within have the controllers. */
+/** Enables the controllers for the child groups. */
 async function enable(group: string): Promise<void> {
   const offered = words(await readFile(join(group, 'cgroup.controllers'), 'utf8'))
   if (!CONTROLLERS.every((name) => offered.includes(name))) throw new Error('no controllers')
@@ -56,7 +56,7 @@ async function assign(folder: string, instance: { name: string; size: string; pi
     await writeFile(join(group, 'memory.max'), String(memoryBytes))
     await writeFile(join(group, 'cpu.max'), `${cpus * PERIOD_US} ${PERIOD_US}`)
     await writeFile(join(group, 'cgroup.procs'), String(pid))
-    // Those that it started before are still where it was.
+    // Child processes that were started before are still in the old group.
     for (const child of await childrenOf(pid)) await writeFile(join(group, 'cgroup.procs'), child).catch(() => {})
     return true
   } catch {
@@ -69,5 +69,5 @@ const childrenOf = async (pid: number): Promise<string[]> =>
 
 const words = (text: string): string[] => text.split(/\s+/).filter((word) => word !== '')
 
-/** The kernel refuses while a process is in it; the next start of the instance uses it again. */
+/** The kernel refuses to remove a group with processes; the next start of the instance uses the group again. */
 const remove = (group: string): Promise<void> => rmdir(group).catch(() => {})

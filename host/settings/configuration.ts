@@ -1,11 +1,11 @@
 import type { InstancePaths, InstanceRecord, Programs } from '../instances/types.ts'
 import { sizeSettings } from './sizes.ts'
 
-/** The facts that an instance's configuration depends on beside its record. */
+/** Facts that an instance's configuration depends on besides its record. */
 export interface ConfigurationFacts {
-  /** Of the machine. */
+  /** Memory of the machine. */
   memoryBytes: number
-  /** False trades safety against a crash of the machine for speed: for tests. */
+  /** False loses data if the machine crashes, and is faster: for tests. */
   isDurable: boolean
   /** Whether the host has an archive for finished WAL segments. */
   isArchiving: boolean
@@ -13,7 +13,7 @@ export interface ConfigurationFacts {
   programs: Pick<Programs, 'major' | 'libraries'>
 }
 
-/** The fields of `log_line_prefix`, each followed by a tab; then come severity and message. Further lines of a message begin with a tab. */
+/** The fields of `log_line_prefix`, each followed by a tab; severity and message follow. Further lines of a message start with a tab. */
 export const LOG_FIELDS = {
   timestamp: '%m',
   process_id: '%p',
@@ -27,7 +27,7 @@ export const LOG_FIELDS = {
 }
 
 const LOG_SETTINGS = {
-  // The daemon gives the server's stderr a file: one process fewer than with the logging collector.
+  // The daemon redirects stderr to a file, which saves the process of the logging collector.
   logging_collector: 'off',
   log_destination: 'stderr',
   log_timezone: 'UTC',
@@ -35,7 +35,7 @@ const LOG_SETTINGS = {
   log_line_prefix: Object.values(LOG_FIELDS)
     .map((field) => `${field}\t`)
     .join(''),
-  // Statements carry secrets: no message may quote one, neither as STATEMENT nor as CONTEXT.
+  // Statements may contain secrets: no message may quote one, neither as STATEMENT nor as CONTEXT.
   log_statement: 'none',
   log_min_error_statement: 'panic',
   log_error_verbosity: 'terse',
@@ -43,7 +43,7 @@ const LOG_SETTINGS = {
   'pg_stat_statements.track_utility': 'off',
 }
 
-/** The roles of services may use the ten reserved ones, from which the gateway keeps clients. */
+/** Reserved connections: three for superusers, ten for the roles of services. The gateway keeps clients from them. */
 const RESERVED = { superuser_reserved_connections: '3', reserved_connections: '10' }
 
 const COMMON = {
@@ -64,12 +64,12 @@ const COMMON = {
   ...LOG_SETTINGS,
 }
 
-/** The control database serves the API alone. */
+/** Settings of the control database, which only the API uses. */
 const CONTROL = {
   max_connections: '200',
   shared_buffers: '256MB',
   max_wal_size: '1GB',
-  // It is written to all the time: segments are used again instead of made anew.
+  // The control database is written to all the time, so segments are recycled instead of created.
   min_wal_size: '256MB',
   max_worker_processes: '8',
   autovacuum_max_workers: '3',
@@ -78,8 +78,8 @@ const CONTROL = {
 const NOT_DURABLE = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }
 
 /**
- * The daemon bundles and encrypts what lies in the folder; the loss of a machine loses no more than the timeout. The folder is
- * named from the data, as the account of an instance may not walk down to it.
+ * The daemon bundles and encrypts the files in the folder; losing the machine loses at most the WAL of `archive_timeout`. The
+ * folder is relative to the data, because the account of an instance may be unable to enter its parents.
  */
 const ARCHIVE = {
   archive_mode: 'on',
@@ -88,20 +88,20 @@ const ARCHIVE = {
   archive_timeout: '60s',
 }
 
-/** Without a backup there is nothing that WAL could complete; the mode stays on, as to change it takes a restart. */
+/** Without a backup no WAL is archived. `archive_mode` stays on, because changing it needs a restart. */
 const NO_ARCHIVE = { archive_mode: 'on', archive_command: 'true' }
 
-/** The port, in the replica's own socket folder, at which the daemon passes connections on to the primary. */
+/** Port number of the socket, in the replica's socket folder, at which the daemon relays connections to the primary. */
 export const RELAY_PORT = 5433
 
-/** The relay decides on role and address; what is written here only has to be complete. */
+/** The relay replaces user and address, so these only have to be syntactically complete. */
 const standby = (slot: string, folder: string) => ({
   primary_conninfo: `host='${folder.replaceAll(/['\\]/g, '\\$&')}' port=${RELAY_PORT} user=replication`,
   primary_slot_name: slot,
   wal_retrieve_retry_interval: '500ms',
 })
 
-/** All settings of an instance, those of its owner last. */
+/** All settings of an instance; those of its owner override the others. */
 export function configurationOf(record: InstanceRecord, facts: ConfigurationFacts): Record<string, string> {
   const { major, libraries = [] } = facts.programs
   const chosen: Record<string, string> = {
@@ -113,7 +113,7 @@ export function configurationOf(record: InstanceRecord, facts: ConfigurationFact
     ...(record.name === 'control' ? CONTROL : sizeSettings(record.size, facts.memoryBytes)),
     ...(facts.isDurable ? {} : NOT_DURABLE),
     ...(facts.isArchiving ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
-    // Postgres lets pg_cron in through no socket.
+    // pg_cron cannot log in through the socket, so it uses background workers.
     ...(libraries.includes('pg_cron') ? { 'cron.use_background_workers': 'on' } : {}),
     ...record.settings,
     ...(record.primary ? standby(record.primary.slot, facts.paths.socket) : {}),
@@ -123,14 +123,14 @@ export function configurationOf(record: InstanceRecord, facts: ConfigurationFact
 
 function versionSettings(major: number, autovacuumWorkers: number): Record<string, string> {
   return {
-    // The daemon owns the configuration.
+    // Only the daemon changes the configuration.
     ...(major >= 17 && { allow_alter_system: 'off' }),
-    // Workers for input and output are three more processes for each instance; slots bound what the owner may choose.
+    // Worker processes for I/O would be three more for each instance. The slots bound the owner's `autovacuum_max_workers`.
     ...(major >= 18 && { io_method: 'sync', autovacuum_worker_slots: String(Math.max(3, autovacuumWorkers || 0)) }),
   }
 }
 
-/** The whole `postgresql.conf` of an instance. */
+/** Renders the `postgresql.conf` of an instance. */
 export function renderConfiguration(record: InstanceRecord, facts: ConfigurationFacts): string {
   const lines = Object.entries(configurationOf(record, facts)).map(([name, value]) => `${name} = ${quote(name, value)}`)
   return ['# Written by the database host: changes are overwritten.', ...lines, ''].join('\n')

@@ -1,22 +1,22 @@
 import type { Instance } from '../instances/types.ts'
 import { SETTINGS } from './names.ts'
 
-/** As the API of the host has it. */
+/** A setting in the host's API. */
 export interface EffectiveSetting {
   name: string
-  /** As SHOW tells it, such as `16MB`. */
+  /** The value as SHOW prints it, such as `16MB`. */
   value: string
-  /** Postgres's own. */
+  /** The default of Postgres. */
   default: string
-  /** As `pg_settings` names it. */
+  /** The column `source` of `pg_settings`. */
   source: string
-  /** Whether the value is another one once the server has restarted. */
+  /** Whether the value changes at the next restart. */
   pending_restart: boolean
-  /** As `pg_settings` names it: `postmaster` needs a restart. */
+  /** The column `context` of `pg_settings`; `postmaster` means that a change needs a restart. */
   context: string
 }
 
-/** The daemon's sessions and its role have values of their own: for those, what the database or the configuration file has. */
+/** The daemon's session and role override some settings: for these, the query takes the value of the database or the file. */
 const EFFECTIVE = `
   SELECT name, context, pending_restart, defaults.value AS default,
          coalesce(given.value, CASE WHEN isown THEN coalesce(file.value, defaults.value) ELSE current_setting(name) END) AS value,
@@ -35,6 +35,6 @@ const EFFECTIVE = `
        WHERE datname = current_database() AND setrole = 0 AND split_part(entry, '=', 1) = s.name) AS given ON true
    ORDER BY name`
 
-/** The settings that owners may choose, as new sessions have them; those of libraries that are not there are left out. */
-export const effectiveSettings = (instance: Instance): Promise<EffectiveSetting[]> =>
+/** The settings that owners may change, with the values of a new session; excludes settings of libraries that are missing. */
+export const readEffectiveSettings = (instance: Instance): Promise<EffectiveSetting[]> =>
   instance.admin.rows<EffectiveSetting>(EFFECTIVE, [[...SETTINGS]])

@@ -1,4 +1,4 @@
-/** The settings of Postgres that owners may choose: those of the Management API. */
+/** The Postgres settings that owners may change: those of the Management API. */
 export const SETTINGS: ReadonlySet<string> = new Set(
   `autovacuum_max_workers autovacuum_work_mem checkpoint_timeout cron.log_statement effective_cache_size
   hot_standby_feedback log_autovacuum_min_duration log_checkpoints log_connections log_disconnections log_duration
@@ -11,13 +11,13 @@ export const SETTINGS: ReadonlySet<string> = new Set(
   track_activity_query_size track_commit_timestamp wal_keep_size wal_sender_timeout work_mem`.split(/\s+/),
 )
 
-/** The libraries that some of them are of. Postgres takes any name with a dot, so only these tell whether it acts. */
+/** Libraries that define a setting. Postgres accepts any name with a dot, so the library decides whether it has an effect. */
 const LIBRARIES: ReadonlyMap<string, string> = new Map([
   ['cron.log_statement', 'pg_cron'],
   ['pg_net.batch_size', 'pg_net'],
 ])
 
-/** Why the owner cannot choose the setting; undefined if they can. */
+/** The reason why the owner cannot change the setting; undefined if they can. */
 export function whyNot(setting: string, libraries: readonly string[]): string | undefined {
   if (!SETTINGS.has(setting)) return 'cannot be set here'
   const library = LIBRARIES.get(setting)

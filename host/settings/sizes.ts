@@ -3,7 +3,7 @@ import { Refused } from '../instances/types.ts'
 const MB = 1024 ** 2
 const GB = 1024 ** 3
 
-/** The resources of a compute size. */
+/** Resources of a compute size. */
 export interface Size {
   memoryBytes: number
   cpus: number
@@ -16,7 +16,7 @@ const size = (memoryGb: number, cpus: number, maxConnections: number): Size => (
   maxConnections,
 })
 
-/** The compute sizes of the API, as the hosted service has them. */
+/** The compute sizes of the API, with the resources of the hosted service. */
 export const SIZES: ReadonlyMap<string, Size> = new Map([
   ['pico', size(0.25, 1, 40)],
   ['nano', size(0.5, 1, 60)],
@@ -40,16 +40,16 @@ export const SIZES: ReadonlyMap<string, Size> = new Map([
   ['48xlarge_high_memory', size(3072, 192, 500)],
 ])
 
-/** Up to this memory an instance is one of hundreds on its machine. */
+/** Instances up to this memory share a machine with hundreds of others. */
 const SHARED_MEMORY_MAX = GB
 
 /**
- * Keeps an idle instance at 7.4 MB. Buffers once filled stay in memory until the instance stops, while the page cache is shared
- * by all instances of the machine; tables of predicate locks and of buffers are written at the start, whether used or not.
+ * Settings with which an idle instance takes 7.4 MB. Filled buffers stay in memory until the instance stops, while the page
+ * cache is shared by all instances; the tables of predicate locks and buffers are initialized at the start, used or not.
  */
 const SHARED = { shared_buffers: '16MB', wal_buffers: '256kB', max_pred_locks_per_transaction: '16' }
 
-/** The Postgres settings of a size, on a machine that may have less memory than the size stands for. */
+/** Postgres settings of a size. The machine may have less memory than the size. */
 export function sizeSettings(name: string, machineBytes: number): Record<string, string> {
   const { memoryBytes, cpus, maxConnections } = sizeNamed(name)
   const memory = Math.min(memoryBytes, machineBytes)
@@ -74,13 +74,13 @@ export function sizeSettings(name: string, machineBytes: number): Record<string,
   }
 }
 
-/** A machine has somewhat less memory than it is sold with. */
-const SOLD = 1.1
+/** Tolerance: a machine reports less memory than its nominal size. */
+const NOMINAL_FACTOR = 1.1
 
-/** The sizes that a machine of this memory can be: those that hundreds of instances share it with, and those that fit. */
+/** The sizes that a machine with this memory offers: the small sizes that share a machine, and all that fit into its memory. */
 export const offeredSizes = (machineBytes: number): string[] =>
   [...SIZES]
-    .filter(([, { memoryBytes }]) => memoryBytes <= Math.max(SHARED_MEMORY_MAX, machineBytes * SOLD))
+    .filter(([, { memoryBytes }]) => memoryBytes <= Math.max(SHARED_MEMORY_MAX, machineBytes * NOMINAL_FACTOR))
     .map(([name]) => name)
 
 export function sizeNamed(name: string): Size {
@@ -93,7 +93,7 @@ export function sizeNamed(name: string): Size {
 }
 
 const clamp = (value: number, min: number, max: number) => Math.floor(Math.min(Math.max(value, min), max))
-/** In the largest unit that it is a multiple of, as Postgres shows it. */
+/** Formats bytes in the largest fitting unit, as Postgres does. */
 const megabytes = (bytes: number) => {
   const count = Math.floor(bytes / MB)
   return count % 1024 === 0 ? `${count / 1024}GB` : `${count}MB`

@@ -6,9 +6,9 @@ import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from
 import { type ConfigurationFacts, renderConfiguration } from './configuration.ts'
 import { sizeNamed } from './sizes.ts'
 
-/** A place to try a configuration in before an instance gets it. */
+/** A data folder in which a configuration is tested before an instance gets it. */
 export interface Trial {
-  /** A data folder of the same major version that no server uses. */
+  /** A data folder of the same major version, without a running server. */
   folder: string
   facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving'>
 }
@@ -21,42 +21,42 @@ export const factsOf = (instance: Instance, { facts }: Trial): ConfigurationFact
 
 interface Candidate {
   record: InstanceRecord
-  /** The settings that differ from what the instance has. */
+  /** Names of the settings that differ from those of the instance. */
   changed: readonly string[]
 }
 
-const turns = new KeyedMutex()
+const mutex = new KeyedMutex()
 
-/** Throws `Refused` if a server with the candidate's configuration would not start. Only one program at a time can use the folder. */
+/** Throws `Refused` if a server with the candidate's configuration would not start. The folder is used by one trial at a time. */
 export const tryConfiguration = (instance: Instance, candidate: Candidate, trial: Trial): Promise<void> =>
-  turns.run(trial.folder, () => tryNow(instance, candidate, trial))
+  mutex.run(trial.folder, () => tryNow(instance, candidate, trial))
 
 async function tryNow(instance: Instance, { record, changed }: Candidate, trial: Trial): Promise<void> {
-  const start = await starterOf(instance, trial)
+  const start = await createTester(instance, trial)
   const failure = await start(record)
   if (failure === undefined) return refuseBeyondSize(start.megabytes(), record, changed)
-  const refused = refusal(failure, changed)
-  // A message that names no setting may be of the host's own trouble: then what the instance has fails as well.
-  const isNamed = changed.some((name) => namedIn(failure, name))
+  const refused = toRefused(failure, changed)
+  // If the message names no setting, the host may be at fault: then the instance's current configuration fails as well.
+  const isNamed = changed.some((name) => namesSetting(failure, name))
   if (!isNamed && (await start(instance.record)) !== undefined) throw new InstanceUnavailable(refused.message)
   throw refused
 }
 
-/** Resolves to what Postgres says if it would not start with a record, else to undefined. */
-async function starterOf(instance: Instance, trial: Trial) {
+/** Returns a function that tests a record. It resolves to the errors of Postgres, or to undefined if a server would start. */
+async function createTester(instance: Instance, trial: Trial) {
   const { folder } = trial
   const { uid, gid } = await stat(folder)
   const account = process.getuid?.() === 0 ? { uid, gid } : {}
   const file = join(folder, 'postgresql.conf')
   const program = join(instance.programs.bin, 'postgres')
-  // The folders above may be closed to the account, but a process may always use the folder that it is in.
+  // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const data = process.platform === 'linux' ? '/proc/self/cwd' : folder
   const flags = ['-D', data, ...PLAIN_MESSAGES]
   let megabytes = 0
   const start = async (record: InstanceRecord): Promise<string | undefined> => {
     await writeFile(file, renderConfiguration(record, factsOf(instance, trial)), { mode: 0o600 })
     if (account.uid !== undefined) await chown(file, uid, gid)
-    // Both end by themselves. The first checks every value and how they go together, the second maps the memory.
+    // Both programs end by themselves. The first checks all values and their combination, the second maps the memory.
     const memory = await run(program, [...flags, '-C', 'shared_memory_size'], { ...account, cwd: folder })
     if (memory.code !== 0) return memory.errors
     megabytes = Number(memory.output)
@@ -105,20 +105,21 @@ const memoryMaxOf = ({ name, size }: InstanceRecord): number =>
 
 const exceedsSize = (megabytes: number, record: InstanceRecord): boolean => megabytes >= memoryMaxOf(record)
 
-/** Memory that servers share is not returned while they run, so the size bounds it, whether a control group does or not. */
+/** The size bounds shared memory, which a server keeps while it runs, even if no control group enforces it. */
 function refuseBeyondSize(megabytes: number, record: InstanceRecord, changed: readonly string[]): void {
   if (!exceedsSize(megabytes, record)) return
   const reason = `would take ${megabytes} MB of shared memory with the other settings; an instance of the size ${record.size} has ${memoryMaxOf(record)} MB`
   throw new Refused([{ setting: likelyCause(changed), reason }])
 }
 
-const namedIn = (message: string, name: string): boolean => new RegExp(`(?<![\\w.])${name}(?![\\w.])`).test(message)
+const namesSetting = (message: string, name: string): boolean =>
+  new RegExp(`(?<![\\w.])${name}(?![\\w.])`).test(message)
 
 const likelyCause = (changed: readonly string[]): string =>
   changed.includes('shared_buffers') ? 'shared_buffers' : (changed[0] ?? 'size')
 
-/** Each message in Postgres's own words, with its hint, by the setting that it names. */
-function refusal(errors: string, changed: readonly string[]): Refused {
+/** Turns the errors of Postgres into refusals, each with its hint and under the setting that it names. */
+function toRefused(errors: string, changed: readonly string[]): Refused {
   const messages = errors
     .split(/\n(?!\s|HINT: |DETAIL: )/)
     .map((message) => /^(?:.*?(?:LOG|ERROR|FATAL|PANIC|postgres): +)(.+)$/s.exec(message)?.[1])
@@ -130,9 +131,9 @@ function refusal(errors: string, changed: readonly string[]): Refused {
         .trim(),
     )
   const named = messages.flatMap((reason) => {
-    const setting = changed.find((name) => namedIn(reason, name))
+    const setting = changed.find((name) => namesSetting(reason, name))
     return setting ? [{ setting, reason }] : []
   })
-  const reason = messages.at(-1) ?? 'Postgres does not start with it, and gives no reason'
+  const reason = messages.at(-1) ?? 'Postgres does not start with this value, and gives no reason'
   return new Refused(named.length > 0 ? named : [{ setting: likelyCause(changed), reason }])
 }

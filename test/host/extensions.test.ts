@@ -7,7 +7,7 @@ import { extensionNames, withOwnerExtensions } from '../../host/extensions.ts'
 import type { Programs } from '../../host/instances/types.ts'
 import { installedPrograms } from '../../host/programs.ts'
 import { applySettings } from '../../host/settings/apply.ts'
-import { effectiveSettings } from '../../host/settings/effective.ts'
+import { readEffectiveSettings } from '../../host/settings/effective.ts'
 import { openPool } from './pooled-instance.ts'
 import { failure, rows } from './template-instance.ts'
 
@@ -109,7 +109,7 @@ describe('POSTGRES_EXTENSIONS', () => {
       { shared_preload_libraries: 'pg_stat_statements,pg_cron' },
     ])
     await applySettings(instance, { set: { 'cron.log_statement': false }, reset: [] }, await pool.trialOf(instance))
-    const effective = await effectiveSettings(instance)
+    const effective = await readEffectiveSettings(instance)
     expect(effective.find(({ name }) => name === 'cron.log_statement')).toBeUndefined()
     await close()
     const without = await open(await withOwnerExtensions(operator, root))

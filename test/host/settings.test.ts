@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Refused } from '../../host/instances/types.ts'
 import { applySettings, setSize } from '../../host/settings/apply.ts'
-import { effectiveSettings } from '../../host/settings/effective.ts'
+import { readEffectiveSettings } from '../../host/settings/effective.ts'
 import { SETTINGS } from '../../host/settings/names.ts'
 import { openWorkplace, type Workplace } from './plain-instance.ts'
 
@@ -56,7 +56,7 @@ test('applies every setting that the specification names with one restart, and s
   const restarts = place.instance.restarts
   await apply(VALUES)
   expect(place.instance.restarts).toBe(restarts + 1)
-  const effective = new Map((await effectiveSettings(place.instance)).map((setting) => [setting.name, setting]))
+  const effective = new Map((await readEffectiveSettings(place.instance)).map((setting) => [setting.name, setting]))
   for (const [name, value] of Object.entries(VALUES)) {
     const text = value === true ? 'on' : String(value)
     expect([name, await place.instance.show(name)]).toEqual([name, text])
@@ -165,14 +165,14 @@ test('wakes a sleeping instance to check that it starts, and leaves a paused one
 }, 30_000)
 
 test('leaves out settings of a missing library', async () => {
-  const names = new Set((await effectiveSettings(place.instance)).map(({ name }) => name))
+  const names = new Set((await readEffectiveSettings(place.instance)).map(({ name }) => name))
   expect([...SETTINGS].filter((name) => !names.has(name))).toEqual(['cron.log_statement', 'pg_net.batch_size'])
 })
 
 test('shows what the owner set for the database in SQL', async () => {
   const { admin } = place.instance
   await admin.rows(`ALTER DATABASE postgres SET statement_timeout = '7s'; ALTER DATABASE postgres SET work_mem = '9MB'`)
-  const effective = await effectiveSettings(place.instance)
+  const effective = await readEffectiveSettings(place.instance)
   expect(effective.find(({ name }) => name === 'statement_timeout')).toMatchObject({ value: '7s', source: 'database' })
   expect(effective.find(({ name }) => name === 'work_mem')).toMatchObject({ value: '9MB', source: 'database' })
   await admin.rows('ALTER DATABASE postgres RESET ALL')
