@@ -8,12 +8,12 @@ import type { Instance } from '../instances/types.ts'
 import { RELAY_PORT } from '../settings/configuration.ts'
 import { REPLICATOR } from '../template/roles.ts'
 
-/** As in Postgres. */
+/** The same limit as in Postgres. */
 const STARTUP_BYTES_MAX = 10_000
 
 /**
- * Lets a replica stream from its primary, whose socket its own account cannot reach. Whatever the replica asks for in its startup
- * message, it gets physical replication and nothing else. Returns how to end it.
+ * Lets a replica stream from its primary, whose socket its account cannot reach. Whatever its startup message requests, the
+ * replica gets physical replication and nothing else. Returns a function that closes the relay.
  */
 export async function openRelay(replica: Instance, primary: () => Instance | undefined): Promise<() => void> {
   const path = join(replica.paths.socket, `.s.PGSQL.${RELAY_PORT}`)
@@ -22,7 +22,7 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
     open.add(client)
     client.once('close', () => open.delete(client))
     destroyOnError(client)
-    pass(client, replica.name, primary()).catch(() => client.destroy())
+    relay(client, replica.name, primary()).catch(() => client.destroy())
   })
   await rm(path, { force: true })
   server.listen(path)
@@ -36,8 +36,8 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
   }
 }
 
-/** Does not count as use of the primary, which could never sleep then. */
-async function pass(client: Socket, name: string, primary: Instance | undefined): Promise<void> {
+/** Passes a connection on to the primary. It does not count as use of the primary, which could never sleep then. */
+async function relay(client: Socket, name: string, primary: Instance | undefined): Promise<void> {
   const length = (await readBytes(client, 4)).readInt32BE(0)
   if (length < 8 || length > STARTUP_BYTES_MAX || primary?.state() !== 'running') return void client.destroy()
   await readBytes(client, length - 4)

@@ -10,11 +10,20 @@ import { isReplicaName } from '../instances/record.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { activate } from '../settings/apply.ts'
 import { openRelay } from './relay.ts'
-import { BOUNDS, createSlot, dropSlot, factsOf, type PrimaryFacts, slotFor, slotsOf, streamsOf } from './slots.ts'
+import {
+  BOUNDS,
+  createSlot,
+  dropSlot,
+  listSlots,
+  newSlotName,
+  type PrimaryFacts,
+  readPrimaryFacts,
+  readStreams,
+} from './slots.ts'
 
 export interface ReplicaState {
   id: string
-  /** `running` only while it follows; `starting` while it is made or has lost its primary. */
+  /** `running` only while it follows its primary; `starting` while it is created or not connected. */
   state: ReturnType<Instance['state']>
   lag_bytes: number | null
   lag_seconds: number | null
@@ -26,13 +35,14 @@ interface Parts {
 }
 
 const TICK_MS = 5_000
-/** In the data folder of a complete replica; it is written last. */
+/** File in the data folder of a complete replica; it is written last. */
 const SIGNAL = 'standby.signal'
-/** Standbys of the instances of this host. Each is an instance of its own, with what its primary has been given. */
+
+/** Standbys of the instances of this host. Each is an instance of its own that gets the size, settings and rules of its primary. */
 export class Replicas {
   readonly #pool: InstancePool
   readonly #log: Parts['log']
-  readonly #turns = new KeyedMutex()
+  readonly #mutex = new KeyedMutex()
   readonly #relays = new Map<string, Promise<() => void>>()
   readonly #copying = new Set<string>()
   #applyAccess: ((instance: Instance) => void) | undefined
@@ -41,10 +51,13 @@ export class Replicas {
   constructor({ pool, log }: Parts) {
     this.#pool = pool
     this.#log = log
-    pool.observe({ starting: (instance) => this.#starting(instance), started: (instance) => this.#started(instance) })
+    pool.observe({
+      starting: (instance) => this.#prepareStart(instance),
+      started: (instance) => this.#onStarted(instance),
+    })
   }
 
-  /** Brings all replicas to what their primaries are, now and from now on. */
+  /** Updates all replicas to match their primaries, now and periodically. */
   open(applyAccess: (instance: Instance) => void): void {
     this.#applyAccess = applyAccess
     const followAll = (isFirst: boolean) => {
@@ -61,13 +74,13 @@ export class Replicas {
     for (const relay of this.#relays.values()) (await relay)()
   }
 
-  /** Resolves when the replica serves reads. */
+  /** Adds a replica; resolves when it serves reads. */
   async add(name: string, id: string): Promise<void> {
     if (!isReplicaName(id) || !id.startsWith(`${name}-`)) {
       throw new Refused([{ setting: 'replica', reason: `${id} is not the name of a replica of ${name}` }])
     }
     const primary = this.#pool.require(name)
-    await this.#turns.run(name, async () => {
+    await this.#mutex.run(name, async () => {
       if (!this.#pool.find(id)) await this.#make(primary, id)
       await this.#follow(name)
     })
@@ -75,7 +88,7 @@ export class Replicas {
   }
 
   async remove(name: string, id: string): Promise<void> {
-    await this.#turns.run(name, async () => {
+    await this.#mutex.run(name, async () => {
       const replica = this.#pool.find(id)
       const primary = this.#pool.find(name)
       if (replica?.record.primary?.name !== name) return
@@ -84,12 +97,12 @@ export class Replicas {
     })
   }
 
-  /** Without waking anything. */
+  /** Lists the replicas of an instance; this wakes neither them nor their primary. */
   async list(name: string): Promise<ReplicaState[]> {
     const replicas = this.#pool.replicasOf(name)
     const primary = this.#pool.find(name)
     if (replicas.length === 0 || !primary) return []
-    const rows = await streamsOf(primary).catch(() => undefined)
+    const rows = await readStreams(primary).catch(() => undefined)
     return replicas.map((replica) => {
       const stream = rows?.find(({ slot }) => slot === replica.record.primary?.slot)
       const { bytes = null, seconds = null } = stream ?? {}
@@ -99,9 +112,9 @@ export class Replicas {
     })
   }
 
-  /** Gives the replicas what their primary has now; they go if it is gone. */
+  /** Updates the replicas of an instance to match it; removes them if it was removed. */
   async follow(name: string): Promise<void> {
-    await this.#turns.run(name, () => this.#follow(name)).catch((error) => this.#failed(name, error))
+    await this.#mutex.run(name, () => this.#follow(name)).catch((error) => this.#logFailure(name, error))
   }
 
   async #follow(name: string): Promise<void> {
@@ -116,32 +129,32 @@ export class Replicas {
       return
     }
     if (primary.state() !== 'running') {
-      for (const replica of replicas) await this.#share(replica, primary, {})
+      for (const replica of replicas) await this.#copySettings(replica, primary, {})
       return
     }
     const used = replicas.map(({ record }) => record.primary?.slot)
-    const slots = await slotsOf(primary)
+    const slots = await listSlots(primary)
     for (const slot of slots.filter((each) => !used.includes(each))) await dropSlot(primary, slot)
     if (replicas.length === 0) return
-    const { bounds, lost } = await factsOf(primary)
+    const { bounds, lost } = await readPrimaryFacts(primary)
     const valid = new Set(slots.filter((slot) => !lost?.includes(slot)))
     for (const replica of replicas) {
-      await this.#align(replica, primary, { valid, bounds }).catch((error) => this.#failed(replica.name, error))
+      await this.#align(replica, primary, { valid, bounds }).catch((error) => this.#logFailure(replica.name, error))
     }
   }
 
   async #align(replica: PostgresInstance, primary: PostgresInstance, { valid, bounds }: Alignment): Promise<void> {
-    const isChanged = await this.#share(replica, primary, bounds)
+    const isChanged = await this.#copySettings(replica, primary, bounds)
     if (this.#copying.has(replica.name)) return
     const isComplete = await exists(join(replica.paths.data, SIGNAL))
-    // Data from before or beside the slot: the primary has been restored, or has removed WAL that the replica still needs.
-    if (!isComplete || !valid.has(replica.record.primary?.slot ?? '')) return void this.#remake(replica, primary)
+    // Without a valid slot the replica cannot follow: the primary was restored, or has removed WAL that the replica needs.
+    if (!isComplete || !valid.has(replica.record.primary?.slot ?? '')) return void this.#copyAgain(replica, primary)
     if (isChanged) await activate(replica, true)
     else if (replica.state() !== 'running') await replica.wake()
   }
 
-  /** Whether the server's configuration has changed. */
-  async #share(replica: PostgresInstance, primary: PostgresInstance, bounds: Bounds): Promise<boolean> {
+  /** Copies size, settings and access rules of the primary. Returns whether the server's configuration has changed. */
+  async #copySettings(replica: PostgresInstance, primary: PostgresInstance, bounds: Bounds): Promise<boolean> {
     const { settings: own, ...before } = replica.record
     const { size, access, sleepAfterSeconds } = primary.record
     const grown = BOUNDS.map((name) => [name, String(Math.max(Number(own[name] ?? 0), Number(bounds[name] ?? 0)))])
@@ -155,26 +168,26 @@ export class Replicas {
 
   async #make(primary: PostgresInstance, id: string): Promise<void> {
     const { major, size, settings, access } = primary.record
-    const slot = slotFor(id)
+    const slot = newSlotName(id)
     await createSlot(primary, slot)
     const more = { settings, access, primary: { name: primary.name, slot } }
-    await this.#pool.make({ name: id, major, size }, (data, record) => fill(primary, data, record), more)
+    await this.#pool.make({ name: id, major, size }, (data, record) => copyPrimary(primary, data, record), more)
   }
 
-  /** Beside other work, as it takes as long as the data is large; whatever ends it, the next turn begins again. */
-  async #remake(replica: PostgresInstance, primary: PostgresInstance): Promise<void> {
+  /** Copies the primary again. It runs in the background, as it may take long; the next tick retries if it fails. */
+  async #copyAgain(replica: PostgresInstance, primary: PostgresInstance): Promise<void> {
     this.#copying.add(replica.name)
     try {
-      const slot = slotFor(replica.name)
+      const slot = newSlotName(replica.name)
       await replica.update({ primary: { name: primary.name, slot } })
       await rm(join(replica.paths.data, SIGNAL), { force: true })
       await replica.whileStopped(async () => {
         await createSlot(primary, slot)
-        await fill(primary, replica.paths.data, replica.record)
+        await copyPrimary(primary, replica.paths.data, replica.record)
       })
       setImmediate(() => this.follow(primary.name))
     } catch (error) {
-      this.#failed(replica.name, error)
+      this.#logFailure(replica.name, error)
     } finally {
       this.#copying.delete(replica.name)
     }
@@ -187,23 +200,24 @@ export class Replicas {
     ;(await relay)?.()
   }
 
-  /** A replica must not serve what is older than its primary's last words, nor start as a primary of its own. */
-  async #starting(instance: PostgresInstance): Promise<void> {
+  /** Wakes the primary first, so that the replica serves no stale data. Refuses an incomplete replica, which would start as a primary. */
+  async #prepareStart(instance: PostgresInstance): Promise<void> {
     const { primary } = instance.record
     if (!primary) return
-    if (!(await exists(join(instance.paths.data, SIGNAL)))) throw new InstanceUnavailable('The replica is being made')
+    if (!(await exists(join(instance.paths.data, SIGNAL))))
+      throw new InstanceUnavailable('The replica is being created')
     await this.#pool.require(primary.name).wake()
     await this.#relay(instance, primary.name)
   }
 
-  #started(instance: PostgresInstance): void {
+  #onStarted(instance: PostgresInstance): void {
     const { name, record } = instance
     if (record.primary) {
-      this.#relay(instance, record.primary.name).catch((error) => this.#failed(name, error))
+      this.#relay(instance, record.primary.name).catch((error) => this.#logFailure(name, error))
       this.#pool
         .find(record.primary.name)
         ?.wake()
-        .catch((error) => this.#failed(name, error))
+        .catch((error) => this.#logFailure(name, error))
     } else if (this.#applyAccess && this.#pool.replicasOf(name).length > 0) void this.follow(name)
   }
 
@@ -214,7 +228,7 @@ export class Replicas {
     return relay
   }
 
-  #failed(name: string, error: unknown): void {
+  #logFailure(name: string, error: unknown): void {
     this.#log('replica_failed', { instance: name, error: error instanceof Error ? error.message : String(error) })
   }
 }
@@ -226,7 +240,7 @@ interface Alignment {
   bounds: Bounds
 }
 
-async function fill(primary: Instance, data: string, { account }: InstanceRecord): Promise<void> {
+async function copyPrimary(primary: Instance, data: string, { account }: InstanceRecord): Promise<void> {
   await copyFiles(primary, { data, ...(account && { account }) })
   await writeFile(join(data, SIGNAL), '', { mode: 0o600 })
   if (account) await chown(join(data, SIGNAL), account.uid, account.gid)

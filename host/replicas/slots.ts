@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { withAdminAt } from '../instances/admin.ts'
 import { type Instance, Refused } from '../instances/types.ts'
 
-/** How far a replica is behind. */
+/** Replication lag of a replica. */
 interface Stream {
   slot: string
   bytes: number
@@ -13,11 +13,11 @@ interface Stream {
 
 export interface PrimaryFacts {
   bounds: Readonly<Record<string, string>>
-  /** Slots whose WAL has been removed. */
+  /** Names of slots whose WAL has been removed. */
   lost: string[] | null
 }
 
-/** A standby may not have less of these than its primary had when it wrote the log that is yet to be replayed. */
+/** Settings whose values on a standby must not be lower than those of its primary when that wrote the WAL to replay. */
 export const BOUNDS = [
   'max_connections',
   'max_worker_processes',
@@ -26,7 +26,7 @@ export const BOUNDS = [
   'max_locks_per_transaction',
 ]
 
-export const streamsOf = (primary: Instance): Promise<Stream[]> =>
+export const readStreams = (primary: Instance): Promise<Stream[]> =>
   peek(
     primary,
     `SELECT s.slot_name::text AS slot, pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)::float8 AS bytes,
@@ -34,7 +34,7 @@ export const streamsOf = (primary: Instance): Promise<Stream[]> =>
      FROM pg_replication_slots AS s JOIN pg_stat_replication AS r ON r.pid = s.active_pid WHERE r.state = 'streaming'`,
   )
 
-export async function factsOf(primary: Instance): Promise<PrimaryFacts> {
+export async function readPrimaryFacts(primary: Instance): Promise<PrimaryFacts> {
   const [facts] = await peek<PrimaryFacts>(
     primary,
     `SELECT (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1)) AS bounds,
@@ -44,16 +44,16 @@ export async function factsOf(primary: Instance): Promise<PrimaryFacts> {
   return facts ?? { bounds: {}, lost: null }
 }
 
-/** Another one for each copy, so that data from before a copy is known by its slots. */
-export const slotFor = (id: string): string => `${id.replaceAll('-', '_')}_${randomBytes(3).toString('hex')}`
+/** A new slot name for each copy, so that outdated data is recognized by its slot. */
+export const newSlotName = (id: string): string => `${id.replaceAll('-', '_')}_${randomBytes(3).toString('hex')}`
 
-/** Those of replicas, past ones included. */
-export async function slotsOf({ name, paths }: Instance): Promise<string[]> {
+/** Lists the slots of present and former replicas. */
+export async function listSlots({ name, paths }: Instance): Promise<string[]> {
   const folders = await readdir(join(paths.data, 'pg_replslot'))
   return folders.filter((slot) => slot.startsWith(`${name}_rr_`))
 }
 
-/** From before the copy begins on, it holds back what a replica needs. */
+/** Creates a slot, which must exist before the copy starts: it keeps the WAL that the replica needs. */
 export async function createSlot(primary: Instance, slot: string): Promise<void> {
   await primary
     .withAdmin('postgres', (admin) => admin.rows('SELECT pg_create_physical_replication_slot($1, true)', [slot]))
@@ -63,7 +63,7 @@ export async function createSlot(primary: Instance, slot: string): Promise<void>
     })
 }
 
-/** A server that does not run keeps its slots in these folders alone. */
+/** Drops a slot; if the server is stopped, by removing the slot's folder. */
 export async function dropSlot(primary: Instance, slot: string): Promise<void> {
   const folder = join(primary.paths.data, 'pg_replslot', slot)
   if (primary.state() !== 'running') return primary.whileStopped(() => rm(folder, { recursive: true, force: true }))
@@ -73,7 +73,7 @@ export async function dropSlot(primary: Instance, slot: string): Promise<void> {
   await peek(primary, `SELECT pg_drop_replication_slot(slot_name) ${found}`, [slot])
 }
 
-/** Neither wakes the instance nor keeps it awake. */
+/** Queries the instance; this neither wakes it nor keeps it awake. */
 async function peek<Row extends object>(instance: Instance, text: string, values?: readonly unknown[]): Promise<Row[]> {
   if (instance.state() !== 'running') return []
   return withAdminAt(instance.paths.socket, 'postgres', (admin) => admin.rows<Row>(text, values))
