@@ -16,25 +16,25 @@ import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/
 const FOLLOW_MS = 1_000
 const POLL_MS = 50
 
-/** Where an instance that comes from another host is being made. */
+/** An instance that is being created from the archive of another host. */
 export interface Arrival {
   archive: Archive
   pool: InstancePool
   record: InstanceRecord
-  /** The data folder to make. */
+  /** The data folder to create. */
   data: string
 }
 
-/** A server that applies what the archive has of an instance, and what it gets. */
+/** A server that applies the archived WAL of an instance, also what is archived later. */
 export interface Follower {
-  /** Resolves when it has read all that was in the archive a moment ago. */
+  /** Resolves when the server has read all WAL that the archive had at the call. */
   catchUp(): Promise<void>
-  /** Applies all that is archived, `lsn` included, and leaves the data as an instance's own. Without `lsn`, as far as the archive goes. */
+  /** Applies the archived WAL, at least up to `lsn` if given, then stops the server and leaves data for the instance. */
   finish(lsn: string | undefined): Promise<void>
   stop(): Promise<void>
 }
 
-/** Fills the data folder with what the instance had at the moment of the plan. */
+/** Fills the data folder with the instance's data at the moment of the plan. */
 export async function recoverAt({ archive, pool, record, data }: Arrival, plan: RestorePlan): Promise<void> {
   const owner = {
     programs: pool.programsOf(record.major),
@@ -49,7 +49,7 @@ export async function recoverAt({ archive, pool, record, data }: Arrival, plan: 
   await recovered.finish()
 }
 
-/** Fills the data folder out of the newest backup, and follows the WAL that is archived after it. */
+/** Fills the data folder from the newest backup, and applies the WAL that is archived after it. */
 export async function follow({ archive, pool, record, data }: Arrival): Promise<Follower> {
   const plan = await planNewest(archive, record.name)
   checkVersion(plan, record)
@@ -79,26 +79,26 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
     await feed.stop()
     throw feed.failure() ?? error
   })
-  const newest = bundlesAfter({ archive, name, plan }, feed)
+  const feedNewBundles = newBundleFeeder({ archive, name, plan }, feed)
   let isStopped = false
-  const read = async () => {
-    if (isStopped) throw new InstanceUnavailable('The arrival was given up')
+  const hasReadAll = async () => {
+    if (isStopped) throw new InstanceUnavailable('The arrival was cancelled')
     return feed.isRead()
   }
   return {
     async catchUp() {
-      await newest()
-      await until(feed, server, read)
+      await feedNewBundles()
+      await waitUntil(feed, server, hasReadAll)
     },
     async finish(lsn) {
-      const last = await newest()
+      const last = await feedNewBundles()
       const end = last ? endOf(last, plan) : toBytes(plan.base.stopLsn)
       if (lsn !== undefined && end < toBytes(lsn)) throw unarchived(lsn)
-      await until(feed, server, read)
+      await waitUntil(feed, server, hasReadAll)
       await promoteServer(server, { data })
       await server.stop()
-      const reached = await promotedAt(data, plan)
-      // The last segment may end early; all before it must have been applied.
+      const reached = await readPromotionLsn(data, plan)
+      // The last segment may end early, but all WAL before it must have been applied.
       const needed = lsn === undefined ? end - BigInt(plan.base.segmentBytes) : toBytes(lsn)
       if (reached < needed) throw new InstanceUnavailable('The archive could not be applied to its end')
       await writeFile(join(data, OVERRIDES), '', { mode: 0o600 })
@@ -120,15 +120,15 @@ function checkVersion({ base }: RestorePlan, { major }: InstanceRecord): void {
 
 const unarchived = (lsn: string) =>
   new Refused([
-    { setting: 'backup', reason: `the archive of this host does not reach ${lsn}: do both use one bucket?` },
+    { setting: 'backup', reason: `the archive of this host does not reach ${lsn}: do both hosts use the same bucket?` },
   ])
 
-/** Gives the feed what has been archived since, and returns the last bundle there is. */
-function bundlesAfter({ archive, name, plan }: { archive: Archive; name: string; plan: RestorePlan }, feed: Feed) {
+/** Returns a function that adds newly archived bundles to the feed, and returns the last bundle. */
+function newBundleFeeder({ archive, name, plan }: { archive: Archive; name: string; plan: RestorePlan }, feed: Feed) {
   const known = new Set(plan.bundles.map(({ key }) => key))
   return async (): Promise<Bundle | undefined> => {
     const { bundles, timeline } = await planNewest(archive, name, plan.base.id)
-    if (timeline !== plan.timeline) throw new InstanceUnavailable('The archive has got another timeline')
+    if (timeline !== plan.timeline) throw new InstanceUnavailable('The archive has a new timeline')
     const more = bundles.filter(({ key }) => !known.has(key))
     for (const { key } of more) known.add(key)
     if (more.length > 0) await feed.append(more)
@@ -139,7 +139,7 @@ function bundlesAfter({ archive, name, plan }: { archive: Archive; name: string;
 const endOf = ({ last }: Bundle, { base: { segmentBytes } }: RestorePlan): bigint =>
   BigInt(numberOf(last, segmentBytes) + 1) * BigInt(segmentBytes)
 
-async function until(feed: Feed, server: Server, isDone: () => Promise<boolean>): Promise<void> {
+async function waitUntil(feed: Feed, server: Server, isDone: () => Promise<boolean>): Promise<void> {
   let hasEnded = false
   void server.ended.then(() => {
     hasEnded = true
@@ -151,8 +151,8 @@ async function until(feed: Feed, server: Server, isDone: () => Promise<boolean>)
   }
 }
 
-/** Where the new timeline branches off: what was applied until then. */
-async function promotedAt(data: string, { timeline }: RestorePlan): Promise<bigint> {
+/** The position where the new timeline branches off: all WAL before it was applied. */
+async function readPromotionLsn(data: string, { timeline }: RestorePlan): Promise<bigint> {
   const names = await readdir(join(data, 'pg_wal'))
   const newest =
     names
@@ -166,7 +166,7 @@ async function promotedAt(data: string, { timeline }: RestorePlan): Promise<bigi
   return toBytes(lsn)
 }
 
-/** Follows until `ended` settles. */
+/** Keeps the follower up to date until `isStopped` returns true. */
 export async function keepUp(follower: Follower, isStopped: () => boolean): Promise<void> {
   while (!isStopped()) {
     await delay(FOLLOW_MS, undefined, { ref: false })

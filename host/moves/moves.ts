@@ -10,22 +10,22 @@ export interface ArrivalSpec extends InstanceSpec, Partial<Pick<InstanceRecord, 
   isPaused: boolean
 }
 
-/** An instance that is being made out of the archive, until it is told where the archive ends. */
+/** An instance that is being created from the archive, until `finish` tells it where to end. */
 interface Arriving {
   untilCaughtUp(): Promise<void>
-  /** The instance is there, sealed. */
+  /** Resolves to the complete, sealed instance. */
   done: Promise<PostgresInstance>
-  /** It was told where to end, or given up. */
+  /** Whether it was finished or cancelled. */
   isEnded(): boolean
   finish(lsn: string | undefined): void
-  abandon(): void
+  cancel(): void
 }
 
 interface Parts {
   pool: InstancePool
   backups: Backups
-  /** An arrival that nobody finishes ends after so long. */
-  patienceMs?: number
+  /** Time after which an arrival is cancelled if nobody finishes it. */
+  timeoutMs?: number
 }
 
 const recordOf = ({ settings, access, isPaused }: Pick<ArrivalSpec, 'isPaused' | 'settings' | 'access'>) => ({
@@ -34,18 +34,18 @@ const recordOf = ({ settings, access, isPaused }: Pick<ArrivalSpec, 'isPaused' |
   ...(access && { access }),
 })
 
-const PATIENCE_MS = 10 * 60_000
+const TIMEOUT_MS = 10 * 60_000
 
 export type Moves = ReturnType<typeof createMoves>
 
-/** Takes instances to other hosts and from them, through the archive that the hosts share. */
-export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) {
+/** Moves instances to other hosts and from them, through the archive that the hosts share. */
+export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
   const arriving = new Map<string, Arriving>()
 
-  /** What an earlier attempt has left. An instance that was opened stays. */
+  /** Removes what an earlier attempt has left. An instance that was unsealed stays. */
   async function discard(name: string): Promise<void> {
     const left = arriving.get(name)
-    left?.abandon()
+    left?.cancel()
     await left?.done.catch(() => {})
     if (pool.find(name)?.record.sealed === 'arriving') await pool.remove(name)
   }
@@ -58,7 +58,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
       isEnded = true
     }
     end.promise.then(ended, ended)
-    // Also where nobody waits for it.
+    // Nobody may be waiting, and an unhandled rejection would end the process.
     caughtUp.promise.catch(() => {})
     const fill = async (data: string, record: InstanceRecord) => {
       let follower: Follower | undefined
@@ -74,10 +74,10 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
       }
     }
     const done = pool.make(spec, fill, recordOf({ isPaused, settings, access }))
-    let patience: NodeJS.Timeout | undefined
-    const abandon = () => end.reject(new InstanceUnavailable('The arrival was given up'))
+    let timeout: NodeJS.Timeout | undefined
+    const cancel = () => end.reject(new InstanceUnavailable('The arrival was cancelled'))
     const forget = () => {
-      clearTimeout(patience)
+      clearTimeout(timeout)
       arriving.delete(spec.name)
     }
     done.then(forget, (error) => {
@@ -87,22 +87,22 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
     return {
       async untilCaughtUp() {
         await caughtUp.promise
-        clearTimeout(patience)
-        patience = setTimeout(abandon, patienceMs).unref()
+        clearTimeout(timeout)
+        timeout = setTimeout(cancel, timeoutMs).unref()
       },
       done,
       isEnded: () => isEnded,
       finish: (lsn) => end.resolve({ lsn }),
-      abandon,
+      cancel,
     }
   }
 
   return {
-    /** Stops an instance and archives all that was committed; returns where that ends. */
+    /** Stops an instance and archives all commits; returns the position of their end. */
     async seal(name: string): Promise<{ lsn: string }> {
       const instance = pool.find(name) ?? pool.require(name)
       if (!instance.record.isArchived) {
-        throw new Refused([{ setting: 'backup', reason: 'there is no backup of this project to move it by' }])
+        throw new Refused([{ setting: 'backup', reason: 'there is no backup of this project, which a move needs' }])
       }
       return pool.seal(instance, async (draft) => {
         const [row] = await draft.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
@@ -113,16 +113,16 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
 
     async unseal(name: string): Promise<void> {
       const instance = pool.find(name) ?? pool.require(name)
-      // Known before the server archives it, so that the next move or restore begins on it.
+      // Recorded before the server archives it, so that the next move or restore starts from this timeline.
       if (instance.record.sealed === 'arriving') await archiveTimelineOf(backups.archive, name, instance.paths.data)
       await instance.unseal()
     },
 
-    /** Makes the instance out of the archive up to what it holds now, and goes on following it. */
+    /** Creates the instance from the archive up to its present end, and keeps applying new WAL. */
     async receive(spec: ArrivalSpec): Promise<void> {
       const begun = arriving.get(spec.name)
       if (begun && !begun.isEnded()) return begun.untilCaughtUp()
-      // One that was finished may lack what the other host has served since.
+      // A finished arrival may lack what the other host has written since.
       await discard(spec.name)
       if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
       const arrival = begin(spec)
@@ -130,7 +130,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
       await arrival.untilCaughtUp()
     },
 
-    /** Makes the instance out of the archive as it was at a moment. It is complete and sealed when this resolves. */
+    /** Creates the instance from the archive as it was at a moment. It is complete and sealed when this resolves. */
     async receiveAt({ isPaused, settings, access, ...spec }: ArrivalSpec, at: Date): Promise<void> {
       await discard(spec.name)
       if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
@@ -140,7 +140,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
       await pool.make(spec, fill, recordOf({ isPaused, settings, access }))
     },
 
-    /** The instance is there when this resolves, and sealed. */
+    /** Ends the arrival at `lsn`. The instance is complete and sealed when this resolves. */
     async finish(name: string, lsn: string | undefined): Promise<void> {
       const begun = arriving.get(name)
       if (!begun) throw new InstanceUnavailable(`The instance ${name} is not arriving`)
