@@ -4,7 +4,7 @@ import { CHOSEN_PASSWORD_ITERATIONS, scramVerifier } from '../../src/engine/scra
 import { Mutex } from './mutex.ts'
 import type { AdminSession } from './types.ts'
 
-/** Overrides settings of the owner's for the database, which must not rule the daemon's own sessions. */
+/** Settings of the daemon's own sessions. They override what the owner has set for the database. */
 export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | number])[] = [
   ['search_path', 'pg_catalog'],
   ['role', 'none'],
@@ -21,7 +21,7 @@ export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | 
 
 const OPTIONS = SESSION_OPTIONS.map(([name, value]) => `-c ${name}=${value}`).join(' ')
 
-/** A session of the superuser over the unix socket in `folder`. */
+/** Opens a superuser session over the unix socket in `folder`. */
 export async function openAdmin(folder: string, database: string): Promise<AdminSession & { end(): Promise<void> }> {
   const client = new pg.Client({
     host: folder,
@@ -31,19 +31,19 @@ export async function openAdmin(folder: string, database: string): Promise<Admin
     options: OPTIONS,
     application_name: 'pilothouse',
   })
-  // A lost session shows itself at the next query.
+  // Ignored: after a lost connection the next query fails.
   client.on('error', () => {})
   await client.connect()
-  const turns = new Mutex()
+  const mutex = new Mutex()
   return {
-    // Without values the simple protocol takes several statements; of those the last one's rows are returned.
+    // Without values the simple protocol allows several statements; the rows of the last one are returned.
     rows: <Row extends object>(text: string, values?: readonly unknown[]) =>
-      turns.run(async () => rowsOf<Row>(await client.query(text, values && [...values]))),
+      mutex.run(async () => rowsOf<Row>(await client.query(text, values && [...values]))),
     end: () => client.end(),
   }
 }
 
-/** For the driver, which wants to connect its stream itself. */
+/** Makes a connected socket usable for the driver, which insists on calling `connect` itself. */
 export function asUnconnected(socket: Socket): Socket {
   return Object.assign(socket, {
     connect() {
@@ -53,7 +53,7 @@ export function asUnconnected(socket: Socket): Socket {
   })
 }
 
-/** Runs `work` in a session of its own. */
+/** Runs `work` in a new superuser session. */
 export async function withAdminAt<Value>(
   folder: string,
   database: string,
@@ -67,7 +67,7 @@ export async function withAdminAt<Value>(
   }
 }
 
-/** The verifier alone reaches Postgres, so no statement that it remembers holds a password. */
+/** Sends only the verifier to Postgres, so that no recorded statement contains the password. */
 export async function setOwnerPassword(admin: AdminSession, password: string): Promise<void> {
   const verifier = await scramVerifier(password, CHOSEN_PASSWORD_ITERATIONS)
   await admin.rows(`ALTER ROLE postgres PASSWORD '${verifier}'`)

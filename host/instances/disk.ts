@@ -1,17 +1,17 @@
 import { access, constants, statfs } from 'node:fs/promises'
 
 const MIB = 2 ** 20
-/** Postgres cannot begin another segment of WAL with less. */
+/** With less free space than a WAL segment, Postgres cannot start another one. */
 const FULL_BYTES = 16 * MIB
 
 interface Disk {
   bytes: number
-  /** None where nothing can be written. */
+  /** 0 on a read-only file system. */
   freeBytes: number
   isReadOnly: boolean
 }
 
-/** The file system that holds the folder, as accounts without privileges find it. */
+/** The file system that contains the folder, with the space that is free for unprivileged accounts. */
 export async function diskOf(folder: string): Promise<Disk> {
   const isReadOnly = await access(folder, constants.W_OK).then(
     () => false,
@@ -21,7 +21,7 @@ export async function diskOf(folder: string): Promise<Disk> {
   return { bytes: bsize * blocks, freeBytes: isReadOnly ? 0 : bsize * bavail, isReadOnly }
 }
 
-/** Why the folder takes no writes now, in words for the project's members. */
+/** The reason why the folder cannot be written to, in words for the project's members; undefined if it can. */
 export async function diskProblem(folder: string): Promise<string | undefined> {
   const { freeBytes, isReadOnly } = await diskOf(folder)
   if (isReadOnly) return 'the disk of the database is read-only'

@@ -8,7 +8,7 @@ const run = promisify(execFile)
 
 type Account = InstanceRecord['account']
 
-/** A folder that its account alone may enter. */
+/** Creates a folder that only the account can enter. */
 export async function makePrivate(folder: string, account: Account): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
   await chmod(folder, 0o700)
@@ -22,7 +22,7 @@ export async function copyFolder(from: string, to: string, account: Account): Pr
   if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, to])
 }
 
-/** The size of a folder on disk, in bytes; files that vanish meanwhile count nothing. */
+/** The size of a folder on disk, in bytes. Files that disappear meanwhile are not counted. */
 export async function folderBytes(folder: string): Promise<number> {
   const entries = await readdir(folder, { withFileTypes: true, recursive: true }).catch(() => [])
   let bytes = 0
@@ -49,7 +49,7 @@ export async function ownAll(folder: string, account: Account): Promise<void> {
   }
 }
 
-/** Replaces a file at once: a crash leaves the old one or the new one. */
+/** Replaces a file atomically: a crash leaves the old or the new one. */
 export async function replaceFile(path: string, text: string, account?: Account): Promise<void> {
   await writeFile(`${path}.new`, text, { mode: 0o600 })
   if (account) await chown(`${path}.new`, account.uid, account.gid)

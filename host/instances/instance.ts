@@ -25,14 +25,14 @@ import {
 /** Facts that all instances of a host share. */
 export interface HostFacts {
   isDurable: boolean
-  /** Of a new instance and of those whose record says nothing; null for never. */
+  /** Time without a session after which an instance sleeps, if its record names no other; null for never. */
   sleepAfterSeconds: number | null
   memoryBytes: number
   isArchiving: boolean
   programsOf(major: string): Programs
-  /** Holds servers to their size. */
+  /** Limits the memory and processors of servers to their size. */
   limits: Limits
-  /** Bounds how many servers start at the same time. */
+  /** Bounds the number of servers that start at the same time. */
   starts: Semaphore
   log(event: string, fields: Record<string, unknown>): void
   events: InstanceEvents
@@ -41,14 +41,14 @@ export interface HostFacts {
 export interface InstanceEvents {
   /** Awaited before a server starts; its socket folder exists. */
   starting(instance: PostgresInstance): Promise<void>
-  /** A server runs: started, or taken up. */
+  /** Called when a server was started or adopted. */
   started(instance: PostgresInstance): void
 }
 
 const BACK_OFF_MS = { first: 100, max: 30_000 }
-const SIZE_KEPT_MS = 30_000
-/** A server that has run for so long did not fail at its start. */
-const SETTLED_MS = 60_000
+const SIZE_TTL_MS = 30_000
+/** A server that has run for this long started successfully, so the back-off is reset. */
+const STABLE_MS = 60_000
 
 export const MOVING = 'The project is moving to another host'
 
@@ -56,7 +56,7 @@ type Admin = AdminSession & { end(): Promise<void> }
 
 export class PostgresInstance implements Instance {
   readonly paths: InstancePaths
-  /** How far an upgrade is that is under way. */
+  /** The phase of an upgrade that is under way. */
   upgrade: 'launch' | 'copy' | 'complete' | 'switch' | undefined
   failedUpgrade: { id: string; error: unknown } | undefined
   readonly #facts: HostFacts
@@ -73,9 +73,9 @@ export class PostgresInstance implements Instance {
   #endedAt = Date.now()
   #backOffMs = BACK_OFF_MS.first
   #restart: NodeJS.Timeout | undefined
-  #isGone = false
-  /** Why no client comes in. */
-  #closed: string | undefined
+  #isShutDown = false
+  /** The reason why clients are refused now; undefined if they are not. */
+  #closedReason: string | undefined
   #size: { at: number; bytes: number } | undefined
 
   constructor(record: InstanceRecord, place: { paths: InstancePaths; facts: HostFacts }) {
@@ -96,8 +96,8 @@ export class PostgresInstance implements Instance {
     return this.#facts.programsOf(this.#record.major)
   }
 
-  /** The size of the data on disk, measured at most so long ago. */
-  async sizeBytes(ageMsMax = SIZE_KEPT_MS): Promise<number> {
+  /** The size of the data on disk, measured at most `ageMsMax` ago. */
+  async sizeBytes(ageMsMax = SIZE_TTL_MS): Promise<number> {
     if (this.#size && (this.#size.at > Date.now() - ageMsMax || (!this.#server && this.#size.at > this.#endedAt)))
       return this.#size.bytes
     const at = Date.now()
@@ -106,7 +106,7 @@ export class PostgresInstance implements Instance {
     return bytes
   }
 
-  /** The last reason why the server did not start; undefined once it has. */
+  /** The reason why the last start of the server failed; undefined after a successful start. */
   get failure(): string | undefined {
     return this.#failure
   }
@@ -131,7 +131,7 @@ export class PostgresInstance implements Instance {
       try {
         return await (await admin).rows<Row>(text, values)
       } catch (error) {
-        // A statement that was refused leaves the session as it was.
+        // After the error of a statement the session can still be used.
         if (!isStatementError(error)) this.#closeAdmin()
         throw error
       }
@@ -142,14 +142,14 @@ export class PostgresInstance implements Instance {
     return this.#using(() => withAdminAt(this.paths.socket, database, work))
   }
 
-  /** Takes up a server that an earlier daemon has left running. */
+  /** Adopts a server that an earlier daemon has left running. */
   async adopt(): Promise<boolean> {
     return this.#transitions.run(async () => {
-      await this.#followData()
+      await this.#readMajorVersion()
       const server = await adoptServer(this.paths)
-      // The daemon that ran this server for a backup or a move has ended.
+      // A closed instance has a server only if a daemon was killed during a backup, a move or a login.
       if (this.#isClosed) await server?.stop()
-      else if (server) this.#running(server)
+      else if (server) this.#setServer(server)
       return server !== undefined && !this.#isClosed
     })
   }
@@ -166,7 +166,7 @@ export class PostgresInstance implements Instance {
       this.#usedAt = Date.now()
     }
     try {
-      if (this.#closed !== undefined) throw new InstanceUnavailable(this.#closed)
+      if (this.#closedReason !== undefined) throw new InstanceUnavailable(this.#closedReason)
       await this.wake()
       const socket = connectSocket(join(this.paths.socket, '.s.PGSQL.5432'))
       await once(socket, 'connect')
@@ -200,7 +200,7 @@ export class PostgresInstance implements Instance {
     await this.#transitions.run(() => this.#stop())
   }
 
-  /** Nobody reaches it from now on; its server has stopped when this resolves. */
+  /** Closes the instance for clients and stops its server. */
   async seal(): Promise<void> {
     await this.update({ sealed: this.#record.sealed ?? 'leaving' })
     await this.#transitions.run(() => this.#stop())
@@ -215,7 +215,7 @@ export class PostgresInstance implements Instance {
   async resume(): Promise<void> {
     await this.update({ isPaused: false, isWoken: false })
     await this.wake()
-    await this.#open()
+    await this.#allowConnections()
   }
 
   async resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login> {
@@ -237,7 +237,7 @@ export class PostgresInstance implements Instance {
       await this.#stop()
       await this.#start()
     })
-    await this.#open()
+    await this.#allowConnections()
   }
 
   async whileStopped<Value>(work: () => Promise<Value>): Promise<Value> {
@@ -247,7 +247,7 @@ export class PostgresInstance implements Instance {
       try {
         return await work()
       } finally {
-        await this.#followData()
+        await this.#readMajorVersion()
         if (wasRunning) await this.#start()
       }
     })
@@ -257,8 +257,8 @@ export class PostgresInstance implements Instance {
     return this.#transitions.run(async () => (this.#server ? undefined : work()))
   }
 
-  /** The data says which version it is of: before and after an upgrade, and wherever one was cut off. */
-  async #followData(): Promise<void> {
+  /** Updates the record to the version of the data, which an upgrade changes even if a crash interrupts it. */
+  async #readMajorVersion(): Promise<void> {
     const major = (await readFile(join(this.paths.data, 'PG_VERSION'), 'utf8').catch(() => '')).trim()
     if (major === '' || major === this.#record.major) return
     this.#record = { ...this.#record, major }
@@ -267,13 +267,13 @@ export class PostgresInstance implements Instance {
     )
   }
 
-  /** Keeps clients away; the daemon's own sessions go on. */
+  /** Refuses clients while `work` runs; the daemon's own sessions are not affected. */
   async whileClosed<Value>(reason: string, work: () => Promise<Value>): Promise<Value> {
-    this.#closed = reason
+    this.#closedReason = reason
     try {
       return await work()
     } finally {
-      this.#closed = undefined
+      this.#closedReason = undefined
     }
   }
 
@@ -281,14 +281,14 @@ export class PostgresInstance implements Instance {
     return this.#transitions.run(() => this.#stop())
   }
 
-  /** For good: nothing starts it again. */
+  /** Stops the server for good: nothing can start it again. */
   async shutDown(): Promise<void> {
-    this.#isGone = true
+    this.#isShutDown = true
     clearTimeout(this.#restart)
     await this.#transitions.run(() => this.#stop())
   }
 
-  /** Whether nobody has used it for as long as its record says. */
+  /** Whether the instance has been unused for as long as its record says. */
   isIdle(now: number): boolean {
     const { sleepAfterSeconds = this.#facts.sleepAfterSeconds } = this.#record
     return sleepAfterSeconds !== null && this.#uses === 0 && now - this.#usedAt >= sleepAfterSeconds * 1000
@@ -319,7 +319,7 @@ export class PostgresInstance implements Instance {
   async #start(): Promise<void> {
     if (this.#record.sealed) throw new InstanceUnavailable(MOVING)
     if (this.#record.isPaused && this.#logins === 0) throw new InstanceUnavailable('The project is paused')
-    if (this.#isGone) throw new InstanceUnavailable('The database has been stopped')
+    if (this.#isShutDown) throw new InstanceUnavailable('The database has been stopped')
     if (this.#server) return
     this.#isStarting = true
     try {
@@ -327,13 +327,13 @@ export class PostgresInstance implements Instance {
       await this.#facts.events.starting(this)
       await this.writeConfiguration()
       const { account } = this.#record
-      this.#running(
+      this.#setServer(
         await this.#facts.starts.run(() => startServer({ paths: this.paths, programs: this.programs, account })),
       )
     } catch (error) {
       const problem = await diskProblem(this.paths.data).catch(() => undefined)
-      const failure = [said(error), problem].filter(Boolean).join('; ')
-      // It is tried again and again: what has been told already would only fill the log.
+      const failure = [withoutPath(error), problem].filter(Boolean).join('; ')
+      // Starts are retried: logging the same failure again would only fill the log.
       if (failure !== this.#failure) this.#facts.log('instance_not_started', { instance: this.name, error: failure })
       this.#failure = failure
       throw new InstanceUnavailable(failure)
@@ -342,7 +342,7 @@ export class PostgresInstance implements Instance {
     }
   }
 
-  #running(server: Server): void {
+  #setServer(server: Server): void {
     const startedAt = Date.now()
     this.#server = server
     void this.#facts.limits.assign({ name: this.name, size: this.#record.size, pid: server.pid })
@@ -355,17 +355,17 @@ export class PostgresInstance implements Instance {
       this.#endedAt = Date.now()
       this.#closeAdmin()
       this.#facts.log('instance_ended', { instance: this.name, after_ms: Date.now() - startedAt })
-      if (Date.now() - startedAt > SETTLED_MS) this.#backOffMs = BACK_OFF_MS.first
-      this.#startLater()
+      if (Date.now() - startedAt > STABLE_MS) this.#backOffMs = BACK_OFF_MS.first
+      this.#scheduleStart()
     })
   }
 
-  /** Until it runs: a disk that was full, or memory that others had, may be free again. */
-  #startLater(): void {
-    if (this.#isGone || this.#isClosed) return
+  /** Retries until the server runs, with back-off: a full disk or lack of memory may be temporary. */
+  #scheduleStart(): void {
+    if (this.#isShutDown || this.#isClosed) return
     clearTimeout(this.#restart)
     this.#restart = setTimeout(() => {
-      this.wake().catch(() => this.#startLater())
+      this.wake().catch(() => this.#scheduleStart())
     }, this.#backOffMs)
     this.#backOffMs = Math.min(this.#backOffMs * 2, BACK_OFF_MS.max)
   }
@@ -385,8 +385,8 @@ export class PostgresInstance implements Instance {
     this.#admin = undefined
   }
 
-  /** Owners can close their database to everybody, themselves included. */
-  async #open(): Promise<void> {
+  /** Reopens the database `postgres`: owners can close it to everyone, themselves included. */
+  async #allowConnections(): Promise<void> {
     if (this.#record.primary) return
     await this.withAdmin('template1', (admin) =>
       admin.rows(`ALTER DATABASE postgres WITH ALLOW_CONNECTIONS true IS_TEMPLATE false;
@@ -399,8 +399,8 @@ export class PostgresInstance implements Instance {
   }
 }
 
-/** The system's word on a file goes on with its path, which is nobody's but the operator's. */
-const said = (error: unknown): string =>
+/** The message of an error; for an error of the operating system without the path, which only the operator may see. */
+const withoutPath = (error: unknown): string =>
   error instanceof Error && 'syscall' in error ? (error.message.split(',')[0] ?? '') : errorMessage(error)
 
 const isStatementError = (error: unknown): boolean =>

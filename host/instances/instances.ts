@@ -21,7 +21,7 @@ import {
   instancesIn,
   isInstanceName,
   isReplicaName,
-  leftovers,
+  listLeftovers,
   pathsOf,
   readRecords,
   writeRecord,
@@ -41,7 +41,7 @@ export interface InstanceSpec {
   name: string
   major?: string
   size?: string | undefined
-  /** Absent leaves a password as it is. */
+  /** Undefined leaves the password as it is. */
   password?: string
   sleepAfterSeconds?: number | null
 }
@@ -65,23 +65,23 @@ export interface PoolOptions {
   log: HostFacts['log']
 }
 
-const SIZE = 'micro'
-/** Its files, and what it writes in its first moments. */
+const DEFAULT_SIZE = 'micro'
+/** Size of a new instance's files and its first writes. */
 const NEW_INSTANCE_BYTES = 64 * 2 ** 20
-/** A copy must not act for its parent: no subscription of its may begin, and no job of pg_cron. */
+/** Settings without background workers: a copy must not start subscriptions or pg_cron jobs in the name of its parent. */
 const QUIET = { max_logical_replication_workers: '0', max_worker_processes: '0' }
-/** Data that is lost with the server's first crash needs no more. */
-const BULK = { synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off', max_wal_size: '1GB' }
+/** Settings for loading data fast. The data is discarded if the server crashes. */
+const BULK_LOAD = { synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off', max_wal_size: '1GB' }
 const TICK_MS = 1_000
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 
-/** All instances of this machine: made, found, removed, and put to sleep when they idle. */
+/** All instances of this machine: creates, finds and removes them, and puts idle ones to sleep. */
 export class InstancePool implements Instances {
   readonly #options: PoolOptions
   readonly #facts: HostFacts
-  readonly #known = new Map<string, PostgresInstance>()
-  /** The accounts of instances that are being made. */
+  readonly #instances = new Map<string, PostgresInstance>()
+  /** Accounts of instances that are being created. */
   readonly #reserved = new Set<number>()
   readonly #trials = new Mutex()
   #clock: NodeJS.Timeout | undefined
@@ -104,14 +104,14 @@ export class InstancePool implements Instances {
     }
   }
 
-  /** To be called before `open`. */
+  /** Sets the listener for starts of servers. Must be called before `open`. */
   observe(events: InstanceEvents): void {
     this.#facts.events = events
   }
 
-  /** Reads what is there, takes up servers that still run, and begins to put idle ones to sleep. */
+  /** Reads the instances, adopts servers that still run, and starts to put idle ones to sleep. */
   async open(): Promise<void> {
-    for (const folder of await leftovers(this.#options.folders)) await removeLeftover(folder)
+    for (const folder of await listLeftovers(this.#options.folders)) await removeLeftover(folder)
     for (const record of await readRecords(this.#options.folders)) {
       await sweepLeftovers(pathsOf(this.#options.folders, record.name))
       this.#add(record)
@@ -119,29 +119,29 @@ export class InstancePool implements Instances {
     await Promise.all(this.list().map((instance) => instance.adopt()))
     this.#clock = setInterval(() => this.#tick(), TICK_MS)
     this.#clock.unref()
-    // Backups do so in turn with restores.
+    // With an archive, the backups remove old data, under the lock that restores take.
     if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#removeReplacedData(), HOUR_MS).unref()
   }
 
   find(name: string): PostgresInstance | undefined {
-    return this.#known.get(name)
+    return this.#instances.get(name)
   }
 
   require(name: string): PostgresInstance {
     const found = this.find(name)
     if (!found) throw new UnknownInstance(name)
-    // What is changed here now would not go along.
+    // A change made now would be lost with the move.
     if (found.record.sealed === 'leaving') throw new InstanceUnavailable(MOVING)
     return found
   }
 
-  /** Stops the instance, which serves nobody from then on, and runs `work` on a server of its data that nobody else reaches. */
+  /** Stops the instance for clients and runs `work` on a server of its data that only the daemon can reach. */
   async seal<Value>(instance: PostgresInstance, work: (draft: Instance) => Promise<Value>): Promise<Value> {
     await instance.seal()
     return this.withDraft(instance, work)
   }
 
-  /** Runs `work` on a server of a closed instance's data that nobody else reaches. */
+  /** Runs `work` on a server of a closed instance's data that only the daemon can reach. */
   async withDraft<Value>(
     { record, paths }: PostgresInstance,
     work: (draft: Instance) => Promise<Value>,
@@ -155,7 +155,7 @@ export class InstancePool implements Instances {
     }
   }
 
-  /** The configuration files of an instance that is being made. */
+  /** Writes the configuration files of an instance that is being created. */
   async writeConfiguration(data: string, record: InstanceRecord): Promise<void> {
     const paths = { ...pathsOf(this.#options.folders, record.name), data }
     await new PostgresInstance(record, {
@@ -169,7 +169,7 @@ export class InstancePool implements Instances {
   }
 
   list(): PostgresInstance[] {
-    return [...this.#known.values()]
+    return [...this.#instances.values()]
   }
 
   replicasOf(name: string): PostgresInstance[] {
@@ -187,7 +187,7 @@ export class InstancePool implements Instances {
     throw new Refused([{ setting: 'version', reason: `this host has no Postgres ${major}, only ${offered}` }])
   }
 
-  /** Makes the instance, or brings the one that is there to what is asked for; leaves it running. */
+  /** Creates the instance, or changes the existing one to match the request. It is running afterwards. */
   async ensure(spec: InstanceSpec): Promise<PostgresInstance> {
     const instance = this.find(spec.name) ?? (await this.#create(spec))
     const { sleepAfterSeconds } = spec
@@ -201,11 +201,11 @@ export class InstancePool implements Instances {
   }
 
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
-    await this.#requireRoom(NEW_INSTANCE_BYTES)
+    await this.#requireDiskSpace(NEW_INSTANCE_BYTES)
     return this.make(spec, (data, record) => this.#fromTemplate(data, record))
   }
 
-  /** A new instance whose data `fill` puts in place; it appears when it is complete, and sleeps. */
+  /** Creates an instance whose data `fill` provides. It becomes visible when it is complete, and is asleep. */
   async make(
     spec: InstanceSpec,
     fill: (data: string, record: InstanceRecord) => Promise<void>,
@@ -219,7 +219,7 @@ export class InstancePool implements Instances {
     const paths = pathsOf(folders, spec.name)
     const draft = `${paths.folder}.new-${randomBytes(4).toString('hex')}`
     try {
-      // Its own account must get through to the data, and nobody else sees more than that.
+      // The instance's account must be able to reach the data, and other accounts must not see the folder's contents.
       await mkdir(draft, { recursive: true })
       await chmod(draft, 0o711)
       await fill(join(draft, 'data'), record)
@@ -236,14 +236,14 @@ export class InstancePool implements Instances {
   }
 
   /**
-   * Makes an instance out of another one's files, from one moment of it, while it goes on working; one that is there stays as
-   * it is. Without `data` it has the schema and the history of migrations alone.
+   * Creates an instance from a consistent copy of another one's files, while that keeps running. An existing instance stays as
+   * it is. Without `data` the copy has only the schema and the migration history.
    */
   async copy({ name, from, password, data, size, ...sleep }: CopySpec): Promise<PostgresInstance> {
     const found = this.find(name)
     if (found) return this.ensure({ name, password, ...sleep })
     const parent = this.require(from)
-    await this.#requireRoom(NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
+    await this.#requireDiskSpace(NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
     const { major, settings, access } = parent.record
     const more = { settings, access }
     const spec = { name, major, size: size ?? parent.record.size }
@@ -258,7 +258,7 @@ export class InstancePool implements Instances {
     return this.ensure({ name, password, ...sleep })
   }
 
-  /** In its draft, so that nobody reaches what is not an instance of its own yet. */
+  /** Prepares a copy in its draft folder, so that no client can reach it before it is independent of its parent. */
   async #prepareCopy(data: string, record: InstanceRecord, options: { data: boolean }): Promise<void> {
     const { folders } = this.#options
     const folder = dirname(data)
@@ -273,10 +273,10 @@ export class InstancePool implements Instances {
     }
   }
 
-  /** A server of another version beside the instance's own, for data that is not in service. */
+  /** A server of another version beside the instance's own, for data that is not in service yet. */
   draftOf({ record, paths }: PostgresInstance, major: string): PostgresInstance {
     const place = { ...paths, data: `${paths.data}${NEW}`, socket: `${paths.socket}${NEW}` }
-    const quiet = { ...record, major, settings: { ...record.settings, ...QUIET, ...BULK } }
+    const quiet = { ...record, major, settings: { ...record.settings, ...QUIET, ...BULK_LOAD } }
     return new PostgresInstance(quiet, { paths: place, facts: { ...this.#facts, isArchiving: false } })
   }
 
@@ -294,7 +294,7 @@ export class InstancePool implements Instances {
       await rm(`${folder}.new`, { recursive: true, force: true })
       const account = await initdbAccount()
       await mkdir(dirname(folder), { recursive: true, mode: 0o711 })
-      // An instance has its archive there too.
+      // The configuration of an instance names this folder beside its data.
       await makePrivate(join(dirname(folder), 'wal'), account)
       await copyFolder(template, `${folder}.new`, account)
       await rename(`${folder}.new`, folder)
@@ -307,28 +307,28 @@ export class InstancePool implements Instances {
     const instance = this.find(name)
     if (!instance) return
     await instance.shutDown()
-    const gone = `${instance.paths.folder}.gone-${randomBytes(4).toString('hex')}`
-    await rename(instance.paths.folder, gone)
-    this.#known.delete(name)
-    await rm(gone, { recursive: true, force: true })
+    const removed = `${instance.paths.folder}.gone-${randomBytes(4).toString('hex')}`
+    await rename(instance.paths.folder, removed)
+    this.#instances.delete(name)
+    await rm(removed, { recursive: true, force: true })
     await rm(instance.paths.socket, { recursive: true, force: true })
     await this.#facts.limits.remove(name)
   }
 
-  /** Holds a running instance to its size, where the machine can. */
+  /** Applies the limits of its size to a running instance, if the machine supports that. */
   async limit({ name, pid, record }: PostgresInstance): Promise<void> {
     if (pid !== undefined) await this.#facts.limits.assign({ name, size: record.size, pid })
   }
 
-  /** The file system that holds the instances. */
+  /** The file system that contains the instances. */
   disk = () => diskOf(instancesIn(this.#options.folders))
 
-  /** Refuses what would only fill the disk, before it begins. */
-  async #requireRoom(bytes: number): Promise<void> {
+  /** Refuses work that the disk has no room for, before it starts. */
+  async #requireDiskSpace(bytes: number): Promise<void> {
     const { freeBytes } = await this.disk()
     if (freeBytes >= bytes) return
     throw new InstanceUnavailable(
-      `there is no room on the disk of the host: ${inMib(bytes)} MiB are needed, and ${inMib(freeBytes)} MiB are free`,
+      `the disk of the host is too full: ${inMib(bytes)} MiB are needed, and ${inMib(freeBytes)} MiB are free`,
     )
   }
 
@@ -342,11 +342,11 @@ export class InstancePool implements Instances {
     const paths = pathsOf(this.#options.folders, record.name)
     this.programsOf(record.major)
     const instance = new PostgresInstance(record, { paths, facts: this.#facts })
-    this.#known.set(record.name, instance)
+    this.#instances.set(record.name, instance)
     return instance
   }
 
-  #recordOf({ name, major, size = SIZE, sleepAfterSeconds }: InstanceSpec): InstanceRecord {
+  #recordOf({ name, major, size = DEFAULT_SIZE, sleepAfterSeconds }: InstanceSpec): InstanceRecord {
     sizeNamed(size)
     const newest = String(Math.max(...this.versions.map((programs) => Number(programs.major))))
     const taken = this.list().flatMap(({ record }) => (record.account ? [record.account.uid] : []))
@@ -390,7 +390,7 @@ export class InstancePool implements Instances {
     }
   }
 
-  /** Replicas sleep when their primary does, which waits for them to have all that it wrote. */
+  /** Puts an idle primary to sleep with its replicas. The primary stops first, and waits until they have all its WAL. */
   #sleepIfIdle(primary: PostgresInstance, now: number): void {
     const group = [primary, ...this.replicasOf(primary.name)]
     if (!group.every((each) => each.isIdle(now))) return

@@ -1,23 +1,23 @@
 import { randomUUID } from 'node:crypto'
 
-/** A lock that is neither renewed nor worked under is free again after so long: its holder is dead. */
+/** A lock expires after this time unless it is renewed or an operation runs under it: its holder is dead. */
 const EXPIRES_MS = 10_000
-/** How long a mutation without a lock of its own waits for one. */
+/** Time that a mutation without a lock of its own waits for one. */
 const WAIT_MS = 60_000
 
 interface Held {
   id: string
-  /** Of the operations that run under it. */
-  working: number
+  /** Number of operations that run under the lock. */
+  operations: number
   expiresAt: number
 }
 
-/** Somebody else works on the instance, or the lock has expired. */
+/** Another operation holds the lock on the instance, or the lock has expired. */
 export class Locked extends Error {
   override name = 'Locked'
 }
 
-/** Keeps operations on one instance apart; each is held by an id that only its taker knows. */
+/** Exclusive locks on instances. The holder of a lock proves it by an id that nobody else knows. */
 export class Locks {
   readonly #held = new Map<string, Held>()
   readonly #waiting = new Map<string, Set<() => void>>()
@@ -28,11 +28,11 @@ export class Locks {
       const held = this.#current(name)
       if (!held) {
         const id = randomUUID()
-        this.#held.set(name, { id, working: 0, expiresAt: Date.now() + EXPIRES_MS })
+        this.#held.set(name, { id, operations: 0, expiresAt: Date.now() + EXPIRES_MS })
         return id
       }
       const left = until - Date.now()
-      if (left <= 0) throw new Locked(`Another operation works on the instance ${name}`)
+      if (left <= 0) throw new Locked(`Another operation is running on the instance ${name}`)
       await this.#change(name, Math.min(left, Math.max(held.expiresAt - Date.now(), 50)))
     }
   }
@@ -45,29 +45,29 @@ export class Locks {
 
   release(name: string, id: string): void {
     const held = this.#held.get(name)
-    // Operations that still run under it go on alone.
-    if (held?.id === id && held.working === 0) this.#free(name)
+    // The lock is kept until the operations under it have ended.
+    if (held?.id === id && held.operations === 0) this.#free(name)
     else if (held?.id === id) held.expiresAt = 0
   }
 
-  /** Runs work under a lock that is held, or under one of its own. */
+  /** Runs work under the lock with this id, or under a new one if `id` is undefined. */
   async under<Value>(name: string, id: string | undefined, work: () => Promise<Value>): Promise<Value> {
     const own = id ?? (await this.take(name, WAIT_MS))
     const held = this.#current(name)
     if (held?.id !== own) throw new Locked(`The lock on the instance ${name} has expired`)
-    held.working += 1
+    held.operations += 1
     try {
       return await work()
     } finally {
-      held.working -= 1
-      if (held.working === 0 && (id === undefined || held.expiresAt === 0)) this.#free(name)
+      held.operations -= 1
+      if (held.operations === 0 && (id === undefined || held.expiresAt === 0)) this.#free(name)
       else held.expiresAt = Date.now() + EXPIRES_MS
     }
   }
 
   #current(name: string): Held | undefined {
     const held = this.#held.get(name)
-    if (held && held.working === 0 && held.expiresAt <= Date.now()) this.#free(name)
+    if (held && held.operations === 0 && held.expiresAt <= Date.now()) this.#free(name)
     return this.#held.get(name)
   }
 

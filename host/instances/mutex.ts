@@ -1,11 +1,11 @@
-/** Runs one piece of work at a time, in the order of asking. */
+/** Runs one piece of work at a time, in the order of the calls. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve()
 
   run<Value>(work: () => Promise<Value>): Promise<Value> {
-    const turn = this.#last.then(work, work)
-    this.#last = turn.catch(() => {})
-    return turn
+    const result = this.#last.then(work, work)
+    this.#last = result.catch(() => {})
+    return result
   }
 }
 
@@ -26,13 +26,13 @@ export class KeyedMutex {
   }
 }
 
-/** Lets so many pieces of work run at the same time; the others wait in the order of asking. */
+/** Bounds how many pieces of work run at the same time; the others wait in the order of the calls. */
 export class Semaphore {
   #free: number
   readonly #waiting: (() => void)[] = []
 
-  constructor(places: number) {
-    this.#free = places
+  constructor(limit: number) {
+    this.#free = limit
   }
 
   async run<Value>(work: () => Promise<Value>): Promise<Value> {

@@ -6,17 +6,17 @@ import type { InstancePaths, InstanceRecord } from './types.ts'
 
 const FILE = 'instance.json'
 
-/** The folders of a host: `root` holds what must last, `run` the sockets. */
+/** The folders of a host: `root` for persistent files, `run` for sockets. */
 export interface HostFolders {
   root: string
   run: string
 }
 
 const PROJECT = /^([a-z]{20}|control)$/
-/** The project's reference, the region, and letters that tell its replicas apart. */
+/** Matches the project's reference, the region, and letters that distinguish its replicas. */
 const REPLICA = /^[a-z]{20}-rr-[a-z0-9-]{1,26}$/
 
-/** `control` is the control plane's own database. */
+/** Whether an instance can have this name; `control` is the control plane's own database. */
 export const isInstanceName = (name: string): boolean => PROJECT.test(name) || isReplicaName(name)
 
 export const isReplicaName = (name: string): boolean => REPLICA.test(name)
@@ -34,7 +34,7 @@ export function pathsOf(folders: HostFolders, name: string): InstancePaths {
   }
 }
 
-/** The path of a socket must stay short. No project's reference holds a digit. */
+/** A short folder name for a replica's socket. It starts with a digit, so it cannot be a project's reference. */
 const shortName = (name: string): string => `0${createHash('sha256').update(name).digest('hex').slice(0, 19)}`
 
 export const writeRecord = (folder: string, record: InstanceRecord): Promise<void> =>
@@ -47,8 +47,8 @@ export async function readRecords(folders: HostFolders): Promise<InstanceRecord[
   return Promise.all(names.map((name): Promise<InstanceRecord> => read(name)))
 }
 
-/** The folders that an interrupted creation or removal has left. */
-export async function leftovers(folders: HostFolders): Promise<string[]> {
+/** Lists the folders that an interrupted creation or removal has left. */
+export async function listLeftovers(folders: HostFolders): Promise<string[]> {
   const names = (await entriesOf(folders)).filter((name) => !isInstanceName(name))
   return names.map((name) => join(instancesIn(folders), name))
 }

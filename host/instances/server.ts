@@ -8,7 +8,7 @@ import { canReach } from '../accounts.ts'
 import { type InstancePaths, type InstanceRecord, InstanceUnavailable, type Programs } from './types.ts'
 
 const POLL_MS = 5
-/** Recovery after a crash may take long; only a server that says nothing for so long is given up. */
+/** Limit for a start, which may include recovery after a crash. */
 const START_SECONDS_MAX = 300
 const STOP_SECONDS_MAX = 30
 const ADOPTED_POLL_MS = 250
@@ -21,27 +21,27 @@ export interface Server {
   stop(): Promise<void>
 }
 
-interface Start {
+interface StartOptions {
   paths: Pick<InstancePaths, 'data' | 'log'>
   programs: Programs
   account?: InstanceRecord['account']
-  /** For a recovery that takes longer than any start. */
+  /** Limit for the start; a recovery from the archive needs more than the default. */
   secondsMax?: number
-  /** A server that goes on recovering is as it should be, too. */
+  /** A standby counts as started while it is still recovering. */
   isStandby?: boolean
 }
 
-/** In a session of its own, so that it outlives a daemon that is killed. */
+/** Starts a server in a session of its own, so that it survives the daemon if that is killed. */
 export async function startServer({
   paths,
   programs,
   account,
   secondsMax = START_SECONDS_MAX,
   isStandby = false,
-}: Start): Promise<Server> {
+}: StartOptions): Promise<Server> {
   const log = await open(paths.log, 'a', 0o600)
   const { size: logStart } = await log.stat()
-  // Root's own folders are closed to the account, but a process may always use the folder that it is in.
+  // The account may be unable to enter the parents of its data folder, but a process can always use its working directory.
   const data = (await canReach(account, paths.data)) ? paths.data : '/proc/self/cwd'
   const child = spawn(join(programs.bin, 'postgres'), ['-D', data], {
     ...account,
@@ -54,16 +54,16 @@ export async function startServer({
   try {
     await once(child, 'spawn')
     child.unref()
-    await ready(paths, child, { secondsMax, isStandby })
+    await waitUntilReady(paths, child, { secondsMax, isStandby })
   } catch (error) {
-    throw new InstanceUnavailable(await reasonFor(error, paths.log, logStart))
+    throw new InstanceUnavailable(await startFailure(error, paths.log, logStart))
   } finally {
     await log.close()
   }
   return { pid: Number(child.pid), ended, stop: () => stop(Number(child.pid), ended) }
 }
 
-/** The postmaster that a daemon before this one has left running; undefined if there is none. */
+/** Finds the postmaster that an earlier daemon has left running; undefined if there is none. */
 export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<Server | undefined> {
   const { pid } = await readPostmaster(paths.data)
   if (!pid || !(await isPostmasterOf(pid, paths.data))) return undefined
@@ -73,14 +73,14 @@ export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<S
   return { pid, ended, stop: () => stop(pid, ended) }
 }
 
-/** Removes a half-made or half-removed instance, and the server that may run in it. */
+/** Removes an incomplete instance, and stops the server that may run in it. */
 export async function removeLeftover(folder: string): Promise<void> {
   const server = await adoptServer({ data: join(folder, 'data') })
   await server?.stop()
   await rm(folder, { recursive: true, force: true })
 }
 
-/** Ends the recovery of a standby when it has applied all that it is given, and resolves when it takes sessions. */
+/** Ends the recovery of a standby after all available WAL, and resolves when the server accepts sessions. */
 export async function promoteServer({ pid, ended }: Server, { data }: Pick<InstancePaths, 'data'>): Promise<void> {
   await writeFile(join(data, 'promote'), '')
   signal(pid, 'SIGUSR1')
@@ -94,15 +94,15 @@ export async function promoteServer({ pid, ended }: Server, { data }: Pick<Insta
   }
 }
 
-interface Patience {
+interface ReadyOptions {
   secondsMax: number
   isStandby: boolean
 }
 
-async function ready(
+async function waitUntilReady(
   paths: Pick<InstancePaths, 'data'>,
   child: ChildProcess,
-  { secondsMax, isStandby }: Patience,
+  { secondsMax, isStandby }: ReadyOptions,
 ): Promise<void> {
   const until = Date.now() + secondsMax * 1000
   while (child.exitCode === null && child.signalCode === null) {
@@ -117,21 +117,21 @@ async function ready(
   throw new Error('it ended while it started')
 }
 
-/** Postgres's own last word wins over ours. */
-async function reasonFor(error: unknown, logFile: string, logStart: number): Promise<string> {
+/** The last error in Postgres's log if there is one, else our own error. */
+async function startFailure(error: unknown, logFile: string, logStart: number): Promise<string> {
   const log: Buffer = await readFile(logFile).catch(() => Buffer.alloc(0))
   const text = log.subarray(logStart).toString('utf8')
   const line = text.split('\n').findLast((each) => /(FATAL|PANIC|postgres): /.test(each))
-  const said = line?.replace(/^.*?(FATAL|PANIC|postgres): +/, '')
-  return `Postgres did not start: ${said ?? errorMessage(error)}`
+  const reason = line?.replace(/^.*?(FATAL|PANIC|postgres): +/, '')
+  return `Postgres did not start: ${reason ?? errorMessage(error)}`
 }
 
-/** Fast shutdown: open transactions are rolled back. If even that hangs, the next start recovers from the log. */
+/** Requests a fast shutdown, which rolls back open transactions. If that hangs, an immediate shutdown: the next start recovers from the WAL. */
 async function stop(pid: number, ended: Promise<void>): Promise<void> {
   signal(pid, 'SIGINT')
-  const impatient = setTimeout(() => signal(pid, 'SIGQUIT'), STOP_SECONDS_MAX * 1000)
+  const immediateShutdown = setTimeout(() => signal(pid, 'SIGQUIT'), STOP_SECONDS_MAX * 1000)
   await ended
-  clearTimeout(impatient)
+  clearTimeout(immediateShutdown)
 }
 
 function signal(pid: number, name: NodeJS.Signals): void {
@@ -158,7 +158,7 @@ async function readPostmaster(data: string): Promise<{ pid?: number; isReady: bo
   return { ...(pid > 0 && { pid }), isReady: status === 'ready', isRecovering: status === 'standby' }
 }
 
-/** A pid may belong to another program by now; Postgres itself would not start over that file. */
+/** Whether the pid is a postmaster's. If another program has it by now, removes `postmaster.pid`: with it, Postgres would not start. */
 async function isPostmasterOf(pid: number, data: string): Promise<boolean> {
   const comm = isAlive(pid) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => 'postgres'))
   if (comm && comm.trim() === 'postgres') return true

@@ -1,18 +1,18 @@
 import type { Socket } from 'node:net'
 
-/** Access rules for clients; the gateway checks them before it authenticates anybody, and for sessions that are open. */
+/** Access rules for clients. The gateway checks them before authentication, and for open sessions when they change. */
 interface AccessRules {
   /** Refuse connections without TLS. */
   ssl: boolean
-  /** In CIDR notation; null for any. */
+  /** Allowed networks in CIDR notation; null allows any. */
   networks: readonly string[] | null
 }
 
-/** The facts of an instance that must survive a restart of the daemon: `instance.json` in its folder. */
+/** The persistent state of an instance: `instance.json` in its folder. */
 export interface InstanceRecord {
   /** A project's reference, `control`, or the identifier of a replica. */
   name: string
-  /** Of a replica: the instance that it follows, and the replication slot that holds back the WAL it needs. */
+  /** Set for a replica: the instance that it follows, and the replication slot that keeps the WAL it needs. */
   primary?: { name: string; slot: string }
   /** Postgres's major version, such as `18`. */
   major: string
@@ -20,20 +20,20 @@ export interface InstanceRecord {
   size: string
   /** A paused instance starts only for a client's login, which resumes it. */
   isPaused: boolean
-  /** A client's login has resumed it, which the control plane has not acknowledged yet. */
+  /** Whether a client's login has resumed the instance and the control plane has not acknowledged that yet. */
   isWoken?: boolean
-  /** It serves nobody: it is about to be on another host, or has just come from one. Only `unseal` opens it. */
+  /** Set while the instance moves to another host or from one. It accepts no clients until it is unsealed. */
   sealed?: 'leaving' | 'arriving' | undefined
-  /** Postgres settings that the owner has chosen, over those of the size. */
+  /** Postgres settings of the owner, which override those of the size. */
   settings: Readonly<Record<string, string>>
   access: AccessRules
-  /** Whether WAL goes to the archive, as there is a backup that it completes. */
+  /** Whether WAL is archived. It is if there is a backup to apply it to. */
   isArchived?: boolean
-  /** The id of the last restore to a moment, which is not done again. */
+  /** The id of the last restore to a moment, which makes repeating it a no-op. */
   restoredBy?: string
-  /** Stop after so long without a session; null for never, absent for the daemon's default. */
+  /** Time without a session after which the server stops; null for never, undefined for the daemon's default. */
   sleepAfterSeconds?: number | null
-  /** The operating-system account that owns the data and runs the server; absent for the daemon's own. */
+  /** The operating-system account that owns the data and runs the server; undefined for the daemon's own. */
   account?: { uid: number; gid: number }
   /** ISO 8601. */
   createdAt: string
@@ -52,7 +52,7 @@ export interface InstancePaths {
   data: string
   /** The server's log. */
   log: string
-  /** Receives the server's finished WAL segments for the archive. */
+  /** The spool: the server puts finished WAL segments here for the archive. */
   wal: string
   /** The folder of the unix socket. */
   socket: string
@@ -61,11 +61,11 @@ export interface InstancePaths {
 /** The programs of one major version. */
 export interface Programs {
   major: string
-  /** Such as `18.4`. */
+  /** The full version, such as `18.4`. */
   version: string
-  /** Holds `postgres` and `initdb`. */
+  /** The folder that contains `postgres` and `initdb`. */
   bin: string
-  /** Loaded at the start of each server beside `pg_stat_statements`, such as `pg_cron`. */
+  /** Libraries that every server loads at its start beside `pg_stat_statements`, such as `pg_cron`. */
   libraries?: readonly string[]
 }
 
@@ -78,22 +78,22 @@ export interface Instance {
   state(): InstanceState
   /** Starts the server if it sleeps; rejects with `InstanceUnavailable` if it is paused or cannot start. */
   wake(): Promise<void>
-  /** Runs the login of a client with the server of a paused instance started. A login that succeeds resumes the instance. */
+  /** Starts the server of a paused instance for the login of a client. A successful login resumes the instance. */
   resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login>
-  /** A socket to the server, awake, before the startup message. Counts as use until it closes. */
+  /** Opens a socket to the server, which is woken. The instance does not sleep until the socket closes. */
   connect(): Promise<Socket>
-  /** Over one session that is kept while the server runs. Wakes it. */
+  /** A session that stays open while the server runs. Its use wakes the server. */
   admin: AdminSession
-  /** As `supabase_admin` in a session of its own, in any database of the instance. */
+  /** Runs `work` in a new session as `supabase_admin`, in any database of the instance. */
   withAdmin<Value>(database: string, work: (admin: AdminSession) => Promise<Value>): Promise<Value>
-  /** Writes the record; the change is on disk when this resolves. */
+  /** Changes the record and writes it to disk. */
   update(change: Partial<InstanceRecord>): Promise<void>
-  /** Renders and writes the configuration files of the record; does not reload. */
+  /** Writes the configuration files for the record, without a reload. */
   writeConfiguration(): Promise<void>
   restart(): Promise<void>
-  /** Stops the server, runs `work` on its data folder while nobody can wake it, and starts it again if it was running. */
+  /** Stops the server, runs `work` while nothing can start it, and starts it again if it was running. */
   whileStopped<Value>(work: () => Promise<Value>): Promise<Value>
-  /** Runs `work` on the files of a server that has stopped, while nobody can wake it; undefined if it runs. */
+  /** If the server is stopped, runs `work` while nothing can start it; returns undefined if it runs. */
   unlessRunning<Value>(work: () => Promise<Value>): Promise<Value | undefined>
 }
 
@@ -103,7 +103,7 @@ export interface Instances {
   list(): Instance[]
 }
 
-/** No such instance. */
+/** The instance does not exist on this host. */
 export class UnknownInstance extends Error {
   override name = 'UnknownInstance'
   constructor(instance: string) {
@@ -111,7 +111,7 @@ export class UnknownInstance extends Error {
   }
 }
 
-/** The instance exists and cannot be used now. */
+/** The instance exists but cannot be used now. */
 export class InstanceUnavailable extends Error {
   override name = 'InstanceUnavailable'
 }
@@ -121,7 +121,7 @@ interface Refusal {
   reason: string
 }
 
-/** The request cannot be fulfilled, and nothing has changed. */
+/** The request was refused without changing anything. */
 export class Refused extends Error {
   override name = 'Refused'
   readonly refusals: readonly Refusal[]

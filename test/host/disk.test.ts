@@ -79,7 +79,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped if this user ma
     await expect(engine.listRegions()).rejects.toThrow(
       'no database host has enough free disk space for another project',
     )
-    const message = expect.stringContaining('there is no room on the disk of the host: 64 MiB are needed')
+    const message = expect.stringContaining('the disk of the host is too full: 64 MiB are needed')
     const refused = { status: 503, body: { error: { code: 'unavailable', message } } }
     expect(await ask('PUT', `/instances/${C}`, { password: 'secret' })).toMatchObject(refused)
 

@@ -166,7 +166,7 @@ describe('a canceled restore', () => {
     const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
     const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
     await owner.post(`/v1/projects/${ref}/pause`)
-    const lastError = expect.stringContaining('Another operation works on the instance')
+    const lastError = expect.stringContaining('Another operation is running on the instance')
     await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ attempts: 0, lastError }), WAIT)
     clearInterval(renewal)
     await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
