@@ -4,7 +4,7 @@ import type { Target } from './target.ts'
 const ENTRIES_MAX = 1_000
 const TTL_MS = 10_000
 
-/** Remembers right passwords for some seconds: to check one takes milliseconds of CPU, on purpose. */
+/** Caches successful logins for some seconds: checking a password takes milliseconds of CPU, by design. */
 export function cacheLogins(authenticate: Gateway['authenticate']) {
   const logins = new Map<string, { until: number; login: Promise<CheckedLogin> }>()
 
@@ -28,8 +28,8 @@ export function cacheLogins(authenticate: Gateway['authenticate']) {
     return entry.login
   }
 
-  function forget(name: string) {
+  function evict(name: string) {
     for (const key of logins.keys()) if (key.startsWith(`${name}\0`)) logins.delete(key)
   }
-  return { check, forget }
+  return { check, evict }
 }

@@ -19,7 +19,7 @@ export function readBody(req: IncomingMessage, bytesMax: number): Promise<string
   })
 }
 
-/** One statement, or a batch of `queries`. */
+/** Parses one statement, or a batch of `queries`. */
 export function parseBody(text: string): { statements: Statement[]; isBatch: boolean } {
   const body = parseJson(text)
   if (isObject(body) && Array.isArray(body.queries)) {

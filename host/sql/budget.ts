@@ -1,10 +1,10 @@
 import { Refusal } from './refusal.ts'
 
-/** The share of the budget that one result holds. */
+/** The memory that one result takes from the budget. */
 export interface Account {
-  /** Sets it at once, and no longer waits. */
+  /** Sets the amount at once, and cancels pending reservations. */
   hold(bytes: number): void
-  /** Raises it to this as soon as there is room; rejects when there is none for too long. */
+  /** Raises the amount as soon as the budget allows it; rejects after a timeout. */
   reserve(bytes: number): Promise<void>
 }
 
@@ -19,11 +19,11 @@ export interface BudgetOptions {
   waitMs: number
 }
 
-const WAITING_MAX = 200
+const WAITERS_MAX = 200
 
 /**
- * Bounds the memory of all results together. A result reserves as much as it could take at most, before it is large, so
- * that no two wait for each other. One instance has at most half, of the budget and of the places in the queue.
+ * Bounds the memory of all results together. A result reserves its possible maximum while it is still small, so that no two
+ * results wait for each other. One instance gets at most half of the budget and half of the queue.
  */
 export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
   const shareMax = bytesMax / 2
@@ -35,7 +35,7 @@ export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
   function change(name: string, by: number) {
     const before = shareOf(name)
     const after = before + by
-    // An instance that holds more than its share takes nothing from the others.
+    // What an instance holds beyond its share does not count against the budget of the others.
     taken += Math.min(after, shareMax) - Math.min(before, shareMax)
     if (after === 0) shares.delete(name)
     else shares.set(name, after)
@@ -54,33 +54,33 @@ export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
     }
   }
 
-  function wait(waiter: Waiter, places: Set<() => void>): Promise<void> {
+  function wait(waiter: Waiter, reservations: Set<() => void>): Promise<void> {
     const refusal = new Refusal('53200', 'the host has no memory left for results')
-    const ofInstance = [...waiting].filter(({ name }) => name === waiter.name).length
-    if (waiting.size >= WAITING_MAX || ofInstance >= WAITING_MAX / 2) return Promise.reject(refusal)
+    const instanceWaiters = [...waiting].filter(({ name }) => name === waiter.name).length
+    if (waiting.size >= WAITERS_MAX || instanceWaiters >= WAITERS_MAX / 2) return Promise.reject(refusal)
     return new Promise((resolve, reject) => {
-      const leave = () => {
+      const cancel = () => {
         clearTimeout(timer)
-        waiting.delete(place)
-        places.delete(leave)
+        waiting.delete(entry)
+        reservations.delete(cancel)
         reject(refusal)
       }
       const admit = () => {
         resolve()
         waiter.admit()
       }
-      const place = { ...waiter, admit }
-      const timer = setTimeout(leave, waitMs)
-      waiting.add(place)
-      places.add(leave)
+      const entry = { ...waiter, admit }
+      const timer = setTimeout(cancel, waitMs)
+      waiting.add(entry)
+      reservations.add(cancel)
     })
   }
 
   function open(name: string): Account {
     let held = 0
-    let places: Set<() => void> | undefined
+    let reservations: Set<() => void> | undefined
     function hold(bytes: number) {
-      for (const leave of places ?? []) leave()
+      for (const cancel of reservations ?? []) cancel()
       const by = bytes - held
       held = bytes
       if (by !== 0) change(name, by)
@@ -88,8 +88,8 @@ export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
     async function reserve(bytes: number) {
       const more = bytes - held
       if (fits(name, more)) return hold(bytes)
-      places ??= new Set()
-      await wait({ name, bytes: more, admit: () => hold(bytes) }, places)
+      reservations ??= new Set()
+      await wait({ name, bytes: more, admit: () => hold(bytes) }, reservations)
     }
     return { hold, reserve }
   }

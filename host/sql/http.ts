@@ -8,7 +8,7 @@ import type { Account } from './budget.ts'
 import type { SqlLimits } from './limits.ts'
 import { Refusal } from './refusal.ts'
 import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
-import type { Lease, Leaving, Sessions } from './sessions.ts'
+import type { Lease, SessionState, Sessions } from './sessions.ts'
 import { callerOf, type Target } from './target.ts'
 import { MEMORY_FACTOR, type Outcome, runTextQueries, type Work } from './text-query.ts'
 
@@ -43,7 +43,7 @@ export function answerSql(options: SqlOptions) {
   }
 }
 
-/** Bodies are read from authenticated callers only. */
+/** Authenticates the caller, which must happen before the body is read. */
 async function checkCaller({ instances, checkLogin }: SqlOptions, target: Target, req: IncomingMessage) {
   const { name, role, isTrusted } = target
   const instance = instances.find(name)
@@ -70,39 +70,39 @@ function formatOf(headers: IncomingHttpHeaders, isBatch: boolean, { resultBytesM
 
 async function runInSession(sessions: Sessions, target: Target, work: Work, res: ServerResponse): Promise<Reply> {
   let lease = await sessions.acquire(target, res)
-  let leaving: Leaving = 'broken'
+  let state: SessionState = 'broken'
   try {
     let outcome: Outcome
     try {
-      outcome = await runOnFreshPlans(lease, work, res)
+      outcome = await runWithReplanning(lease, work, res)
     } catch (error) {
       if (!isUnsent(error, lease, work)) throw error
       lease.release('broken')
       lease = await sessions.acquire(target, res)
-      outcome = await runOnFreshPlans(lease, work, res)
+      outcome = await runWithReplanning(lease, work, res)
     }
-    leaving = leavingOf(outcome, lease)
+    state = sessionStateAfter(outcome, lease)
     return outcome.reply
   } catch (error) {
-    leaving = isStatementError(error) ? 'failed' : 'broken'
+    state = isStatementError(error) ? 'failed' : 'broken'
     throw error
   } finally {
-    lease.release(res.destroyed ? 'broken' : leaving)
+    lease.release(res.destroyed ? 'broken' : state)
   }
 }
 
-/** A socket takes so much at once: what is smaller is sent as a whole or not at all. */
+/** A socket takes this much at once: a smaller request is sent as a whole or not at all. */
 const WRITE_BYTES = 64 * 1024
 
-/** The server had gone before the first byte was written, or the driver knew it to be gone. */
+/** Whether the request did not reach the server: the connection was closed before the first byte was written. */
 function isUnsent(error: unknown, { session }: Lease, { statements }: Work): boolean {
   if (!session.isReused) return false
   if (errorMessage(error).endsWith('is not queryable')) return true
   return errorCode(error) === 'EPIPE' && JSON.stringify(statements).length * 2 < WRITE_BYTES
 }
 
-/** Postgres refuses a prepared statement whose columns have changed since; nothing has happened then, so we ask again. */
-async function runOnFreshPlans(lease: Lease, work: Work, res: ServerResponse): Promise<Outcome> {
+/** Runs the statements, once more if Postgres refuses a prepared statement whose columns have changed: nothing was executed then. */
+async function runWithReplanning(lease: Lease, work: Work, res: ServerResponse): Promise<Outcome> {
   try {
     return await run(lease, work, res)
   } catch (error) {
@@ -123,19 +123,19 @@ async function run({ session }: Lease, work: Work, res: ServerResponse): Promise
   }
 }
 
-/** Reading and writing rows changes no session; SET, LISTEN, CREATE TEMP TABLE, BEGIN and their like do or might. */
+/** Commands that leave no session state. SET, LISTEN, CREATE TEMP TABLE, BEGIN and similar commands do or might. */
 const STATELESS = new Set(['', 'SELECT', 'INSERT', 'UPDATE', 'DELETE', 'MERGE'])
 
-function leavingOf({ tags, isReset }: Outcome, { session }: Lease): Leaving {
-  const leavesNone = session.transactionStatus() === 'I' && tags.every((tag) => STATELESS.has(firstWord(tag)))
-  if (!leavesNone) return 'broken'
+function sessionStateAfter({ tags, isReset }: Outcome, { session }: Lease): SessionState {
+  const isStateless = session.transactionStatus() === 'I' && tags.every((tag) => STATELESS.has(firstWord(tag)))
+  if (!isStateless) return 'broken'
   return isReset ? 'reset' : 'used'
 }
 
-/** The names of prepared statements are not what we think they are: somebody's function deallocated or prepared some. */
+/** SQLSTATEs that mean that our list of prepared statements is wrong: a user's function deallocated or prepared some. */
 const PLANS_LOST = new Set<unknown>(['26000', '42P05'])
 
-// An error of severity FATAL comes with the end of the connection.
+// An error of severity FATAL ends the connection, so only ERROR leaves a usable session.
 function isStatementError(error: unknown): boolean {
   if (!(error instanceof Error) || error instanceof Refusal) return false
   if (!('severity' in error) || error.severity !== 'ERROR') return false
@@ -181,7 +181,7 @@ function send(res: ServerResponse, status: number, text: string) {
   res.end(text)
 }
 
-/** A large reply takes room of the budget until its client has read it. */
+/** Sends the reply. A large reply counts against the memory budget until its client has read it. */
 export async function sendReply(
   res: ServerResponse,
   { text, parts, bytes }: { text: string; parts: JsonPiece[]; bytes: number },
@@ -194,7 +194,7 @@ export async function sendReply(
   let left = bytes
   res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes })
   for (let part = parts.shift(); part !== undefined && !res.destroyed; part = parts.shift()) {
-    if (!res.write(part)) await drained(res)
+    if (!res.write(part)) await waitForDrain(res)
     left -= Buffer.byteLength(part)
     account.hold(left)
   }
@@ -202,7 +202,7 @@ export async function sendReply(
   res.end()
 }
 
-function drained(res: ServerResponse): Promise<void> {
+function waitForDrain(res: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     const settle = () => {
       res.off('drain', settle).off('close', settle)

@@ -1,29 +1,29 @@
 const MIB = 1024 * 1024
 
 export const DEFAULT_LIMITS = {
-  /** Sessions of one instance that are kept between requests, and as many again that serve one request of a trusted caller. */
+  /** Pooled sessions of one instance, and as many again that serve a single request of a trusted caller. */
   sessionsMax: 20,
   controlSessionsMax: 60,
-  /** Sessions of one instance that serve one request of a caller without the host's key. */
+  /** Sessions of one instance that serve a single request of a caller without the host key. */
   clientSessionsMax: 10,
-  /** Requests that wait for each of these kinds of sessions. */
+  /** Requests that may wait for each kind of session. */
   waitingMax: 200,
-  /** The control plane's own requests; it bounds its callers itself. */
+  /** Waiting requests of the control plane, which limits its own callers. */
   controlWaitingMax: 5_000,
   waitMs: 10_000,
   connectTimeoutMs: 10_000,
-  /** Sessions that nobody uses are closed after this time, so that the instance can sleep. */
+  /** Idle sessions are closed after this time, so that the instance can sleep. */
   idleMs: 15_000,
   controlIdleMs: 300_000,
   bodyBytesMax: 16 * MIB,
-  /** One result, as Postgres sends it. Its JSON may be twice as large. */
+  /** Size of one result as Postgres sends it. Its JSON may be twice as large. */
   resultBytesMax: 16 * MIB,
-  /** All results in memory. */
+  /** Memory for all results together. */
   budgetBytesMax: 256 * MIB,
   budgetWaitMs: 10_000,
-  /** A client that has not read its reply after this time is cut off, because the reply takes room of the budget. */
+  /** A client that has not read its reply after this time is disconnected, because the reply takes memory of the budget. */
   sendTimeoutMs: 60_000,
-  /** WebSockets of callers without the host's key. */
+  /** WebSockets of callers without the host key. */
   webSocketsMax: 2_000,
   webSocketMessageBytesMax: 16 * MIB,
 }

@@ -10,7 +10,7 @@ export interface PoolOptions {
   max: number
   waitingMax: number
   waitMs: number
-  /** 0 keeps no session for a second request. */
+  /** Time that an idle session is kept; 0 closes every session after one request. */
   idleMs: number
 }
 
@@ -22,41 +22,41 @@ interface Waiter {
   settle(error?: Error): void
 }
 
-/** The oldest request comes first from this time on, whatever session it needs. */
-const OVERTAKEN_MS_MAX = 1_000
+/** After waiting this long the oldest request is next, even if an idle session would suit another one. */
+const OVERTAKING_MS_MAX = 1_000
 
 const RETRY_MS = 50
 
-/** Sessions of one instance. A request has one of `max` places for as long as its session serves it, or waits for one. */
+/** A pool of sessions on one instance. A request takes one of `max` slots while a session serves it, or waits for a slot. */
 export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions) {
   const busy = new Set<Session>()
-  /** The one used last comes last. */
+  /** Ordered by last use, most recent last. */
   const idle: Session[] = []
   const waiting = new Set<Waiter>()
-  let places = max
+  let slots = max
   let isClosed = false
-  let sweeping: NodeJS.Timeout | undefined
+  let sweepTimer: NodeJS.Timeout | undefined
 
   const closed = () => new Refusal('57P01', 'the host is stopping')
 
-  /** Waits for its turn, until the client of the response goes away. */
+  /** Waits for a slot and a session, until the client of the response disconnects. */
   async function acquire(target: Target, res: ServerResponse): Promise<Session> {
     if (isClosed) throw closed()
     const until = performance.now() + waitMs
-    if (places > 0) places -= 1
-    else await turn(target.key, res)
+    if (slots > 0) slots -= 1
+    else await waitForSlot(target.key, res)
     try {
-      const session = takeIdle(target.key) ?? (await start(target, res, until))
+      const session = takeIdle(target.key) ?? (await openWithRetries(target, res, until))
       busy.add(session)
       if (isClosed) session.abort()
       return session
     } catch (error) {
-      freePlace()
+      freeSlot()
       throw error
     }
   }
 
-  function turn(key: string, res: ServerResponse): Promise<void> {
+  function waitForSlot(key: string, res: ServerResponse): Promise<void> {
     if (waiting.size >= waitingMax) throw new Refusal('53300', 'too many requests wait for a session of this instance')
     if (res.destroyed) throw clientGone()
     return new Promise((resolve, reject) => {
@@ -85,14 +85,14 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
     return session
   }
 
-  /** A server that has no room for one more session is asked again: others may end theirs. */
-  async function start(target: Target, res: ServerResponse, until: number): Promise<Session> {
+  /** Opens a session. While the server has no free connection slot, tries again until the deadline. */
+  async function openWithRetries(target: Target, res: ServerResponse, until: number): Promise<Session> {
     for (let retryMs = RETRY_MS; ; retryMs *= 2) {
-      const inUse = max - places
+      const inUse = max - slots
       if (idle.length + inUse > max) endOldest()
       try {
         const session = await open(target)
-        session.client.on('end', () => forget(session))
+        session.client.on('end', () => remove(session))
         return session
       } catch (error) {
         const isFull = errorCode(error) === '53300' && !isClosed && !res.destroyed
@@ -105,26 +105,26 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
 
   const endOldest = () => idle.shift()?.end()
 
-  function forget(session: Session) {
-    if (busy.delete(session)) return freePlace()
+  function remove(session: Session) {
+    if (busy.delete(session)) return freeSlot()
     const at = idle.indexOf(session)
     if (at >= 0) idle.splice(at, 1)
   }
 
-  function freePlace() {
+  function freeSlot() {
     const next = isClosed ? undefined : nextWaiter()
     if (next) next.settle()
-    else places += 1
+    else slots += 1
   }
 
-  /** One that an idle session serves comes before those that need another. */
+  /** Prefers a request that an idle session can serve. */
   function nextWaiter(): Waiter | undefined {
     const [oldest] = waiting
-    if (!oldest || performance.now() - oldest.since > OVERTAKEN_MS_MAX) return oldest
+    if (!oldest || performance.now() - oldest.since > OVERTAKING_MS_MAX) return oldest
     return [...waiting].find(({ key }) => idle.some((session) => session.key === key)) ?? oldest
   }
 
-  /** The place of a session that is not reused is free once its connection has ended. */
+  /** Returns a session to the pool. The slot of a session that is not reused becomes free when its connection has ended. */
   function release(session: Session, isReusable: boolean) {
     if (!busy.has(session)) return
     if (!isReusable || session.failure) return session.abort()
@@ -132,32 +132,32 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
     busy.delete(session)
     session.idleSince = performance.now()
     idle.push(session)
-    sweeping ??= setTimeout(sweep, idleMs).unref()
-    freePlace()
+    sweepTimer ??= setTimeout(sweep, idleMs).unref()
+    freeSlot()
   }
 
   function sweep() {
-    sweeping = undefined
+    sweepTimer = undefined
     const until = performance.now() - idleMs
     while (idle[0] && idle[0].idleSince <= until) endOldest()
     const [oldest] = idle
-    if (oldest) sweeping = setTimeout(sweep, oldest.idleSince - until + 1).unref()
+    if (oldest) sweepTimer = setTimeout(sweep, oldest.idleSince - until + 1).unref()
   }
 
   function endIdle() {
     for (const session of idle.splice(0)) session.end()
   }
 
-  /** Aborts those in use; requests that wait get new ones. */
+  /** Ends idle sessions and aborts those in use; waiting requests get new ones. */
   function endSessions() {
     endIdle()
     for (const session of busy) session.abort()
   }
 
-  /** Waiting requests are refused too. */
+  /** Ends all sessions and refuses waiting requests. */
   async function close(): Promise<void> {
     isClosed = true
-    clearTimeout(sweeping)
+    clearTimeout(sweepTimer)
     for (const waiter of waiting) waiter.settle(closed())
     const ended = [...busy, ...idle].map(({ client }) => new Promise((resolve) => client.once('end', resolve)))
     endSessions()

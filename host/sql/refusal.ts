@@ -1,4 +1,4 @@
-/** A request that is answered with an error of ours, in the form of those of Postgres. */
+/** Refuses a request with an error in the format of Postgres's errors. */
 export class Refusal extends Error {
   readonly severity = 'ERROR'
   /** SQLSTATE */

@@ -5,7 +5,7 @@ export interface Field {
   dataTypeID: number
 }
 
-/** The columns of a result; their JSON is kept, as a plan's results all have it. */
+/** The columns of a result. Their JSON is cached, because all results of a plan have the same columns. */
 export interface Columns {
   readonly json: string
   readonly fields: readonly Field[]
@@ -13,7 +13,7 @@ export interface Columns {
 
 export const NO_COLUMNS: Columns = { json: '[]', fields: [] }
 
-/** Drivers go by the name and the type: all that Postgres says of a column would be most of a reply. */
+/** Keeps only the name and type of each column, which drivers use: all that Postgres sends would be most of a small reply. */
 export function columnsOf(described: readonly Field[]): Columns {
   const fields = described.map(({ name, dataTypeID }) => ({ name, dataTypeID }))
   return { json: JSON.stringify(fields), fields }
@@ -21,22 +21,22 @@ export function columnsOf(described: readonly Field[]): Columns {
 
 export interface ReplyFormat {
   isBatch: boolean
-  /** Every value stays the text that Postgres sent. */
+  /** Values stay the text that Postgres sent. */
   isRaw: boolean
   asArray: boolean
   bytesMax: number
 }
 
-/** Small replies are one text; of larger ones every part is encoded. */
+/** Text longer than this is encoded to bytes; a smaller reply stays one string. */
 const PART_LENGTH = 64 * 1024
 
 /**
- * The JSON of a reply, written row by row: as rows of JavaScript, a result would take many times what Postgres sent.
- * The names of its members are those of Neon's HTTP protocol.
+ * Builds the JSON of a reply row by row: as JavaScript objects, the rows would take many times the memory of what Postgres sent.
+ * The member names are those of Neon's HTTP protocol.
  */
 export class Reply {
   readonly parts: Uint8Array[] = []
-  /** Of the parts. */
+  /** Total size of `parts`. */
   bytes = 0
   text: string
   isTooLarge = false
@@ -55,7 +55,7 @@ export class Reply {
     const { isRaw, asArray } = this.format
     if (isRaw && asArray) {
       this.text += this.separator(columns) + JSON.stringify(values)
-      this.encodeFull()
+      this.encodeIfLong()
       return
     }
     this.beginRow(columns)
@@ -90,7 +90,7 @@ export class Reply {
       this.encode()
       this.push(this.encodeValue ? part : escapeJson(part))
     }
-    this.encodeFull()
+    this.encodeIfLong()
   }
 
   endValue() {
@@ -99,7 +99,7 @@ export class Reply {
 
   endRow() {
     this.text += this.format.asArray ? ']' : '}'
-    this.encodeFull()
+    this.encodeIfLong()
   }
 
   complete(columns: Columns, tag: string) {
@@ -125,7 +125,7 @@ export class Reply {
     return `${this.results > 0 ? ',' : ''}{"fields":${json},"rows":[`
   }
 
-  private encodeFull() {
+  private encodeIfLong() {
     if (this.text.length > PART_LENGTH) this.encode()
   }
 
@@ -151,7 +151,7 @@ const asIs = (text: string) => text
 // JSON has no NaN and no infinity, so those stay text.
 const asNumber = (text: string) => (Number.isFinite(Number(text)) ? text : JSON.stringify(text))
 
-/** By type id: the types that JSON can say without loss. */
+/** Encoders by type oid, for the types that JSON can represent without loss. */
 const ENCODERS: Record<number, (text: string) => string> = {
   16: (text) => (text === 't' ? 'true' : 'false'),
   21: asIs,

@@ -1,33 +1,33 @@
 import type { Socket } from 'node:net'
 import type { RowSink as Rows } from '../../src/engine/json-rows.ts'
 
-/** Takes what Postgres sends to a request. */
+/** Receives what Postgres sends for a request. */
 export interface RowSink extends Rows {
-  /** Before anything of it is parsed. */
+  /** Called for each chunk before it is parsed. */
   receive?(bytes: number): void
 }
 
 const DATA_ROW = 'D'.charCodeAt(0)
 const HEADER_BYTES = 5
-/** A row that is not longer is parsed when it is there as a whole. */
+/** A row up to this length is parsed when it has arrived completely. */
 const ROW_BYTES = 64 * 1024
-/** A value that is not longer is handed on as text, which is cheaper to gather. */
+/** A value up to this length is passed on as text, which is cheaper to collect. */
 const SHORT_BYTES = 4096
 
-/** As much as is read from a socket at once. */
+/** The largest chunk that a socket reads at once. */
 const READ_BYTES = 64 * 1024
 
-/** Who takes the rows of a session. */
+/** The receiver of a session's rows. */
 interface Reader {
-  /** Absent between requests, and for those that take their rows from the driver. */
+  /** Undefined between requests, and for requests that get their rows from the driver. */
   readonly sink: RowSink | undefined
-  /** Nothing is read while it is true; the reader resumes the socket itself. */
-  readonly isHeld: boolean
+  /** While true, the reader has paused the socket and resumes it itself. */
+  readonly isPaused: boolean
 }
 
 /**
- * Takes the rows of a request out of what the driver reads from the socket. The driver would hold a row as a whole, in a
- * buffer of up to twice its size and once more as text, which is more than all else that a large result takes.
+ * Diverts the rows of a request from the driver, which reads the socket. The driver would keep each row as a whole, in a buffer
+ * of up to twice its size and once more as text, which is more memory than everything else for a large result.
  */
 export function divertRows(socket: Socket, reader: Reader) {
   const parsers = socket.listeners('data') as ((bytes: Buffer) => void)[]
@@ -35,17 +35,17 @@ export function divertRows(socket: Socket, reader: Reader) {
     for (const parser of parsers) parser(bytes)
   }
   let rest: Buffer | undefined
-  /** Of the message that has begun. */
+  /** Bytes of the current message that have not arrived. */
   let left = 0
   let long: LongRow | undefined
 
   socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
     reader.sink?.receive?.(chunk.length)
     const bytes = rest ? Buffer.concat([rest, chunk]) : chunk
-    /** All bytes before this position have been handed on. */
+    /** Position up to which bytes have been passed on. */
     let from = 0
     let at = 0
-    const handOn = () => {
+    const passOn = () => {
       if (from < at) parse(bytes.subarray(from, at))
       from = at
     }
@@ -61,7 +61,7 @@ export function divertRows(socket: Socket, reader: Reader) {
       if (bytes.length - at < HEADER_BYTES) break
       const length = bytes.readInt32BE(at + 1) + 1
       const isRow = bytes[at] === DATA_ROW
-      if (isRow) handOn()
+      if (isRow) passOn()
       const sink = isRow ? reader.sink : undefined
       if (!sink) left = length
       else if (at + length <= bytes.length) {
@@ -76,18 +76,18 @@ export function divertRows(socket: Socket, reader: Reader) {
         long = new LongRow(sink)
       }
     }
-    handOn()
+    passOn()
     rest = at < bytes.length ? bytes.subarray(at) : undefined
-    if (chunk.length >= READ_BYTES && reader.sink) giveWay(socket, reader)
+    if (chunk.length >= READ_BYTES && reader.sink) yieldToOtherSockets(socket, reader)
   })
 }
 
-/** Lets all other sockets go first: without it, up to 2 MiB of one come in a row while everybody else waits. */
-function giveWay(socket: Socket, reader: Reader) {
+/** Lets other sockets be read first: otherwise up to 2 MiB of one socket are read in a row while all others wait. */
+function yieldToOtherSockets(socket: Socket, reader: Reader) {
   if (socket.isPaused()) return
   socket.pause()
   setImmediate(() => {
-    if (!reader.isHeld) socket.resume()
+    if (!reader.isPaused) socket.resume()
   })
 }
 
@@ -103,7 +103,7 @@ function readRow(bytes: Buffer, start: number): (string | null)[] {
   return values
 }
 
-/** The number of values, and then each with its length before it. */
+/** Parses a row that arrives in pieces: the number of values, then each value after its length. */
 class LongRow {
   private readonly sink: RowSink
   private header: Buffer = Buffer.alloc(0)

@@ -13,14 +13,14 @@ import type { Account } from './budget.ts'
 import { sendReply } from './http.ts'
 import type { SqlLimits } from './limits.ts'
 import type { Session } from './session.ts'
-import type { Lease, Leaving, Sessions } from './sessions.ts'
+import type { Lease, SessionState, Sessions } from './sessions.ts'
 import { bearerToken, scriptTarget } from './target.ts'
 import { MEMORY_FACTOR } from './text-query.ts'
 
 const Script = z.strictObject({
   instance: z.string(),
   query: z.string(),
-  /** As text; null for NULL. */
+  /** Values as text; null for NULL. */
   parameters: z.array(z.string().nullable()).optional(),
   read_only: z.boolean(),
   timeout_ms: z.int().min(1).max(SQL_TIMEOUT_MS_MAX).optional(),
@@ -35,7 +35,7 @@ export interface ScriptOptions {
 }
 
 /**
- * Answers POST /script of the control plane: SQL of the owner, of one statement or several, as a role of its own choice.
+ * Answers POST /script of the control plane: runs one or more statements of the owner, as a role that the control plane chooses.
  * The reply is the JSON of the last statement's rows.
  */
 export function answerScript({ instances, sessions, key, openAccount, limits }: ScriptOptions) {
@@ -43,14 +43,14 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
     if (!key.matches(bearerToken(req.headers))) return void res.writeHead(401).end()
     let account: Account | undefined
     try {
-      const wanted = Script.safeParse(jsonIn(await readBody(req, limits.bodyBytesMax)))
-      if (!wanted.success) return fail(res, 400, { message: z.prettifyError(wanted.error) })
-      const { instance: name, query, parameters, read_only: readOnly, timeout_ms: timeoutMs } = wanted.data
+      const parsed = Script.safeParse(parseJson(await readBody(req, limits.bodyBytesMax)))
+      if (!parsed.success) return fail(res, 400, { message: z.prettifyError(parsed.error) })
+      const { instance: name, query, parameters, read_only: readOnly, timeout_ms: timeoutMs } = parsed.data
       const instance = instances.find(name)
       if (!instance) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
-      const held = openAccount(name)
-      account = held
-      const reserve = () => held.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR)
+      const opened = openAccount(name)
+      account = opened
+      const reserve = () => opened.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR)
       const json = await runSql(sourceOf({ instance, sessions, res, reserve }), {
         ...{ ref: name, runnerPassword: '', query, readOnly },
         ...(parameters && { parameters }),
@@ -68,7 +68,7 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
   }
 }
 
-function jsonIn(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
@@ -109,9 +109,9 @@ function sourceOf({ instance, sessions, res, reserve }: Source): SessionSource {
         () => {},
       ),
     async reserve() {
-      if (session) session.isHeld = true
+      if (session) session.isPaused = true
       await reserve().finally(() => {
-        if (session) session.isHeld = false
+        if (session) session.isPaused = false
       })
     },
   }
@@ -123,8 +123,8 @@ const optionsOf = ({ settings }: Login): string =>
     .join(' ')
 
 /**
- * The settings of roles, databases and the server, and the role's name: a session opened before one changed is outdated.
- * No operators and qualified functions only, as the owner may choose the search path.
+ * Reads the settings of roles, databases and the server, and the role's name: a session that was opened before a change is
+ * outdated. It uses no operators and only qualified functions, because the owner may set the search path.
  */
 const PRESETS = `select pg_catalog.concat(session_user, pg_catalog.pg_conf_load_time(),
   (select pg_catalog.jsonb_agg(preset) from pg_catalog.pg_db_role_setting preset))`
@@ -151,23 +151,23 @@ async function acquireCurrent(
   }
 }
 
-/** Whoever has gone waits for nothing any more. */
+/** Wraps a session for one request; the session is dropped if the client disconnects. */
 function sessionOn({ session, release }: Lease, res: ServerResponse): SqlSession {
   const { client } = session
   // Members of the driver's clients that its types leave out.
   const driver = client as unknown as { processID: number; connection: Wire; readyForQuery: boolean }
   const { processID: processId, connection: wire } = driver
-  let hasLeft = false
-  const leave = (leaving: Leaving) => {
-    if (hasLeft) return
-    hasLeft = true
+  let isReleased = false
+  const releaseOnce = (state: SessionState) => {
+    if (isReleased) return
+    isReleased = true
     res.off('close', drop)
     client.off('drain', settle).off('end', drop)
     session.sink = undefined
-    release(leaving)
+    release(state)
   }
-  const settle = () => leave(session.transactionStatus() === 'I' ? 'used' : 'failed')
-  const drop = () => leave('broken')
+  const settle = () => releaseOnce(session.transactionStatus() === 'I' ? 'used' : 'failed')
+  const drop = () => releaseOnce('broken')
   res.once('close', drop)
   return {
     processId,
@@ -179,7 +179,7 @@ function sessionOn({ session, release }: Lease, res: ServerResponse): SqlSession
     },
     close() {
       res.off('close', drop)
-      // What the server refuses comes before it is ready for the next statement.
+      // An error of the server arrives before it is ready for the next statement.
       if (driver.readyForQuery) settle()
       else client.once('drain', settle).once('end', drop)
     },

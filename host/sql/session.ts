@@ -22,21 +22,21 @@ interface DriverClient extends pg.Client {
 export class Session {
   readonly client: pg.Client
   readonly key: string
-  /** By their text, so that Postgres plans each once; absent where a session serves one request. */
+  /** Prepared statements by their text, so that Postgres plans each once; undefined if the session serves one request. */
   readonly plans: Map<string, Plan> | undefined
-  /** Statements that take a session's state back after a request. */
+  /** Statements that reset the session's state after a request. */
   readonly reset: readonly string[]
   readonly socket: Socket
   readonly #instance: Instance
-  /** Why the session cannot be used any more. */
+  /** The reason why the session can no longer be used. */
   failure: Error | undefined
-  /** Has served a request before. */
+  /** Whether the session has served a request before. */
   isReused = false
   idleSince = 0
-  /** Takes the rows of the request that runs. */
+  /** Receives the rows of the current request. */
   sink: RowSink | undefined
-  /** The request waits for memory, and resumes the socket when it has some. */
-  isHeld = false
+  /** The request has paused the socket while it waits for memory, and resumes it afterwards. */
+  isPaused = false
 
   constructor(instance: Instance, { key, pooling }: Target, { client, socket }: Pick<Session, 'client' | 'socket'>) {
     this.#instance = instance
@@ -52,16 +52,16 @@ export class Session {
     client.on('end', fail)
   }
 
-  /** Postgres's word on the session after the last statement: `I` is outside of any transaction. */
+  /** Transaction status that Postgres reported after the last statement: `I` is outside of any transaction. */
   transactionStatus(): string | null {
     return (this.client as DriverClient).getTransactionStatus()
   }
 
-  /** Cancels what runs and cuts the connection. */
+  /** Cancels the running statement and closes the connection. */
   abort = () => {
     if (this.socket.destroyed) return
     const { processID, secretKey } = this.client as DriverClient
-    // Postgres does not notice the end of a connection while it runs a statement.
+    // Postgres does not notice a closed connection while it runs a statement.
     if (processID !== null && secretKey !== null) cancel(this.#instance, int32(processID, secretKey)).catch(() => {})
     this.socket.destroy()
   }
@@ -71,7 +71,7 @@ export class Session {
   }
 }
 
-/** The steps of DISCARD ALL except for the plans, which no caller can change. */
+/** The steps of DISCARD ALL without discarding plans, which no caller can change. */
 const RESET = [
   'RESET SESSION AUTHORIZATION',
   'RESET ALL',
@@ -87,7 +87,7 @@ const RESETS = {
   script: [...RESET, 'RESET ROLE', 'DEALLOCATE ALL'],
 } as const
 
-/** Opens a session; once more if the server was just stopping or starting, as nothing has been sent then. */
+/** Opens a session. Retries once if the server was stopping or starting, because nothing was sent then. */
 export async function openSession(instance: Instance, target: Target, timeoutMs: number): Promise<Session> {
   try {
     return await connect(instance, target, timeoutMs)
@@ -114,7 +114,7 @@ async function connect(instance: Instance, target: Target, timeoutMs: number): P
     ssl: false,
     connectionTimeoutMillis: timeoutMs,
     stream: () => asUnconnected(socket),
-    // Statements of a batch go out together: they are one transaction, so the first failure stops the others.
+    // Statements of a batch are sent together: they are one transaction, so the first failure stops the others.
     ...{ pipeline: target.pooling !== 'script' },
   })
   const session = new Session(instance, target, { client, socket })
@@ -125,14 +125,14 @@ async function connect(instance: Instance, target: Target, timeoutMs: number): P
     throw error
   }
   divertRows(socket, session)
-  // Ended in the very bytes in which it began.
+  // The server may have ended the session in the same chunk that completed the login.
   if (session.failure) throw session.failure
   return session
 }
 
 async function connectSocket(instance: Instance, timeoutMs: number): Promise<Socket> {
   const connecting = instance.connect()
-  const late = () => new InstanceUnavailable(`${instance.name} has not started in time`)
+  const late = () => new InstanceUnavailable(`${instance.name} did not start in time`)
   return withTimeout(timeoutMs, connecting, late).catch((error) => {
     connecting.then(
       (socket) => socket.destroy(),

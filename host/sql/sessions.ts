@@ -8,13 +8,13 @@ import type { Target } from './target.ts'
 
 export interface Lease {
   session: Session
-  release(leaving: Leaving): void
+  release(state: SessionState): void
 }
 
-/** How a request leaves its session: a `failed` one perhaps in a transaction; a `broken` one is not known, so it dies. */
-export type Leaving = 'reset' | 'used' | 'failed' | 'broken'
+/** State of a session after a request: `failed` may be in a transaction; `broken` is unknown, so the session is closed. */
+export type SessionState = 'reset' | 'used' | 'failed' | 'broken'
 
-/** The sessions of one instance are kept apart, so that no kind of caller takes the room of another. */
+/** Pools of one instance, one for each kind of caller, so that none takes the sessions of another. */
 interface Pools {
   pooled: Pool
   single: Pool
@@ -24,8 +24,8 @@ interface Pools {
 export type Sessions = ReturnType<typeof openSessions>
 
 /**
- * Session state must not pass from one request to the next. Roles that are not pooled get a session of their own for each
- * request, so nothing they do can outlive it.
+ * Opens sessions for requests. State must not pass from one request to the next, so roles that are not pooled get a session for
+ * each request.
  */
 export function openSessions(instances: Instances, limits: SqlLimits) {
   const { waitMs, connectTimeoutMs } = limits
@@ -56,10 +56,10 @@ export function openSessions(instances: Instances, limits: SqlLimits) {
     const { pooled, single, client } = pools.get(target.name) ?? openPools(target.name)
     const pool = target.pooling !== 'single' ? pooled : target.isTrusted ? single : client
     const session = await pool.acquire(target, res)
-    return { session, release: (leaving) => release(pool, session, leaving) }
+    return { session, release: (state) => release(pool, session, state) }
   }
 
-  /** Ends all sessions of an instance, or only those of callers without the host's key. */
+  /** Ends all sessions of an instance, or only those of callers without the host key. */
   function endSessions(name: string, whose: 'all' | 'clients') {
     const known = pools.get(name)
     known?.client.endSessions()
@@ -76,14 +76,14 @@ export function openSessions(instances: Instances, limits: SqlLimits) {
   return { acquire, endIdle: (name: string) => pools.get(name)?.pooled.endIdle(), endSessions, close }
 }
 
-function release(pool: Pool, session: Session, leaving: Leaving) {
-  const reset = leaving === 'reset' ? [] : session.reset
-  const cleaning = [...(leaving === 'failed' ? ['ROLLBACK'] : []), ...reset]
-  // A session for one request is closed, which undoes everything.
-  if (leaving === 'broken' || cleaning.length === 0 || !session.plans) {
-    return pool.release(session, leaving !== 'broken')
+function release(pool: Pool, session: Session, state: SessionState) {
+  const reset = state === 'reset' ? [] : session.reset
+  const cleanup = [...(state === 'failed' ? ['ROLLBACK'] : []), ...reset]
+  // A session without plans serves one request and is then closed, which undoes everything.
+  if (state === 'broken' || cleanup.length === 0 || !session.plans) {
+    return pool.release(session, state !== 'broken')
   }
-  session.client.query(cleaning.join('; ')).then(
+  session.client.query(cleanup.join('; ')).then(
     () => pool.release(session, true),
     () => pool.release(session, false),
   )

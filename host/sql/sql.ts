@@ -16,36 +16,36 @@ import { openWebSockets } from './websocket.ts'
 export interface SqlHandlersOptions {
   instances: Instances
   gateway: Pick<Gateway, 'serve'>
-  /** Called for callers without the host's key. */
+  /** Checks the password of callers without the host key. */
   authenticate: Gateway['authenticate']
   key: HostKey
-  /** Connection strings may name an instance as `db.<ref>.<domain>`. */
+  /** Connection strings may name an instance by the host name `db.<ref>.<domain>`. */
   domain?: string | undefined
   limits?: Partial<SqlLimits>
 }
 
 export interface SqlHandlers {
-  /** POST /sql and POST /script; 404 for anything else. */
+  /** Answers POST /sql and POST /script, and 404 for anything else. */
   sql(req: IncomingMessage, res: ServerResponse): void
-  /** GET /v1 and /v2 */
+  /** Accepts WebSockets at /v1 and /v2. */
   upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): void
   stop(): Promise<void>
-  /** Ends the sessions on an instance that wait for their next request. */
+  /** Ends the idle sessions on an instance. */
   endIdle(name: string): void
   /**
-   * Ends the sessions that /sql has on an instance, and forgets who has logged in to it: `all` before it stops, `clients`
-   * (of callers without the host's key) when its access rules or roles have changed.
+   * Ends sessions on an instance and evicts its cached logins: `all` before it stops, `clients` (the sessions of callers
+   * without the host key) after its access rules or roles have changed.
    */
   endSessions(name: string, whose?: 'all' | 'clients'): void
 }
 
-/** The protocols of `@neondatabase/serverless`, for the one HTTP server of a host. */
+/** Serves the protocols of `@neondatabase/serverless` on the HTTP server of a host. */
 export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
   const { instances, gateway, key } = options
   const limits = { ...DEFAULT_LIMITS, ...options.limits }
   const { budgetBytesMax, budgetWaitMs, resultBytesMax } = limits
   if (budgetBytesMax < 2 * MEMORY_FACTOR * resultBytesMax) {
-    throw new Error(`The budget for results must be at least ${2 * MEMORY_FACTOR} times the largest result`)
+    throw new Error(`The memory budget for results must be at least ${2 * MEMORY_FACTOR} times the largest result`)
   }
   const budget = openBudget({ bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
   const logins = cacheLogins(options.authenticate)
@@ -63,7 +63,7 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
     },
     endIdle: sessions.endIdle,
     endSessions(name, whose = 'all') {
-      logins.forget(name)
+      logins.evict(name)
       sessions.endSessions(name, whose)
     },
   }

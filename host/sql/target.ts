@@ -7,8 +7,8 @@ import type { HostKey } from '../key.ts'
 import { Refusal } from './refusal.ts'
 
 /**
- * The fate of a session after a request: `stateless` roles promise to leave no state in it, `reset` takes state back
- * after each request, `script` takes back what SQL of any kind may have left too, and `single` closes it.
+ * What happens to a session after a request: `stateless` roles are known to leave no state, `reset` resets the state,
+ * `script` also resets what arbitrary SQL may have left, and `single` closes the session.
  */
 type Pooling = 'stateless' | 'reset' | 'script' | 'single'
 
@@ -17,14 +17,14 @@ export interface Target {
   name: string
   role: string
   password: string
-  /** Changes with the password. */
+  /** Cache key of the login; it changes with the password. */
   login: string
   database: string
   applicationName: string | undefined
   options: string | undefined
   isTrusted: boolean
   pooling: Pooling
-  /** Requests with the same key may follow each other in a session. */
+  /** Requests with the same key may share a session, one after the other. */
   key: string
 }
 
@@ -33,8 +33,8 @@ const TARGETS_MAX = 500
 
 /** Reads the connection string of a request, which names the instance as in a connection to the gateway. */
 export function openTargets(hostKey: HostKey, domain?: string): (headers: IncomingHttpHeaders) => Target {
-  // Parsing takes much of the time of a small request. Only strings of pooled roles come again and again.
-  const known = new Map<string, Target>()
+  // Parsing takes much of the time of a small request. Only connection strings of pooled roles are cached, because they recur.
+  const cache = new Map<string, Target>()
 
   return (headers) => {
     const text = headers['neon-connection-string']
@@ -42,12 +42,12 @@ export function openTargets(hostKey: HostKey, domain?: string): (headers: Incomi
     const isTrusted = headers.authorization !== undefined
     if (isTrusted && !hostKey.matches(bearerToken(headers))) throw new Refusal('28000', 'invalid host key', 401)
     const cacheKey = `${isTrusted} ${text}`
-    const cached = known.get(cacheKey)
+    const cached = cache.get(cacheKey)
     if (cached) return cached
     const target = parse(text, isTrusted, domain)
     if (target.pooling === 'single') return target
-    if (known.size >= TARGETS_MAX) known.clear()
-    known.set(cacheKey, target)
+    if (cache.size >= TARGETS_MAX) cache.clear()
+    cache.set(cacheKey, target)
     return target
   }
 }
@@ -82,7 +82,7 @@ function routeOf(given: ReadonlyMap<string, string>, hostname: string, domain: s
   }
 }
 
-/** Of the control plane, for SQL of the project's owner. */
+/** The target of a script that the control plane runs for the project's owner. */
 export function scriptTarget(name: string, role: string, options: string): Target {
   const database = 'postgres'
   const key = [role, database, options].join('\0')

@@ -14,10 +14,10 @@ export interface Statement {
 
 export interface Work {
   statements: readonly Statement[]
-  /** Begins the transaction that they make together; absent for a statement by itself. */
+  /** Statement that begins the transaction of a batch; undefined for a single statement. */
   begin?: string | undefined
   format: ReplyFormat
-  /** Of what Postgres sends, at most. */
+  /** Limit for the bytes that Postgres sends. */
   bytesMax: number
   account: Account
 }
@@ -26,11 +26,11 @@ export interface Outcome {
   reply: Reply
   /** Postgres's command tags, such as `INSERT 0 1`; empty for an empty statement. */
   tags: string[]
-  /** The session was reset after the transaction too. */
+  /** Whether the session was already reset after the transaction. */
   isReset: boolean
 }
 
-/** Runs statements in the extended protocol and in one round trip. */
+/** Runs statements with the extended protocol, in one round trip. */
 export function runTextQueries(session: Session, work: Work): Promise<Outcome> {
   return new Promise((resolve, reject) => {
     session.client.query(new TextQueries(session, work, { resolve, reject }))
@@ -42,19 +42,19 @@ interface Settle {
   reject(error: Error): void
 }
 
-/** A statement as a session has prepared it. What it returns cannot change without an error. */
+/** A statement prepared in a session. If its result columns change, Postgres reports an error. */
 export interface Plan {
   name: string
   columns: Columns
 }
 
 const PLANS_MAX = 500
-/** Results up to this size take nothing of the budget while they come. */
+/** Results up to this size are received without taking memory of the budget. */
 const SMALL_BYTES = 128 * 1024
-/** A result is kept as its JSON, which may be twice as large as what Postgres sent. */
+/** Memory per byte of a result: its JSON may be twice as large as what Postgres sent. */
 export const MEMORY_FACTOR = 2
 
-// The driver pipelines only its own Query class, so we extend it; it calls these methods on each message.
+// The driver pipelines only its own Query class, so this class extends it; the driver calls its methods for each message.
 class TextQueries extends pg.Query implements RowSink {
   private readonly session: Session
   private readonly work: Work
@@ -91,7 +91,7 @@ class TextQueries extends pg.Query implements RowSink {
     const known = this.session.plans?.get(text)
     const plan = known ?? this.newPlan(text)
     if (!known) {
-      // One of that name may be left of a transaction that failed.
+      // A failed transaction may have left a statement of that name.
       wire.close({ type: 'S', name: plan.name })
       wire.parse({ name: plan.name, text })
     }
@@ -110,7 +110,7 @@ class TextQueries extends pg.Query implements RowSink {
     return plan
   }
 
-  /** Postgres waits while the budget has no room: the socket is not read, so nothing more is held. */
+  /** Waits for the memory budget without reading the socket, which makes Postgres wait too. */
   receive(bytes: number) {
     this.bytes += bytes
     const { bytesMax, account } = this.work
@@ -118,11 +118,11 @@ class TextQueries extends pg.Query implements RowSink {
     if (this.bytes <= SMALL_BYTES || this.isReserved) return
     this.isReserved = true
     const { session } = this
-    session.isHeld = true
+    session.isPaused = true
     session.socket.pause()
     account.reserve(bytesMax * MEMORY_FACTOR).then(
       () => {
-        session.isHeld = false
+        session.isPaused = false
         session.socket.resume()
       },
       (error) => this.fail(error),
@@ -145,45 +145,45 @@ class TextQueries extends pg.Query implements RowSink {
   }
 
   row(values: (string | null)[]) {
-    if (this.isReplied()) this.reply.row(this.columns(), values)
+    if (this.isInReply()) this.reply.row(this.columns(), values)
     this.checkSize()
   }
 
   beginRow() {
-    if (this.isReplied()) this.reply.beginRow(this.columns())
+    if (this.isInReply()) this.reply.beginRow(this.columns())
   }
 
   beginValue(index: number, isNull: boolean) {
-    if (this.isReplied()) this.reply.beginValue(this.columns(), index, isNull)
+    if (this.isInReply()) this.reply.beginValue(this.columns(), index, isNull)
   }
 
   part(part: JsonPiece) {
-    if (this.isReplied()) this.reply.part(part)
+    if (this.isInReply()) this.reply.part(part)
     this.checkSize()
   }
 
   endValue() {
-    if (this.isReplied()) this.reply.endValue()
+    if (this.isInReply()) this.reply.endValue()
   }
 
   endRow() {
-    if (this.isReplied()) this.reply.endRow()
+    if (this.isInReply()) this.reply.endRow()
   }
 
   private checkSize() {
     if (this.reply.isTooLarge) this.fail(tooLarge(this.work.bytesMax))
   }
 
-  /** Rows after a failure. */
+  /** Ignores rows after a failure. */
   handleDataRow() {}
 
   handleCommandComplete({ text }: { text: string }) {
-    if (this.isReplied()) this.reply.complete(this.columns(), text)
+    if (this.isInReply()) this.reply.complete(this.columns(), text)
     this.tags.push(text)
   }
 
-  /** Nobody asked for what comes of BEGIN, COMMIT and the statements after it. */
-  private isReplied(): boolean {
+  /** Whether the current result belongs to the reply; those of BEGIN, COMMIT and reset statements do not. */
+  private isInReply(): boolean {
     const { begin, statements } = this.work
     const first = begin ? 1 : 0
     return this.tags.length >= first && this.tags.length < first + statements.length
@@ -194,7 +194,7 @@ class TextQueries extends pg.Query implements RowSink {
   }
 
   handleError(error: Error) {
-    // A commit stands, even if the connection fails afterwards.
+    // A commit remains valid even if the connection fails afterwards.
     if (this.isCommitted()) return this.resolve({ isReset: false })
     for (const text of this.newTexts) this.session.plans?.delete(text)
     this.end()
@@ -209,11 +209,11 @@ class TextQueries extends pg.Query implements RowSink {
     return this.work.begin !== undefined && this.tags.length >= this.work.statements.length + 2
   }
 
-  /** The session is free for the next request. */
+  /** Detaches from the session, which is then free for the next request. */
   private end() {
     this.isSettled = true
     this.session.sink = undefined
-    this.session.isHeld = false
+    this.session.isPaused = false
     if (this.isReserved) this.session.socket.resume()
   }
 

@@ -13,8 +13,8 @@ export interface WebSocketsOptions {
 }
 
 /**
- * Hands the Postgres protocol in WebSockets to the gateway; what one side cannot take, the other stops sending. The
- * parameter `address` of Neon's drivers is not used: the gateway goes by the startup message, and dials no address.
+ * Passes the Postgres protocol of WebSockets to the gateway, with back-pressure in both directions. The parameter `address` of
+ * Neon's drivers is ignored: the gateway reads the startup message and connects to no address.
  */
 export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
   const { webSocketsMax, webSocketMessageBytesMax: maxPayload } = limits
@@ -32,7 +32,7 @@ export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
     webSockets.handleUpgrade(req, socket, head, (webSocket) => {
       if (!isTrusted) untrusted.add(webSocket.once('close', () => untrusted.delete(webSocket)))
       const stream = createWebSocketStream(webSocket)
-      // The end of the connection is what the gateway goes by, whatever the reason.
+      // Ignored: the gateway reacts to the end of the connection, whatever its reason.
       stream.on('error', () => {})
       gateway.serve(stream, callerOf(req, isTrusted))
     })
