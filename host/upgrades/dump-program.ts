@@ -2,18 +2,18 @@ import { readSync, writeSync } from 'node:fs'
 import { pgDump } from '@electric-sql/pglite-tools/pg_dump'
 
 /**
- * A process of its own: pg_dump, compiled to WebAssembly, waits for each answer of the server, which is at the other end of
- * this file descriptor. It prints its output.
+ * File descriptor of the connection to the server. This program is a process of its own, because pg_dump, compiled to
+ * WebAssembly, blocks until each answer of the server. It prints the dump.
  */
 const SERVER = 3
 const CHUNK_BYTES = 1 << 16
-/** The codes of requests for TLS and GSSAPI, which the server answers with one byte. */
+/** Codes of the requests for TLS and GSSAPI, which the server answers with one byte. */
 const ENCRYPTION_REQUESTS = [80877103, 80877104]
 
 let isStarted = false
 let outgoing = Buffer.alloc(0)
 
-/** What the server will answer to all that has been sent; undefined while a message is incomplete, and for the last one. */
+/** The kind of answer that the server will send; undefined while a message is incomplete, and after the last one. */
 function expectedAnswer(sent: Buffer): 'byte' | 'ready' | undefined {
   outgoing = Buffer.concat([outgoing, sent])
   let answer: 'byte' | 'ready' | undefined
@@ -31,7 +31,7 @@ function expectedAnswer(sent: Buffer): 'byte' | 'ready' | undefined {
   return outgoing.length === 0 ? answer : undefined
 }
 
-/** All that the server says until it waits for the next statement, or what it has said when it hangs up. */
+/** Reads everything until the server is ready for the next statement, or closes the connection. */
 function receive(answer: 'byte' | 'ready'): Buffer {
   const chunk = Buffer.alloc(CHUNK_BYTES)
   const received: Buffer[] = []
@@ -51,7 +51,7 @@ function receive(answer: 'byte' | 'ready'): Buffer {
   }
 }
 
-/** What the library asks of a database. */
+/** The interface that the library needs of a database. */
 const database = {
   query: async () => ({ rows: [{ search_path: '' }] }),
   exec: async () => [],

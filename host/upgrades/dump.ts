@@ -17,7 +17,7 @@ interface DumpRequest {
   section: 'pre-data' | 'post-data'
 }
 
-/** The statements that pg_dump writes for a database without its rows, each without the comments in front of it. */
+/** Dumps the schema of a database with pg_dump. Returns its statements without the comments in front of them. */
 export async function dumpSchema({ socket, database, snapshot, section }: DumpRequest): Promise<string[]> {
   const name = database.replaceAll(/['\\]/g, '\\$&')
   const target = `user=${SUPERUSER} dbname='${name}'`
@@ -27,7 +27,7 @@ export async function dumpSchema({ socket, database, snapshot, section }: DumpRe
   const pipe = child.stdio[3]
   if (!(pipe instanceof Duplex) || !child.stdout || !child.stderr) throw new TypeError('pg_dump has no pipes')
   const server = connect(join(socket, '.s.PGSQL.5432'))
-  // The exit code says what came of it.
+  // A failed connection ends the program, and its exit code then reports the failure.
   for (const end of [pipe, server]) end.on('error', () => child.kill())
   pipe.pipe(server).pipe(pipe)
   try {

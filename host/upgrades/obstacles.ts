@@ -3,7 +3,7 @@ import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { type AdminSession, type Programs, Refused } from '../instances/types.ts'
 
-/** What keeps an instance from being upgraded, in the words of the Management API where it has some. */
+/** A reason why an instance cannot be upgraded; `type` is that of the Management API if it has one. */
 export type Obstacle = { type: string; reason: string } & Record<string, string>
 
 const OBSTACLES = `
@@ -19,10 +19,10 @@ const OBSTACLES = `
     FROM pg_database WHERE NOT datallowconn AND datname <> 'template0'`
 
 const EXTENSIONS = 'SELECT extname AS name FROM pg_extension'
-/** The copy lies beside the data until the upgrade can no longer be undone. */
-const ROOM_FACTOR = 1.5
+/** Disk space for the copy, which stays beside the old data while the upgrade can be undone. */
+const DISK_FACTOR = 1.5
 
-export async function obstaclesOf(pool: InstancePool, instance: PostgresInstance, to: Programs): Promise<Obstacle[]> {
+export async function findObstacles(pool: InstancePool, instance: PostgresInstance, to: Programs): Promise<Obstacle[]> {
   const found = await instance.admin.rows<{ obstacle: Obstacle }>(OBSTACLES)
   const offered = await extensionNames(to)
   const databases = await instance.admin.rows<{ name: string }>(
@@ -34,13 +34,13 @@ export async function obstaclesOf(pool: InstancePool, instance: PostgresInstance
     for (const extension of await instance.withAdmin(name, read)) used.add(extension.name)
   }
   const missing = [...used].filter((name) => !offered.has(name))
-  const [needed, { freeBytes }] = [(await instance.sizeBytes()) * ROOM_FACTOR, await pool.disk()]
+  const [needed, { freeBytes }] = [(await instance.sizeBytes()) * DISK_FACTOR, await pool.disk()]
   return [
     ...found.map(({ obstacle }) => obstacle),
     ...missing.map((name) => ({
       type: 'unsupported_extension',
       extension_name: name,
-      reason: `Postgres ${to.major} here has no extension ${name}: drop it first`,
+      reason: `Postgres ${to.major} on this host has no extension ${name}: drop it first`,
     })),
     ...(freeBytes < needed
       ? [{ type: 'disk_full', reason: `the host needs ${Math.ceil(needed / 2 ** 20)} MiB of free disk` }]
@@ -53,6 +53,6 @@ export async function requireUpgradable(pool: InstancePool, instance: PostgresIn
   const to = pool.programsOf(major)
   if (Number(major) < Number(instance.record.major)) throw refused(`Postgres ${instance.record.major} is newer`)
   if (instance.record.isPaused) throw refused('the project is paused')
-  const [obstacle] = await obstaclesOf(pool, instance, to)
+  const [obstacle] = await findObstacles(pool, instance, to)
   if (obstacle) throw refused(obstacle.reason)
 }

@@ -1,7 +1,7 @@
 import type { AdminSession } from '../instances/types.ts'
 import { SUPERUSER } from '../template/roles.ts'
 
-/** The superuser is there already, and roles of Postgres's own are those of its version. */
+/** Statements that recreate roles. The superuser exists already, and the predefined roles are those of the new version. */
 const ROLES = `SELECT format('%s ROLE %I WITH %s CONNECTION LIMIT %s PASSWORD %L%s',
     CASE WHEN rolname = $1 THEN 'ALTER' ELSE 'CREATE' END, rolname,
     concat_ws(' ', CASE WHEN rolsuper THEN 'SUPERUSER' ELSE 'NOSUPERUSER' END,
@@ -33,26 +33,26 @@ const MEMBERSHIPS = `SELECT format('GRANT %I TO %I WITH ADMIN %s, INHERIT %s, SE
  WHERE m.rolname !~ '^pg_'`
 
 const SETTINGS = `SELECT pg_get_userbyid(nullif(setrole, 0)) AS role, setconfig AS config FROM pg_db_role_setting WHERE setdatabase = 0`
-/** As rows: statements would check the values, and quote those that are lists. */
+/** Inserts settings as rows: statements would check the values, and quote lists. */
 const SET = `INSERT INTO pg_db_role_setting (setdatabase, setrole, setconfig)
   SELECT 0, coalesce((SELECT oid FROM pg_authid WHERE rolname = $1), 0), $2::text[]`
 
-/** Roles with their passwords, memberships, settings, comments and rights on parameters. */
+/** Copies roles with their passwords, memberships, settings, comments and privileges on parameters. */
 export async function copyRoles(from: AdminSession, to: AdminSession): Promise<void> {
   for (const { sql } of await from.rows<{ sql: string }>(ROLES, [SUPERUSER])) await to.rows(sql)
-  for (const { sql } of inOrder(await from.rows<Membership>(MEMBERSHIPS))) await to.rows(sql)
+  for (const { sql } of orderByGrantor(await from.rows<Membership>(MEMBERSHIPS))) await to.rows(sql)
   for (const { role, config } of await from.rows<{ role: string | null; config: string[] }>(SETTINGS)) {
     await to.rows(SET, [role, config])
   }
 }
 
-/** Whoever grants must have been given the right to. */
-function inOrder(memberships: readonly Membership[]): Membership[] {
+/** Orders grants so that every grantor already has the admin option. */
+function orderByGrantor(memberships: readonly Membership[]): Membership[] {
   const admins = new Set<string>()
   const ordered: Membership[] = []
   for (let left = memberships; left.length > 0; ) {
     const next = left.filter(({ role, grantor }) => grantor === SUPERUSER || admins.has(`${role} ${grantor}`))
-    // Other superusers grant without having been given anything.
+    // Superusers other than ours grant without an admin option.
     const granted = next.length > 0 ? next : left
     for (const { role, member, isAdmin } of granted) if (isAdmin) admins.add(`${role} ${member}`)
     ordered.push(...granted)

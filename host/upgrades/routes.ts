@@ -3,13 +3,13 @@ import * as z from 'zod'
 import { mutation, type Route, route } from '../api/api.ts'
 import { OLD, undoRestore } from '../backups/restore.ts'
 import { InstanceUnavailable, Refused } from '../instances/types.ts'
-import { obstaclesOf } from './obstacles.ts'
+import { findObstacles } from './obstacles.ts'
 import { type UpgradeParts, upgradeInstance } from './upgrade.ts'
 
-/** One that has failed is not done again when it is asked for by its id, as after a reply that was lost. */
+/** Repeating a failed upgrade with the same id, as after a lost reply, only returns its error. */
 const Upgrade = z.strictObject({ version: z.string(), id: z.string().optional() })
 
-/** Instances move to newer versions of Postgres, and for a day back. */
+/** Upgrades of instances to newer versions of Postgres, which can be undone for a day. */
 export function upgradeRoutes(parts: UpgradeParts): Route[] {
   const { pool, endSessions, backups } = parts
   return [
@@ -23,7 +23,7 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
         version: programs.version,
         targets: targets.map(({ version }) => version),
         size_bytes: await instance.sizeBytes(),
-        obstacles: newest ? await obstaclesOf(pool, instance, newest) : [],
+        obstacles: newest ? await findObstacles(pool, instance, newest) : [],
       }
     }),
     mutation('POST', '/instances/{name}/upgrade', async ({ name, body }) => {
@@ -40,7 +40,7 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
       const instance = pool.require(name)
       const version = await readFile(`${instance.paths.data}${OLD}/PG_VERSION`, 'utf8').catch(() => '')
       if (!version || Number(version) >= Number(instance.record.major)) {
-        throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is not kept any more' }])
+        throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is no longer kept' }])
       }
       endSessions(name)
       await (backups ? backups.undo(name) : undoRestore(undefined, instance))

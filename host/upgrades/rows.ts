@@ -4,21 +4,21 @@ import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { SUPERUSER } from '../template/roles.ts'
 import type { Loaders } from './load.ts'
 
-const IS_USERS = `n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
+const USER_SCHEMA = `n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
 
-/** Of an extension's tables those rows that users have put there. */
+/** Tables to copy, with a condition that selects the rows of users in tables of extensions. */
 const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name, pg_get_userbyid(c.relowner) AS owner, kept.condition,
     '(' || (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
       WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') || ')' AS columns
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN LATERAL (SELECT condition FROM pg_extension, unnest(extconfig, extcondition) AS k (config, condition)
     WHERE config = c.oid) AS kept ON true
- WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND ${IS_USERS} AND (kept.condition IS NOT NULL
+ WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND ${USER_SCHEMA} AND (kept.condition IS NOT NULL
     OR NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e'))
  ORDER BY c.oid`
 
 const SEQUENCES = `SELECT format('%I.%I', n.nspname, c.relname) AS name
-  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND ${IS_USERS}`
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND ${USER_SCHEMA}`
 
 const LARGE_OBJECTS = `SELECT format('SELECT lo_create(%s); ALTER LARGE OBJECT %1$s OWNER TO %I', oid, pg_get_userbyid(lomowner)) ||
     coalesce((SELECT string_agg(format('; GRANT %s ON LARGE OBJECT %s TO %s%s', privilege_type, o.oid,
@@ -34,7 +34,7 @@ interface Table {
   columns: string | null
 }
 
-/** From the session that holds the snapshot. */
+/** Copies all rows, sequences and large objects. `from` is the session with the snapshot. */
 export async function copyRows(from: pg.Client, { admin, loader }: Loaders): Promise<void> {
   for (const table of (await from.query<Table>(TABLES)).rows) await copyTable(from, { admin, loader }, table)
   for (const { name } of (await from.query<{ name: string }>(SEQUENCES)).rows) {
@@ -48,13 +48,13 @@ export async function copyRows(from: pg.Client, { admin, loader }: Loaders): Pro
   if (objects.length > 0) await copy(from, admin, 'pg_catalog.pg_largeobject', 'pg_catalog.pg_largeobject')
 }
 
-/** Checks and generated columns may call functions of the owner's, so no superuser writes the owner's tables. */
+/** Copies a table. No superuser writes tables of the owner, whose checks and generated columns may call the owner's functions. */
 async function copyTable(from: pg.Client, { admin, loader }: Loaders, table: Table): Promise<void> {
   const { name, owner, condition, columns } = table
   const list = columns ?? ''
   const source = condition ? `(SELECT ${list.slice(1, -1)} FROM ONLY ${name} ${condition})` : `${name} ${list}`
-  const isExtensions = condition !== null && owner === SUPERUSER
-  await copy(from, isExtensions ? admin : loader, source, `${name} ${list}`)
+  const belongsToExtension = condition !== null && owner === SUPERUSER
+  await copy(from, belongsToExtension ? admin : loader, source, `${name} ${list}`)
 }
 
 async function copy(from: pg.Client, to: pg.Client, source: string, target: string): Promise<void> {
@@ -62,21 +62,21 @@ async function copy(from: pg.Client, to: pg.Client, source: string, target: stri
   const writing = to.query(copyFrom(`COPY ${target} FROM STDIN`))
   await pipeline(reading, writing)
   if (reading.rowCount !== writing.rowCount) {
-    throw new Error(`Of ${reading.rowCount} rows of ${target}, ${writing.rowCount} have arrived`)
+    throw new Error(`Only ${writing.rowCount} of ${reading.rowCount} rows of ${target} were copied`)
   }
 }
 
 const EXTENSIONS = `SELECT extname AS name, quote_ident(rolname) AS owner FROM pg_extension JOIN pg_authid AS a ON a.oid = extowner
   WHERE NOT rolsuper`
-/** No statement changes the owner; that role's dependencies say that it cannot be dropped. */
-const OWN_EXTENSION = `WITH changed AS (UPDATE pg_extension SET extowner = $2::regrole WHERE extname = $1 RETURNING oid)
+/** Changes the owner of an extension, for which there is no statement, and records that the role cannot be dropped. */
+const SET_EXTENSION_OWNER = `WITH changed AS (UPDATE pg_extension SET extowner = $2::regrole WHERE extname = $1 RETURNING oid)
   INSERT INTO pg_shdepend (dbid, classid, objid, objsubid, refclassid, refobjid, deptype)
   SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), 'pg_extension'::regclass, oid, 0,
     'pg_authid'::regclass, $2::regrole, 'o' FROM changed`
 
-/** Those that an owner has made can be dropped by the owner. */
+/** Restores the owners of extensions, so that they can drop the extensions that they created. */
 export async function copyExtensionOwners(from: pg.Client, { admin }: Loaders): Promise<void> {
   for (const { name, owner } of (await from.query<{ name: string; owner: string }>(EXTENSIONS)).rows) {
-    await admin.query(OWN_EXTENSION, [name, owner])
+    await admin.query(SET_EXTENSION_OWNER, [name, owner])
   }
 }

@@ -10,7 +10,7 @@ import { Refused } from '../instances/types.ts'
 import { SUPERUSER } from '../template/roles.ts'
 import { initCluster } from '../template/template.ts'
 import { dumpSchema } from './dump.ts'
-import { finishObjects, type Loaders, loadObjects, openTo, type Schema } from './load.ts'
+import { type DeferredStatements, finishObjects, grantToLoader, type Loaders, loadObjects } from './load.ts'
 import { requireUpgradable } from './obstacles.ts'
 import { copyRoles } from './roles.ts'
 import { copyExtensionOwners, copyRows } from './rows.ts'
@@ -19,7 +19,7 @@ import { startTimelineAfter } from './timeline.ts'
 
 export interface UpgradeParts {
   pool: InstancePool
-  /** Ends what clients have open. */
+  /** Ends the sessions of clients. */
   endSessions(name: string): void
   backups: Pick<Backups, 'newestTimeline' | 'undo'> | undefined
 }
@@ -27,8 +27,8 @@ export interface UpgradeParts {
 const CLOSED = 'The project is being upgraded'
 
 /**
- * Copies the instance's databases into new data of another version beside the old, and then switches. Clients are kept away
- * meanwhile. Whatever fails, the old data stays in service; `undoRestore` puts it back for a day.
+ * Copies the instance's databases into a new data folder of another version, and then switches to it. Clients are refused
+ * meanwhile. A failure leaves the old data in service; for a day after a success, `undoRestore` switches back to it.
  */
 export async function upgradeInstance(parts: UpgradeParts, instance: PostgresInstance, major: string): Promise<void> {
   const { pool, endSessions, backups } = parts
@@ -55,7 +55,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
         await ownAll(draft.paths.data, draft.record.account)
         await draft.wake()
         if (backups) {
-          // Before there are rows: recovery empties unlogged tables.
+          // The timeline starts before there are rows, because recovery empties unlogged tables.
           await draft.stop()
           await startTimelineAfter(await backups.newestTimeline(instance.name), draft)
           await draft.wake()
@@ -75,7 +75,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
   }
 }
 
-/** All that can be connected to; Postgres's own have nothing of the owner's. */
+/** Lists the databases to copy. The templates contain nothing of the owner. */
 const DATABASES = `SELECT datname AS name FROM pg_database WHERE NOT datname IN ('template0', 'template1') AND datconnlimit <> -2`
 
 async function copyDatabases(from: PostgresInstance, to: PostgresInstance): Promise<void> {
@@ -97,16 +97,16 @@ async function copyDatabases(from: PostgresInstance, to: PostgresInstance): Prom
   await to.withAdmin('postgres', (admin) => admin.rows(`DROP OWNED BY ${loader}; DROP ROLE ${loader}`))
 }
 
-interface Copied {
+interface DatabaseCopy {
   database: string
   loader: string
 }
 
-/** In one snapshot of the old server. */
+/** Copies a database from one snapshot of the old server. */
 async function copyDatabase(
   { paths: { socket: source } }: PostgresInstance,
   { paths: { socket: target } }: PostgresInstance,
-  { database, loader }: Copied,
+  { database, loader }: DatabaseCopy,
 ): Promise<void> {
   await withSession({ socket: source, database, user: SUPERUSER }, async (from) => {
     await from.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
@@ -114,7 +114,7 @@ async function copyDatabase(
     const dump = (section: 'pre-data' | 'post-data') =>
       dumpSchema({ socket: source, database, snapshot: rows[0]?.snapshot ?? '', section })
     const [definitions, dependents] = await Promise.all([dump('pre-data'), dump('post-data')])
-    const schema: Schema = { owners: [], last: [] }
+    const deferred: DeferredStatements = { owners: [], last: [] }
     const inDatabase = <Value>(work: (loaders: Loaders) => Promise<Value>) =>
       withSession({ socket: target, database, user: SUPERUSER }, async (admin) => {
         await admin.query('SET event_triggers = off')
@@ -122,17 +122,17 @@ async function copyDatabase(
       })
     const connected = definitions.findLastIndex((statement) => statement.startsWith('\\'))
     await withSession({ socket: target, database: 'template1', user: SUPERUSER }, async (admin) => {
-      for (const statement of definitions.slice(0, connected)) await admin.query(withoutConnect(statement))
+      for (const statement of definitions.slice(0, connected)) await admin.query(withoutPsqlCommands(statement))
     })
     await inDatabase(async (loaders) => {
-      await openTo(loader, loaders.admin, 'SCHEMA', 'public')
-      await loadObjects(loaders, definitions.slice(connected).map(withoutConnect), schema)
+      await grantToLoader(loader, loaders.admin, 'SCHEMA', 'public')
+      await loadObjects(loaders, definitions.slice(connected).map(withoutPsqlCommands), deferred)
     })
-    // With the owner's search path, as functions in checks may rely on it.
+    // New sessions have the owner's search path, on which functions in checks may rely.
     await inDatabase((loaders) => copyRows(from, loaders))
     await inDatabase(async (loaders) => {
-      await loadObjects(loaders, dependents, schema)
-      await finishObjects(loaders, schema)
+      await loadObjects(loaders, dependents, deferred)
+      await finishObjects(loaders, deferred)
       await copyExtensionOwners(from, loaders)
       await loaders.loader.query('ANALYZE')
       await loaders.admin.query(`DROP OWNED BY ${loader}`)
@@ -140,5 +140,5 @@ async function copyDatabase(
   })
 }
 
-/** Commands of psql's, in front of a statement. */
-const withoutConnect = (statement: string) => statement.replace(/^(?:\\.*\n)+/, '').trimStart()
+/** Removes psql commands in front of a statement. */
+const withoutPsqlCommands = (statement: string) => statement.replace(/^(?:\\.*\n)+/, '').trimStart()

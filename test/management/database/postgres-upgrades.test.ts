@@ -118,7 +118,7 @@ describe('an upgrade', () => {
     const { url, key } = inject('host')
     vi.stubEnv('HOST_URL', url)
     vi.stubEnv('HOST_KEY', key)
-    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('not kept any more')
+    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('no longer kept')
     await ended((await upgrade('18')).body.tracking_id, 1)
     expect(await admin('upgrades', 'undo', ref)).toMatch(/runs Postgres 17/)
     vi.unstubAllEnvs()
