@@ -6,7 +6,7 @@ import { StartError } from './start-error.ts'
 
 const HINT = 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
 
-/** `npm run backup -- <place>`: the whole installation, as of one moment, while it goes on working. */
+/** `npm run backup -- <place>`: backs up the whole installation as of one moment, while it keeps running. */
 async function main(): Promise<void> {
   const { env } = process
   const { text, place, passphrase, isPlaintext } = await readArguments('backup', { takesPlaintext: true, env })
@@ -15,7 +15,7 @@ async function main(): Promise<void> {
       'Set BACKUP_PASSPHRASE, or give --key-file <file>: the keys of the installation are encrypted with it. Without both, --plaintext-keys stores them as they are.',
     )
   }
-  const { at } = await takeBackup({ place, env, passphrase, say: console.log })
+  const { at } = await takeBackup({ place, env, passphrase, print: console.log })
   console.log(`Complete: ${text} holds the installation as of ${at}`)
 }
 

@@ -3,7 +3,7 @@ import type { LocalSecrets } from './secrets.ts'
 
 export const BUCKET = 'pilothouse'
 
-/** How programs on this machine reach the bucket of a data folder. */
+/** Settings with which programs on this machine reach the bucket of a data folder. */
 export const bucketSettings = (endpoint: string, secrets: LocalSecrets): S3Settings => ({
   ...{ endpoint, region: 'auto', bucket: BUCKET },
   accessKeyId: secrets.S3_ACCESS_KEY_ID,

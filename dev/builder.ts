@@ -11,21 +11,21 @@ import { type Request, type Supervised, supervise } from './supervised.ts'
 
 type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
 
-/** Both longer than the builder itself bears with what can be interrupted. */
+/** Time limits, both longer than those of the builder itself, which apply only to what it can interrupt. */
 const PROBE_SECONDS = 12
 const BUILD_SECONDS = 100
-/** A heap of several gigabytes would be collected again and again until the time is over. */
+/** Memory limit for probes: with a heap of several gigabytes, garbage collection would take all the time. */
 const PROBE_MIB_MAX = 1024
 
 const MiB = 1024 ** 2
 const BODY_BYTES_MAX = 64 * MiB
-/** Of all that wait, or are being read. */
-const HELD_BYTES_MAX = 512 * MiB
+/** Limit for all request bodies that wait or are being read. */
+const BUFFERED_BYTES_MAX = 512 * MiB
 
-interface Question {
+interface PendingRequest {
   request: Request
-  /** Aborted once nobody waits for the answer. */
-  left: AbortSignal
+  /** Aborted when the caller no longer waits for the answer. */
+  signal: AbortSignal
 }
 
 interface Answer {
@@ -38,16 +38,16 @@ class TooMany extends Error {}
 
 interface Builder {
   address: string
-  /** What must come with each request, in KEY_HEADER. */
+  /** The secret that each request must have in KEY_HEADER. */
   key: string
-  /** All that it listens at. */
+  /** All ports that it listens on. */
   ports: number[]
   stop(): Promise<void>
 }
 
 /**
- * The builder in processes of its own. What users send runs in the one that probes for the first time: a loop without an end, or a memory
- * that is never enough, ends that process and nothing else.
+ * Runs the builder in two processes, one that builds and one that probes. Users' code first runs in the probing process, so an
+ * endless loop or a lack of memory ends only that.
  */
 export async function startBuilder({ worker, onLine, memoryMiB }: Options): Promise<Builder> {
   const key = randomBytes(24).toString('hex')
@@ -59,72 +59,73 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
   const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS, memoryMiB: probeMiB })
   building.begin()
 
-  /** `onEnd`: what becomes of a question over which its process ended. */
+  /** Sends a request; `onEnd` answers a request during which the process ended. */
   async function ask(
     process: typeof building,
-    { request, left }: Question,
+    { request, signal }: PendingRequest,
     { late, onEnd }: { late: string; onEnd(): Promise<Answer> | Answer },
   ): Promise<Answer> {
-    const outcome = await process.ask(request, left)
+    const outcome = await process.ask(request, signal)
     switch (outcome.kind) {
       case 'answered':
         return outcome
       case 'refused':
         throw new Error(outcome.reason)
-      case 'late':
+      case 'timed-out':
         return issue(late)
-      case 'down':
-        return unavailable('The builder does not start')
+      case 'not-started':
+        return unavailable('The builder did not start')
       case 'ended':
         return onEnd()
-      case 'left':
-        return unavailable('Nobody waits for this any more')
+      case 'cancelled':
+        return unavailable('The caller no longer waits for the answer')
       case 'busy':
         return unavailable(BUSY)
     }
   }
 
-  const build = (question: Question): Promise<Answer> => {
+  const build = (pending: PendingRequest): Promise<Answer> => {
     const late = `This cannot be built within ${BUILD_SECONDS} s`
-    const again = () => ask(building, question, { late, onEnd: () => unavailable('The builder ended twice over this') })
-    return ask(building, question, { late, onEnd: again })
+    const again = () =>
+      ask(building, pending, { late, onEnd: () => unavailable('The builder ended twice during this build') })
+    return ask(building, pending, { late, onEnd: again })
   }
 
-  const probe = (question: Question): Promise<Answer> =>
-    ask(probing, question, {
-      late: `The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`,
+  const probe = (pending: PendingRequest): Promise<Answer> =>
+    ask(probing, pending, {
+      late: `The program did not start within ${PROBE_SECONDS} s: does it loop without end?`,
       onEnd: () => issue('The program ended the process that started it: does it need too much memory?'),
     })
 
-  const held = { bytes: 0 }
+  const buffered = { bytes: 0 }
 
   async function serve(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
     if (!isSameSecret(String(incoming.headers[KEY_HEADER] ?? ''), key)) {
       incoming.resume()
       return void response.writeHead(403).end()
     }
-    const left = new AbortController()
-    response.once('close', () => left.abort())
+    const signal = new AbortController()
+    response.once('close', () => signal.abort())
     const isProbe = incoming.url === '/probe'
     let size = 0
     const hold = (bytes: number) => {
       size += bytes
-      held.bytes += bytes
+      buffered.bytes += bytes
       if (size > BODY_BYTES_MAX) throw new TooLarge()
-      if (held.bytes > HELD_BYTES_MAX) throw new TooMany()
+      if (buffered.bytes > BUFFERED_BYTES_MAX) throw new TooMany()
     }
     try {
       if ((isProbe ? probing : building).isBusy()) throw new TooMany()
       const request = await read(incoming, hold)
-      answer(response, await (isProbe ? probe : build)({ request, left: left.signal }))
+      answer(response, await (isProbe ? probe : build)({ request, signal: signal.signal }))
     } catch (error) {
       if (!(error instanceof TooLarge || error instanceof TooMany)) throw error
-      // What still comes is taken and dropped: who sends it reads no answer before.
+      // The rest of the body is read and dropped, because the sender reads the answer only after it.
       incoming.resume()
       if (error instanceof TooLarge) response.writeHead(413).end()
       else answer(response, unavailable(BUSY))
     } finally {
-      held.bytes -= size
+      buffered.bytes -= size
     }
   }
 
@@ -174,7 +175,7 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
   })
 }
 
-const BUSY = 'Too many programs wait to be built or started'
+const BUSY = 'Too many programs are waiting to be built or started'
 
 function answer(response: ServerResponse, { headers, body }: Answer): void {
   const built = headers?.get(BUILT_HEADER)

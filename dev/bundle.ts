@@ -10,40 +10,40 @@ import { errorCode, errorMessage, StartError } from './start-error.ts'
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
 export const CONFIG = 'wrangler.toml'
 export const BUILDER_CONFIG = 'src/builder/wrangler.toml'
-/** The folder of the builder's bundle in that of the Worker's. */
+/** Name of the builder's folder inside the folder of the Worker's bundle. */
 export const BUILDER = 'builder'
 
 interface BuildOptions {
-  /** Where the bundle goes. */
+  /** The folder that receives the bundle. */
   folder: string
   root?: string
-  /** Another entry file than that of wrangler.toml. */
+  /** Replaces the entry file of wrangler.toml. */
   entry?: string
 }
 
-/** Tells, in the folder of a bundle, what that was made of. */
-const MADE_OF = 'made-of.txt'
+/** File in the folder of a bundle with the fingerprints of its sources and of itself. */
+const FINGERPRINTS = 'made-of.txt'
 
-/** Bundles the Worker, and the builder beside it, as a deployment does. Keeps an intact bundle of the same sources. */
+/** Bundles the Worker and the builder as a deployment does. Keeps an existing bundle if it is intact and its sources are unchanged. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
-  const mark = join(folder, MADE_OF)
+  const mark = join(folder, FINGERPRINTS)
   const sources = entry ? undefined : await fingerprint(root, SOURCES)
-  const made = async () => [sources, await fingerprint(root, BUILT), await bundleFingerprint(folder)].join(' ')
-  if (sources && (await readFile(mark, 'utf8').catch(() => '')) === (await made())) return
+  const fingerprints = async () => [sources, await fingerprint(root, BUILT), await bundleFingerprint(folder)].join(' ')
+  if (sources && (await readFile(mark, 'utf8').catch(() => '')) === (await fingerprints())) return
   await rm(folder, { recursive: true, force: true })
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
   ])
-  if (sources) await writeFile(mark, await made())
+  if (sources) await writeFile(mark, await fingerprints())
 }
 
-/** All that a bundle is made of; npm notes in the last one what it has installed. */
+/** Everything that goes into a bundle; the last file lists what npm has installed. */
 const SOURCES = ['src', 'docs', CONFIG, 'package.json', 'tsconfig.json', 'node_modules/.package-lock.json']
-/** What is made with a bundle, outside its folder. */
+/** Output of the build outside the bundle's folder. */
 const BUILT = ['dist/page']
 
-/** One text for the names and bytes of all files at these paths, or in folders there; undefined if one of the paths is missing. */
+/** A hash of the names and bytes of all files at these paths and in their folders; undefined if a path does not exist. */
 export async function fingerprint(root: string, paths: readonly string[]): Promise<string | undefined> {
   const hash = createHash('sha256')
   try {
@@ -62,13 +62,13 @@ export async function fingerprint(root: string, paths: readonly string[]): Promi
 async function bundleFingerprint(folder: string): Promise<string | undefined> {
   const namesIn = async (part: string) => {
     const names = await readdir(join(folder, part)).catch(() => [])
-    return names.filter((name) => !BESIDE.test(name)).map((name) => join(part, name))
+    return names.filter((name) => !IGNORED_FILES.test(name)).map((name) => join(part, name))
   }
   return fingerprint(folder, [...(await namesIn('')), ...(await namesIn(BUILDER))].sort())
 }
 
 /** Files that nothing runs, such as wrangler's own. */
-const BESIDE = new RegExp(`^(config|${BUILDER}|${MADE_OF})$|\\.map$`)
+const IGNORED_FILES = new RegExp(`^(config|${BUILDER}|${FINGERPRINTS})$|\\.map$`)
 
 async function filesAt(root: string, path: string): Promise<string[]> {
   if (!(await stat(join(root, path))).isDirectory()) return [path]
@@ -91,13 +91,13 @@ async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptio
     folder,
     ...(entry ? [entry] : []),
   ]
-  // Everything wrangler writes stays in the folder: not every user who runs services has a home.
+  // wrangler writes into the folder, because users that run services may have no home folder.
   const places = { XDG_CONFIG_HOME: join(folder, 'config'), WRANGLER_WRITE_LOGS: 'false' }
   const env = { ...process.env, ...places, CI: '1', NO_COLOR: '1', WRANGLER_SEND_METRICS: 'false' }
   try {
     await promisify(execFile)(process.execPath, args, { cwd: root, env })
   } catch (error) {
     const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : ''
-    throw new StartError(`The Worker does not build: ${output || errorMessage(error)}`)
+    throw new StartError(`The Worker cannot be built: ${output || errorMessage(error)}`)
   }
 }

@@ -8,12 +8,12 @@ import { describeFailure } from './lifetime.ts'
 import { modulesOf } from './worker.ts'
 
 const KIB = 1024
-/** Of the API's Worker: what a deployment may take, and what its first request may wait. */
+/** Limits for the API's Worker: its compressed size, and the time until it can answer. */
 const COMPRESSED_KIB_MAX = 1_024
 const START_MS_MAX = 100
 const STARTS = 15
 
-/** Both Workers bundle, and the API's own stays small: fails beyond its size; the time depends on the machine and is told. */
+/** Bundles both Workers. Fails if the API's is too large; its start time depends on the machine and is only printed. */
 async function check(): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bundle-'))
   try {
@@ -22,9 +22,9 @@ async function check(): Promise<void> {
     const compressed = modules.reduce((total, { contents }) => total + gzipSync(contents).byteLength, 0) / KIB
     const ms = await startMs(modules)
     console.log(`compressed   ${compressed.toFixed(0)} KiB of at most ${COMPRESSED_KIB_MAX}`)
-    console.log(`start        ${ms.toFixed(0)} ms; wanted are at most ${START_MS_MAX}`)
+    console.log(`start        ${ms.toFixed(0)} ms; should be at most ${START_MS_MAX}`)
     const builder = gzipSync(await readFile(join(folder, 'builder', 'index.js'))).byteLength / KIB
-    console.log(`builder      ${builder.toFixed(0)} KiB beside its bundler in WebAssembly`)
+    console.log(`builder      ${builder.toFixed(0)} KiB, without its bundler in WebAssembly`)
     if (compressed <= COMPRESSED_KIB_MAX) return
     console.error(`The Worker is larger than ${COMPRESSED_KIB_MAX} KiB: what was imported last?`)
     process.exitCode = 1
@@ -35,7 +35,7 @@ async function check(): Promise<void> {
 
 type Modules = Awaited<ReturnType<typeof modulesOf>>
 
-/** The quickest of several starts, each in an isolate of its own, without what an isolate of an empty program takes: the rest is the machine's. */
+/** Time of the fastest of several starts, each in a new isolate, minus the time for an empty program. */
 async function startMs(modules: Modules): Promise<number> {
   const miniflare = new Miniflare(
     convertV4MiniflareOptions({

@@ -11,9 +11,9 @@ import { freePort } from './ports.ts'
 const READY = 'Pilothouse is ready.'
 const PAGE_MS_MAX = 10 * 60_000
 const RUNS = 'sh'
-/** For what cannot run here: a cloud, a second machine, another start. */
+/** Marks blocks that cannot run here, because they need a cloud, a second machine or another start. */
 const SHOWN_ONLY = 'sh no-check'
-/** Other names of the shell would escape the check. */
+/** Refused languages: blocks with other names of the shell would not be checked. */
 const UNKNOWN = /^(sh|bash|shell|console|zsh)\b/
 
 interface Page {

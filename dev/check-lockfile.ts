@@ -8,8 +8,8 @@ interface Package {
 }
 
 /**
- * Fails on packages that npm could not verify. Programs for other systems are the exception: a registry that lacks them gave no checksum, and
- * npm adds it on a machine that installs them.
+ * Fails on packages without a checksum, which npm could not verify. Programs for other systems are an exception: npm adds their
+ * checksums on machines that install them.
  */
 const { packages } = JSON.parse(await readFile('package-lock.json', 'utf8')) as { packages: Record<string, Package> }
 const unverified = Object.entries(packages).filter(

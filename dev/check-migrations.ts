@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 
-/** Fails when the tables of src/model/tables and the migrations in drizzle/ say different things. */
+/** Fails if the tables of src/model/tables differ from the migrations in drizzle/. */
 const copy = mkdtempSync(join(tmpdir(), 'pilothouse-migrations-'))
 try {
   cpSync('drizzle', copy, { recursive: true })

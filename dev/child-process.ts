@@ -10,12 +10,12 @@ const MiB = 1024 ** 2
 const SHARE = 2
 const MIB_MAX = 8 * 1024
 
-/** Memory for what users send: outside the JavaScript heap nothing else bounds it. */
+/** Memory limit for code and data that users send: nothing else bounds memory outside the JavaScript heap. */
 export const memoryMiBMax = (): number => Math.min(Math.floor(totalmem() / SHARE / MiB), MIB_MAX)
 
 const hasProc = process.platform === 'linux'
-/** Time between two measurements of a process; longer if each starts a process of its own. */
-export const MEASURED_MS = hasProc ? 250 : 1_000
+/** Time between two measurements of a process; longer if each measurement starts a process. */
+export const MEASURE_INTERVAL_MS = hasProc ? 250 : 1_000
 
 const spawning = new AsyncLocalStorage<ChildProcess[]>()
 const spawningAs = new AsyncLocalStorage<string>()
@@ -35,20 +35,20 @@ function observeSpawns(): void {
   })
 }
 
-/** Runs the work, and returns the processes that it has spawned, however deep inside a library. */
+/** Runs the work, and returns the processes that it has spawned, also inside libraries. */
 export async function spawnedBy<T>(work: () => Promise<T>): Promise<{ result: T; children: ChildProcess[] }> {
   observeSpawns()
   const children: ChildProcess[] = []
   return { result: await spawning.run(children, work), children }
 }
 
-/** Runs the work, whose processes have this role from now on, also those that it starts later. */
+/** Runs the work; processes that it starts, now or later, have this role. */
 export function spawnAs<T>(role: string, work: () => Promise<T>): Promise<T> {
   observeSpawns()
   return spawningAs.run(role, work)
 }
 
-/** Resident memory in bytes of this process and of those with a role, where the system tells. */
+/** Resident memory in bytes of this process and of those with a role, if the operating system reports it. */
 export async function memoryByRole(): Promise<Record<string, number>> {
   const memory: Record<string, number> = { supervisor: process.memoryUsage.rss() }
   const usages = Array.from(roles, async ([{ pid }, role]) => ({ role, usage: await usageOf(pid) }))
@@ -65,11 +65,11 @@ export interface Usage {
 }
 
 const TICKS_PER_SECOND = 100
-/** Of /proc/<pid>/stat, counted from the closing parenthesis of the name. */
+/** Indexes of fields in /proc/<pid>/stat, counted from the closing parenthesis of the name. */
 const [USER_TICKS, SYSTEM_TICKS, RESIDENT_PAGES] = [11, 12, 21]
 const PAGE_MiB = 4096 / MiB
 
-/** Undefined if the process has ended, or the system does not tell. */
+/** Undefined if the process has ended, or the operating system does not report its usage. */
 export async function usageOf(pid: number | undefined): Promise<Usage | undefined> {
   if (pid === undefined) return undefined
   return hasProc ? usageFromProc(pid) : usageFromPs(pid)
@@ -89,7 +89,7 @@ async function usageFromProc(pid: number): Promise<Usage | undefined> {
   }
 }
 
-/** For macOS, which has no /proc. */
+/** Reads the usage on macOS, which has no /proc. */
 export async function usageFromPs(pid: number | undefined): Promise<Usage | undefined> {
   const printed = await promisify(execFile)('ps', ['-o', 'time=', '-o', 'rss=', '-p', String(pid)]).catch(
     () => undefined,
@@ -110,7 +110,7 @@ export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): {
       const usage = await usageOf(pid)
       if (!usage) return
       if (usage.residentMiB > mibMax) return large.abort()
-      await delay(MEASURED_MS, undefined, { signal: ended.signal }).catch(() => {})
+      await delay(MEASURE_INTERVAL_MS, undefined, { signal: ended.signal }).catch(() => {})
     }
   }
   void watch()

@@ -7,7 +7,7 @@ import type { Credentials } from './report.ts'
 const PROFILE = 'supabase-profile.yaml'
 const MCP = 'mcp.json'
 
-/** Writes what the `supabase` command line and clients of MCP are configured with. */
+/** Writes the configuration files for the `supabase` CLI and MCP clients. */
 export async function saveClients(folder: string, credentials: Credentials, vars: Record<string, string | undefined>) {
   await writeFile(join(folder, PROFILE), profileOf(credentials, vars))
   await writeFile(join(folder, MCP), `${JSON.stringify(mcpOf(credentials), null, 2)}\n`, { mode: 0o600 })
@@ -37,7 +37,7 @@ const mcpOf = ({ base_url, access_token }: Credentials) => ({
   },
 })
 
-/** How each client is pointed at this installation; what is secret stays in the files. */
+/** Instructions that connect each client to this installation; secrets stay in the files. */
 export function clientsText(folder: string, { base_url }: Credentials): string {
   const [credentials, profile, mcp] = [CREDENTIALS, PROFILE, MCP].map((name) => join(folder, name))
   return `Your clients:

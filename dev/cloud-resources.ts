@@ -13,7 +13,7 @@ export interface Resource {
   create: readonly string[]
 }
 
-/** The queues that a configuration file names, and the bucket where that is one of R2. */
+/** The queues that a configuration file names, and the bucket if it is in R2. */
 export function neededResources(queues: QueueConfig, vars: Record<string, unknown>): Resource[] {
   const consumers = queues.consumers ?? []
   const names = [...(queues.producers ?? []), ...consumers].map(({ queue }) => queue)
@@ -40,7 +40,7 @@ function bucketOf({ S3_ENDPOINT, S3_BUCKET }: Record<string, unknown>): Resource
 
 const ABSENT = /does not exist/i
 
-/** Those that do not exist yet. */
+/** The resources that do not exist yet. */
 export const missingResources = (resources: readonly Resource[]): Resource[] =>
   resources.filter(({ title, find }) => {
     const { status, output } = wrangler(find)
@@ -53,7 +53,7 @@ export function createResource({ title, create }: Resource): void {
   if (status !== 0) throw new StartError(`Cannot create the ${title}:\n${output}`)
 }
 
-/** Runs wrangler without a terminal, so that it asks nothing. */
+/** Runs wrangler without a terminal, so that it does not prompt. */
 export function wrangler(args: readonly string[]): { status: number | null; output: string; stdout: string } {
   const env = { ...process.env, CI: '1', NO_COLOR: '1' }
   const result = spawnSync('wrangler', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], env })

@@ -17,7 +17,7 @@ export async function confirm({ what, command, isConfirmed }: Question, ask = as
   if (answer.trim() !== 'yes') throw new StartError('Nothing was changed.')
 }
 
-/** Undefined without a terminal. */
+/** Returns undefined if there is no terminal. */
 async function askAtTerminal(question: string): Promise<string | undefined> {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return undefined
   // `terminal: false` keeps Ctrl-C a signal.

@@ -11,10 +11,10 @@ const CONTROL_ROLE = 'pilothouse'
 const DATABASE = 'pilothouse'
 const MIGRATIONS = fileURLToPath(new URL('../drizzle', import.meta.url))
 
-/** Makes the control plane's own instance, its role and its database, and brings the schema up to date. */
+/** Creates the control plane's own instance, its role and database, and migrates the schema. */
 export async function prepareControlDatabase(host: Host, password: string): Promise<string> {
   const instance = await host.pool.ensure({ name: 'control', sleepAfterSeconds: null })
-  // A password that is random needs few rounds, and the Worker would do them anew for each of its transactions.
+  // A random password needs few iterations, and the Worker would repeat them for each of its transactions.
   const verifier = await scramVerifier(password, RANDOM_PASSWORD_ITERATIONS)
   const { rows } = instance.admin
   if ((await rows('SELECT FROM pg_roles WHERE rolname = $1', [CONTROL_ROLE])).length === 0) {
@@ -29,7 +29,7 @@ export async function prepareControlDatabase(host: Host, password: string): Prom
   return controlUrl
 }
 
-/** Where the control role finds its database, on this machine. */
+/** The connection string of the control database on this machine. */
 export const controlUrlOf = (gatewayPort: number, password: string): string =>
   `postgresql://${CONTROL_ROLE}.control:${password}@127.0.0.1:${gatewayPort}/${DATABASE}`
 
@@ -44,7 +44,7 @@ export async function migrateControlDatabase(url: string): Promise<void> {
 /** The time of the last migration that the first one replaces, in epoch milliseconds. */
 const FIRST_MIGRATION = journal.entries[0]?.when ?? 0
 
-/** The first migration makes every table, so a database must have none of them or all. */
+/** The first migration creates every table, so a database must have none of the tables or all. */
 async function requireKnownSchema(client: pg.Client): Promise<void> {
   const { rows } = await client.query("select to_regclass('drizzle.__drizzle_migrations') is not null as exists")
   if (!rows[0].exists) return

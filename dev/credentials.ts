@@ -5,7 +5,7 @@ import { seedOwner } from './seed.ts'
 import { errorCode } from './start-error.ts'
 
 export const CREDENTIALS = 'credentials.json'
-/** Beside it, until it is whole. */
+/** Temporary file that replaces CREDENTIALS when it is complete. */
 const NEW_CREDENTIALS = 'credentials.json.new'
 
 interface Options {
@@ -18,20 +18,20 @@ interface Options {
   onLine(line: string): void
 }
 
-/** The owner's, kept in the folder from the first start on, and whether their token is a new one. */
+/** Writes the owner's credentials to the folder. `isNew` tells whether the token was issued by this start. */
 export async function saveCredentials({ folder, controlUrl, baseUrl, databasePort, hostUrl, s3Url, onLine }: Options) {
   const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
   const knownToken = await readToken(file, onLine)
   const seeded = await seedOwner({ controlUrl, knownToken, onLine })
   const places = { database_port: databasePort, host_url: hostUrl, s3_url: s3Url }
   const credentials: Credentials = { base_url: baseUrl, ...seeded, ...places }
-  // A start that is cut off, or a full disk, must not leave half a file.
+  // An interrupted start or a full disk must not leave an incomplete file.
   await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
   await rename(written, file)
   return { credentials, isNew: credentials.access_token !== knownToken }
 }
 
-/** The addresses of the last start, whose ports may have been set for it alone. Empty if there was no start. */
+/** The addresses of the last start, whose ports may differ from the present settings. Empty if there was no start. */
 export async function readCredentials(folder: string): Promise<Partial<Credentials>> {
   const text = await readFile(join(folder, CREDENTIALS), 'utf8').catch(() => '{}')
   try {
@@ -41,7 +41,7 @@ export async function readCredentials(folder: string): Promise<Partial<Credentia
   }
 }
 
-/** Nothing depends on this token: where the file tells none, another one does as well. */
+/** Reads the token of the last start. A damaged file is no error, because a new token can replace the old one. */
 async function readToken(file: string, onLine: Options['onLine']): Promise<string | undefined> {
   const text = await readFile(file, 'utf8').catch((error) => {
     if (errorCode(error) === 'ENOENT') return undefined
@@ -52,6 +52,6 @@ async function readToken(file: string, onLine: Options['onLine']): Promise<strin
     const { access_token: token } = JSON.parse(text)
     if (typeof token === 'string') return token
   } catch {}
-  onLine(`${file} was not as we wrote it: there is a new access token; the old one works until it is revoked.`)
+  onLine(`${file} is damaged: a new access token was issued; the old one works until it is revoked.`)
   return undefined
 }

@@ -9,7 +9,7 @@ export function tickEveryMinute(
 ): { stop(): void } {
   let timer: NodeJS.Timeout
   let isStopped = false
-  // The next minute tries again; a tick that is cut off by the end of the installation has not failed.
+  // The next minute tries again. A tick that the end of the installation interrupts is not a failure.
   const run = (at: Date) =>
     tick(at).catch((error) => {
       if (!isStopped) onLine(logLine('error', 'cron_tick_failed', { error: String(error) }))

@@ -65,8 +65,8 @@ const nearest = async (folder: string): Promise<string> =>
 export const isNewFolder = async (folder: string): Promise<boolean> =>
   !(await exists(join(folder, 'host', 'instances')))
 
-/** A start on a full disk would fail midway with an arbitrary error. */
-export async function requireRoom(folder: string): Promise<void> {
+/** Refuses a start on a full disk, which would fail midway with an arbitrary error. */
+export async function requireDiskSpace(folder: string): Promise<void> {
   const needed = (await isNewFolder(folder)) ? NEW_BYTES : FULL_BYTES
   const { freeBytes } = await diskOf(folder)
   if (freeBytes >= needed) return
@@ -74,7 +74,7 @@ export async function requireRoom(folder: string): Promise<void> {
   throw new StartError(`The disk of ${folder} is full: ${figures}. Free some, or ${ELSEWHERE}.`)
 }
 
-/** Without its bucket, the database would list objects, backups and functions whose bytes are lost. */
+/** Refuses a start without the bucket: the database would list objects, backups and functions whose bytes are lost. */
 export async function requireBucket(folder: string): Promise<void> {
   if (await isNewFolder(folder)) return
   const bucket = join(folder, 's3')
@@ -97,8 +97,8 @@ const DATA = [
   'mcp.json',
 ]
 
-/** The installation's own files in the folder, which may hold others too. */
-export async function dataIn(folder: string): Promise<string[]> {
+/** Names of the installation's files in the folder, which may contain other files too. */
+export async function listData(folder: string): Promise<string[]> {
   const entries = await readdir(folder)
   return DATA.filter((name) => entries.includes(name))
 }

@@ -12,14 +12,14 @@ const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 const SECRET_OF_ENGINE: Record<string, string> = { host: 'HOST_KEY', neon: 'NEON_API_KEY' }
 
-/** Nobody can read a secret: in its place stands one of the form that it must have. */
-const FORMS: Record<string, string> = {
+/** Placeholders for secrets in the validation of settings: deployed secrets cannot be read. */
+const PLACEHOLDERS: Record<string, string> = {
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
 }
 
 /**
- * Refuses to deploy what could not run. Migrations run first: the new code needs them, and the old code works with them.
- * With `--dry-run` it checks all of that and says what it would do.
+ * Deploys after checking settings and secrets. Migrations run first: the new code needs them, and the old code works with them.
+ * With `--dry-run` it checks everything and prints what it would do.
  */
 async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
@@ -33,13 +33,19 @@ async function deploy(): Promise<void> {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
   const secrets = deployedSecrets()
-  const lacking = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
+  const missingSecrets = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
     .flat()
     .filter((name) => !secrets.includes(name))
-  if (lacking.length > 0) {
-    throw new StartError(`The Worker lacks secrets: ${lacking.map((name) => `wrangler secret put ${name}`).join('; ')}`)
+  if (missingSecrets.length > 0) {
+    throw new StartError(
+      `The Worker lacks secrets: ${missingSecrets.map((name) => `wrangler secret put ${name}`).join('; ')}`,
+    )
   }
-  const settings = { ...vars, ...Object.fromEntries(secrets.map((name) => [name, FORMS[name] ?? 'set'])), DATABASE_URL }
+  const settings = {
+    ...vars,
+    ...Object.fromEntries(secrets.map((name) => [name, PLACEHOLDERS[name] ?? 'set'])),
+    DATABASE_URL,
+  }
   const checked = Config.safeParse(settings)
   if (!checked.success) {
     throw new StartError(`wrangler.toml, [vars] (docs/configuration.md):\n${z.prettifyError(checked.error)}`)
@@ -51,13 +57,13 @@ async function deploy(): Promise<void> {
   }
   console.log(isDry ? 'Would migrate the control database' : 'Migrating the control database')
   if (!isDry) await migrateControlDatabase(DATABASE_URL).catch(refuseDatabase)
-  // The builder first: the other one is bound to it.
+  // The builder comes first, because the other Worker is bound to it.
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...process.argv.slice(2)], { stdio: 'inherit' })
   }
 }
 
-/** What Cloudflare answers of a Worker that nothing was put to yet. */
+/** Matches Cloudflare's answer for a Worker that was never deployed. */
 const NO_SUCH_WORKER = /10007|does not exist|not found/i
 
 function deployedSecrets(): string[] {

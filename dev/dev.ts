@@ -9,14 +9,14 @@ import { describeFailure, openLifetime } from './lifetime.ts'
 import { stepLine } from './report.ts'
 import { readSettings, warningsOf } from './settings.ts'
 
-/** The services of `npm start` under `wrangler dev`: slower, and it reloads when a file of src changes. */
+/** `npm run dev`: the services of `npm start` under `wrangler dev`, which is slower and reloads when src changes. */
 const lifetime = openLifetime()
 
 async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, isForCli, vars } = settings
-  // Slow to load: a start that is refused tells so without it.
+  // Loaded late because it is slow to load: a refused start does not need it.
   const { startServices } = await import('./services.ts')
   for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
@@ -46,7 +46,7 @@ async function dev(): Promise<void> {
   stop()
 }
 
-/** wrangler tells nobody when it is up, and a tick before that would be lost for a minute. */
+/** Starts the cron when wrangler is ready, which only a successful tick shows. */
 async function startCron(wrangler: ChildProcess, tick: () => Promise<unknown>): Promise<{ stop(): void }> {
   while (wrangler.exitCode === null && wrangler.signalCode === null) {
     const isUp = await tick().then(

@@ -1,6 +1,6 @@
 import { StartError } from './start-error.ts'
 
-/** What the command was given; a slip of the pen must not start something else than was meant. */
+/** Reads the flags of a command. Refuses unknown ones, because a typing error must not start something else. */
 export function readFlags<Flag extends string>(command: string, known: readonly Flag[]): ReadonlySet<Flag> {
   const given = process.argv.slice(2)
   const unknown = given.filter((text) => !known.some((flag) => flag === text))

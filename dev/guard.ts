@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { subscribe } from 'node:diagnostics_channel'
 import { platform } from 'node:os'
 
-// Reads `+ pid` and `- pid`; its input ends when we do, however we end, and it then stops who is left.
+// Reads `+ pid` and `- pid`. Its input ends with this process, even if that is killed; then it stops the remaining programs.
 const SCRIPT = `
 pids=' '
 while read -r change pid; do
@@ -14,15 +14,15 @@ done
 for pid in $pids; do kill -INT "$pid" 2>/dev/null; done
 `
 
-let guarded = false
+let isGuarded = false
 
 /**
- * From here on no program that we start outlives us, not even when we are killed and can no longer stop it; save those that
- * `mayOutlive` names.
+ * From now on, programs that this process starts do not outlive it, even if it is killed and cannot stop them. `mayOutlive`
+ * names exceptions.
  */
 export function guardChildren(mayOutlive: (file: string) => boolean = () => false) {
-  if (guarded || platform() === 'win32') return
-  guarded = true
+  if (isGuarded || platform() === 'win32') return
+  isGuarded = true
   const guard = spawn('/bin/sh', ['-c', SCRIPT], { detached: true, stdio: ['pipe', 'ignore', 'ignore'] })
   const { stdin } = guard
   guard.on('error', ignore)
@@ -32,11 +32,11 @@ export function guardChildren(mayOutlive: (file: string) => boolean = () => fals
 
   subscribe('child_process', (message) => {
     const { process: child } = message as { process: ChildProcess }
-    // Its file is not known before.
+    // The program's file is known only after `spawn`.
     child.once('spawn', () => void (mayOutlive(child.spawnfile) || stdin.write(`+ ${child.pid}\n`)))
     child.once('exit', () => stdin.write(`- ${child.pid}\n`))
   })
 }
 
-// Without a guard all still works; only a violent end leaves programs behind.
+// Everything works without the guard too, but then a killed process leaves programs behind.
 function ignore() {}

@@ -7,13 +7,13 @@ interface Running {
   stop(): Promise<void>
 }
 
-/** What runs, and how it ends: the last started stops first, whatever the moment we are told to end. */
+/** Tracks running parts and stops them in reverse order, even if the end comes while some are still starting. */
 export function openLifetime() {
   const running: Running[] = []
   const starting = new Set<Promise<unknown>>()
   let ending: Promise<void> | undefined
 
-  /** Starts a part; a part that comes up while we are ending is stopped at once. */
+  /** Adds a part that is starting; a part that becomes ready during the end is stopped at once. */
   function add<T extends Running>(part: Promise<T>): Promise<T> {
     const added = part.then((ready) => {
       running.push(ready)
@@ -36,7 +36,7 @@ export function openLifetime() {
 
   function onSignal(work: (signal: NodeJS.Signals) => void) {
     for (const signal of SIGNALS) process.on(signal, work)
-    // Miniflare would end the process at once; ending in order is ours alone.
+    // Miniflare's own listener would end the process at once, before the other parts have stopped.
     process.on('newListener', (event: string, listener: unknown) => {
       if (SIGNALS.includes(event) && listener !== work) queueMicrotask(() => process.off(event, listener as () => void))
     })
@@ -44,7 +44,7 @@ export function openLifetime() {
   return { add, end, onSignal, isEnding: () => ending !== undefined }
 }
 
-/** One line for what the reader can put right, the whole trace for a fault of the program. */
+/** Describes a failure: one line if the operator can fix it, the stack trace if it is a bug. */
 export function describeFailure(error: unknown): string {
   if (error instanceof StartError) return error.message
   for (const cause of causesOf(error)) {
@@ -52,7 +52,7 @@ export function describeFailure(error: unknown): string {
     if (line) return line
     if (cause instanceof InstanceUnavailable) return `A database does not start: ${cause.message}.`
   }
-  // Of a statement, its parameters may be sealed values.
+  // The parameters of a failed statement are removed, because they may be sealed values.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
   return text.replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')
 }

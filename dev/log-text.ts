@@ -1,9 +1,9 @@
-/** Fields that a reader at a terminal does without; errors keep the id of their request. */
+/** Fields that are not shown at a terminal. */
 const OMITTED = new Set(['at', 'level', 'event'])
 
-/** One line for a person: the time, what is not routine in capitals, the event and its facts. */
+/** Formats a log line for people: the time, the level in capitals unless it is `info`, the event and its fields. */
 export function readableLine(line: string): string {
-  const entry = parsed(line)
+  const entry = parseEntry(line)
   if (!entry) return `${timeOf(new Date())}  ${quoted(line)}`
   const { at, level, event } = entry
   const facts = event === 'request' ? requestFacts(entry) : factsOf(entry, OMITTED)
@@ -11,8 +11,8 @@ export function readableLine(line: string): string {
   return [timeOf(new Date(String(at))), label, ...facts].join('  ')
 }
 
-/** Undefined for text that is not a log line of this installation. */
-export function parsed(line: string): Record<string, unknown> | undefined {
+/** Parses a log line; undefined for text in another format. */
+export function parseEntry(line: string): Record<string, unknown> | undefined {
   if (!line.startsWith('{')) return undefined
   try {
     const entry = JSON.parse(line)
@@ -42,7 +42,7 @@ const valueText = (value: unknown): string => (typeof value === 'string' ? quote
 const UNSAFE = /[\s"\u0000-\u001f\u007f-\u009f]/
 const AFTER_ASCII_CONTROLS = /[\u007f-\u009f]/g
 
-/** Logged text must not move the cursor, or end the line: quoted as in JSON where it could. */
+/** Quotes text as in JSON if it contains characters that could end the line or control the terminal. */
 function quoted(text: string): string {
   if (text !== '' && !UNSAFE.test(text)) return text
   return JSON.stringify(text).replace(AFTER_ASCII_CONTROLS, (c) => `\\u00${c.charCodeAt(0).toString(16)}`)

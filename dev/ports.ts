@@ -10,20 +10,20 @@ export const PORT_SETTINGS = {
   s3: 'S3_PORT',
 } as const
 
-/** Below those that systems give to connections that go out, one of which could have taken it by the time that it is used. */
-const FREE_FROM = 15_000
-const FREE_COUNT = 16_000
-const DRAWS = 50
+/** First port of the range: it is below the ports of outgoing connections, one of which could take the port before it is used. */
+const FIRST_PORT = 15_000
+const PORT_COUNT = 16_000
+const ATTEMPTS_MAX = 50
 
-/** A port of 127.0.0.1 that nobody listens on: the wanted one, or any for 0. */
+/** Returns a free port of 127.0.0.1: the wanted one, or any for 0. Throws if the wanted port is in use. */
 export async function freePort(wanted: number, service: keyof typeof PORT_SETTINGS): Promise<number> {
-  for (let draw = 1; ; draw++) {
-    const port = wanted || FREE_FROM + Math.floor(Math.random() * FREE_COUNT)
+  for (let attempt = 1; ; attempt++) {
+    const port = wanted || FIRST_PORT + Math.floor(Math.random() * PORT_COUNT)
     try {
       await tryPort(port)
       return port
     } catch (error) {
-      if (wanted || draw === DRAWS || errorCode(error) !== 'EADDRINUSE') throw portError(error, port, service)
+      if (wanted || attempt === ATTEMPTS_MAX || errorCode(error) !== 'EADDRINUSE') throw portError(error, port, service)
     }
   }
 }

@@ -1,8 +1,8 @@
 import type { EndReason } from '../src/services/runtime/processes/process-protocol.ts'
 
-/** Sent by the kernel out of memory, by an operator or by a shutdown; a crash has other signals or none. */
+/** Signals of the kernel when memory runs out, of an operator or of a shutdown; a crash has other signals or none. */
 const KILLS: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']
-/** V8 allows a heap of 1,400 MiB. Close to that it collects without end, which looks like a loop, and then crashes. */
+/** Near V8's heap limit of 1,400 MiB, garbage collection takes all the time, which looks like a loop, before it crashes. */
 const FULL_HEAP_MiB = 1_024
 const HEAP_CRASH = 'JavaScript heap out of memory'
 

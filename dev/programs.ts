@@ -15,43 +15,43 @@ import {
   type ProcessCommand,
   slotBinding,
 } from '../src/services/runtime/processes/process-protocol.ts'
-import { lowerPriority, MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
+import { lowerPriority, MEASURE_INTERVAL_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { freePorts } from './ports.ts'
 import { endingByCpu, endingByExit, isHeapCrash } from './program-endings.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
-/** How either side reaches the other. */
+/** HTTP options of the service bindings in both directions. */
 export const CALL_CONTEXT_OPTIONS = { cfBlobHeader: CALL_CONTEXT_HEADER }
 
 const PROCESS_MiB = 128
 const PROCESSES = { least: 4, most: 64 }
 /** The share of the memory for programs that one process may take. */
 const MEMORY_SHARE = 4
-/** Processes of one project: the one that its programs share, and those of suspects. */
-const OF_PROJECT_MAX = 3
-/** A process that no call was for in this time ends. */
+/** Processes of one project: the one that its programs share, and those of suspected programs. */
+const PROCESSES_PER_PROJECT_MAX = 3
+/** A process without calls for this time is ended. */
 const UNUSED_MS = 400_000
-/** How long a call waits for room. */
-const ROOM_MS = 10_000
+/** Time that a call waits for a process. */
+const WAIT_MS = 10_000
 const RETRIED_MS = 100
-/** A call that was just given a process may be missing in what the API says of calls under way. */
+/** The API's list of calls under way may lack a call that got its process within this time. */
 const IN_FLIGHT_MS = 1_000
-/** How long a process may leave a question unanswered, and how long an idle one is not asked. */
+/** Time after which a process that does not answer is ended, and an idle one is asked. */
 const SILENT_SECONDS = 60
-/** An idle process has computed no longer than this since it last answered. */
+/** A process that has used less processor time than this since its last answer counts as idle. */
 const ASKED_AFTER_SECONDS = 0.1
 const ENDINGS_KEPT_MAX = 1_000
-/** The API and the databases come first, then programs, then those that ended a process before. */
+/** Priorities: after the API and the databases come programs, then programs that ended a process before. */
 const NICE = { programs: 5, suspect: 19 }
 
 interface Options extends Program {
   /** Host and port of the API. */
   api: string
-  /** Processor time for which a process may answer nothing; on Cloudflare a call has 2 s. */
+  /** Processor time that a process may use without answering; on Cloudflare a call has 2 s. */
   cpuSeconds?: number | undefined
-  /** What a process may have in memory. */
+  /** Memory limit of a process. */
   memoryMiB?: number | undefined
   silentSeconds?: number
   measure?: typeof usageOf
@@ -60,9 +60,9 @@ interface Options extends Program {
 }
 
 export interface Programs {
-  /** Of the supervisor. */
+  /** Address of the supervisor. */
   address: string
-  /** Of the processes that it starts, by slot. */
+  /** Addresses of its processes, by slot. */
   slots: string[]
   key: string
   stop(): Promise<void>
@@ -70,19 +70,19 @@ export interface Programs {
 
 interface Process extends Place {
   running: Running
-  /** Undefined until it is given to programs. */
+  /** The group of programs that it runs; undefined for a spare process. */
   group: string | undefined
   ref: string | undefined
   usedAt: number
-  /** When it was last known to answer, and its processor time then. */
+  /** Time of its last answer, and the processor time that it had used by then. */
   answered: { at: number; cpuSeconds: number }
   isAsked: boolean
   hasEnded: PromiseWithResolvers<EndReason>
 }
 
 /**
- * The processes that run what users deploy, one for the programs of each project. A program that loops without end, or takes all memory,
- * ends its own process and nothing else.
+ * Starts the processes that run programs, one for the programs of each project. A program that loops without end, or takes all
+ * memory, ends only its own process.
  */
 export async function startPrograms(options: Options): Promise<Programs> {
   const { onLine, cpuSeconds = 5, silentSeconds = SILENT_SECONDS, measure = usageOf, closedPorts = [] } = options
@@ -91,9 +91,9 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const count = Math.min(Math.max(Math.floor(budgetMiB / PROCESS_MiB), PROCESSES.least), PROCESSES.most)
   const key = randomBytes(24).toString('hex')
   const ports = await freePorts(count)
-  /** By id, those that run. */
+  /** Running processes by id. */
   const processes = new Map<string, Process>()
-  /** Ids of the processes with calls under way: as the API last said, and those that it was given since. */
+  /** Ids of processes with calls under way: those in the API's last list, and those assigned since. */
   let busyIds = new Set<string>()
   const endings = new Map<string, EndReason>()
   const freeSlots = ports.map((_, slot) => slot)
@@ -109,7 +109,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       let isHeapFull = false
       const onProcessLine = (line: string) => {
         isHeapFull ||= isHeapCrash(line)
-        if (isNews(line)) onLine(line)
+        if (isRelevantLine(line)) onLine(line)
       }
       const running = await run({ worker, onLine: onProcessLine }, { port: ports[slot], entrypoint: ENTRYPOINT })
       lowerPriority(running.pid, NICE.programs)
@@ -126,7 +126,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     }
   }
 
-  /** One process more than is needed is kept ready. */
+  /** Starts one process in advance, so that the next group need not wait. */
   function prepareSpare(): Promise<void> {
     spare ??= startSpare().finally(() => {
       spare = undefined
@@ -155,33 +155,33 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const process = processes.get(id)
       if (process) process.usedAt = now
     }
-    const waitedUntil = now + ROOM_MS
+    const waitedUntil = now + WAIT_MS
     for (;;) {
       const all = [...processes.values()]
       const known = all.find((process) => process.group === group)
-      if (known) return give(known)
+      if (known) return assign(known)
       if (!mayStart || isStopped || Date.now() > waitedUntil) return undefined
       const ofProject = all.filter((process) => process.ref === ref)
-      const isFull = ofProject.length >= OF_PROJECT_MAX
+      const isFull = ofProject.length >= PROCESSES_PER_PROJECT_MAX
       const ready = isFull ? undefined : all.find((process) => process.group === undefined)
       if (ready) {
         Object.assign(ready, { group, ref })
         if (group !== ref) lowerPriority(ready.running.pid, NICE.suspect)
         void prepareSpare()
-        return give(ready)
+        return assign(ready)
       }
       if (!isFull && (spare || freeSlots.length > 0)) await prepareSpare()
       else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all))) await delay(RETRIED_MS)
     }
   }
 
-  function give(process: Process): Process {
+  function assign(process: Process): Process {
     process.usedAt = Date.now()
     busyIds.add(process.id)
     return process
   }
 
-  /** False where all are in use. */
+  /** Ends the process that was unused for longest. Returns false if all are in use. */
   async function endUnused(among: readonly Process[]): Promise<boolean> {
     const usedBefore = Date.now() - IN_FLIGHT_MS
     const unused = among.filter(({ id, group, usedAt }) => group && !busyIds.has(id) && usedAt < usedBefore)
@@ -190,16 +190,16 @@ export async function startPrograms(options: Options): Promise<Programs> {
     return oldest !== undefined
   }
 
-  /** Undefined where the process goes on. */
+  /** The reason why the process ended; undefined if it still runs. */
   async function findEndReason(id: string): Promise<EndReason | undefined> {
     const process = processes.get(id)
     if (!process) return endings.get(id) ?? 'killed'
-    // While a program keeps it busy there is no answer, until the watch ends it.
-    return Promise.race([process.hasEnded.promise, answer(process)])
+    // A process that is kept busy does not answer, until `watch` ends it.
+    return Promise.race([process.hasEnded.promise, waitForAnswer(process)])
   }
 
   /** Resolves once the process answers, and never if it ends before. */
-  async function answer(process: Process): Promise<undefined> {
+  async function waitForAnswer(process: Process): Promise<undefined> {
     while (processes.has(process.id) && (await ask(process, 'alive')) !== process.id) await delay(RETRIED_MS)
     if (processes.has(process.id)) return undefined
     return new Promise(() => {})
@@ -219,7 +219,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     const residentMiB = usage?.residentMiB ?? 0
     if (residentMiB > memoryMiB) return end(process, 'memory')
     if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
-    // Not a number if the system does not tell: then silence alone ends the process.
+    // NaN if the operating system does not report usage: then only silence ends the process.
     const spent = (usage?.cpuSeconds ?? Number.NaN) - answered.cpuSeconds
     const isSilent = performance.now() - answered.at > silentSeconds * 1_000
     if (process.isAsked && spent > cpuSeconds) return end(process, endingByCpu(residentMiB))
@@ -254,7 +254,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   await prepareSpare()
   const watching = setInterval(() => {
     for (const process of processes.values()) void watch(process)
-  }, MEASURED_MS)
+  }, MEASURE_INTERVAL_MS)
   const cron = tickEveryMinute(() => Promise.all(Array.from(processes.values(), (one) => ask(one, 'end-idle'))), onLine)
   return {
     address: `127.0.0.1:${port}`,
@@ -278,7 +278,7 @@ function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; i
   const { bindings, serviceBindings } = worker as Record<'bindings' | 'serviceBindings', Record<string, unknown>>
   return {
     ...worker,
-    // Its queues are the API's.
+    // Only the API uses queues.
     queueProducers: undefined,
     queueConsumers: undefined,
     bindings: { ...bindings, PROGRAMS_KEY: key, PROGRAMS_PROCESS: id, CLOSED_PORTS: ports.join(',') },
@@ -286,7 +286,7 @@ function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; i
   }
 }
 
-/** The service bindings that lead the API there. */
+/** Service bindings through which the API reaches the processes. */
 export function programBindings({ address, slots }: Programs): Record<string, unknown> {
   const bindings = slots.map(
     (slot, n) => [slotBinding(n), { external: { address: slot, http: CALL_CONTEXT_OPTIONS } }] as const,
@@ -294,6 +294,6 @@ export function programBindings({ address, slots }: Programs): Record<string, un
   return { PROGRAMS: { external: { address, http: {} } }, ...Object.fromEntries(bindings) }
 }
 
-/** What the runtime says of each program that is ended because nobody calls it any more. */
+/** Message of the runtime for each program that is evicted after its last call. */
 const ISOLATE_ENDED = 'script terminated for unknown reasons'
-export const isNews = (line: string): boolean => !line.includes(ISOLATE_ENDED)
+export const isRelevantLine = (line: string): boolean => !line.includes(ISOLATE_ENDED)

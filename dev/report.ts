@@ -1,13 +1,13 @@
-/** What a start writes for scripts, and for `npm run admin`. */
+/** The contents of credentials.json, for scripts and `npm run admin`. */
 export interface Credentials {
   base_url: string
   access_token: string
   organization_slug: string
-  /** Of the gateway to all databases. */
+  /** Port of the gateway to all databases. */
   database_port: number
-  /** Of the database host's API and of SQL over HTTP. */
+  /** Address of the database host's API and of SQL over HTTP. */
   host_url: string
-  /** Of the bucket's S3 API. */
+  /** Address of the bucket's S3 API. */
   s3_url: string
 }
 
@@ -16,8 +16,8 @@ export function stepLine(name: string, ms: number): string {
 }
 
 /**
- * What a newcomer reads first; each curl line works when pasted, in this order: the last waits for the database. The token is shown once: what
- * a start prints ends up in logs.
+ * The first text that a newcomer reads. The curl lines work when pasted in this order; the last one waits for the database. The
+ * token is shown only once, because the output of a start ends up in logs.
  */
 export function readyText(
   { base_url, access_token, organization_slug }: Credentials,

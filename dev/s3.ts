@@ -6,7 +6,7 @@ import { freePort, portError } from './ports.ts'
 
 export interface S3Options {
   port?: number
-  /** Where objects are kept; without it they are gone at the end. */
+  /** The folder for objects; without it they are kept in memory only. */
   folder?: string
   buckets: readonly string[]
   accessKeyId: string
@@ -14,15 +14,15 @@ export interface S3Options {
 }
 
 const NAME = 's3'
-/** The path that the S3 API has inside of Miniflare. */
+/** Path of the S3 API inside Miniflare. */
 const BASE = '/cdn-cgi/local/r2/s3'
 /** Names of the bindings that Miniflare's S3 API reads. */
 const CREDENTIALS = 'MINIFLARE_R2_S3_CREDENTIALS'
 const bucketBinding = (name: string) => `MINIFLARE_R2_S3_BUCKET_${name}`
 
 /**
- * Serves S3-compatible buckets on 127.0.0.1: Cloudflare's local R2 behind its own S3 API, which checks signatures. The API runs behind a guard,
- * on a port of its own: Miniflare's entry would also serve every object without a signature.
+ * Serves S3-compatible buckets on 127.0.0.1: Cloudflare's local R2 behind its own S3 API, which checks signatures. The API has a
+ * port of its own and a guard in front: Miniflare's own entry would serve every object without a signature.
  */
 export async function startS3(options: S3Options): Promise<{ endpoint: string; stop(): Promise<void> }> {
   const { folder, buckets, accessKeyId, secretAccessKey } = options

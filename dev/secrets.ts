@@ -12,7 +12,7 @@ const NAMES = [
   'S3_SECRET_ACCESS_KEY',
 ] as const
 
-/** The secrets of a data folder: what it holds can be read with them alone. */
+/** The secrets of a data folder; without them its data cannot be read. */
 export type LocalSecrets = Record<(typeof NAMES)[number], string>
 
 export async function readSecrets(folder: string, { isNew }: { isNew: boolean }): Promise<LocalSecrets> {
@@ -21,7 +21,7 @@ export async function readSecrets(folder: string, { isNew }: { isNew: boolean })
     return checkSecrets(JSON.parse(await readFile(file, 'utf8')))
   } catch (error) {
     // New secrets for old data would lock everyone out of it.
-    if (isNew && errorCode(error) === 'ENOENT') return makeSecrets(file)
+    if (isNew && errorCode(error) === 'ENOENT') return createSecrets(file)
     if (errorCode(error) === 'EACCES') {
       throw new StartError(`This user may not read ${file}: start as the user who owns it.`)
     }
@@ -38,7 +38,7 @@ export function checkSecrets(value: unknown): LocalSecrets {
   return known as LocalSecrets
 }
 
-async function makeSecrets(file: string): Promise<LocalSecrets> {
+async function createSecrets(file: string): Promise<LocalSecrets> {
   const secrets: LocalSecrets = {
     ENCRYPTION_KEY: `k1:${randomBytes(32).toString('base64')}`,
     CONTROL_PASSWORD: randomBytes(24).toString('hex'),

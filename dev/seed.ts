@@ -7,10 +7,10 @@ import { StartError } from './start-error.ts'
 
 export type ControlDb = ReturnType<typeof openControlDatabase>['db']
 
-/** The control database from Node, for the seed and the admin commands; the Worker has its own way there. */
+/** Connects to the control database from Node, for the seed and the admin commands; the Worker connects differently. */
 export function openControlDatabase(url: string) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
-  // A session that ends while nobody uses it is replaced by the next query, which fails by itself if that cannot be.
+  // Ignored: the next query replaces an idle session that has ended, and fails itself if it cannot.
   pool.on('error', () => {})
   return { db: drizzle(pool), close: () => pool.end() }
 }
@@ -32,13 +32,13 @@ const OWNER: Owner = {
 interface Seed {
   controlUrl: string
   knownToken?: string | undefined
-  /** Told of what a start would not be thought to change. */
+  /** Receives messages about changes that one would not expect of a start. */
   onLine?(line: string): void
 }
 
 /**
- * The first user with an organization and a new token. Repeating it finds user and organization as they are: one that has another owner
- * by then stays with him.
+ * Creates the first user with an organization and a new token. An existing user and organization stay as they are: an
+ * organization that has other owners by then keeps them.
  */
 export async function seedOwner(
   { controlUrl, knownToken, onLine = () => {} }: Seed,
@@ -50,8 +50,8 @@ export async function seedOwner(
     const { slug } = organization
     if (knownToken && (await tokenWorks(db, knownToken))) return { access_token: knownToken, organization_slug: slug }
     const { id: userId } = await upsertUser(db, username, owner.email)
-    if (knownToken) onLine(`The access token works no longer: there is a new one, of the user ${username}.`)
-    const [made] = await db
+    if (knownToken) onLine(`The access token is no longer valid: the user ${username} has a new one.`)
+    const [created] = await db
       .insert(organizations)
       .values({ ...organization, plan })
       // An organization that the operator has deleted is created again, empty.
@@ -73,9 +73,9 @@ export async function seedOwner(
           target: [memberRoles.organizationId, memberRoles.userId, memberRoles.projectRef],
           set: { role: 'owner' },
         })
-      if (!made) onLine(`The organization ${slug} had no owner: ${username} owns it again.`)
+      if (!created) onLine(`The organization ${slug} had no owner: ${username} owns it again.`)
     } else if (!owners.some((one) => one.userId === userId)) {
-      onLine(`The organization ${slug} stays with its owners, of whom ${username} is none any more.`)
+      onLine(`The organization ${slug} stays with its owners; ${username} is no longer one of them.`)
     }
     return { access_token: await issueToken(db, { userId, name: 'npm start' }), organization_slug: slug }
   } finally {
@@ -98,7 +98,8 @@ export async function upsertUser(db: ControlDb, username: string, email: string)
   const inserted = await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing().returning()
   const [user] = await db.select().from(users).where(eq(users.username, username))
   if (!user) throw new StartError(`another user has the e-mail address ${email}`)
-  if (user.primaryEmail !== email) throw new StartError(`${username} is there already, as ${user.primaryEmail}`)
+  if (user.primaryEmail !== email)
+    throw new StartError(`the user ${username} exists already, with the e-mail address ${user.primaryEmail}`)
   return { id: user.id, isNew: inserted.length > 0 }
 }
 

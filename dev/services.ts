@@ -13,19 +13,19 @@ import { type LocalSecrets, readSecrets } from './secrets.ts'
 import { StartError } from './start-error.ts'
 
 export interface ServicesOptions {
-  /** Where everything that must survive a restart is kept. */
+  /** The folder for everything that must survive a restart. */
   folder: string
-  /** 0, the default, takes any free port. */
+  /** Ports of the services; 0, the default, takes any free port. */
   ports?: { postgres?: number; proxy?: number; s3?: number }
   durable: boolean
-  /** Also at the port of the `supabase` command line, if that is free. */
+  /** Whether to serve databases also at the port of the `supabase` CLI, if that is free. */
   isForCli?: boolean
-  /** Instances without a time of their own stop after so long without a session; null, the default, for never. */
+  /** Time without a session after which instances stop, if their record names no other; null, the default, for never. */
   sleepAfterSeconds?: number | null
   baseUrl: string
-  /** Told of each service that is up, with the time it took. */
+  /** Called when a service is ready, with the time that it took. */
   onStep?: (name: string, ms: number) => void
-  /** Takes the host's log; on standard output where it is left out. */
+  /** Receives the host's log lines; by default they go to standard output. */
   onLine?(line: string): void
 }
 
@@ -42,7 +42,7 @@ export interface Services {
 export async function startServices(options: ServicesOptions): Promise<Services> {
   const { ports = {}, durable, baseUrl, onStep = () => {}, onLine = console.log } = options
   const folder = resolve(options.folder)
-  // Of an installation that lasts, the next start takes up the servers that a killed one has left.
+  // In a durable installation, the next start adopts the servers that a killed one has left running.
   guardChildren((file) => durable && file.endsWith('/postgres'))
   await openDataFolder(folder)
   const isNew = await isNewFolder(folder)
@@ -81,7 +81,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
         S3_BUCKET: BUCKET,
         BASE_URL: baseUrl,
         DEFAULT_PLAN: 'enterprise',
-        // Callers connect directly: a header that tells their address would be their own word.
+        // Callers connect directly, so they could forge a header with their address.
         CLIENT_ADDRESS_HEADER: '',
       },
       secrets: {
@@ -125,7 +125,7 @@ export const startBucket = (
 type LocalHost = Omit<HostOptions, 'folder' | 'key' | 'archive'> & {
   folder: string
   secrets: LocalSecrets
-  /** Of the bucket, which holds the archive. */
+  /** Address of the bucket, which contains the archive. */
   endpoint: string
 }
 
@@ -136,9 +136,9 @@ export const startLocalHost = ({ folder, secrets, endpoint, ...options }: LocalH
     archive: { ...bucketSettings(endpoint, secrets), key: secrets.ARCHIVE_KEY },
     folder: join(folder, 'host'),
     key: secrets.HOST_KEY,
-  }).catch(inUse)
+  }).catch(throwStartError)
 
-function inUse(error: unknown): never {
+function throwStartError(error: unknown): never {
   throw error instanceof FolderInUse ? new StartError(error.message) : error
 }
 

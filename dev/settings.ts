@@ -7,10 +7,10 @@ export interface Settings {
   folder: string
   baseUrl: string
   ports: Record<keyof typeof PORT_SETTINGS, number>
-  /** Databases are reached at the port of the `supabase` command line too, unless a port was chosen for them. */
+  /** Whether databases are also served at the port of the `supabase` CLI: yes, unless POSTGRES_PORT is set. */
   isForCli: boolean
   logFormat: LogFormat
-  /** The Worker's own settings, which the Worker checks. */
+  /** Settings of the Worker, which validates them itself. */
   vars: Record<string, string>
 }
 
@@ -43,7 +43,7 @@ const WORKER_SETTINGS = [
 
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
 
-/** What the environment says about a start on one machine; docs/configuration.md lists it. */
+/** Reads the settings of a start on one machine from the environment; docs/configuration.md lists them. */
 export function readSettings(env: NodeJS.ProcessEnv, isTerminal = process.stdout.isTTY): Settings {
   const ports = { ...PORTS }
   for (const service of Object.keys(PORTS) as (keyof typeof PORTS)[]) {
@@ -64,7 +64,7 @@ const WARNINGS = [
   ['IMPORT_LOOPBACK', 'Functions may import modules from this machine'],
 ] as const
 
-/** What must not be overlooked in a start with these settings. */
+/** Warnings about settings that are unsafe in production. */
 export function warningsOf({ vars }: Pick<Settings, 'vars'>): string[] {
   return WARNINGS.flatMap(([name, text]) => (vars[name] === 'on' ? [`${text} (${name}=on): not for production.`] : []))
 }
@@ -75,9 +75,9 @@ function readLogFormat(name: string): LogFormat {
   throw new StartError(`LOG_FORMAT=${name} is not a format: give ${LOG_FORMATS.join(' or ')}.`)
 }
 
-function readPort(env: NodeJS.ProcessEnv, name: string, usual: number): number {
+function readPort(env: NodeJS.ProcessEnv, name: string, fallback: number): number {
   const text = env[name]
-  if (!text) return usual
+  if (!text) return fallback
   const port = Number(text)
   if (Number.isInteger(port) && port > 0 && port < 65_536) return port
   throw new StartError(`${name}=${text} is not a port: give a number from 1 to 65535.`)

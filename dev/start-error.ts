@@ -1,9 +1,9 @@
-/** Something the person who starts us can put right; the message says what happened and what to do. */
+/** A problem that the operator can fix; the message says what happened and what to do. */
 export class StartError extends Error {
   override name = 'StartError'
 }
 
-/** The `code` of an error of Node or of Postgres. */
+/** The `code` of an error of Node or Postgres. */
 export function errorCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !('code' in error)) return undefined
   return typeof error.code === 'string' ? error.code : undefined

@@ -3,7 +3,7 @@ import { FolderInUse, isHostRunning } from '../host/run-folder.ts'
 import manifest from '../package.json' with { type: 'json' }
 import { buildWorker } from './bundle.ts'
 import { confirm } from './confirm.ts'
-import { dataIn, deleteData, openDataFolder, requireBucket, requireRoom } from './data-folder.ts'
+import { deleteData, listData, openDataFolder, requireBucket, requireDiskSpace } from './data-folder.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
@@ -13,7 +13,7 @@ import { readSettings, type Settings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
 
 const lifetime = openLifetime()
-main().catch(endBecause)
+main().catch(endAfterFailure)
 
 async function main() {
   const flags = readFlags('npm start', ['--reset', '--yes', '--empty-bucket'])
@@ -21,7 +21,7 @@ async function main() {
   const settings = readSettings(process.env)
   const log = openLogOutput(settings.logFormat)
   lifetime.onSignal((signal) => {
-    // A second Ctrl-C does not wait: Postgres recovers from its log at the next start.
+    // A second Ctrl-C exits at once: Postgres recovers from its WAL at the next start.
     if (lifetime.isEnding()) process.exit(1)
     if (settings.logFormat === 'text') console.log('\nStopping…')
     else log.event('info', 'stopping', { signal })
@@ -34,7 +34,7 @@ async function main() {
   await start(settings, log, flags)
 }
 
-async function endBecause(error: unknown) {
+async function endAfterFailure(error: unknown) {
   if (lifetime.isEnding()) return
   await lifetime.end().catch(() => {})
   fail(error)
@@ -47,19 +47,19 @@ function fail(error: unknown) {
 
 async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<string>) {
   const { folder, ports, baseUrl, isForCli, vars } = settings
-  // Standard output is for the log alone where programs read it.
-  const say = settings.logFormat === 'text' ? console.log : console.error
-  const onStep = (name: string, ms: number) => say(stepLine(name, ms))
+  // With JSON logs, programs read standard output, so only the log goes there.
+  const print = settings.logFormat === 'text' ? console.log : console.error
+  const onStep = (name: string, ms: number) => print(stepLine(name, ms))
   const startedAt = performance.now()
   await openDataFolder(folder)
   if (await isHostRunning(join(folder, 'host')).catch(refuseFolder))
     throw new StartError(`${folder} is in use: stop the other start first.`)
   if (flags.has('--reset')) await reset(folder, flags.has('--yes'))
-  await requireRoom(folder)
+  await requireDiskSpace(folder)
   if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
-  // Slow to load: a start that is refused tells so without them.
+  // Loaded late because they are slow to load: a refused start does not need them.
   const [{ startServices }, { startWorker }, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }] =
     await Promise.all([
       import('./services.ts'),
@@ -67,7 +67,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
       import('./credentials.ts'),
       import('./clients.ts'),
     ])
-  say(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
+  print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
     lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine: log.onLine })),
@@ -76,7 +76,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   const { controlUrl } = services
   const { credentials, isNew } = await timed(onStep, 'owner', () =>
     saveCredentials({
-      ...{ folder, controlUrl, baseUrl, onLine: say },
+      ...{ folder, controlUrl, baseUrl, onLine: print },
       ...{ databasePort: ports.postgres, hostUrl: services.host.url, s3Url: services.vars.S3_ENDPOINT ?? '' },
     }),
   )
@@ -96,8 +96,8 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   const ms = performance.now() - startedAt
   onStep('all', ms)
   log.event('info', 'started', { version: manifest.version, base_url: baseUrl, folder, ms: Math.round(ms) })
-  say(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
-  say(clientsText(folder, credentials))
+  print(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
+  print(clientsText(folder, credentials))
 }
 
 function refuseFolder(error: unknown): never {
@@ -105,7 +105,7 @@ function refuseFolder(error: unknown): never {
 }
 
 async function reset(folder: string, isConfirmed: boolean) {
-  if ((await dataIn(folder)).length === 0) return
+  if ((await listData(folder)).length === 0) return
   await confirm({ what: `deletes all data in ${folder}`, command: 'npm start -- --reset', isConfirmed })
   await deleteData(folder)
 }

@@ -4,11 +4,11 @@ import { spawnedBy, watchMemory } from './child-process.ts'
 import { freePort } from './ports.ts'
 
 export interface Supervised extends Program {
-  /** Where it listens, each time; any port, where it is left out. */
+  /** Port of every process; any free port by default. */
   port?: number
-  /** How long it may take over a request. */
+  /** Time limit for a request. */
   secondsMax: number
-  /** What its process may have in memory over a request. */
+  /** Memory limit for the process during a request. */
   memoryMiB?: number | undefined
 }
 
@@ -16,7 +16,7 @@ export interface Program {
   /** A Worker as Miniflare takes it. */
   worker: Record<string, unknown>
   onLine(line: string): void
-  /** How long its start may take; longer than on a machine that has much else to do. */
+  /** Time limit for the start, which allows for a busy machine. */
   startSecondsMax?: number
 }
 
@@ -28,24 +28,24 @@ export interface Request {
 
 type Outcome =
   | { kind: 'answered'; headers: Headers; body: Uint8Array }
-  /** It answered that it failed. */
+  /** The Worker answered with an error. */
   | { kind: 'refused'; reason: string }
-  /** It did not start, which is not this request's fault. */
-  | { kind: 'down' }
-  /** It was stopped over this request. */
-  | { kind: 'late' }
-  /** It ended while it had this request. */
+  /** The process did not start, which is not the fault of the request. */
+  | { kind: 'not-started' }
+  /** The process was stopped because the request took too long. */
+  | { kind: 'timed-out' }
+  /** The process ended during the request. */
   | { kind: 'ended' }
-  /** Who asked was gone before its turn. */
-  | { kind: 'left' }
-  /** Too many wait already. */
+  /** The caller was gone before the request could start. */
+  | { kind: 'cancelled' }
+  /** Too many requests are waiting already. */
   | { kind: 'busy' }
 
-const WAITING_MAX = 100
+const WAITING_REQUESTS_MAX = 100
 
 /**
- * A Worker in a process of its own, started by `begin` or when it is first asked, and anew when it ended or comes to no end. It is asked
- * one thing at a time, so that it is plain over which of them that happened.
+ * Runs a Worker in a process of its own. It starts at `begin` or the first request, and again after it has ended or did not answer
+ * in time. It gets one request at a time, so that a failure can be attributed to a request.
  */
 export function supervise(options: Supervised) {
   let running: Promise<Running> | undefined
@@ -57,15 +57,15 @@ export function supervise(options: Supervised) {
     options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
   }
 
-  async function askNow(request: Request, left: AbortSignal): Promise<Outcome> {
-    if (left.aborted) return { kind: 'left' }
+  async function askNow(request: Request, signal: AbortSignal): Promise<Outcome> {
+    if (signal.aborted) return { kind: 'cancelled' }
     if (isStopped) return { kind: 'ended' }
     running ??= run(options, options)
     const asked = running
     const ready = await asked.catch(report)
     if (!ready) {
       running = undefined
-      return { kind: 'down' }
+      return { kind: 'not-started' }
     }
     const late = AbortSignal.timeout(options.secondsMax * 1_000)
     const watch = watchMemory(ready.pid, options.memoryMiB)
@@ -74,29 +74,29 @@ export function supervise(options: Supervised) {
     } catch {
       running = undefined
       await stop(asked)
-      return { kind: late.aborted ? 'late' : 'ended' }
+      return { kind: late.aborted ? 'timed-out' : 'ended' }
     } finally {
       watch.end()
     }
   }
 
   return {
-    /** Does not wait: the first request finds it ready, or waits for it. */
+    /** Starts the process without waiting for it; requests wait until it is ready. */
     begin(): void {
       running = run(options, options)
       running.catch(() => {})
     },
-    isBusy: () => waiting >= WAITING_MAX,
-    /** `left` aborts when nobody waits for the answer any more. */
-    async ask(request: Request, left: AbortSignal): Promise<Outcome> {
-      if (waiting >= WAITING_MAX) return { kind: 'busy' }
+    isBusy: () => waiting >= WAITING_REQUESTS_MAX,
+    /** Sends a request. `signal` aborts when the caller no longer waits for the answer. */
+    async ask(request: Request, signal: AbortSignal): Promise<Outcome> {
+      if (waiting >= WAITING_REQUESTS_MAX) return { kind: 'busy' }
       waiting += 1
       const outcome = last
-        .then(() => askNow(request, left))
+        .then(() => askNow(request, signal))
         .finally(() => {
           waiting -= 1
         })
-      // The next one is asked whatever became of this one.
+      // The next request is sent whatever the outcome of this one.
       last = outcome.catch(() => {})
       return outcome
     },
@@ -110,19 +110,19 @@ export function supervise(options: Supervised) {
 export interface Running {
   origin: string
   pid: number | undefined
-  /** Resolves to the signal that ended it, or null, once all its lines have come. */
+  /** Resolves when the process has ended and all its output has arrived: to the signal that ended it, or null. */
   exited: Promise<NodeJS.Signals | null>
   stop(): Promise<void>
 }
 
 interface Place {
-  /** Any, where it is left out. */
+  /** Any free port by default. */
   port?: number
-  /** Another entrypoint than the default one. */
+  /** The entrypoint to serve, if not the default one. */
   entrypoint?: string
 }
 
-/** A Worker in a process of its own, once that is ready. */
+/** Starts a Worker in a process of its own; resolves when it is ready. */
 export async function run({ worker, onLine, startSecondsMax = 60 }: Program, place: Place = {}): Promise<Running> {
   const { port = await freePort(0, 'api'), entrypoint } = place
   const options = {

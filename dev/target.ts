@@ -6,7 +6,7 @@ import { readSecrets } from './secrets.ts'
 import { readSettings } from './settings.ts'
 import { StartError } from './start-error.ts'
 
-/** The control database that a command is for: DATABASE_URL if set, else the one that `npm start` runs here. */
+/** The control database that a command works on: DATABASE_URL if set, else the one that `npm start` runs here. */
 export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string> {
   if (env.DATABASE_URL) return env.DATABASE_URL
   const { folder, ports } = readSettings(env)
@@ -18,14 +18,15 @@ export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string>
   return controlUrlOf(env.POSTGRES_PORT ? ports.postgres : (started ?? ports.postgres), CONTROL_PASSWORD)
 }
 
-/** What opens the secrets in that database. */
+/** The encryption key of that database. */
 export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<string> {
   if (env.ENCRYPTION_KEY) return env.ENCRYPTION_KEY
-  if (env.DATABASE_URL) throw new StartError('Set ENCRYPTION_KEY beside DATABASE_URL, to what the Worker there has.')
+  if (env.DATABASE_URL)
+    throw new StartError('Set ENCRYPTION_KEY too, to the value that the Worker of DATABASE_URL has.')
   return (await readSecrets(readSettings(env).folder, { isNew: false })).ENCRYPTION_KEY
 }
 
-/** The host of the settings: HOST_URL and HOST_KEY if set, else the one that `npm start` runs here; undefined where there is none. */
+/** The host in the settings: HOST_URL and HOST_KEY if set, else the one that `npm start` runs here; undefined if there is none. */
 export async function targetHost(env: NodeJS.ProcessEnv): Promise<HostAddress | undefined> {
   const { folder, ports } = readSettings(env)
   const isHere = !env.HOST_URL && !env.DATABASE_URL

@@ -10,35 +10,35 @@ import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { openLogOutput } from './log-output.ts'
 import { portError } from './ports.ts'
-import { isNews, programBindings, startPrograms } from './programs.ts'
+import { isRelevantLine, programBindings, startPrograms } from './programs.ts'
 import { StartError } from './start-error.ts'
 
 const NAME = 'api'
 const PAGE = 'page'
-/** The builder's own settings among those of the installation. */
+/** Settings of the installation that belong to the builder. */
 export const BUILDER_SETTINGS = ['NPM_REGISTRY_URL', 'JSR_REGISTRY_URL', 'IMPORT_LOOPBACK']
 
 export interface WorkerOptions {
-  /** Where `buildWorker` left the bundle. */
+  /** The folder of the bundle that `buildWorker` made. */
   bundle: string
   port: number
-  /** Variables and secrets, over those of wrangler.toml. */
+  /** Variables and secrets, which override those of wrangler.toml. */
   bindings: Record<string, string>
-  /** Where Durable Objects are kept. */
+  /** The folder for Durable Objects. */
   folder: string
   root?: string
-  /** Processor time for which a process of programs may answer nothing. */
+  /** Processor time that a process of programs may use without answering. */
   cpuSeconds?: number
-  /** What such a process may have in memory; an eighth of the machine's where it is left out, 2 GiB at most. */
+  /** Memory limit of such a process; by default an eighth of the machine's memory, but at most 2 GiB. */
   memoryMiB?: number
-  /** Takes the log; on standard output, as JSON, where it is left out. */
+  /** Receives the log lines; by default they go to standard output as JSON. */
   onLine?(line: string): void
 }
 
-/** Names of settings whose value is not for a terminal or a log. */
+/** Matches settings whose value must not appear in a terminal or a log. */
 const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
 
-/** As the Worker itself does at its first request, which would be too late to tell who starts it. */
+/** Validates the settings at the start. The Worker does so only at its first request, too late for the person who starts it. */
 function checkSettings(bindings: Record<string, string>): void {
   const { error } = Config.safeParse(bindings)
   if (!error) return
@@ -48,7 +48,7 @@ function checkSettings(bindings: Record<string, string>): void {
   throw new StartError(`${name}${value} cannot be used: ${message}.`)
 }
 
-/** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs in processes of their own. */
+/** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs run in separate processes. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
   const { port, bindings, cpuSeconds, memoryMiB, onLine = openLogOutput('json').onLine } = options
   checkSettings(bindings)
@@ -58,8 +58,8 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     for (const one of started.reverse()) await one.stop()
   }
   try {
-    const ofBuilder = await builderWorker(options)
-    const builder = await spawnAs('builder', () => startBuilder({ worker: ofBuilder, onLine }))
+    const builderOptions = await builderWorker(options)
+    const builder = await spawnAs('builder', () => startBuilder({ worker: builderOptions, onLine }))
     started.push(builder)
     const shared = await sharedWorker(options, egress)
     const programs = await spawnAs('programs', () =>
@@ -95,21 +95,21 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   }
 }
 
-export interface Surroundings {
-  /** Beside those that every Worker has. */
+export interface WorkerEnvironment {
+  /** Service bindings in addition to those of every Worker. */
   serviceBindings: Record<string, unknown>
   bindings?: Record<string, string>
   onLine(line: string): void
-  /** More options of Miniflare for the Worker. */
+  /** Additional Miniflare options for the Worker. */
   worker?: Record<string, unknown>
-  /** More Workers beside it. */
+  /** Additional Workers in the same process. */
   workers?: Record<string, unknown>[]
 }
 
-/** The Worker alone, reached without any proxy in between; its cron ticks when told. */
+/** Runs only the Worker, without a proxy in front; its cron runs when `tick` is called. */
 export async function runWorker(
   options: WorkerOptions,
-  { serviceBindings, bindings, onLine, worker: more, workers = [] }: Surroundings,
+  { serviceBindings, bindings, onLine, worker: more, workers = [] }: WorkerEnvironment,
 ): Promise<{ tick(scheduledTime?: Date): Promise<void>; stop(): Promise<void> }> {
   const { port, folder, root = ROOT } = options
   const shared = await sharedWorker(options, { ASSETS: PAGE, ...serviceBindings })
@@ -120,7 +120,7 @@ export async function runWorker(
       cf: false,
       logRequests: false,
       handleStructuredLogs: ({ message }: { message: string }) => {
-        if (isNews(message)) onLine(message)
+        if (isRelevantLine(message)) onLine(message)
       },
       workers: [
         {
@@ -139,7 +139,7 @@ export async function runWorker(
     await miniflare.ready
     return {
       async tick(scheduledTime = new Date()) {
-        // Each time anew: one that was had before is of no use once the runtime crashed and was started again.
+        // Fetched for each tick, because a handle is invalid after the runtime has crashed and restarted.
         const worker = await miniflare.getWorker(NAME)
         const { outcome } = await worker.scheduled({ cron: '* * * * *', scheduledTime })
         if (outcome !== 'ok') throw new Error(`the scheduled handler ended with ${outcome}`)
@@ -152,19 +152,19 @@ export async function runWorker(
   }
 }
 
-/** What the API and the process that runs programs have in common: all but who reaches them, and whom they reach. */
+/** Options that the API and the processes of programs share: everything but their sockets and service bindings. */
 async function sharedWorker(
   { bundle, bindings, root = ROOT }: WorkerOptions,
   serviceBindings: Record<string, unknown>,
-): Promise<Configured> {
+): Promise<WranglerOptions> {
   process.env.WRANGLER_WRITE_LOGS = 'false'
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
-  const configured = workerOptions as Configured
+  const configured = workerOptions as WranglerOptions
   return {
     ...configured,
-    // One long task in a batch would else hold up all that comes after it (src/background/consumer.ts).
+    // Without this flag, one long task in a batch would delay all later batches (src/background/consumer.ts).
     compatibilityFlags: [...(configured.compatibilityFlags ?? []), 'queue_consumer_no_wait_for_wait_until'],
-    // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
+    // Miniflare puts a Worker with assets behind a router, which would add two hops to every request and message.
     assets: undefined,
     name: NAME,
     rootPath: bundle,
@@ -172,36 +172,36 @@ async function sharedWorker(
     modules: await modulesOf(bundle),
     bindings: { ...configured.bindings, ...bindings },
     serviceBindings: { SERVICES_EGRESS: SERVICES_NETWORK, ...serviceBindings },
-    // Nothing they know must outlive the process; on disk each would leave a database behind.
+    // Durable Objects keep nothing that must survive the process, and on disk each would leave a database behind.
     unsafeEphemeralDurableObjects: true,
-    durableObjects: keepAlarms(configured.durableObjects),
+    durableObjects: pinObjects(configured.durableObjects),
   }
 }
 
-/** The files of the reference page. */
+/** A Worker that serves the files of the documentation. */
 function pageWorker(root: string) {
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
-  const { compatibilityDate, assets } = workerOptions as Configured
+  const { compatibilityDate, assets } = workerOptions as WranglerOptions
   return {
     name: PAGE,
     rootPath: root,
     modules: [{ type: 'ESModule', path: 'page.js', contents: 'export default {}' }],
     compatibilityDate,
-    // The order of wrangler.toml, the Worker first, is that of the Worker, which this one does not stand for.
+    // wrangler.toml runs the Worker before its assets; this Worker has only assets.
     assets: { ...assets, run_worker_first: false, routerConfig: { has_user_worker: false } },
   }
 }
 
 type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings' | 'root'>
 
-/** The builder as Miniflare takes it. */
+/** The Miniflare options of the builder. */
 export async function builderWorker({
   bundle,
   bindings,
   root = ROOT,
 }: BuilderOptions): Promise<Record<string, unknown>> {
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, BUILDER_CONFIG))
-  const configured = workerOptions as Configured
+  const configured = workerOptions as WranglerOptions
   const folder = join(bundle, BUILDER)
   const settings = BUILDER_SETTINGS.flatMap((name) => (bindings[name] ? [[name, bindings[name]]] : []))
   return {
@@ -215,8 +215,8 @@ export async function builderWorker({
   }
 }
 
-/** What wrangler makes of wrangler.toml, as far as it is changed here; wrangler itself leaves it untyped. */
-export interface Configured {
+/** The options that wrangler derives from wrangler.toml and that are changed here; wrangler does not type them. */
+export interface WranglerOptions {
   name?: string
   rootPath?: string
   modulesRoot?: string
@@ -230,14 +230,14 @@ export interface Configured {
   durableObjects?: Record<string, { className: string }>
 }
 
-const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances', 'LogDrainSender', 'MetricsCollector']
+const PINNED_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances', 'LogDrainSender', 'MetricsCollector']
 
-/** In memory an object loses its alarm, or what it counts, when it is evicted for idleness, after 10 s, or what it is about; these are not. */
-function keepAlarms(objects: Configured['durableObjects'] = {}) {
+/** Pins objects that must not be evicted: in memory, an object evicted after 10 s of idleness loses its alarm and its state. */
+function pinObjects(objects: WranglerOptions['durableObjects'] = {}) {
   return Object.fromEntries(
     Object.entries(objects).map(([binding, object]) => [
       binding,
-      { ...object, unsafePreventEviction: KEPT_OBJECTS.includes(object.className) },
+      { ...object, unsafePreventEviction: PINNED_OBJECTS.includes(object.className) },
     ]),
   )
 }
@@ -253,7 +253,7 @@ const MODULE_TYPES: Record<string, string> = {
 
 export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
-  // The entry module, the only one of its kind, comes first.
+  // The entry module comes first; it is the only JavaScript module.
   files.sort((a, b) => Number(extname(b) === '.js') - Number(extname(a) === '.js'))
   return Promise.all(
     files.map(async (path) => {

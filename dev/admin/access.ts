@@ -30,7 +30,7 @@ export const accessCommands: Record<string, Command> = {
 
 const verbOf = (disabledAt: Date | null) => (disabledAt ? 'disable' : 'enable')
 
-/** The tokens stay, so that they work again once the user is enabled. */
+/** Disables or enables a user. The tokens stay, so that they work again when the user is enabled. */
 function setUser(db: ControlDb, username: string, disabledAt: Date | null): Promise<string> {
   return change(db, async ({ tx, trace }) => {
     const { id, disabledAt: before } = await findUser(tx, username)
@@ -41,7 +41,7 @@ function setUser(db: ControlDb, username: string, disabledAt: Date | null): Prom
   })
 }
 
-/** A disabled organization refuses every call about it. Databases and programs of its projects keep running. */
+/** Disables or enables an organization. While it is disabled, calls about it are refused; its databases and programs keep running. */
 function setOrganization(db: ControlDb, slug: string, disabledAt: Date | null): Promise<string> {
   return change(db, async ({ tx, trace }) => {
     const { id, disabledAt: before } = await findOrganization(tx, slug)

@@ -9,7 +9,7 @@ import { readTime } from './time.ts'
 
 const LISTED_MAX = 1_000
 const LISTED_MS = 30 * DAY_MS
-/** Of each statement, so that none holds much for long. */
+/** Rows that each statement deletes, so that none holds many locks for long. */
 const REMOVED_AT_ONCE = 10_000
 
 export const auditCommands: Record<string, Command> = {
@@ -27,11 +27,11 @@ export const auditCommands: Record<string, Command> = {
   },
 }
 
-/** One JSON object a line, the newest first; with the time of the last as `--until` the next ones follow. */
+/** Prints entries as JSON lines, newest first. The time of the last line, as `--until`, continues the list. */
 async function list(db: ControlDb, _: string[], { organization, project, user, since, until }: Options) {
   const end = until === undefined ? new Date() : readTime('--until', until)
   const begin = since === undefined ? new Date(end.getTime() - LISTED_MS) : readTime('--since', since)
-  if (begin > end) throw new StartError(`--since ${since} does not lie before ${until ?? 'now'}`)
+  if (begin > end) throw new StartError(`--since ${since} is not before ${until ?? 'now'}`)
   const entries = await db
     .select({
       at: auditLog.createdAt,
@@ -66,15 +66,15 @@ async function list(db: ControlDb, _: string[], { organization, project, user, s
 const withoutNulls = (entry: Record<string, unknown>) =>
   Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null))
 
-/** Only by hand: how long entries are kept is the operator's law to know. */
+/** Deletes old entries. There is no automatic deletion, because the law that applies to the operator decides how long to keep them. */
 async function purge(db: ControlDb, _: string[], { until, 'dry-run': dryRun }: Options): Promise<string> {
-  if (until === undefined) throw new StartError('--until is missing: up to when are entries to be removed?')
+  if (until === undefined) throw new StartError('--until is missing: entries older than this time are removed')
   const end = readTime('--until', until)
-  if (end > new Date()) throw new StartError(`--until ${until} is not over yet`)
+  if (end > new Date()) throw new StartError(`--until ${until} is in the future`)
   const older = lt(auditLog.createdAt, end)
   const found = await db.$count(auditLog, older)
   if (dryRun) return `Nothing was changed.\nentries that would be removed: ${found}`
-  // First, so that it stands there however far this comes.
+  // Written first, so that the entry exists even if the deletion is interrupted.
   await change(db, ({ trace }) => trace({ action: 'audit.purge', detail: { until: end, entries: found } }))
   let entries = 0
   for (let removed = REMOVED_AT_ONCE; removed === REMOVED_AT_ONCE; entries += removed) {

@@ -16,7 +16,7 @@ export const backupCommands: Record<string, Command> = {
   },
 }
 
-/** A drill reads all of a backup and of the project's tables. */
+/** Limit for a drill, which reads a whole backup and all tables of the project. */
 const DRILL_MS_MAX = 24 * 3_600_000
 
 const Drill = z.object({
@@ -32,7 +32,7 @@ const Drill = z.object({
 
 type Outcome = 'ok' | 'failed' | 'none'
 
-/** One project after the other: a drill takes the disk of a whole instance. */
+/** Drills one project after the other, because a drill needs the disk space of a whole instance. */
 async function drillBackups(db: ControlDb, only: string | undefined): Promise<Report> {
   const host = sql<string | null>`${projects.engineState} ->> 'host'`
   const found = await db

@@ -17,8 +17,8 @@ export interface Change {
 }
 
 /**
- * Rows, audit entry and events commit together, as in the API, but without an actor.
- * No queue can be reached from here: the Worker's sweeper sends what is due.
+ * Commits rows, audit entry and events in one transaction, as the API does, but without an actor.
+ * No queue is reachable from here, so the Worker's sweeper starts what is due.
  */
 export async function change<T>(db: ControlDb, work: (change: Change) => Promise<T>): Promise<T> {
   try {

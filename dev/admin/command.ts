@@ -1,6 +1,6 @@
 import type { ControlDb } from '../seed.ts'
 
-/** Every option that some command takes, as `parseArgs` reads them. */
+/** The options of all commands, in the form of `parseArgs`. */
 export const OPTIONS = {
   scopes: { type: 'string' },
   days: { type: 'string' },
@@ -36,7 +36,7 @@ export type Options = {
 
 export interface Report {
   text: string
-  /** Of the process: 1 tells a monitor that something is wrong, though the command did its work. */
+  /** Exit code of the process: 1 tells a monitor that the command found a problem. */
   exitCode: 0 | 1
 }
 
@@ -44,9 +44,9 @@ export interface Command {
   /** One sentence, for `--help`. */
   summary: string
   args: readonly string[]
-  /** As its usage shows them; it takes no others. */
+  /** The options as the usage shows them; all others are refused. */
   options?: string
-  /** What to print. */
+  /** Runs the command and returns the text to print. */
   run(db: ControlDb, args: string[], options: Options): Promise<string | Report>
 }
 

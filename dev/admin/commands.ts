@@ -51,7 +51,7 @@ const usageOf = (name: string, { args, options = '' }: Command) =>
   [name, ...args.map((arg) => `<${arg}>`), options].filter((part) => part !== '').join(' ')
 const helpOf = (name: string, command: Command) => `${PROGRAM} ${usageOf(name, command)}\n\n${command.summary}`
 
-/** The commands of a noun, or all of them. */
+/** Lists the commands of a noun, or all commands. */
 function listOf(noun?: string): string {
   const listed = Object.entries(COMMANDS).filter(([name]) => noun === undefined || name.split(' ')[0] === noun)
   const lines = listed.map(([name, command]) => `  ${usageOf(name, command)}`)
@@ -61,7 +61,7 @@ const NOUNS = new Set(Object.keys(COMMANDS).map((name) => name.split(' ')[0]))
 
 type Run = (db: ControlDb) => Promise<Report>
 
-/** The text that `--help` asks for: of a command, of a noun or of everything; undefined without `--help`. */
+/** The help for a command, a noun or everything; undefined without `--help`. */
 export function readHelp(argv: string[]): string | undefined {
   const { positionals, values } = parse(argv)
   if (!values.help) return undefined
@@ -96,13 +96,13 @@ function unknownCommand(positionals: string[]): StartError {
   return new StartError(`${isIncomplete ? '' : `Unknown command: ${positionals.join(' ')}\n\n`}${listOf(noun)}`)
 }
 
-/** A command is a noun and a verb, or a word of its own. */
+/** Splits off the name of the command: a noun and a verb, or a single word. */
 function splitName([first = '', second = '', ...args]: string[]) {
   if (first in COMMANDS) return { name: first, args: second === '' ? args : [second, ...args] }
   return { name: `${first} ${second}`, args }
 }
 
-/** An option that is ignored would have a command do more than it was asked for. */
+/** Refuses unknown options: if one was ignored, a command could do more than was asked for. */
 function checkOptions(name: string, command: Command, given: readonly string[]): void {
   const taken: readonly string[] = command.options?.match(/--[a-z-]+/g) ?? []
   const unknown = given.map((option) => `--${option}`).find((option) => !taken.includes(option))
@@ -114,7 +114,7 @@ function parse(argv: string[]) {
   try {
     return parseArgs({ args: argv, allowPositionals: true, options: OPTIONS })
   } catch (error) {
-    // The options are wrong, the command may be known.
+    // The options are wrong, but the command may be known: then show its usage.
     const { positionals } = parseArgs({ args: argv, allowPositionals: true, options: OPTIONS, strict: false })
     const { name } = splitName(positionals)
     const command = COMMANDS[name]

@@ -53,7 +53,7 @@ function readConnection(options: Options) {
   if (!isRepositoryName(repository)) throw new StartError(`--repository ${repository} is not of the form owner/name`)
   const branchLimit = Number(limit)
   if (!/^\d+$/.test(limit) || branchLimit > BRANCH_LIMIT_MAX)
-    throw new StartError(`--branch-limit ${limit} is no number from 0 to ${BRANCH_LIMIT_MAX}`)
+    throw new StartError(`--branch-limit ${limit} is not a number from 0 to ${BRANCH_LIMIT_MAX}`)
   return {
     ref,
     repository,
@@ -67,13 +67,13 @@ function readConnection(options: Options) {
   }
 }
 
-/** A folder of the repository, without slashes at its ends; `.` for its root. */
+/** Normalizes a folder of the repository: without slashes at its ends, `.` for the root. */
 function readWorkdir(given: string): string {
   const workdir = given.replace(/^(\.\/)+/, '').replace(/\/+$/, '') || '.'
   const parts = workdir.split('/')
   const isFolder = workdir === '.' || !parts.some((part) => ['', '.', '..'].includes(part))
   if (isFolder && workdir.length <= 256 && !/[\p{Cc}\\]/u.test(workdir)) return workdir
-  throw new StartError(`--workdir ${given} is no folder within the repository`)
+  throw new StartError(`--workdir ${given} is not a folder within the repository`)
 }
 
 function openGithub(): Github {
@@ -146,7 +146,7 @@ async function listConnections(db: ControlDb, slug: string): Promise<string> {
   return lines.join('\n') || 'no connections'
 }
 
-/** Commits that failed are tried again too. The Worker's cron comes to them. */
+/** Makes the Worker's cron check all branches again, including commits that failed. */
 const syncConnection = (db: ControlDb, ref: string): Promise<string> =>
   change(db, async ({ tx, trace }) => {
     const connection = await findConnection(tx, ref)
@@ -158,7 +158,7 @@ const syncConnection = (db: ControlDb, ref: string): Promise<string> =>
       .returning({ name: gitBranches.name })
     await trace({ action: 'connection.sync', organizationId: connection.organizationId, projectRef: ref })
     const names = asked.map(({ name }) => name).sort()
-    return names.length === 0 ? 'GitHub has told of no branch yet' : `looks at ${names.join(', ')} within a minute`
+    return names.length === 0 ? 'GitHub has not reported a branch yet' : `checks ${names.join(', ')} within a minute`
   })
 
 const removeConnection = (db: ControlDb, ref: string): Promise<string> =>
@@ -171,7 +171,7 @@ const removeConnection = (db: ControlDb, ref: string): Promise<string> =>
       projectRef: ref,
       detail: { repository: repositoryName },
     })
-    return `${ref} follows ${repositoryName} no more; its branches stay`
+    return `${ref} no longer follows ${repositoryName}; its branches stay`
   })
 
 async function findConnection(tx: Pick<ControlDb, 'select'>, ref: string) {

@@ -5,7 +5,15 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
 import { change } from './change.ts'
 import type { Command, Report } from './command.ts'
-import { pagesOf, type Rewritten, SEALED, type SealedColumn, type SealedRow, sumOf, writeBack } from './sealed.ts'
+import {
+  type Rewritten,
+  readPages,
+  SEALED,
+  type SealedColumn,
+  type SealedRow,
+  sumOf,
+  writeBack,
+} from './sealed-columns.ts'
 
 export const encryptionCommands: Record<string, Command> = {
   'encryption status': {
@@ -20,32 +28,32 @@ export const encryptionCommands: Record<string, Command> = {
   },
 }
 
-/** How many values each key of ENCRYPTION_KEY has sealed, by the column that they are in. */
+/** Counts the values that each key has sealed, by column. */
 async function status(db: ControlDb): Promise<string> {
   const lines: string[] = []
   for (const column of SEALED) {
     const counts = new Map<string, number>()
-    for await (const rows of pagesOf(db, column))
+    for await (const rows of readPages(db, column))
       for (const [, sealed] of rows.flatMap(column.sealed))
         counts.set(keyIdOf(sealed), (counts.get(keyIdOf(sealed)) ?? 0) + 1)
-    const told = Array.from(counts, ([key, count]) => `${key} ${count}`).sort()
-    lines.push(`${`${column.table}.${column.column}`.padEnd(40)}${told.join('  ') || 'none'}`)
+    const counted = Array.from(counts, ([key, count]) => `${key} ${count}`).sort()
+    lines.push(`${`${column.table}.${column.column}`.padEnd(40)}${counted.join('  ') || 'none'}`)
   }
   return lines.join('\n')
 }
 
 interface Outcome {
   resealed: number
-  /** Changed by somebody else meanwhile, perhaps with the former key. */
+  /** Number of values that were changed or locked meanwhile, perhaps with the former key. */
   missed: number
   failures: string[]
 }
 
-/** Rows that somebody else has locked or changed are tried again. */
+/** Rows that were locked or changed meanwhile are tried again, in this many passes. */
 const PASSES_MAX = 5
 const PAUSE_MS = 2_000
-/** Of what could not be opened. */
-const TOLD_MAX = 100
+/** Limit for the values listed that could not be opened. */
+const FAILURES_SHOWN_MAX = 100
 
 async function reseal(db: ControlDb): Promise<Report> {
   const setting = await targetEncryptionKey(process.env)
@@ -61,11 +69,13 @@ async function reseal(db: ControlDb): Promise<Report> {
   await change(db, ({ trace }) =>
     trace({ action: 'encryption.reseal', detail: { key, values: resealed, failures: failures.length } }),
   )
-  const told =
-    failures.length > TOLD_MAX ? [...failures.slice(0, TOLD_MAX), `and ${failures.length - TOLD_MAX} more`] : failures
+  const shown =
+    failures.length > FAILURES_SHOWN_MAX
+      ? [...failures.slice(0, FAILURES_SHOWN_MAX), `and ${failures.length - FAILURES_SHOWN_MAX} more`]
+      : failures
   const left = missed > 0 ? [`changed meanwhile, run this again: ${missed}`] : []
   return {
-    text: [`values sealed with ${key}: ${resealed}`, ...left, ...told].join('\n'),
+    text: [`values sealed with ${key}: ${resealed}`, ...left, ...shown].join('\n'),
     exitCode: missed + failures.length > 0 ? 1 : 0,
   }
 }
@@ -81,8 +91,8 @@ function currentId(setting: string): string {
 async function resealAll(db: ControlDb, setting: string): Promise<Outcome> {
   const outcome: Outcome = { resealed: 0, missed: 0, failures: [] }
   for (const column of SEALED) {
-    for await (const rows of pagesOf(db, column)) {
-      const tried = await Promise.all(rows.map((row) => again(column, row, setting, outcome.failures)))
+    for await (const rows of readPages(db, column)) {
+      const tried = await Promise.all(rows.map((row) => resealRow(column, row, setting, outcome.failures)))
       const changed = tried.filter((one) => one !== undefined)
       const written = await writeBack(db, column, changed)
       outcome.resealed += written
@@ -92,8 +102,8 @@ async function resealAll(db: ControlDb, setting: string): Promise<Outcome> {
   return outcome
 }
 
-/** Undefined where nothing is to be changed. What cannot be opened stays, beside what could be. */
-async function again(
+/** Reseals a row; returns undefined if nothing changes. Texts that cannot be opened stay as they are and are added to `failures`. */
+async function resealRow(
   column: SealedColumn,
   row: SealedRow,
   setting: string,
@@ -101,15 +111,15 @@ async function again(
 ): Promise<Rewritten | undefined> {
   let after = row.value
   let count = 0
-  for (const [place, sealed] of column.sealed(row)) {
+  for (const [associatedData, sealed] of column.sealed(row)) {
     if (keyIdOf(sealed) === currentKeyId(setting)) continue
     try {
-      const text = await unseal(setting, sealed, place)
-      // A sealed text is random and free of what JSON escapes.
-      after = after.replace(sealed, await seal(setting, text, place))
+      const text = await unseal(setting, sealed, associatedData)
+      // A sealed text is unique, and contains no character that JSON escapes.
+      after = after.replace(sealed, await seal(setting, text, associatedData))
       count++
     } catch (error) {
-      failures.push(`${place}: ${errorMessage(error) || 'no key opens it'}`)
+      failures.push(`${associatedData}: ${errorMessage(error) || 'no key opens it'}`)
     }
   }
   return count === 0 ? undefined : { row, after, count }

@@ -12,16 +12,16 @@ export async function findUser(db: Reader, username: string) {
   return user
 }
 
-const isPresent = (slug: string) => and(eq(organizations.slug, slug), isNull(organizations.removedAt))
+const hasSlug = (slug: string) => and(eq(organizations.slug, slug), isNull(organizations.removedAt))
 
 export async function findOrganization(db: Reader, slug: string) {
-  const [organization] = await db.select().from(organizations).where(isPresent(slug))
+  const [organization] = await db.select().from(organizations).where(hasSlug(slug))
   return organization ?? unknownOrganization(slug)
 }
 
-/** Held to the end of the transaction, so that what is read of its plan and members is still so when it is changed. */
+/** Locks the organization until the transaction ends, so that its plan and members do not change meanwhile. */
 export async function lockOrganization(tx: Reader, slug: string) {
-  const [organization] = await tx.select().from(organizations).where(isPresent(slug)).for('no key update')
+  const [organization] = await tx.select().from(organizations).where(hasSlug(slug)).for('no key update')
   return organization ?? unknownOrganization(slug)
 }
 

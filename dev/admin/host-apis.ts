@@ -6,7 +6,7 @@ import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
 
-/** The ways to all hosts of the installation, by name. */
+/** API clients for all hosts of the installation, by name. */
 export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi | undefined> {
   const rows = await db.select().from(hosts)
   const local = await targetHost(process.env)

@@ -32,7 +32,7 @@ export const hostCommands: Record<string, Command> = {
   },
 }
 
-/** Of the gateway, unless the operator has set another. */
+/** Default port of a host's gateway. */
 const POSTGRES_PORT = '54322'
 
 const Address = z.object({
@@ -50,14 +50,15 @@ function readAddress(name: string, url: string, options: Options): z.output<type
   return read.data
 }
 
-/** Also for a host that is there: it gets the new address and key, and takes projects again if it was draining. */
+/** Adds a host, or updates an existing one: it gets the new address and key, and accepts projects again if it was draining. */
 async function addHost(
   db: ControlDb,
   { databaseDomain: domain, ...address }: z.output<typeof Address>,
 ): Promise<string> {
   const { name, url } = address
   const key = process.env.HOST_KEY
-  if (!key) throw new StartError('Set HOST_KEY to the key of the host: a command line is no place for it.')
+  if (!key)
+    throw new StartError('Set HOST_KEY to the key of the host: other users of the machine could read an argument.')
   const encryptionKey = await targetEncryptionKey(process.env)
   const { region: named, versions } = await askHost({ name, url }, key)
   const region = REGION_CODES.find((code) => code === named)
@@ -89,7 +90,7 @@ function drainHost(db: ControlDb, name: string): Promise<string> {
   })
 }
 
-const DRAIN_LOCAL = `it is in the settings alone. Add it under this name, then drain it`
+const DRAIN_LOCAL = `it exists only in the settings. Add it under this name, then drain it`
 
 async function listHosts(db: ControlDb): Promise<string> {
   const rows = await db.select().from(hosts).orderBy(hosts.name)
@@ -104,14 +105,14 @@ async function listHosts(db: ControlDb): Promise<string> {
   const lines = await Promise.all(rows.map((row) => hostLine(row, counts.get(row.name) ?? 0, encryptionKey)))
   const local = counts.get(LOCAL)
   if (local !== undefined && !rows.some(({ name }) => name === LOCAL))
-    lines.unshift(`${LOCAL}  of the settings  ${local} projects`)
-  return lines.join('\n') || 'no hosts but that of the settings'
+    lines.unshift(`${LOCAL}  in the settings  ${local} projects`)
+  return lines.join('\n') || 'no hosts except the one in the settings'
 }
 
 async function hostLine({ name, state, region, url, sealedKey }: Row, count: number, setting: string): Promise<string> {
   const start = `${name}  ${state}  ${region}  ${url}  ${count} projects`
   try {
-    return `${start}  ${told(await askHost({ name, url }, await unseal(setting, sealedKey, hostAssociatedData(name))))}`
+    return `${start}  ${describe(await askHost({ name, url }, await unseal(setting, sealedKey, hostAssociatedData(name))))}`
   } catch (error) {
     return `${start}  ${errorMessage(error)}`
   }
@@ -119,7 +120,7 @@ async function hostLine({ name, state, region, url, sealedKey }: Row, count: num
 
 const GIGABYTE = 1024 ** 3
 
-function told({ versions, capacity: { disk_free_bytes, memory_free_bytes } }: HostDescription): string {
+function describe({ versions, capacity: { disk_free_bytes, memory_free_bytes } }: HostDescription): string {
   const [disk, memory] = [disk_free_bytes, memory_free_bytes].map((bytes) => (bytes / GIGABYTE).toFixed(1))
   return `Postgres ${versions.map(({ version }) => version).join(', ')}  free: ${disk} GB disk, ${memory} GB memory`
 }

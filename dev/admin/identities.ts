@@ -15,9 +15,9 @@ export const identityCommands: Record<string, Command> = {
     run: async (db, [username = '', email = '']) => {
       if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
       const { id, isNew } = await upsertUser(db, username, email)
-      // Who is here already joins what he asks for, by `invitation accept`.
-      const said = isNew ? await acceptAll(db, { id, username, primaryEmail: email }) : [`${username} was here already`]
-      return [`user ${id}`, ...said].join('\n')
+      // An existing user accepts invitations one by one, with `invitation accept`.
+      const lines = isNew ? await acceptAll(db, { id, username, primaryEmail: email }) : [`${username} existed already`]
+      return [`user ${id}`, ...lines].join('\n')
     },
   },
   'user list': {
@@ -66,7 +66,7 @@ export const identityCommands: Record<string, Command> = {
           .where(and(which, isNull(accessTokens.revokedAt)))
           .returning({ id: accessTokens.id, grant: accessTokens.oauthGrantId })
         if (!revoked) throw new StartError('no such token, or it is revoked already')
-        // What a user approved with it ends too; of an application's token, what would bring the next one.
+        // Grants that a user approved with the token end too, and the grant of an application's token.
         const { id, grant } = revoked
         await tx
           .delete(oauthGrants)
@@ -80,7 +80,7 @@ export const identityCommands: Record<string, Command> = {
 export function readScopes(text: string): Scope[] {
   return text.split(',').map((name) => {
     const scope = SCOPES.find((known) => known === name.trim())
-    if (!scope) throw new StartError(`${name} is no scope: ${SCOPES.join(', ')}`)
+    if (!scope) throw new StartError(`${name} is not a scope: must be one of ${SCOPES.join(', ')}`)
     return scope
   })
 }

@@ -27,7 +27,7 @@ export const invitationCommands: Record<string, Command> = {
     run: async (db, [slug = '', username = '']) => {
       const user = await findUser(db, username)
       const joined = await accept(db, slug, user)
-      if (!joined) throw new StartError(`nobody has invited ${user.primaryEmail} to ${slug}`)
+      if (!joined) throw new StartError(`${user.primaryEmail} has no invitation to ${slug}`)
       return joined
     },
   },
@@ -42,7 +42,7 @@ interface User {
   primaryEmail: string
 }
 
-/** Every invitation of the user's e-mail address; one line for each. */
+/** Accepts all invitations of the user's e-mail address. Returns one line for each. */
 export async function acceptAll(db: ControlDb, user: User): Promise<string[]> {
   const open = await db
     .select({ slug: organizations.slug })
@@ -50,15 +50,15 @@ export async function acceptAll(db: ControlDb, user: User): Promise<string[]> {
     .innerJoin(organizations, eq(organizations.id, invitations.organizationId))
     .where(eq(invitations.email, user.primaryEmail.toLowerCase()))
     .orderBy(organizations.slug)
-  const said: string[] = []
+  const lines: string[] = []
   for (const { slug } of open) {
     const joined = await accept(db, slug, user)
-    if (joined) said.push(joined)
+    if (joined) lines.push(joined)
   }
-  return said
+  return lines
 }
 
-/** The user joins with what he was invited to. Undefined where he is not. */
+/** Accepts an invitation, with its roles. Returns undefined if there is none. */
 function accept(db: ControlDb, slug: string, user: User): Promise<string | undefined> {
   return change(db, async (change) => {
     const { tx, trace } = change
@@ -72,11 +72,11 @@ function accept(db: ControlDb, slug: string, user: User): Promise<string | undef
       .returning()
     if (!invitation) return undefined
     const member = { organization, user }
-    const invited = await heldBy(change, invitation)
+    const invited = await rolesIn(change, invitation)
     const detail = { user: user.id, email: invitation.email, role: invitation.role }
     await trace({ action: 'invitation.accept', organizationId, detail })
     if ((await readRoles(change, member)).length > 0) return `${user.username} is a member of ${slug} already`
-    if (invited.length === 0) return `the projects that ${user.username} was invited to are gone from ${slug}`
+    if (invited.length === 0) return `the projects that ${user.username} was invited to no longer exist in ${slug}`
     await changeRoles(change, member, [], invited)
     return `${user.username} is ${invitation.role} in ${invitation.projectRefs ? refsOf(invited) : slug}`
   })
@@ -84,8 +84,8 @@ function accept(db: ControlDb, slug: string, user: User): Promise<string | undef
 
 const refsOf = (held: readonly HeldRole[]) => held.map(({ projectRef }) => projectRef).join(', ')
 
-/** Projects that have gone since are left out. */
-async function heldBy({ tx }: Change, invitation: typeof invitations.$inferSelect): Promise<HeldRole[]> {
+/** The roles of an invitation; projects that were removed since are skipped. */
+async function rolesIn({ tx }: Change, invitation: typeof invitations.$inferSelect): Promise<HeldRole[]> {
   const { role, projectRefs, organizationId } = invitation
   if (!projectRefs) return [{ role, projectRef: null }]
   const there = await tx

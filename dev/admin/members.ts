@@ -20,7 +20,7 @@ export const memberCommands: Record<string, Command> = {
     options: '[--project ref]',
     run: (db, [slug = '', username = '', role = ''], { project }) => {
       const known = ROLES.find((name) => name === role)
-      if (!known) throw new StartError(`${role} is no role: ${ROLES.join(', ')}`)
+      if (!known) throw new StartError(`${role} is not a role: must be one of ${ROLES.join(', ')}`)
       return setRole(db, { slug, username, role: known, projectRef: project ?? null })
     },
   },
@@ -68,7 +68,7 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
   })
 }
 
-/** One project more, beside those that he has the role in. */
+/** The projects in which the member has the role, and the new one. */
 const refsOf = (held: readonly HeldRole[], role: Role, projectRef: string): string[] => [
   ...held.flatMap((row) => (row.role === role && row.projectRef !== projectRef ? (row.projectRef ?? []) : [])),
   projectRef,
@@ -80,9 +80,9 @@ function removeMember(db: ControlDb, slug: string, username: string): Promise<st
     const user = await findUser(tx, username)
     const member = { organization, user }
     const held = await readRoles({ tx }, member)
-    if (held.length === 0) throw new StartError(`${username} is no member of ${slug}`)
+    if (held.length === 0) throw new StartError(`${username} is not a member of ${slug}`)
     await changeRoles({ tx, publish }, member, held, [])
-    // The Worker's duty ends the sessions of what is taken from him.
+    // A duty of the Worker ends the database sessions that the member may no longer have.
     await withdrawFromMember(tx, new Date(), { organizationId: organization.id, userId: user.id })
     await trace({ action: 'member.remove', organizationId: organization.id, detail: { user: user.id } })
     return `${username} is no longer a member of ${slug}`

@@ -26,10 +26,10 @@ interface Move {
 
 const MOVABLE = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INACTIVE']
 const POLL_MS = 1_000
-/** A task that is overdue for so long is taken up by the next tick of the cron. */
+/** A task that is overdue by this time is started by the next tick of the cron. */
 const OVERDUE_MS = 60_000
 
-/** The API does the work; this waits for its end. */
+/** Creates the task, which the API runs, and waits for its end. */
 async function moveProject(db: ControlDb, move: Move): Promise<Report> {
   const task = await startMove(db, move)
   for (;;) {

@@ -18,8 +18,8 @@ export const oauthAppCommands: Record<string, Command> = {
     options: '--redirect-uris a,b --scopes a,b [--public] [--implicit]',
     run: (db, [slug = '', name = ''], { 'redirect-uris': uris, scopes, public: isPublic = false, implicit }) => {
       if (uris === undefined)
-        throw new StartError('--redirect-uris is missing: where does the application want users back?')
-      if (scopes === undefined) throw new StartError('--scopes is missing: what may the application ask for at most?')
+        throw new StartError('--redirect-uris is missing: the addresses to which the application sends users back')
+      if (scopes === undefined) throw new StartError('--scopes is missing: all scopes that the application may request')
       const unique = Array.from(new Set(readScopes(scopes)))
       const grantTypes: GrantType[] = [...BASIC_GRANT_TYPES, ...(implicit ? (['implicit'] as const) : [])]
       return createApp(db, { slug, name, redirectUris: readUris(uris), scopes: unique, grantTypes, isPublic })
@@ -71,11 +71,11 @@ function createApp(db: ControlDb, { slug, name, isPublic, ...fields }: NewApp): 
   })
 }
 
-/** From now on; who has tokens keeps them. */
+/** Replaces the client secret; tokens that were issued before stay valid. */
 function rotateSecret(db: ControlDb, id: string): Promise<string> {
   const secret = newClientSecret()
   return change(db, async ({ tx, trace }) => {
-    const { secretHash, organizationId } = await holdApp(tx, id)
+    const { secretHash, organizationId } = await lockApp(tx, id)
     if (secretHash === null) throw new StartError('the application is public: it has no secret')
     await tx
       .update(oauthApps)
@@ -88,14 +88,14 @@ function rotateSecret(db: ControlDb, id: string): Promise<string> {
 
 function deleteApp(db: ControlDb, id: string): Promise<string> {
   return change(db, async ({ tx, trace }) => {
-    const { name, organizationId } = await holdApp(tx, id)
+    const { name, organizationId } = await lockApp(tx, id)
     await tx.delete(oauthApps).where(eq(oauthApps.id, id))
     await trace({ action: 'oauth_app.delete', organizationId, detail: { app: id, name } })
-    return `${name} is gone; the API refuses its tokens within ten seconds`
+    return `${name} is deleted; the API refuses its tokens within ten seconds`
   })
 }
 
-async function holdApp(tx: Transaction, id: string) {
+async function lockApp(tx: Transaction, id: string) {
   const isId = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)
   const [app] = isId ? await tx.select().from(oauthApps).where(eq(oauthApps.id, id)).for('update') : []
   if (!app) throw new StartError(`no application has the client id "${id}"`)
@@ -105,8 +105,8 @@ async function holdApp(tx: Transaction, id: string) {
 function readUris(text: string): string[] {
   return text.split(',').map((sent) => {
     const uri = sent.trim()
-    const fault = redirectUriError(uri)
-    if (fault) throw new StartError(`--redirect-uris: "${uri}" ${fault}`)
+    const problem = redirectUriError(uri)
+    if (problem) throw new StartError(`--redirect-uris: "${uri}" ${problem}`)
     return uri
   })
 }

@@ -32,7 +32,7 @@ export const organizationRemovalCommands: Record<string, Command> = {
 
 const TABLES = [memberRoles, invitations, oauthApps, accessTokens, assertionIssuers, webhookEndpoints]
 
-/** The row stays without members, so that the refs of its deleted projects and its slug are never given out again. */
+/** Keeps the row, without members, so that its slug and the refs of its deleted projects are never reused. */
 const deleteOrganization = (db: ControlDb, slug: string): Promise<string> =>
   change(db, async ({ tx, trace }) => {
     const { id } = await lockOrganization(tx, slug)

@@ -19,7 +19,7 @@ export const organizationCommands: Record<string, Command> = {
     args: ['name'],
     options: `--owner username [--plan ${PLANS.join('|')}]`,
     run: (db, [name = ''], { owner, plan }) => {
-      if (owner === undefined) throw new StartError('--owner is missing: the user who is to own the organization')
+      if (owner === undefined) throw new StartError('--owner is missing: the user who will own the organization')
       return createOrganization(db, { name, owner, plan: plan === undefined ? defaultPlan() : readPlan(plan) })
     },
   },
@@ -68,7 +68,7 @@ async function listOrganizations(db: ControlDb): Promise<string> {
 
 function readPlan(name: string, setting = ''): Plan {
   const plan = PLANS.find((known) => known === name)
-  if (!plan) throw new StartError(`${setting}${name} is no plan: ${PLANS.join(', ')}`)
+  if (!plan) throw new StartError(`${setting}${name} is not a plan: must be one of ${PLANS.join(', ')}`)
   return plan
 }
 
@@ -92,7 +92,7 @@ function createOrganization(db: ControlDb, { name, owner, plan }: NewOrganizatio
   })
 }
 
-/** For a backend that signs tokens for its own users: whoever has it may be anybody in the project, so it leaves a trace. */
+/** Prints the JWT secret, for a backend that signs tokens. With it one can act as any user of the project, so this is audited. */
 async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
   const encryptionKey = await targetEncryptionKey(process.env)
   return change(db, async ({ tx, trace }) => {
@@ -115,7 +115,7 @@ function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
     const { id, plan: before } = organization
     if (plan === before) return `${slug} is on the plan ${plan} already`
     await tx.update(organizations).set({ plan }).where(eq(organizations.id, id))
-    // When their databases sleep goes by the plan.
+    // The plan decides when the databases sleep, so their settings must be prepared again.
     const ofOrganization = and(eq(projects.organizationId, id), isNull(projects.removedAt))
     await tx
       .update(projects)
@@ -134,7 +134,7 @@ function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
   })
 }
 
-/** The Worker's sweeper ends their shares at AWS. */
+/** Marks the organization's private links for deletion; the Worker's sweeper ends their shares at AWS. */
 async function endPrivateLinks(tx: Transaction, organizationId: string): Promise<void> {
   const ofOrganization = tx
     .select({ ref: projects.ref })

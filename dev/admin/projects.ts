@@ -30,7 +30,7 @@ export const projectCommands: Record<string, Command> = {
   },
 }
 
-/** The API's cron takes up the task. */
+/** Creates the task, which the API's cron starts. */
 const beginChange = (db: ControlDb, ref: string, kind: 'pause' | 'delete'): Promise<void> =>
   change(db, async (mutation) => {
     const project = await findByRef(mutation.tx, ref)

@@ -24,7 +24,7 @@ export const readOnlyCommands: Record<string, Command> = {
   },
 }
 
-/** The Worker's cron tells the database, and keeps account of that in the same row. */
+/** Stores the mode. The Worker's cron applies it to the database and records that in the same row. */
 function setMode(db: ControlDb, ref: string, mode: { enabled: boolean; by: 'operator' | 'size' }): Promise<void> {
   return change(db, async ({ tx, trace }) => {
     const [project] = await tx

@@ -6,7 +6,7 @@ import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import type { ControlDb } from '../seed.ts'
 import { type Command, DAY_MS, type Report } from './command.ts'
 
-/** The sweeper takes up due work within 15 s. */
+/** Limit for due work, which the sweeper starts within 15 s. */
 const OVERDUE_SECONDS_MAX = 60
 
 export const statusCommands: Record<string, Command> = {

@@ -16,7 +16,7 @@ import type { Command } from './command.ts'
 import { findByRef } from './projects.ts'
 
 const LISTED_MAX = 200
-/** Listed without `--status`. */
+/** States that are listed without `--status`. */
 const UNFINISHED: readonly string[] = ['pending', 'running', 'failed']
 
 export const taskCommands: Record<string, Command> = {
@@ -96,14 +96,14 @@ function retryTask(db: ControlDb, id: string): Promise<string> {
   })
 }
 
-/** By kind: the status that the failed task left its project in, and that of another attempt. */
-const REPEATABLE: Partial<Record<TaskKind, { left: ProjectStatus; during: ProjectStatus }>> = {
-  create: { left: 'INIT_FAILED', during: 'COMING_UP' },
-  pause: { left: 'PAUSE_FAILED', during: 'PAUSING' },
-  restore: { left: 'RESTORE_FAILED', during: 'RESTORING' },
+/** Kinds of tasks that can be repeated: the project's status after a failure, and during another attempt. */
+const REPEATABLE: Partial<Record<TaskKind, { failed: ProjectStatus; during: ProjectStatus }>> = {
+  create: { failed: 'INIT_FAILED', during: 'COMING_UP' },
+  pause: { failed: 'PAUSE_FAILED', during: 'PAUSING' },
+  restore: { failed: 'RESTORE_FAILED', during: 'RESTORING' },
 }
 
-/** A new task, as the events of the failed one have been published. */
+/** Starts a new task instead of the failed one, whose events have been published already. */
 async function startAgain(mutation: Change, id: string): Promise<string> {
   const { tx, trace } = mutation
   const [task] = await tx.select().from(projectTasks).where(eq(projectTasks.id, id))
@@ -124,7 +124,7 @@ async function startAgain(mutation: Change, id: string): Promise<string> {
     .where(eq(projectTasks.projectRef, ref))
     .orderBy(desc(projectTasks.createdAt))
     .limit(1)
-  if (before !== repeatable.left || newest?.id !== id) {
+  if (before !== repeatable.failed || newest?.id !== id) {
     throw new StartError(`${ref} has changed since: its status is ${before}`)
   }
   await changeStatus(mutation, project, { before, status: repeatable.during })

@@ -17,7 +17,7 @@ export const upgradeCommands: Record<string, Command> = {
   },
 }
 
-/** The project's row is held meanwhile, so that no other work on it begins. */
+/** Undoes an upgrade. The project's row is locked meanwhile, so that no other work on the project starts. */
 const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
   change(db, async ({ tx, trace }) => {
     const [project] = await tx

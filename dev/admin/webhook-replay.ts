@@ -20,7 +20,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 interface Replay {
   endpointId: string
   since: Date
-  /** Events of this very moment are left out; null for no end. */
+  /** Exclusive end of the range; null for no end. */
   until: Date | null
   statuses: readonly DeliveryStatus[]
   dryRun: boolean
@@ -28,13 +28,12 @@ interface Replay {
 
 export function readReplay(endpointId: string, options: Options, now: Date): Replay {
   if (!UUID.test(endpointId)) throw unknownEndpoint(endpointId)
-  if (options.since === undefined) throw new StartError('--since is missing: from when on are events to be sent again?')
+  if (options.since === undefined) throw new StartError('--since is missing: the time of the first event to send again')
   const since = readTime('--since', options.since)
   const until = options.until === undefined ? null : readTime('--until', options.until)
-  if (since >= (until ?? now))
-    throw new StartError(`--since ${options.since} does not lie before ${options.until ?? 'now'}`)
+  if (since >= (until ?? now)) throw new StartError(`--since ${options.since} is not before ${options.until ?? 'now'}`)
   if (since.getTime() < now.getTime() - RETENTION_MS)
-    throw new StartError(`--since lies more than ${RETENTION_MS / DAY_MS} days back: no delivery is kept for so long`)
+    throw new StartError(`--since is more than ${RETENTION_MS / DAY_MS} days ago: older deliveries are not kept`)
   return { endpointId, since, until, statuses: readStatuses(options.status), dryRun: options['dry-run'] ?? false }
 }
 
@@ -42,7 +41,7 @@ function readStatuses(text: string | undefined): readonly DeliveryStatus[] {
   if (text === undefined) return ['failure', 'skipped']
   if (text === 'all') return ENDED
   const status = ENDED.find((known) => known === text)
-  if (!status) throw new StartError(`--status ${text} is none of ${ENDED.join(', ')}, all`)
+  if (!status) throw new StartError(`--status ${text} is not one of ${ENDED.join(', ')}, all`)
   return [status]
 }
 
@@ -53,41 +52,43 @@ interface Found {
   chosen: number
   first: string | null
   last: string | null
-  /** When the first event was published that did not fit in. */
+  /** Time of the first event beyond MESSAGES_MAX. */
   next: string | null
 }
 
 /**
- * Gives each message whose last delivery ended so, and for which none is pending, a new first attempt with the whole schedule
- * behind it. They keep their ids, so a receiver that knows one already can tell.
+ * Starts a new delivery, with the whole schedule of retries, for each message whose last delivery ended with one of the statuses.
+ * Messages with a pending delivery are skipped. Messages keep their ids, so receivers can recognize duplicates.
  */
 export function replay(db: ControlDb, asked: Replay): Promise<string> {
   const { endpointId, since, until, statuses } = asked
   return change(db, async ({ tx, trace }) => {
-    const endpoint = await holdEndpoint(tx, endpointId)
+    const endpoint = await lockEndpoint(tx, endpointId)
     const { rows } = await tx.execute(replayQuery(asked))
     const [found] = rows as unknown as [Found]
     if (asked.dryRun)
-      return ['Nothing was changed.', `messages that would be sent again: ${found.chosen}`, ...rest(found)].join('\n')
+      return ['Nothing was changed.', `messages that would be sent again: ${found.chosen}`, ...rangeLines(found)].join(
+        '\n',
+      )
     if (found.chosen > 0) {
       const detail = { endpoint: endpointId, since, until, statuses, messages: found.chosen }
       await trace({ action: 'webhook.endpoint.replay', ...endpoint, detail })
     }
     return [
       `messages sent again: ${found.chosen}${found.chosen > 0 ? ' (the first go out within 15 s)' : ''}`,
-      ...rest(found),
+      ...rangeLines(found),
     ].join('\n')
   })
 }
 
-function rest({ messages, chosen, first, last, next }: Found): string[] {
+function rangeLines({ messages, chosen, first, last, next }: Found): string[] {
   const lines = first === null ? [] : [`first  ${first}`, `last   ${last}`]
   if (next === null) return lines
   return [...lines, `${messages - chosen} more do not fit into one replay: go on with --since ${next}`]
 }
 
-/** Not deleted before the end of the transaction. */
-async function holdEndpoint(tx: Transaction, id: string) {
+/** Locks the endpoint, so that it is not deleted before the transaction ends. */
+async function lockEndpoint(tx: Transaction, id: string) {
   const { rows } = await tx.execute(sql`
     select enabled, organization_id as "organizationId", project_ref as "projectRef"
     from ${webhookEndpoints} where id = ${id} for key share`)
@@ -109,7 +110,7 @@ function replayQuery({ endpointId, since, until, statuses, dryRun }: Replay): SQ
       select message_id, event_id, ${endpointId}, 'replay', ${DATABASE_CLOCK}, ${DATABASE_CLOCK} from chosen order by place
       on conflict (message_id) where status = 'pending' do nothing
       returning message_id`
-  // No delivery is older than its event, so rows from before the range need not be looked at.
+  // A delivery is never older than its event, so older rows than the range can be skipped.
   return sql`
     with last as (
       select distinct on (message_id) message_id, event_id, status from ${webhookDeliveries}

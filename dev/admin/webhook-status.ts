@@ -4,7 +4,7 @@ import { newTimedId } from '../../src/platform/db/id.ts'
 import type { ControlDb } from '../seed.ts'
 import { DAY_MS, type Report } from './command.ts'
 
-/** The sweeper wakes a sender within 15 s, so what waits longer than this waits for a reason. */
+/** Limit for overdue deliveries: the sweeper wakes a sender within 15 s, so a longer delay means a problem. */
 const LATE_SECONDS = 60
 const SHOWN_MAX = 50
 
@@ -52,14 +52,14 @@ const lateText = ({ overdueSeconds, attemptSecondsAgo }: Totals) =>
   `the oldest delivery is overdue by ${overdueSeconds} s. ${
     attemptSecondsAgo === null
       ? 'Nothing was sent within the last hour: is the Worker running, and its cron?'
-      : `The last attempt was made ${Math.max(0, attemptSecondsAgo)} s ago: where more follow, a receiver is slow or gives no answer.`
+      : `The last attempt was made ${Math.max(0, attemptSecondsAgo)} s ago: if more attempts follow, a receiver is slow or does not answer.`
   }`
 
 function endpointLines({ id, organization, projectRef, url, ...rest }: EndpointFigures): string[] {
   const { enabled, failingSince, ...figures } = rest
   const failing = failingSince === null ? '' : `  failing since ${failingSince}`
   const owner = projectRef === null ? organization : `${organization}/${projectRef}`
-  // What comes behind the path is often a credential.
+  // The query of a URL often contains a credential.
   const { host, pathname } = new URL(url)
   return [
     `${id}  ${owner}  ${host}${pathname}${enabled ? '' : '  disabled'}${failing}`,
@@ -76,8 +76,8 @@ function figureLines({ due, later, overdueSeconds, outcomes, firstP50Ms, firstP9
 }
 
 /**
- * One statement. What is pending is found along an index of pending rows alone, the attempts of the last hour along the primary
- * key from a day ago on: an attempt may lie long after its row was written, and a backlog older than a day shows in `pending`.
+ * Reads everything in one statement. Pending rows come from a partial index, the attempts of the last hour from the primary key
+ * of the last day: an attempt may be much later than its row. A backlog older than a day shows in `pending`.
  */
 function statusQuery(organizationId?: string) {
   const dayAgo = newTimedId(new Date(Date.now() - DAY_MS))

@@ -12,7 +12,7 @@ interface Given {
   isPlaintext: boolean
 }
 
-/** `takesPlaintext` is for the command that writes keys. */
+/** Reads the arguments of `backup` or `restore`. `takesPlaintext` allows --plaintext-keys, which only `backup` has. */
 export async function readArguments(
   command: 'backup' | 'restore',
   { takesPlaintext, env }: { takesPlaintext: boolean; env: NodeJS.ProcessEnv },

@@ -15,7 +15,7 @@ type Bytes = AsyncIterable<Uint8Array>
 /** Objects that are copied at the same time, each with a part of 16 MiB in memory. */
 const COPIES_AT_ONCE = 4
 
-/** Stores the body, and returns its sum. */
+/** Stores the body, and returns its size and checksum. */
 export async function putSummed(put: (body: Bytes) => Promise<void>, source: Bytes): Promise<Sum> {
   const hash = createHash('sha256')
   let bytes = 0
@@ -30,7 +30,7 @@ export async function putSummed(put: (body: Bytes) => Promise<void>, source: Byt
   return { bytes, sha256: hash.digest('hex') }
 }
 
-/** Fails before its end if the file is not what was stored, so that nothing is put of it. */
+/** Streams a file and throws at its end if it is damaged, so that an upload of it does not complete. */
 export async function* verified(place: BackupPlace, file: string, sum: Sum): AsyncGenerator<Uint8Array> {
   const hash = createHash('sha256')
   let bytes = 0
@@ -93,7 +93,7 @@ async function withTemporaryFile<Value>(work: (file: FileHandle, path: string) =
   }
 }
 
-/** A few at a time; the first failure ends the work when those that have begun have ended. */
+/** Works on a few items at a time. After a failure it starts no more items, waits for the running ones and throws. */
 export async function eachOf<Item>(
   items: AsyncIterable<Item>,
   work: (item: Item) => Promise<void>,

@@ -2,15 +2,15 @@ import pg from 'pg'
 import { REMOVALS_LOCK } from '../../src/platform/removals.ts'
 import { StartError } from '../start-error.ts'
 
-const ASKED_MS = 20_000
+const PING_INTERVAL_MS = 20_000
 
 export interface Hold {
-  /** Rejects if removals may have gone on meanwhile. */
+  /** Rejects if the hold was lost, so that removals may have continued. */
   check(): Promise<void>
   release(): Promise<void>
 }
 
-/** From here on no bytes, databases or archives are removed. Waits for removals that have begun. */
+/** Stops removals of bytes, databases and archives until `release`. Waits for removals under way. */
 export async function holdRemovals(controlUrl: string): Promise<Hold> {
   const client = new pg.Client({ connectionString: controlUrl })
   let lost: unknown
@@ -19,8 +19,8 @@ export async function holdRemovals(controlUrl: string): Promise<Hold> {
   })
   await client.connect()
   await client.query(`SELECT pg_advisory_lock(${REMOVALS_LOCK})`)
-  // Shows that the session lasts, also to what may end idle connections on the way.
-  const clock = setInterval(() => client.query('SELECT').catch((error) => (lost = error)), ASKED_MS)
+  // Detects a lost session, and keeps the connection from being closed as idle.
+  const clock = setInterval(() => client.query('SELECT').catch((error) => (lost = error)), PING_INTERVAL_MS)
   return {
     async check() {
       await client.query('SELECT').catch((error) => (lost = error))

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import * as z from 'zod'
 import { errorCode, StartError } from '../start-error.ts'
 
-/** The files that open a data folder, by their path in it. Bytes of projects are read with them alone. */
+/** Paths of the key files in a data folder; without them the data of projects cannot be read. */
 const FILES = ['secrets.json', 'credentials.json', 'host/tls/server.key', 'host/tls/server.crt'] as const
 
 const Files = z.record(z.string(), z.string())
@@ -30,7 +30,7 @@ export async function writeKeyFile(folder: string, keys: KeyFiles, name: (typeof
   await writeFile(file, keys[name] ?? '', { mode: 0o600, flag: 'wx', flush: true })
 }
 
-/** From the key file or BACKUP_PASSPHRASE; undefined if neither is given. */
+/** Reads the passphrase from the key file or BACKUP_PASSPHRASE; undefined if neither is given. */
 export async function readPassphrase(keyFile: string | undefined, env: NodeJS.ProcessEnv): Promise<string | undefined> {
   const text = keyFile === undefined ? env.BACKUP_PASSPHRASE : (await readKeyFile(keyFile)).trim()
   if (!text && keyFile === undefined) return undefined
@@ -44,7 +44,7 @@ const readKeyFile = (file: string) =>
     throw new StartError(`Cannot read the key file ${file} (${errorCode(error)}).`)
   })
 
-/** Without a passphrase they are stored as they are. */
+/** Encrypts the key files with the passphrase; without one they are stored in plaintext. */
 export function sealKeys(files: KeyFiles, passphrase: string | undefined): string {
   if (passphrase === undefined) return JSON.stringify({ plaintext: files })
   const [salt, nonce] = [randomBytes(16), randomBytes(12)]

@@ -27,10 +27,10 @@ interface Options {
   manifest: Manifest
   keys: KeyFiles
   secrets: LocalSecrets
-  say(line: string): void
+  print(line: string): void
 }
 
-/** Leaves the folder empty if it fails. Without `secrets.json`, which is written last, `npm start` refuses the folder. */
+/** Creates a data folder from a backup; a failure leaves it empty. `secrets.json` is written last: without it `npm start` refuses the folder. */
 export async function makeDataFolder(options: Options): Promise<void> {
   const { folder, keys } = options
   guardChildren()
@@ -48,23 +48,23 @@ export async function makeDataFolder(options: Options): Promise<void> {
 }
 
 async function fill(
-  { place, folder, manifest, keys, secrets, say }: Options,
+  { place, folder, manifest, keys, secrets, print }: Options,
   { add }: ReturnType<typeof openLifetime>,
 ): Promise<void> {
   for (const file of ['host/tls/server.key', 'host/tls/server.crt'] as const) await writeKeyFile(folder, keys, file)
   const { endpoint } = await add(startBucket(folder, secrets))
   const { put } = s3Store(bucketSettings(endpoint, secrets))
   await copyOut(place, manifest.files[OBJECTS], put)
-  say(`Bucket: ${manifest.objects.count} objects, ${manifest.objects.bytes} bytes`)
+  print(`Bucket: ${manifest.objects.count} objects, ${manifest.objects.bytes} bytes`)
   const host = await add(startLocalHost({ folder, secrets, endpoint }))
-  await recoverInstances(host, secrets, manifest, say)
+  await recoverInstances(host, secrets, manifest, print)
 }
 
 async function recoverInstances(
   host: Host,
   { HOST_KEY: key, CONTROL_PASSWORD }: LocalSecrets,
   { instances, at }: Manifest,
-  say: Options['say'],
+  print: Options['print'],
 ): Promise<void> {
   const api = hostApi({ id: LOCAL, url: host.url, key, databaseHost: '', databasePort: 0 }, undefined)
   const control = instances.find(({ name }) => name === CONTROL)
@@ -73,17 +73,17 @@ async function recoverInstances(
   const { db, close } = openControlDatabase(controlUrlOf(host.gatewayPort, CONTROL_PASSWORD))
   try {
     await removeOtherBackups(db, instances)
-    say('Control database: restored')
-    const replicas = await replicasIn(db)
+    print('Control database: restored')
+    const replicas = await listReplicas(db)
     for (const project of projectsIn(instances)) {
       await recover(api, project, at)
       for (const { identifier } of replicas.filter(({ ref }) => ref === project.name))
         await makeReplica(api, project.name, identifier).catch((error) =>
-          say(`Read replica ${identifier} was not made (${errorMessage(error)}): remove it, and set it up again.`),
+          print(`Read replica ${identifier} was not made (${errorMessage(error)}): remove it, and set it up again.`),
         )
-      // A thousand servers would else run at the end.
+      // Stopped, because otherwise the servers of all projects would be running at the end.
       await host.pool.require(project.name).stop()
-      say(`Project ${project.name}: restored`)
+      print(`Project ${project.name}: restored`)
     }
   } finally {
     await close()
@@ -109,14 +109,14 @@ async function recover(api: HostApi, instance: StoredInstance, at: string): Prom
   try {
     await api.ask(NoContent, { method: 'PUT', path: `${path}/arrival`, body, waitMs: RECOVERY_MS_MAX })
     await api.ask(NoContent, { method: 'POST', path: `${path}/unseal` })
-    // A project without backups of its own would else archive WAL for good.
+    // Otherwise a project without backups of its own would archive WAL forever.
     if (isTemporary(backup)) await removeBackup(api, name, backup)
   } catch (error) {
     throw new StartError(`${name} was not recovered: ${errorMessage(error)}.`)
   }
 }
 
-/** Backups of projects are restored where recovery began with them; the others do not exist here. */
+/** Marks backups as removed that the backup of the installation does not contain. */
 async function removeOtherBackups(db: ControlDb, instances: readonly StoredInstance[]): Promise<void> {
   const kept = instances.map(({ backup }) => Number(backup))
   await db
@@ -127,8 +127,8 @@ async function removeOtherBackups(db: ControlDb, instances: readonly StoredInsta
 
 const State = z.object({ replicas: z.array(z.object({ identifier: z.string() })).default([]) })
 
-/** Replicas are copies of their projects, so that backups do without them. */
-async function replicasIn(db: ControlDb): Promise<{ ref: string; identifier: string }[]> {
+/** Lists the read replicas of all projects. Backups do not contain them, because they are copies of their projects. */
+async function listReplicas(db: ControlDb): Promise<{ ref: string; identifier: string }[]> {
   const rows = await db
     .select({ ref: projects.ref, state: projects.engineState })
     .from(projects)

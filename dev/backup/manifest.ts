@@ -5,10 +5,10 @@ import { StartError } from '../start-error.ts'
 import type { BackupPlace } from './place.ts'
 
 const MANIFEST = 'manifest.json'
-/** A line of JSON for each stored object. */
+/** File with a JSON line for each stored object. */
 export const OBJECTS = 'objects.jsonl'
 export const KEYS = 'keys.json'
-/** Objects of the bucket are stored below it by their own keys. */
+/** Prefix of the bucket's objects, which keep their own keys below it. */
 export const BUCKET_PREFIX = 'bucket/'
 
 const Sum = z.strictObject({ bytes: z.int(), sha256: z.string() })
@@ -17,7 +17,7 @@ export type Sum = z.output<typeof Sum>
 const StoredInstance = z.strictObject({
   /** A project's reference, or `control`. */
   name: z.string(),
-  /** The base backup that its recovery begins with. */
+  /** The base backup that its recovery starts from. */
   backup: z.string(),
   isPaused: z.boolean(),
   /** The instance as the host creates it: version, size, settings, access rules. */
@@ -29,9 +29,9 @@ const Manifest = z.strictObject({
   format: z.literal(1),
   /** The version of Pilothouse that wrote the backup. */
   version: z.string(),
-  /** When the newest migration of the control database was written. */
+  /** Time at which the newest migration of the control database was written. */
   migration: z.int(),
-  /** Operating system and processor: data of Postgres is read on the same ones alone. */
+  /** Operating system and processor: data of Postgres can be read only on the same ones. */
   system: z.string(),
   at: z.iso.datetime(),
   instances: z.array(StoredInstance),
@@ -47,7 +47,7 @@ export const SYSTEM = `${process.platform}-${process.arch}`
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 
-/** Written last: without it there is no backup. */
+/** Writes the manifest, which must come last: a backup without one is incomplete. */
 export async function writeManifest(place: BackupPlace, manifest: Manifest): Promise<void> {
   const text = JSON.stringify({ manifest, sha256: sha256(JSON.stringify(manifest)) }, null, 2)
   await place.put(MANIFEST, chunks(`${text}\n`))
@@ -58,14 +58,14 @@ export async function readManifest(place: BackupPlace): Promise<Manifest> {
     if (!(error instanceof MissingObject)) throw error
     throw new StartError(`This is not a complete backup: it has no ${MANIFEST}.`)
   })
-  const { manifest, sha256: sum } = parsed(text)
+  const { manifest, sha256: sum } = parseManifest(text)
   if (sum !== sha256(JSON.stringify(manifest))) throw damaged(MANIFEST)
   const { success, data } = Manifest.safeParse(manifest)
   if (success) return data
-  throw new StartError('This backup is of another version of Pilothouse, which this one cannot read.')
+  throw new StartError('This backup was made by another version of Pilothouse, whose format this version cannot read.')
 }
 
-function parsed(text: string): { manifest?: unknown; sha256?: unknown } {
+function parseManifest(text: string): { manifest?: unknown; sha256?: unknown } {
   try {
     return Object(JSON.parse(text))
   } catch {

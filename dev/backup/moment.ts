@@ -18,44 +18,44 @@ export interface InstallationMoment {
   keys: string[]
 }
 
-/** Each round makes the base backups that the round before it lacked; projects may be created meanwhile. */
+/** Limit for rounds. Each makes the base backups that the last one lacked, because projects may be created meanwhile. */
 const ROUNDS_MAX = 10
-/** The WAL of a server is archived within a minute, or not at all. */
+/** Time limit for a moment: the WAL of a server is archived within a minute, or not at all. */
 const MOMENT_MS_MAX = 120_000
 const BACKUP_MS_MAX = 24 * 3_600_000
 const BUSY_MS_MAX = 600_000
 const BUSY_PAUSE_MS = 1_000
 
-/** Ids of backups that only a backup of the installation needs are times in milliseconds; those of projects are smaller by far. */
+/** Temporary backups, which only a backup of the installation needs, have times in milliseconds as ids; other ids are far smaller. */
 const TEMPORARY_FROM = 1e12
 const newTemporaryId = () => String(Date.now())
 export const isTemporary = (id: string): boolean => Number(id) >= TEMPORARY_FROM
 
 const instance = (name: string, path: string) => `/instances/${name}${path}`
 
-/** One moment of the control database and of all projects, in the archive of the host. */
+/** Archives one moment of the control database and all projects. */
 export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
   for (let round = 1; round <= ROUNDS_MAX; round++) {
     const at = new Date()
     const found = await api.ask(Instances, { method: 'GET', path: '/instances' })
     const taken: InstallationMoment = { at, instances: [], keys: [] }
-    const lacking: string[] = []
+    const withoutBackup: string[] = []
     await eachOf(each(found), async ({ name, state }) => {
       const moment = await momentOf(api, name, at)
-      if (!moment) return void lacking.push(name)
+      if (!moment) return void withoutBackup.push(name)
       const { backup, keys, spec } = moment
       taken.instances.push({ name, backup, spec, isPaused: state === 'paused' })
       taken.keys.push(...keys)
     })
-    if (lacking.length === 0) return taken
+    if (withoutBackup.length === 0) return taken
     const id = newTemporaryId()
     const call = { method: 'PUT', waitMs: BACKUP_MS_MAX } as const
-    await eachOf(each(lacking), (name) => change(api, name, { ...call, path: instance(name, `/backups/${id}`) }))
+    await eachOf(each(withoutBackup), (name) => change(api, name, { ...call, path: instance(name, `/backups/${id}`) }))
   }
   throw new StartError('Projects changed too often to take a moment of all of them: try again later.')
 }
 
-/** Removes the base backups that this backup, or one that was cut off, made for itself alone. */
+/** Removes the temporary base backups of this backup and of interrupted ones. */
 export async function removeTemporaryBackups(api: HostApi): Promise<void> {
   const backups = await api.ask(Backups, { method: 'GET', path: '/backups' })
   for (const { name, id } of backups.filter((backup) => isTemporary(backup.id))) await removeBackup(api, name, id)
@@ -64,7 +64,7 @@ export async function removeTemporaryBackups(api: HostApi): Promise<void> {
 export const removeBackup = (api: HostApi, name: string, id: string): Promise<void> =>
   change(api, name, { method: 'DELETE', path: instance(name, `/backups/${id}`) })
 
-/** Undefined if the archive does not reach the moment and a new base backup is needed. */
+/** The archived moment of an instance; undefined if a new base backup is needed. */
 async function momentOf(api: HostApi, name: string, at: Date): Promise<z.output<typeof Moment> | undefined> {
   const call = { method: 'POST', path: instance(name, '/moment'), body: { at }, timeoutMs: MOMENT_MS_MAX } as const
   try {
@@ -75,7 +75,7 @@ async function momentOf(api: HostApi, name: string, at: Date): Promise<z.output<
   }
 }
 
-/** Waits for the task that works on the project. */
+/** Calls the host, and retries while another task works on the project. */
 async function change(api: HostApi, name: string, call: Call): Promise<void> {
   for (const until = Date.now() + BUSY_MS_MAX; ; await delay(BUSY_PAUSE_MS)) {
     try {
@@ -86,8 +86,7 @@ async function change(api: HostApi, name: string, call: Call): Promise<void> {
   }
 }
 
-const failed = (name: string, error: unknown) =>
-  new StartError(`No backup was made of ${name}: ${errorMessage(error)}.`)
+const failed = (name: string, error: unknown) => new StartError(`${name} was not backed up: ${errorMessage(error)}.`)
 
 async function* each<Item>(items: readonly Item[]): AsyncGenerator<Item> {
   yield* items

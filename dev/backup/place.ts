@@ -6,12 +6,12 @@ import { MissingObject } from '../../host/backups/errors.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { errorCode, StartError } from '../start-error.ts'
 
-/** The store of a backup: a folder, or a bucket below a prefix. Bodies are streamed. */
+/** The place of a backup: a folder, or a bucket below a prefix. Bodies are streamed. */
 export interface BackupPlace extends Pick<ArchiveStore, 'put' | 'get'> {
   isEmpty(): Promise<boolean>
 }
 
-/** A path, or `s3://bucket/prefix` with the AWS variables of the environment. */
+/** Opens a path, or `s3://bucket/prefix` with the AWS variables of the environment. */
 export function openPlace(text: string, env: NodeJS.ProcessEnv): BackupPlace {
   const [, bucket, prefix = ''] = /^s3:\/\/([^/]+)\/?(.*)$/.exec(text) ?? []
   if (bucket) return bucketPlace(bucket, prefix.replace(/\/*$/, prefix === '' ? '' : '/'), env)

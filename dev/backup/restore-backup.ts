@@ -11,19 +11,19 @@ interface Options {
   place: BackupPlace
   folder: string
   passphrase: string | undefined
-  say(line: string): void
+  print(line: string): void
 }
 
-/** Makes a data folder for `npm start` out of a backup. */
-export async function restoreBackup({ place, folder, passphrase, say }: Options): Promise<Manifest> {
+/** Creates a data folder for `npm start` from a backup. */
+export async function restoreBackup({ place, folder, passphrase, print }: Options): Promise<Manifest> {
   await requireEmpty(folder)
   const manifest = await readManifest(place)
   requireReadable(manifest)
   const keys = openKeys(await textOf(verified(place, KEYS, manifest.files[KEYS])), passphrase)
   const secrets = checkSecrets(JSON.parse(keys['secrets.json'] ?? ''))
-  // Slow to load: a restore that is refused does without it.
+  // Loaded late because it is slow to load: a refused restore does not need it.
   const { makeDataFolder } = await import('./make-data-folder.ts')
-  await makeDataFolder({ place, folder, manifest, keys, secrets, say })
+  await makeDataFolder({ place, folder, manifest, keys, secrets, print })
   return manifest
 }
 

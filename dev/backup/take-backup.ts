@@ -20,26 +20,26 @@ import type { BackupPlace } from './place.ts'
 interface Options {
   place: BackupPlace
   env: NodeJS.ProcessEnv
-  /** Undefined stores the keys as they are. */
+  /** Encrypts the keys; undefined stores them in plaintext. */
   passphrase: string | undefined
-  say(line: string): void
+  print(line: string): void
 }
 
 /** Backs up the installation that `npm start` runs here, as of one moment. */
-export async function takeBackup({ place, env, passphrase, say }: Options): Promise<Manifest> {
+export async function takeBackup({ place, env, passphrase, print }: Options): Promise<Manifest> {
   if (!(await place.isEmpty())) throw new StartError('The place of the backup is not empty: give a new one.')
   const { folder } = readSettings(env)
-  const { store, api, controlUrl } = await reach(env)
+  const { store, api, controlUrl } = await openInstallation(env)
   const { db, close } = openControlDatabase(controlUrl)
   try {
     await requireOneHost(db)
     const hold = await holdRemovals(controlUrl)
     try {
-      say('Databases: archiving one moment of all of them')
+      print('Databases: archiving one moment of all of them')
       const { at, instances, keys } = await takeMoment(api)
-      say(`Databases: ${instances.length} as of ${at.toISOString()}`)
+      print(`Databases: ${instances.length} as of ${at.toISOString()}`)
       const { list, ...objects } = await copyIn(place, keysAt(store, { at, keys }), store.get)
-      say(`Bucket: ${objects.count} objects, ${objects.bytes} bytes`)
+      print(`Bucket: ${objects.count} objects, ${objects.bytes} bytes`)
       const sealed = chunks(sealKeys(await readKeyFiles(folder), passphrase))
       const keySum = await putSummed((body) => place.put(KEYS, body), sealed)
       const manifest: Manifest = {
@@ -51,7 +51,9 @@ export async function takeBackup({ place, env, passphrase, say }: Options): Prom
       await writeManifest(place, manifest)
       return manifest
     } finally {
-      await removeTemporaryBackups(api).catch((error) => say(`Base backups were left in the archive: ${error.message}`))
+      await removeTemporaryBackups(api).catch((error) =>
+        print(`Base backups were left in the archive: ${error.message}`),
+      )
       await hold.release()
     }
   } finally {
@@ -59,7 +61,7 @@ export async function takeBackup({ place, env, passphrase, say }: Options): Prom
   }
 }
 
-async function reach(env: NodeJS.ProcessEnv) {
+async function openInstallation(env: NodeJS.ProcessEnv) {
   if (env.DATABASE_URL || env.HOST_URL)
     throw new StartError(
       'DATABASE_URL and HOST_URL are set: a backup is made of what `npm start` runs on this machine.',
@@ -71,11 +73,12 @@ async function reach(env: NodeJS.ProcessEnv) {
   const secrets = await readSecrets(folder, { isNew: false })
   const { s3_url } = await readCredentials(folder)
   const endpoint = env.S3_PORT ? `http://127.0.0.1:${ports.s3}/cdn-cgi/local/r2/s3` : s3_url
-  if (!endpoint) throw new StartError(`${folder} says no address of its bucket: start it once more with this version.`)
+  if (!endpoint)
+    throw new StartError(`The address of the bucket of ${folder} is unknown: start it once more with this version.`)
   return { store: s3Store(bucketSettings(endpoint, secrets)), api: hostApi(host, undefined), controlUrl }
 }
 
-/** Archives of other hosts may be in other buckets, and their clocks differ. */
+/** Refuses installations with several hosts, whose archives may be in other buckets and whose clocks differ. */
 async function requireOneHost(db: ControlDb): Promise<void> {
   const found = await db.select({ name: hosts.name }).from(hosts)
   if (found.length === 0) return
@@ -90,18 +93,19 @@ async function newestMigration(db: ControlDb): Promise<number> {
   return Number(rows[0]?.at)
 }
 
-/** The bucket rounds times down, and its clock may be a little behind. */
-const SLACK_MS = 60_000
+/** Tolerance: the bucket rounds times down, and its clock may be slightly behind. */
+const TOLERANCE_MS = 60_000
 
 /**
- * All objects that rows of that moment can name, whose bytes were complete before, and those of the archive that recovery to it needs.
+ * Keys of the objects that rows of that moment can refer to, which were complete before it, and of the archived objects that
+ * recovery to it needs.
  */
 async function* keysAt(store: ArchiveStore, { at, keys }: { at: Date; keys: string[] }): AsyncGenerator<string> {
-  const until = at.getTime() + SLACK_MS
+  const until = at.getTime() + TOLERANCE_MS
   for await (const { key, modifiedAt } of store.each('')) {
-    if (!key.startsWith(ARCHIVE) && modifiedAt.getTime() <= until) yield key
+    if (!key.startsWith(ARCHIVE_PREFIX) && modifiedAt.getTime() <= until) yield key
   }
   yield* keys
 }
 
-const ARCHIVE = 'backups/'
+const ARCHIVE_PREFIX = 'backups/'

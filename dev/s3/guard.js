@@ -1,6 +1,6 @@
 import s3 from './s3.js'
 
-/** As S3 and R2 do: a header that the signer did not see must not change what a signed URL allows. */
+/** Refuses unsigned `x-amz-` headers like S3 and R2: they could change what a signed URL allows. */
 export default {
   fetch(request, env, ctx) {
     const unsigned = unsignedHeaders(request)

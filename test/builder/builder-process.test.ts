@@ -112,7 +112,7 @@ describe('a supervised process', () => {
       onLine: (line) => lines.push(line),
     })
     const request = { path: '/', headers: {}, body: new Uint8Array() }
-    expect(await looping.ask(request, new AbortController().signal)).toEqual({ kind: 'down' })
+    expect(await looping.ask(request, new AbortController().signal)).toEqual({ kind: 'not-started' })
     expect(lines.join()).toContain('it was not ready within 2 s')
     await looping.stop()
   })
@@ -126,16 +126,16 @@ describe('a supervised process', () => {
       modules: [{ type: 'ESModule', path: 'a.js', contents }],
     }
     const counting = supervise({ worker, secondsMax: 30, onLine: () => {} })
-    const ask = (path: string, left = new AbortController()) =>
-      counting.ask({ path, headers: {}, body: new Uint8Array() }, left.signal)
-    const left = new AbortController()
-    const [slow, gone] = [ask('/slow'), ask('/', left)]
-    left.abort()
+    const ask = (path: string, caller = new AbortController()) =>
+      counting.ask({ path, headers: {}, body: new Uint8Array() }, caller.signal)
+    const caller = new AbortController()
+    const [slow, gone] = [ask('/slow'), ask('/', caller)]
+    caller.abort()
     const waiting = Array.from({ length: 98 }, () => ask('/'))
     expect(counting.isBusy()).toBe(true)
     expect(await ask('/')).toEqual({ kind: 'busy' })
     expect(await slow).toMatchObject({ kind: 'answered', body: new TextEncoder().encode('1') })
-    expect(await gone).toEqual({ kind: 'left' })
+    expect(await gone).toEqual({ kind: 'cancelled' })
     expect((await Promise.all(waiting)).at(-1)).toMatchObject({
       kind: 'answered',
       body: new TextEncoder().encode('99'),

@@ -90,7 +90,7 @@ describe('an installation with two hosts', () => {
   let near: string
 
   it('places a project in the region that it names, and its branches on the same host', async () => {
-    expect(await machine.admin('hosts', 'list')).toBe('no hosts but that of the settings')
+    expect(await machine.admin('hosts', 'list')).toBe('no hosts except the one in the settings')
     expect(await regions()).toEqual(['us-east-1'])
     expect(await owner.post('/v1/projects', far('too early'))).toMatchObject({
       status: 400,
@@ -115,7 +115,7 @@ describe('an installation with two hosts', () => {
     const branch = await newBranch(owner, ref, { with_data: true })
     expect(second.pool.find(branch.project_ref)).toBeDefined()
     expect(await machine.admin('hosts', 'list')).toMatch(
-      /^local {2}of the settings {2}1 projects\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
+      /^local {2}in the settings {2}1 projects\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
     )
   }, 200_000)
 

@@ -50,7 +50,7 @@ describe('connection', () => {
     await control
       .insert(gitBranches)
       .values({ connectionId: row?.id ?? '', name: 'main', commit: 'abc', updatedAt: at })
-    expect(await admin(['sync', '--project', ref])).toContain('looks at main')
+    expect(await admin(['sync', '--project', ref])).toContain('checks main')
     const [asked] = await control
       .select()
       .from(gitBranches)

@@ -49,7 +49,7 @@ describe('oauth-apps', () => {
     expect((await byRefresh(app, refresh_token)).body).toMatchObject({ error: 'invalid_client' })
     expect((await byRefresh({ ...app, secret }, refresh_token)).status).toBe(200)
     expect((await as(access_token).get('/v1/profile')).status).toBe(200)
-    expect(await admin('oauth-apps', 'delete', app.id)).toContain('Tool is gone')
+    expect(await admin('oauth-apps', 'delete', app.id)).toContain('Tool is deleted')
     expect(await profileOf(access_token)).toBe(401)
     expect((await byRefresh({ ...app, secret }, refresh_token)).status).toBe(401)
     const approved = ['oauth_app.approve', 'oauth_app.exchange', 'oauth_app.rotate', 'oauth_app.delete']
@@ -87,7 +87,9 @@ describe('oauth-apps', () => {
     await expect(admin('oauth-apps', 'create', 'no-such', 'Tool', ...OPTIONS)).rejects.toThrow('no organization')
     await expect(admin('oauth-apps', 'create', organization.slug, ' ', ...OPTIONS)).rejects.toThrow('the name must')
     const noScope = ['--redirect-uris', REDIRECT_URI, '--scopes', 'all']
-    await expect(admin('oauth-apps', 'create', organization.slug, 'x', ...noScope)).rejects.toThrow('all is no scope')
+    await expect(admin('oauth-apps', 'create', organization.slug, 'x', ...noScope)).rejects.toThrow(
+      'all is not a scope',
+    )
     for (const without of ['--redirect-uris', '--scopes']) {
       const at = OPTIONS.indexOf(without)
       const rest = OPTIONS.toSpliced(at, 2)

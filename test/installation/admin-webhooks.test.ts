@@ -264,10 +264,10 @@ describe('webhooks replay', () => {
     [[randomUUID(), '--since', '2026-02-31'], '--since 2026-02-31 is not a time'],
     [[randomUUID(), '--since', '2026-01-01T10:00'], 'is not a time'],
     [[randomUUID(), '--since', ago(10), '--until', 'x'], '--until x is not a time'],
-    [[randomUUID(), '--since', ago(10), '--until', ago(20)], 'does not lie before'],
-    [[randomUUID(), '--since', ago(-100)], 'does not lie before now'],
-    [[randomUUID(), '--since', ago(15 * 86_400)], 'more than 14 days back'],
-    [[randomUUID(), '--since', ago(10), '--status', 'pending'], '--status pending is none of'],
+    [[randomUUID(), '--since', ago(10), '--until', ago(20)], 'is not before'],
+    [[randomUUID(), '--since', ago(-100)], 'is not before now'],
+    [[randomUUID(), '--since', ago(15 * 86_400)], 'more than 14 days ago'],
+    [[randomUUID(), '--since', ago(10), '--status', 'pending'], '--status pending is not one of'],
   ])('refuses %j', async (args, text) => {
     const refused = async () => run('webhooks', 'replay', ...args)
     await expect(refused()).rejects.toThrow(text)

@@ -85,11 +85,13 @@ describe('organization create', () => {
 
   it('refuses an unknown plan and a missing owner', async () => {
     const { id, username } = await newPerson()
-    await expect(async () => create(username, '--plan', 'entreprise')).rejects.toThrow(/^entreprise is no plan: free, /)
-    await expect(async () => create(username, '--plan', '')).rejects.toThrow('is no plan')
+    await expect(async () => create(username, '--plan', 'entreprise')).rejects.toThrow(
+      /^entreprise is not a plan: must be one of free, /,
+    )
+    await expect(async () => create(username, '--plan', '')).rejects.toThrow('is not a plan')
     await expect(async () => admin('organization', 'create', 'Theirs')).rejects.toThrow('--owner is missing')
     vi.stubEnv('DEFAULT_PLAN', 'entreprise')
-    await expect(async () => create(username)).rejects.toThrow('DEFAULT_PLAN=entreprise is no plan')
+    await expect(async () => create(username)).rejects.toThrow('DEFAULT_PLAN=entreprise is not a plan')
     expect(await control.$count(memberRoles, eq(memberRoles.userId, id))).toBe(0)
   })
 })

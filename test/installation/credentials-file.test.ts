@@ -34,14 +34,14 @@ describe('credentials.json', () => {
     const { token, said, isNew } = await save()
     expect(isNew).toBe(true)
     expect((await as(token).get('/v1/profile')).status).toBe(200)
-    expect(said).toEqual([expect.stringContaining(`${file} was not as we wrote it`)])
+    expect(said).toEqual([expect.stringContaining(`${file} is damaged`)])
     expect(await save()).toEqual({ token, said: [], isNew: false })
   })
 
   it('gets another token for a revoked one, and the start reports the organization', async () => {
     const { token } = await save()
     const revoke = (known: string) => admin('token', 'revoke', known)
-    const isNew = expect.stringContaining('works no longer: there is a new one, of the user owner')
+    const isNew = expect.stringContaining('is no longer valid: the user owner has a new one')
     await revoke(token)
     const second = await save()
     expect(second.said).toEqual([isNew])

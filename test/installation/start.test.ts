@@ -263,11 +263,11 @@ describe('npm run admin', () => {
 
     for (const [args, text] of [
       [['token', 'create', 'nobody'], 'no user'],
-      [['token', 'create', 'ada', '--scopes', 'everything'], 'everything is no scope'],
+      [['token', 'create', 'ada', '--scopes', 'everything'], 'everything is not a scope'],
       [['token', 'create', 'ada', '--days', '0'], '--days'],
       [['token', 'revoke', unseen], 'no such token'],
-      [['organization', 'plan', slug, 'gold'], 'gold is no plan'],
-      [['member', 'set', slug, 'ada', 'king'], 'king is no role'],
+      [['organization', 'plan', slug, 'gold'], 'gold is not a plan'],
+      [['member', 'set', slug, 'ada', 'king'], 'king is not a role'],
       [['member', 'set', slug, 'ada', 'owner', '--project', 'aaaaaaaaaaaaaaaaaaaa'], 'no project'],
       [['user', 'create', 'bob', 'nowhere'], 'nowhere is not an e-mail address'],
       [['what'], 'npm run admin'],

@@ -182,7 +182,7 @@ describe('an invitation', () => {
     expect((await here.caller.get(`/v1/projects/${ref}`)).status).toBe(200)
     expect((await here.caller.patch(`/v1/projects/${ref}`, { name: 'x' })).status).toBe(403)
     await expect(admin('invitation', 'accept', place.slug, here.username)).rejects.toThrow(
-      `nobody has invited ${here.primaryEmail} to ${place.slug}`,
+      `${here.primaryEmail} has no invitation to ${place.slug}`,
     )
 
     const username = `new-${randomUUID()}`
@@ -198,7 +198,7 @@ describe('an invitation', () => {
     const place = await newOrganization()
     const { username, primaryEmail } = await newPerson(await newOrganization())
     await invite(place.owner, place.slug, invitation(primaryEmail, 'administrator'))
-    expect(await admin('user', 'create', username, primaryEmail)).toMatch(/^user [0-9a-f-]{36}\n.* was here already$/)
+    expect(await admin('user', 'create', username, primaryEmail)).toMatch(/^user [0-9a-f-]{36}\n.* existed already$/)
     expect(await rolesOf(place.owner, place.slug, { username })).toBeUndefined()
     expect(await admin('invitation', 'list', place.slug)).toContain(primaryEmail)
   })

@@ -15,7 +15,7 @@ import {
 import type { OldSecret } from '../../src/model/tables/webhooks.ts'
 import type { ControlDb } from '../seed.ts'
 
-/** Of a row: its keys, what else tells the place, and the column's value, as text. */
+/** A row with a sealed value, as text: its keys, the column `also`, and the value. */
 export type SealedRow = Readonly<Record<string, string>> & { value: string }
 
 export interface SealedColumn {
@@ -24,10 +24,10 @@ export interface SealedColumn {
   type: 'text' | 'jsonb'
   /** The primary key, with types. */
   keys: Readonly<Record<string, 'text' | 'uuid'>>
-  /** Another column that tells the place. */
+  /** Another column that the associated data is made from. */
   also?: string
-  /** What is sealed in the value, by the place that it belongs to. */
-  sealed(row: SealedRow): [place: string, sealed: string][]
+  /** The sealed texts in the value, each with its associated data. */
+  sealed(row: SealedRow): [associatedData: string, sealed: string][]
 }
 
 const BY_REF = { ref: 'text' } as const
@@ -37,15 +37,15 @@ const column = (
   table: string,
   column: string,
   keys: SealedColumn['keys'],
-  place: (row: SealedRow) => string,
-): SealedColumn => ({ table, column, keys, type: 'text', sealed: (row) => [[place(row), row.value]] })
+  associatedData: (row: SealedRow) => string,
+): SealedColumn => ({ table, column, keys, type: 'text', sealed: (row) => [[associatedData(row), row.value]] })
 
 const ofProject = (secret: Parameters<typeof projectAssociatedData>[1]) =>
   column('projects', `sealed_${secret}`, BY_REF, ({ ref = '' }) => projectAssociatedData(ref, secret))
 const ofWebhook = (secret: Parameters<typeof webhookAssociatedData>[1]) =>
   column('webhook_endpoints', `sealed_${secret}`, BY_ID, ({ id = '' }) => webhookAssociatedData(id, secret))
 
-/** Every column of the control database that holds sealed values. */
+/** Every column of the control database with sealed values. */
 export const SEALED: readonly SealedColumn[] = [
   ofProject('password'),
   ofProject('runner_password'),
@@ -93,10 +93,10 @@ function ofSettings({ project_ref: ref = '', area, value }: SealedRow): [string,
   return Object.entries(secrets).map(([field, { sealed }]) => [authSecretAssociatedData(ref, field), sealed])
 }
 
-const PAGE = 500
+const PAGE_ROWS = 500
 
-/** Every row of a column in turn, by its primary key, so many at a time. */
-export async function* pagesOf(db: ControlDb, { table, column, keys, also }: SealedColumn) {
+/** Reads all rows of a column in pages, ordered by the primary key. */
+export async function* readPages(db: ControlDb, { table, column, keys, also }: SealedColumn) {
   const names = Object.keys(keys)
   const key = list(names.map((name) => sql.identifier(name)))
   const read = [...names, ...(also ? [also] : [])].map((name) => sql`${sql.identifier(name)}::text`)
@@ -105,25 +105,25 @@ export async function* pagesOf(db: ControlDb, { table, column, keys, also }: Sea
     const { rows } = await db.execute<SealedRow>(sql`
       select ${list(read)}, ${sql.identifier(column)}::text as value from ${sql.identifier(table)}
        where ${sql.identifier(column)} is not null ${after ? sql`and (${key}) > (${after})` : sql``}
-       order by ${key} limit ${PAGE}`)
+       order by ${key} limit ${PAGE_ROWS}`)
     if (rows.length > 0) yield rows
-    if (rows.length < PAGE) return
+    if (rows.length < PAGE_ROWS) return
     last = rows.at(-1)
   }
 }
 
 export interface Rewritten {
   row: SealedRow
-  /** In the place of the row's. */
+  /** The new value of the row. */
   after: string
-  /** How many sealed values are new in it. */
+  /** Number of resealed texts in the new value. */
   count: number
 }
 
 export const sumOf = (counted: readonly Pick<Rewritten, 'count'>[]): number =>
   counted.reduce((sum, { count }) => sum + count, 0)
 
-/** Returns how many sealed values were written: what somebody else has changed since it was read stays. */
+/** Writes the new values, except to rows that have changed since they were read. Returns the number of sealed texts written. */
 export async function writeBack(
   db: ControlDb,
   { table, column, keys, type }: SealedColumn,
@@ -135,7 +135,7 @@ export async function writeBack(
   const of = (table: string, name: string) => sql`${sql.identifier(table)}.${sql.identifier(name)}`
   const key = (table: string) => list(names.map((name) => of(table, name)))
   const columns = Object.entries(keys).map(([name, type]) => sql`${sql.identifier(name)} ${sql.raw(type)}`)
-  // Who has locked a row is not waited for: meanwhile others would wait for all that is locked here.
+  // Locked rows are skipped: while this waited for one, others would wait for all rows locked here.
   const { rows } = await db.execute<{ count: number }>(sql`
     with n as (
       select * from jsonb_to_recordset(${given}::jsonb) as n (${list(columns)}, value text, after text, count int)
