@@ -17,11 +17,11 @@ const ROUNDS = 3
 const RATIO_MAX = 1.5
 const P99_RATIO_MAX = 2
 const READY_MS_MAX = 600_000
-/** With its index about 1 GiB. */
-const FILLED = `create table filled (n int primary key, text text);
+/** Fills a table that takes about 1 GiB with its index. */
+const FILL_TABLE = `create table filled (n int primary key, text text);
   insert into filled select n, repeat(md5(n::text), 28) from generate_series(1, 1050000) n`
 
-/** A branch with data of a database of 1 GiB, against a plain copy of the parent's files; and what a parent in use feels. */
+/** Compares a branch with 1 GiB of data with a plain copy of the parent's files, and measures the effect on a parent in use. */
 export async function branches(environment: Environment, report: Report): Promise<void> {
   const { port, control, gatewayPort, instances } = environment
   const organization = await seedOrganization(control, 'branches', 0)
@@ -32,8 +32,8 @@ export async function branches(environment: Environment, report: Report): Promis
     db_pass: PASSWORD,
   })
   const owner = ownerUrl(gatewayPort, ref)
-  const size = await used(owner, async (client) => {
-    await client.query(FILLED)
+  const size = await withClient(owner, async (client) => {
+    await client.query(FILL_TABLE)
     await client.query('vacuum analyze filled')
     await client.query('checkpoint')
     const { rows } = await client.query('select pg_size_pretty(pg_database_size(current_database())) as size')
@@ -49,12 +49,12 @@ export async function branches(environment: Environment, report: Report): Promis
   const branch = async (name: string): Promise<number> => {
     const startedAt = performance.now()
     const { id } = await call('POST', `/v1/projects/${ref}/branches`, { branch_name: name, with_data: true })
-    await untilReady(environment, id)
+    await waitUntilReady(environment, id)
     const ms = performance.now() - startedAt
     await call('DELETE', `/v1/branches/${id}`)
     return ms
   }
-  /** The copy in memory alone, and once it is on disk too, where a branch has to be. */
+  /** Times a plain copy: in the page cache only, and flushed to disk, as a branch must be. */
   const plain = async (): Promise<{ copied: number; flushed: number }> => {
     const copy = join(instances, '..', 'plain-copy')
     const startedAt = performance.now()
@@ -106,7 +106,7 @@ export async function branches(environment: Environment, report: Report): Promis
 const rounded = (value: number) => Number(value.toFixed(2))
 const seconds = (ms: readonly number[]) => `${ms.map((each) => (each / 1000).toFixed(2)).join(', ')} s`
 
-async function untilReady({ control }: Environment, id: string): Promise<void> {
+async function waitUntilReady({ control }: Environment, id: string): Promise<void> {
   for (const until = performance.now() + READY_MS_MAX; performance.now() < until; await delay(20)) {
     const [row] = await control.select().from(branchTable).where(eq(branchTable.id, id))
     if (row?.status === 'FUNCTIONS_DEPLOYED') return
@@ -115,8 +115,8 @@ async function untilReady({ control }: Environment, id: string): Promise<void> {
   throw new Error('the branch did not become ready')
 }
 
-/** As the project's owner, whose connection ends with the work. */
-async function used<T>(owner: URL, work: (client: pg.Client) => Promise<T>): Promise<T> {
+/** Runs `work` with a connection of the project's owner, and then closes it. */
+async function withClient<T>(owner: URL, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: owner.href })
   await client.connect()
   try {
@@ -126,9 +126,9 @@ async function used<T>(owner: URL, work: (client: pg.Client) => Promise<T>): Pro
   }
 }
 
-/** Updates one row after another over one session for as long as the work lasts; it fails when the session is cut. */
+/** Updates one row after another in one session while `work` runs; fails if the session is closed. */
 function load(owner: URL, work: () => Promise<void>): Promise<number[]> {
-  return used(owner, async (client) => {
+  return withClient(owner, async (client) => {
     const ms: number[] = []
     let over = false
     const ended = work().finally(() => {

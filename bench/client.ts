@@ -5,13 +5,13 @@ export type Request = Buffer
 
 export interface Reply {
   status: number
-  /** As far as it was kept; decoded when it is read. */
+  /** The first KEPT_BYTES_MAX of the reply; decoded when it is read. */
   readonly body: string
   bodyBytes: number
 }
 
 export interface Connection {
-  /** One request at a time. */
+  /** Sends a request. Only one may be under way. */
   send(request: Request): Promise<Reply>
   close(): void
 }
@@ -33,12 +33,12 @@ export const bearer = (token: string) => ({ authorization: `Bearer ${token}` })
 
 const HEAD_END = Buffer.from('\r\n\r\n')
 
-/** Servers close what was idle for some seconds, perhaps just as a request is on its way. */
+/** A connection that was idle for longer is replaced: servers close it, perhaps just when a request is sent. */
 const IDLE_MS_MAX = 2_000
 
 /**
- * A keep-alive connection that reads no more of HTTP than we send ourselves: Node's own clients cost several times as
- * much for each request, on the very processors that the server needs.
+ * Opens a keep-alive connection that understands only as much HTTP as the servers here send: Node's own clients cost several
+ * times as much for each request, on the processors that the server needs.
  */
 async function openConnection(port: number): Promise<Connection> {
   let socket = await openSocket(port)
@@ -57,7 +57,7 @@ async function openConnection(port: number): Promise<Connection> {
   }
 }
 
-/** Of a reply; the rest is only counted. */
+/** Limit for the part of a reply that is kept; the rest is only counted. */
 const KEPT_BYTES_MAX = 256 * 1024
 const READ_BYTES = 256 * 1024
 
@@ -81,7 +81,7 @@ async function openSocket(port: number): Promise<Connection> {
     received = 0
     head = undefined
   }
-  // Into one buffer, again and again: a new one for each chunk costs more than what is done with it.
+  // Reads always use the same buffer: a new one for each chunk would cost more than processing it.
   const onread = {
     buffer: Buffer.alloc(READ_BYTES),
     callback(count: number, buffer: Uint8Array) {
@@ -111,12 +111,12 @@ async function openSocket(port: number): Promise<Connection> {
 
 interface Head {
   status: number
-  /** Where the body begins. */
+  /** Position of the body. */
   end: number
   bodyBytes: number
 }
 
-/** Undefined until all of it has arrived. */
+/** Parses the head of a reply; undefined until it has arrived completely. */
 function readHead(received: Buffer): Head | undefined {
   const end = received.indexOf(HEAD_END)
   if (end < 0) return undefined

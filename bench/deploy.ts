@@ -17,7 +17,7 @@ const RATIO_MAX = 3
 
 type Files = Record<string, string>
 
-/** Ten files, different in each round, so that nobody answers with what was built before. */
+/** Ten files, different in each round, so that no cache of an earlier build can answer. */
 function filesOf(round: number): Files {
   const files: Files = {
     'functions/hello/index.ts': `import { all } from '../_shared/part0.ts'
@@ -36,7 +36,7 @@ function filesOf(round: number): Files {
 
 const isAnswer = (text: string, round: number) => text.startsWith(`${round} part 0 ${round} part 1`)
 
-/** From source to first answer: through the API, and by the bundler as a program and an isolate alone. */
+/** Measures the time from source to first answer: through the API, and with only the bundler program and an isolate. */
 export async function deploy({ port, control }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'deploy', 0)
   const userIds = await seedOwners(control, [organization], Math.ceil((ROUNDS + 1) / PER_CALLER) + 1)
@@ -95,7 +95,7 @@ async function viaApi({ port, ref, token }: Target, files: Files): Promise<strin
   return (await fetch(`${origin}/p/${ref}/functions/v1/hello`)).text()
 }
 
-/** What there must be at the least: the bundler's own program, and a runtime that is up and takes a program to run. */
+/** The minimum: the bundler's own program, and a running runtime that loads what it makes. */
 async function openBare() {
   const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bench-deploy-'))
   const miniflare = new Miniflare(

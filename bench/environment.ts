@@ -11,11 +11,11 @@ import type { Ready } from './server.ts'
 
 export interface Environment extends Omit<Ready, 'controlUrl'> {
   control: ControlDb
-  /** Of the process that runs the Worker. */
+  /** Resident memory of the process that runs the Worker. */
   workerRssBytes(): Promise<number>
-  /** Of every process, by what it does; those that run and build programs together. */
+  /** Resident memory of every process by its role; those that run and build programs are added up. */
   processRssBytes(): Promise<Record<string, number>>
-  /** The Worker's log lines of one event, once there are at least `count` of them. */
+  /** Matching log lines of the Worker, when there are at least `count`. */
   logLines(count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]>
 }
 
@@ -29,8 +29,8 @@ export interface LogLine {
 const SERVER = new URL('server.ts', import.meta.url)
 
 /**
- * What `npm start` runs, on free ports and data of its own, in a process of its own: there the database proxy and the
- * Worker's log have an event loop that the load does not share. The log goes to a file.
+ * Starts what `npm start` runs in a separate process, with free ports and a new data folder. So the database host and the
+ * Worker's log do not share the event loop of the load. The log goes to a file.
  */
 export async function withEnvironment<T>(work: (environment: Environment) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bench-'))
@@ -50,17 +50,18 @@ export async function withEnvironment<T>(work: (environment: Environment) => Pro
   process.on('SIGINT', interrupt)
   try {
     const [ready] = (await Promise.race([once(server, 'message'), exited])) as [Ready | number | null]
-    if (ready === null || typeof ready === 'number') throw new Error(`no start: ${await readFile(logFile, 'utf8')}`)
+    if (ready === null || typeof ready === 'number')
+      throw new Error(`the server did not start: ${await readFile(logFile, 'utf8')}`)
     const { db: control, close } = openControlDatabase(ready.controlUrl)
     try {
-      const logLines: Environment['logLines'] = (count, matches) => linesOf(logFile, count, matches)
+      const logLines: Environment['logLines'] = (count, matches) => waitForLines(logFile, count, matches)
       const ended = exited.then(() => Promise.reject(new Error('the server ended before the benchmark did')))
       return await Promise.race([
         work({
           ...ready,
           control,
-          workerRssBytes: () => workerRss(server.pid),
-          processRssBytes: () => processRss(server.pid, ready),
+          workerRssBytes: () => readWorkerRss(server.pid),
+          processRssBytes: () => readProcessRss(server.pid, ready),
           logLines,
         }),
         ended,
@@ -79,8 +80,8 @@ export async function withEnvironment<T>(work: (environment: Environment) => Pro
   }
 }
 
-/** The bucket runs on a workerd of its own, which is smaller. */
-async function workerRss(serverPid: number | undefined): Promise<number> {
+/** Memory of the largest workerd: the bucket and programs run on smaller ones. */
+async function readWorkerRss(serverPid: number | undefined): Promise<number> {
   const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'ppid=,rss=,comm='])
   const kibibytes = stdout.split('\n').flatMap((line) => {
     const [ppid, rss, comm = ''] = line.trim().split(/\s+/)
@@ -89,7 +90,7 @@ async function workerRss(serverPid: number | undefined): Promise<number> {
   return Math.max(...kibibytes) * 1024
 }
 
-async function processRss(serverPid: number | undefined, { pids }: Ready): Promise<Record<string, number>> {
+async function readProcessRss(serverPid: number | undefined, { pids }: Ready): Promise<Record<string, number>> {
   const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'pid=,ppid=,rss=,comm='])
   const rows = stdout.split('\n').map((line) => line.trim().split(/\s+/))
   const nameOf = ([pid, ppid, , command]: string[]): string | undefined => {
@@ -108,8 +109,8 @@ async function processRss(serverPid: number | undefined, { pids }: Ready): Promi
 
 const LOG_WAIT_MS_MAX = 10_000
 
-/** The log comes after the reply, so the last lines may still be on their way. */
-async function linesOf(file: string, count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]> {
+/** Waits for the lines, because the Worker logs after it has replied. */
+async function waitForLines(file: string, count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]> {
   const until = performance.now() + LOG_WAIT_MS_MAX
   for (;;) {
     const lines = (await readFile(file, 'utf8')).split('\n').filter((line) => line.startsWith('{'))

@@ -10,7 +10,7 @@ import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from '
 
 const RATIO_MAX = 1.5
 const SIZES = [10, 1_000, 100_000] as const
-/** Of the 120 a minute that a caller has for a project, fewer than this are used in the whole run. */
+/** Requests of each caller in the whole run, below the limit of 120 a minute for a project. */
 const REQUESTS_PER_CALLER = 100
 const PAGES = { concurrency: 1, rounds: 6, requestsPerBlock: 60 }
 const WHOLE = { concurrency: 1, rounds: 2, requestsPerBlock: 3 }
@@ -20,17 +20,17 @@ interface Sized {
   ref: string
 }
 
-interface Question {
+interface Query {
   name: string
   path(sized: Sized): string
-  /** Absent where the reply grows with the rows. */
+  /** Limit for the ratio; undefined if the reply grows with the number of rows. */
   bound?: number
 }
 
 const project = (path: (sized: Sized) => string) => (sized: Sized) => `/v1/projects/${sized.ref}/${path(sized)}`
 const middle = ({ size }: Sized) => size / 2
 
-const QUESTIONS: readonly Question[] = [
+const QUERIES: readonly Query[] = [
   { name: 'a branch by name', path: project((of) => `branches/branch-${middle(of)}`), bound: RATIO_MAX },
   { name: 'runs, the first 10', path: project(() => 'actions?limit=10'), bound: RATIO_MAX },
   {
@@ -40,20 +40,20 @@ const QUESTIONS: readonly Question[] = [
   },
   { name: 'runs, 10 in the middle', path: project((of) => `actions?limit=10&offset=${middle(of) - 5}`) },
 ]
-/** The specification gives these no pages. */
-const LISTS: readonly Question[] = [
+/** Lists for which the specification has no pagination. */
+const LISTS: readonly Query[] = [
   { name: 'all branches', path: project(() => 'branches') },
   { name: 'all migrations', path: project(() => 'database/migrations') },
 ]
 
-const requestsOf = (questions: number, { rounds, requestsPerBlock }: typeof PAGES) =>
-  questions * (rounds + 1) * requestsPerBlock
+const requestsOf = (queries: number, { rounds, requestsPerBlock }: typeof PAGES) =>
+  queries * (rounds + 1) * requestsPerBlock
 
-/** Whether questions about branches, runs and migrations cost the same where there are ten of them and a hundred thousand. */
+/** Compares queries for branches, runs and migrations with ten rows and with a hundred thousand. */
 export async function growth(environment: Environment, report: Report): Promise<void> {
   const { port, control, gatewayPort } = environment
   const organization = await seedOrganization(control, 'growth', 0)
-  const requests = requestsOf(QUESTIONS.length, PAGES) + requestsOf(LISTS.length, WHOLE)
+  const requests = requestsOf(QUERIES.length, PAGES) + requestsOf(LISTS.length, WHOLE)
   const userIds = await seedOwners(control, [organization], Math.ceil(requests / REQUESTS_PER_CALLER) + SIZES.length)
   const tokens = await seedTokens(control, userIds, userIds.length)
   const places: Sized[] = []
@@ -68,21 +68,21 @@ export async function growth(environment: Environment, report: Report): Promise<
   await control.execute(sql`vacuum analyze branches, action_runs`)
   const nextToken = inTurn(tokens)
 
-  const sides = ({ path }: Question) =>
+  const sides = ({ path }: Query) =>
     places.map((place) => ({
       name: place.size.toLocaleString('en'),
       next: () => get(path(place), bearer(nextToken())),
       accepts: ({ status }: Reply) => status === 200,
     }))
-  for (const [questions, plan] of [
-    [QUESTIONS, PAGES],
+  for (const [queries, plan] of [
+    [QUERIES, PAGES],
     [LISTS, WHOLE],
   ] as const) {
-    for (const question of questions) {
-      const figures = await measure({ port, ...plan }, sides(question))
-      report.title(`${question.name}, of so many rows`)
+    for (const query of queries) {
+      const figures = await measure({ port, ...plan }, sides(query))
+      report.title(`${query.name}, by number of rows`)
       report.table(figures)
-      compare(report, figures, question.bound)
+      compare(report, figures, query.bound)
     }
   }
 }
@@ -94,7 +94,7 @@ function compare(report: Report, figures: Record<string, Figures>, bound: number
   }
 }
 
-/** Rows alone, with a run each: no question looks at their databases. */
+/** Inserts only rows, each branch with a run: the queries do not use the databases of the branches. */
 async function seedBranches(control: ControlDb, parent: string, count: number): Promise<void> {
   await control.execute(sql`
     with made as (

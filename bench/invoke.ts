@@ -12,7 +12,7 @@ import { createProject, PASSWORD } from './project.ts'
 import type { Report } from './report.ts'
 import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
-/** Of the requests a second that workerd answers by itself. */
+/** Smallest share of the requests a second that workerd alone answers. */
 const SHARE_MIN = 0.6
 const FUNCTIONS = 1_000
 const COLD_CALLS = 200
@@ -21,12 +21,12 @@ const LOADS = [
   { concurrency: 16, rounds: 20, requestsPerBlock: 800 },
 ]
 const PROGRAM = `export default { fetch: () => new Response('hello') }`
-/** The least that a program costs which is loaded and not deployed: nothing but the way to it. */
+/** A Worker that only loads the program: the minimal cost of a loaded program. */
 const LOADER = `const code = () => ({ compatibilityDate: '2026-11-01', compatibilityFlags: ['nodejs_compat'],
     mainModule: 'function.js', modules: { 'function.js': ${JSON.stringify(PROGRAM)} } })
   export default { fetch: (request, { LOADER }) => LOADER.get('hello', code).getEntrypoint().fetch(request) }`
 
-/** What it costs to call a function through all that stands before it, against the same code run by workerd alone. */
+/** Compares calls of a function through Pilothouse with the same code run by workerd alone. */
 export async function invoke(environment: Environment, report: Report): Promise<void> {
   const { port } = environment
   const ref = await newProject(environment)
@@ -35,7 +35,7 @@ export async function invoke(environment: Environment, report: Report): Promise<
 
   await reportColdStarts(port, slugs.slice(0, COLD_CALLS).map(call), report)
   const all = slugs.map(call)
-  await eachOnce(port, all)
+  await callEachOnce(port, all)
   const atRandom = () => all[Math.floor(Math.random() * all.length)] as Buffer
   await withWorker({ path: 'function.js', contents: PROGRAM }, async (bare) => {
     await withWorker({ path: 'loader.js', contents: LOADER }, async (loader) => {
@@ -50,13 +50,13 @@ export async function invoke(environment: Environment, report: Report): Promise<
         report.table({
           'the same code, workerd alone': figures.bare,
           'the same code, its loader alone': figures.loader,
-          'through us': figures.function,
-          [`through us, ${FUNCTIONS} functions at random`]: figures['at random'],
+          'through Pilothouse': figures.function,
+          [`through Pilothouse, ${FUNCTIONS} functions`]: figures['at random'],
         })
         const shareOf = (other: Figures) =>
           Math.round((figures.function.requestsPerSecond / other.requestsPerSecond) * 100) / 100
-        report.atLeast('req/s, through us / workerd alone', shareOf(figures.bare), SHARE_MIN)
-        report.line(`req/s, through us / its loader alone: ${shareOf(figures.loader)}`)
+        report.atLeast('req/s, Pilothouse / workerd alone', shareOf(figures.bare), SHARE_MIN)
+        report.line(`req/s, Pilothouse / its loader alone: ${shareOf(figures.loader)}`)
       }
     })
   })
@@ -72,7 +72,7 @@ async function newProject({ port, control }: Environment): Promise<string> {
   return createProject(port, token, { name: 'invoke', organization_slug: organization.slug, db_pass: PASSWORD })
 }
 
-/** As deploys leave them. */
+/** Creates the rows and images of deployed functions. */
 async function deployAll({ control, s3 }: Environment, projectRef: string): Promise<string[]> {
   const { endpoint, bucket: Bucket, ...credentials } = s3
   const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
@@ -96,13 +96,13 @@ async function deployAll({ control, s3 }: Environment, projectRef: string): Prom
 }
 
 async function reportColdStarts(port: number, calls: readonly Buffer[], report: Report): Promise<void> {
-  const latenciesMs = await eachOnce(port, calls)
+  const latenciesMs = await callEachOnce(port, calls)
   const [p50, p95] = [percentile(latenciesMs, 0.5), percentile(latenciesMs, 0.95)]
   report.title(`first call of a function, one after the other (${calls.length})`)
   report.line(`p50 ${p50.toFixed(1)} ms, p95 ${p95.toFixed(1)} ms`)
 }
 
-async function eachOnce(port: number, calls: readonly Buffer[]): Promise<number[]> {
+async function callEachOnce(port: number, calls: readonly Buffer[]): Promise<number[]> {
   const latenciesMs: number[] = []
   await withConnections(port, 1, async ([connection]) => {
     for (const request of calls) {

@@ -13,19 +13,19 @@ const LOADS = [
   { concurrency: 1, rounds: 6, requestsPerBlock: 60 },
   { concurrency: 16, rounds: 6, requestsPerBlock: 160 },
 ]
-/** Of the 120 a minute that a caller has for an organization, fewer than this are used in the whole run. */
+/** Requests of each caller in the whole run, below the limit of 120 a minute for an organization. */
 const REQUESTS_PER_CALLER = 100
 
 interface Sized extends SeededOrganization {
   size: (typeof SIZES)[number]
-  /** Where the second half of the list begins, oldest first. */
+  /** Cursor of the start of the list's second half, oldest first. */
   middle: string
 }
 
 interface List {
   name: string
   path(organization: Sized): string
-  /** Rows in a reply; only organizations that have so many are compared, as a longer reply costs more anywhere. */
+  /** Rows in a reply. Only organizations with at least this many are compared, because a longer reply costs more. */
   rows: number
   bound?: number
 }
@@ -62,12 +62,12 @@ const LISTS: readonly List[] = [
 const REQUESTS =
   LISTS.length * LOADS.reduce((sum, { rounds, requestsPerBlock }) => sum + (rounds + 1) * requestsPerBlock, 0)
 
-/** Whether a page costs the same in an organization of ten projects and of a hundred thousand. */
+/** Compares the cost of a page in an organization with ten projects and with a hundred thousand. */
 export async function lists({ port, control }: Environment, report: Report): Promise<void> {
   const organizations: Sized[] = []
   for (const size of SIZES) {
     const organization = await seedOrganization(control, `lists-${size}`, size)
-    organizations.push({ ...organization, size, middle: await middleOf(control, organization, size) })
+    organizations.push({ ...organization, size, middle: await findMiddle(control, organization, size) })
   }
   const userIds = await seedOwners(control, organizations, Math.ceil(REQUESTS / REQUESTS_PER_CALLER))
   const nextToken = inTurn(await seedTokens(control, userIds, userIds.length))
@@ -102,7 +102,7 @@ const rowsOf = ({ body }: Reply): number => {
   return (projects ?? data).length
 }
 
-async function middleOf(control: ControlDb, { id }: SeededOrganization, size: number): Promise<string> {
+async function findMiddle(control: ControlDb, { id }: SeededOrganization, size: number): Promise<string> {
   const { rows } = await control.execute<{ ref: string; ms: string }>(sql`
     select ref, extract(epoch from created_at) * 1000 as ms from projects where organization_id = ${id}
     order by created_at, ref limit 1 offset ${size / 2 - 1}`)

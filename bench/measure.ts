@@ -1,11 +1,11 @@
 import { type Connection, type Reply, type Request, withConnections } from './client.ts'
 
-/** Something to measure: its next request, and the replies that count as right. */
+/** One side of a comparison: how to make its next request, and which replies are correct. */
 export interface Side {
   name: string
   next(): Request
   accepts?: (reply: Reply) => boolean
-  /** Where it is not that of the plan. */
+  /** Port, if it is not that of the plan. */
   port?: number
 }
 
@@ -20,7 +20,7 @@ export interface Figures {
   p50Ms: number
   p95Ms: number
   requestsPerSecond: number
-  /** Each round's own median, to show how far rounds differ. */
+  /** Median of each round, which shows how much rounds differ. */
   roundsP50Ms: number[]
 }
 
@@ -30,8 +30,8 @@ interface Block {
 }
 
 /**
- * Blocks of all sides in turns, each round in another order, so that whatever else slows the machine meets all of them
- * alike. A first round warms up and is not counted.
+ * Runs blocks of all sides in turn, each round in another order, so that other load on the machine affects all sides alike. A
+ * first round warms up and is not counted.
  */
 export async function measure<Name extends string>(
   plan: Plan,
@@ -68,7 +68,7 @@ function rotate<T>(items: readonly T[], by: number): T[] {
 
 async function runBlock(connections: Connection[], side: Side, count: number): Promise<Block> {
   const { name, accepts = ({ status }: Reply) => status === 200 } = side
-  // All made before the clock starts.
+  // All requests are made before the clock starts.
   const waiting = Array.from({ length: count }, () => side.next()).values()
   const latenciesMs: number[] = []
   const startedAt = performance.now()
@@ -96,7 +96,7 @@ function figures(blocks: readonly Block[]): Figures {
   }
 }
 
-/** Of what was measured one at a time, each in a round of its own. */
+/** Figures of single measurements, each of which counts as a round. */
 export function figuresOf(latenciesMs: readonly number[]): Figures {
   return figures(latenciesMs.map((ms) => ({ latenciesMs: [ms], elapsedMs: ms })))
 }

@@ -6,7 +6,7 @@ import { percentile } from './measure.ts'
 const MEASURED_MS = 10_000
 const STATEMENT = 'select sum(n) from generate_series(1, 20000) n'
 
-/** In a thread of its own, so that it does not wait for the attackers' side of the benchmark. */
+/** Measures in a thread of its own, so that it does not wait for the attacking side of the benchmark. */
 const client = new pg.Client({ connectionString: workerData.url })
 await client.connect()
 parentPort?.on('message', async () => {

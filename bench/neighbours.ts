@@ -15,13 +15,13 @@ const SOCKETS = 420
 const RESULTS = 30
 const RESULT_BYTES = 15 * 1024 * 1024
 const RATIO_MAX = 1.5
-/** Of what the same results cost the neighbour without Pilothouse between. */
+/** Limit for the ratio to the effect of the same results on the neighbour without Pilothouse in between. */
 const PLAIN_RATIO_MAX = 2
-/** As many as the host reads at once for one project. */
+/** Sessions of the plain client: as many as the host uses for one project. */
 const READERS = 4
 const RESULT = `select repeat('x', ${RESULT_BYTES}) as x`
 
-/** What a project's SQL feels of what another does to the host that both are on. */
+/** Measures how much the load of one project slows down the SQL of another on the same host. */
 export async function neighbours(environment: Environment, report: Report): Promise<void> {
   const { port, control, gatewayPort, sockets } = environment
   const organization = await seedOrganization(control, 'neighbours', 0)
@@ -60,7 +60,7 @@ export async function neighbours(environment: Environment, report: Report): Prom
       )
       return () => Promise.all(clients.map((client) => client.end()))
     },
-    'a failed login after another': async () => {
+    'failed logins one after another': async () => {
       let isOver = false
       const wrong = ownerUrl(gatewayPort, attacker)
       wrong.password = 'wrong'
@@ -73,22 +73,22 @@ export async function neighbours(environment: Environment, report: Report): Prom
       }
     },
   }
-  const feelDuring = async (name: string, begin: () => Promise<() => unknown>) => {
-    const before = await feel(victim)
+  const measureDuring = async (name: string, begin: () => Promise<() => unknown>) => {
+    const before = await measureP99(victim)
     const end = await begin()
-    const during = await feel(victim)
+    const during = await measureP99(victim)
     await end()
     report.line(`${name}: p99 ${before.toFixed(1)} ms before, ${during.toFixed(1)} ms during`)
     return { before, during }
   }
   for (const [name, begin] of Object.entries(attacks)) {
-    const { before, during } = await feelDuring(name, begin)
+    const { before, during } = await measureDuring(name, begin)
     report.atMost('p99 during / before', rounded(during / before), RATIO_MAX)
   }
-  const plain = await feelDuring('results of 15 MB, read by a plain client from its own server', async () =>
+  const plain = await measureDuring('results of 15 MB, read by a plain client from its own server', async () =>
     readPlainly(join(sockets, attacker)),
   )
-  const results = await feelDuring(`${RESULTS} results of 15 MB through the API`, async () => {
+  const results = await measureDuring(`${RESULTS} results of 15 MB through the API`, async () => {
     const all = Promise.all(Array.from({ length: RESULTS }, () => query(RESULT)))
     return () => all
   })
@@ -101,7 +101,7 @@ export async function neighbours(environment: Environment, report: Report): Prom
 
 const rounded = (value: number) => Number(value.toFixed(2))
 
-/** Until it is ended, which the returned function does. */
+/** Reads results with a plain client until the returned function is called. */
 function readPlainly(socket: string): () => Promise<unknown> {
   const reader = fork(new URL('plain-reader.ts', import.meta.url), [socket, RESULT, String(READERS)])
   const ended = once(reader, 'exit')
@@ -111,8 +111,8 @@ function readPlainly(socket: string): () => Promise<unknown> {
   }
 }
 
-/** p99 in milliseconds. */
-async function feel(victim: Worker): Promise<number> {
+/** The victim's p99 in milliseconds. */
+async function measureP99(victim: Worker): Promise<number> {
   victim.postMessage('measure')
   const [p99] = (await once(victim, 'message')) as [number]
   return p99

@@ -12,10 +12,10 @@ const LOADS = [
   { concurrency: 16, rounds: 30, requestsPerBlock: 160 },
 ]
 const REQUESTS = LOADS.reduce((sum, { rounds, requestsPerBlock }) => sum + (rounds + 1) * requestsPerBlock, 0)
-/** Of the 120 a minute that a caller has for a project, fewer than this are used in the whole run. */
+/** Requests for each project in the whole run, below the limit of 120 a minute. */
 const REQUESTS_PER_PROJECT = 100
 
-/** What `GET /v1/projects/{ref}` costs over its one statement alone, sent from the same Worker. */
+/** Compares `GET /v1/projects/{ref}` with only its statement, sent from the same Worker. */
 export async function overhead({ port, control, logLines }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'overhead', Math.ceil((2 * REQUESTS) / REQUESTS_PER_PROJECT))
   const [userId = ''] = await seedOwners(control, [organization], 1)
@@ -59,7 +59,7 @@ export async function overhead({ port, control, logLines }: Environment, report:
   report.atMost('most in any request', Math.max(...counts.keys()), ROUND_TRIPS_MAX)
 }
 
-/** A comparison counts only if both sides answer with the same project. */
+/** Checks that both sides answer with the same project. */
 async function checkSameProject(port: number, bare: Buffer, full: Buffer): Promise<void> {
   await withConnections(port, 1, async ([connection]) => {
     const found = [await connection?.send(bare), await connection?.send(full)].map((reply) => {

@@ -1,6 +1,6 @@
 import pg from 'pg'
 
-/** Reads the results of a query again and again, by several sessions of a plain client: `node plain-reader.ts <socket folder> <query> <sessions>`. */
+/** Runs a query again and again in several sessions of a plain client: `node plain-reader.ts <socket folder> <query> <sessions>`. */
 const [host, query = '', sessions] = process.argv.slice(2)
 
 async function read(): Promise<never> {

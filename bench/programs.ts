@@ -7,7 +7,7 @@ import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
 const LOOPS = 8
 const COMPUTING_CALLERS = 2
-/** Two calls in a row of the first stay below what ends their process; one of the second does not. */
+/** Durations of a computation: two calls of the first together stay below what ends their process, one of the second does not. */
 const COMPUTED_SECONDS = [2, 5]
 const QUIET_MS = 15_000
 const BUSY_MS = 60_000
@@ -22,7 +22,7 @@ const HELD_BACK = 546
 
 const HELLO = `Deno.serve(() => new Response('hello'))`
 const LOOP = `Deno.serve(() => { for (;;); })`
-/** The caller says how many steps: the clock stands still for a program that computes. */
+/** Computes as many steps as the request says, because the clock stands still while a program computes. */
 const COMPUTE = `Deno.serve(async (request) => {
   let value = 1
   for (let n = Number(await request.text()); n > 0; n -= 1) value = (value * 48271) % 2147483647
@@ -38,7 +38,7 @@ interface Latencies {
   failures: Map<number, number>
 }
 
-/** Latency of a small function while other functions compute: in the project of those, and in another project. */
+/** Measures the latency of a small function while other functions compute, in the same project and in another one. */
 export async function programs(environment: Environment, report: Report): Promise<void> {
   const { busy, other, call } = await prepare(environment)
   const compute = (steps: number) => call(`${busy}/functions/v1/compute`, String(steps))

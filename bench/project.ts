@@ -5,12 +5,12 @@ export const PASSWORD = 'correct horse battery staple'
 
 const HEALTHY_MS_MAX = 60_000
 
-/** A real one, made through the API. */
+/** Creates a project through the API, and waits until it is healthy. */
 export async function createProject(port: number, token: string, fields: Record<string, string>): Promise<string> {
   const projects = `http://127.0.0.1:${port}/v1/projects`
   const headers = { ...bearer(token), 'content-type': 'application/json' }
   const reply = await fetch(projects, { method: 'POST', headers, body: JSON.stringify(fields) })
-  if (!reply.ok) throw new Error(`no project: ${await reply.text()}`)
+  if (!reply.ok) throw new Error(`the project was not created: ${await reply.text()}`)
   const { ref } = (await reply.json()) as { ref: string }
   for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(500)) {
     const project = (await (await fetch(`${projects}/${ref}`, { headers })).json()) as { status: string }
@@ -19,7 +19,7 @@ export async function createProject(port: number, token: string, fields: Record<
   throw new Error(`the project ${fields.name} did not become healthy`)
 }
 
-/** Where the project's owner finds the database. */
+/** The connection string of the project's owner. */
 export const ownerUrl = (gatewayPort: number, ref: string): URL =>
   new URL(`postgresql://postgres.${ref}:${encodeURIComponent(PASSWORD)}@127.0.0.1:${gatewayPort}/postgres`)
 

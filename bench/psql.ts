@@ -3,14 +3,14 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
 export interface Psql {
-  /** Settles when the last row has come. */
+  /** Resolves when the last row has arrived. */
   query(text: string): Promise<void>
   end(): Promise<void>
 }
 
 const END = '-- end --'
 
-/** One `psql` that takes statement after statement; nothing where there is none on the machine. */
+/** Starts a `psql` that runs one statement after another; returns undefined if it is not installed. */
 export async function startPsql(url: URL): Promise<Psql | undefined> {
   const psql = spawn('psql', ['-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1'], {
     env: {

@@ -1,6 +1,6 @@
 import type { Figures } from './measure.ts'
 
-/** Tables and verdicts of one benchmark; `failed` once any ratio was past its bound. */
+/** Prints tables and verdicts of benchmarks; `failed` if any value was beyond its bound. */
 export interface Report {
   title(text: string): void
   line(text: string): void
@@ -15,7 +15,7 @@ interface Ratio {
   name: string
   of: Figures
   to: Figures
-  /** The most that the ratio of the medians may be; a ratio without a bound is only told. */
+  /** Limit for the ratio of the medians; a ratio without a bound is only printed. */
   bound?: number
 }
 
@@ -29,9 +29,9 @@ export function openReport(write: (line: string) => void = console.log): Report 
     title: (text) => write(`\n${text}`),
     line: (text) => write(`  ${text}`),
     table(figures) {
-      write(`  ${''.padEnd(NAME)}${cell('p50 ms')}${cell('p95 ms')}${cell('req/s')}`)
+      write(`  ${''.padEnd(NAME_WIDTH)}${cell('p50 ms')}${cell('p95 ms')}${cell('req/s')}`)
       for (const [name, { p50Ms, p95Ms, requestsPerSecond }] of Object.entries(figures)) {
-        write(`  ${name.padEnd(NAME)}${cell(ms(p50Ms))}${cell(ms(p95Ms))}${cell(requestsPerSecond.toFixed(0))}`)
+        write(`  ${name.padEnd(NAME_WIDTH)}${cell(ms(p50Ms))}${cell(ms(p95Ms))}${cell(requestsPerSecond.toFixed(0))}`)
       }
     },
     ratio({ name, of, to, bound }) {
@@ -40,18 +40,18 @@ export function openReport(write: (line: string) => void = console.log): Report 
       const sorted = rounds.toSorted((a, b) => a - b)
       const at = (share: number) => sorted[Math.floor((sorted.length - 1) * share)]?.toFixed(2)
       const span = `half of the rounds ${at(0.25)} to ${at(0.75)}`
-      const text = `${name.padEnd(NAME)}p50 ${value.toFixed(2)}×  (${span})`
+      const text = `${name.padEnd(NAME_WIDTH)}p50 ${value.toFixed(2)}×  (${span})`
       if (bound === undefined) write(`  ${text}  (no bound)`)
       else judge(text, bound, value <= bound)
     },
-    atMost: (name, value, bound) => judge(`${name.padEnd(NAME)}${value}`, bound, value <= bound),
-    atLeast: (name, value, bound) => judge(`${name.padEnd(NAME)}${value}`, bound, value >= bound),
+    atMost: (name, value, bound) => judge(`${name.padEnd(NAME_WIDTH)}${value}`, bound, value <= bound),
+    atLeast: (name, value, bound) => judge(`${name.padEnd(NAME_WIDTH)}${value}`, bound, value >= bound),
     get failed() {
       return failed
     },
   }
 }
 
-const NAME = 34
+const NAME_WIDTH = 34
 const cell = (text: string) => text.padStart(10)
 const ms = (value: number) => value.toFixed(value < 10 ? 2 : 1)

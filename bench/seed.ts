@@ -8,7 +8,7 @@ export interface SeededOrganization {
   slug: string
 }
 
-/** An organization with so many projects: rows alone, as no endpoint under measurement looks at their databases. */
+/** Inserts an organization and its projects as rows only: the measured endpoints do not use the projects' databases. */
 export async function seedOrganization(control: ControlDb, slug: string, projectCount: number) {
   const [organization] = await control
     .insert(organizations)
@@ -25,7 +25,7 @@ export async function seedOrganization(control: ControlDb, slug: string, project
   return { id: organization.id, slug }
 }
 
-/** Users who own all of the organizations. */
+/** Creates users who own all of the organizations. */
 export async function seedOwners(control: ControlDb, owned: readonly SeededOrganization[], count: number) {
   const userIds: string[] = []
   for (let n = 0; n < count; n++) {
@@ -39,7 +39,7 @@ export async function seedOwners(control: ControlDb, owned: readonly SeededOrgan
   return userIds
 }
 
-/** Tokens for each user in turn. */
+/** Creates tokens, for each user in turn. */
 export async function seedTokens(control: ControlDb, userIds: readonly string[], count: number): Promise<string[]> {
   const tokens = Array.from({ length: count }, () => newAccessToken())
   const hashes = await Promise.all(tokens.map(hashToken))
@@ -50,12 +50,12 @@ export async function seedTokens(control: ControlDb, userIds: readonly string[],
   return tokens
 }
 
-/** As autovacuum leaves the tables in operation. */
+/** Vacuums and analyzes the tables, as autovacuum does in operation. */
 export async function settleTables(control: ControlDb): Promise<void> {
   await control.execute(sql`vacuum analyze projects, organizations, member_roles, users, access_tokens`)
 }
 
-/** The items again and again, one at each call. */
+/** Returns a function that returns the items one by one, again and again. */
 export function inTurn<T>(items: readonly T[]): () => T {
   let n = 0
   return () => {

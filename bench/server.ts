@@ -11,7 +11,7 @@ import { startWorker } from '../dev/worker.ts'
 export interface Ready {
   port: number
   controlUrl: string
-  /** Where clients reach the databases of projects. */
+  /** Port at which clients reach the databases of projects. */
   gatewayPort: number
   hostUrl: string
   hostKey: string
@@ -20,12 +20,12 @@ export interface Ready {
   /** The folder with the instances' sockets. */
   sockets: string
   encryptionKey: string
-  /** Of the processes that run the API and the bucket. */
+  /** Ids of the processes that run the API and the bucket. */
   pids: { api: number | undefined; bucket: number | undefined }
   s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
 }
 
-/** Receivers on this machine; attempts that time out often enough in the seconds that a benchmark has. */
+/** Allows receivers on this machine, with a timeout that is short enough for a benchmark. */
 const WEBHOOKS = { WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: '2' }
 
 const lifetime = openLifetime()

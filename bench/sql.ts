@@ -9,7 +9,7 @@ import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from '
 
 const ROUNDS = 20
 const PER_BLOCK = 40
-/** Of the 120 a minute that a caller has for a project, fewer than this are used in the whole run. */
+/** Requests of each caller in the whole run, below the limit of 120 a minute for a project. */
 const PER_CALLER = 100
 
 const QUERIES = [
@@ -22,7 +22,7 @@ const QUERIES = [
   },
 ]
 
-/** What SQL through the API costs over the same through the driver and psql, which keep a connection through the gateway. */
+/** Compares SQL through the API with SQL through the driver and psql, which keep a connection through the gateway. */
 export async function sql({ port, control, gatewayPort }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'sql', 0)
   const requests = QUERIES.length * (ROUNDS + 1) * PER_BLOCK
@@ -63,7 +63,7 @@ export async function sql({ port, control, gatewayPort }: Environment, report: R
         }
       }
       report.title(`SQL through the API: ${name}, one at a time (${ROUNDS} × ${PER_BLOCK} each, interleaved)`)
-      tell(report, sides, bounds)
+      reportSides(report, sides, bounds)
     }
   })
   await Promise.all([driver.end(), psql?.end()])
@@ -77,12 +77,12 @@ interface Side {
 
 interface Bounds {
   rows: number
-  /** Over the driver, medians. */
+  /** Limit for the difference to the driver, between medians. */
   addedMsMax?: number
   rowsPerSecondMin?: number
 }
 
-function tell(report: Report, sides: readonly Side[], { rows, addedMsMax, rowsPerSecondMin }: Bounds): void {
+function reportSides(report: Report, sides: readonly Side[], { rows, addedMsMax, rowsPerSecondMin }: Bounds): void {
   const medians = sides.map(({ ms }) => percentile(ms, 0.5))
   sides.forEach(({ name, ms }, place) => {
     const p50 = medians[place] ?? 0

@@ -8,19 +8,19 @@ import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
 const MINUTES = Number(process.env.STEADY_MINUTES ?? 60)
 const REQUESTS_PER_SECOND = 30
-/** Of the figures of a process: the rest of the time it may still grow to what it needs. */
+/** Share of the samples that is judged: before that, a process may still grow to what it needs. */
 const MEASURED_SHARE = 2 / 3
-const SAMPLED_MS = 5_000
-/** What a process may have grown by from the first half of the measured time to the second. */
+const SAMPLE_INTERVAL_MS = 5_000
+/** Limit for the growth of a process from the first half of the measured time to the second. */
 const GROWTH_MAX = 1.1
 const NOISE_MIB = 16
 const MIB = 1024 ** 2
 
-/** The limits of the API are for each user. */
+/** Several users, because the API's rate limits are for each user. */
 const USERS = 40
 const FUNCTION = `Deno.serve(async (request) => Response.json({ read: (await request.text()).length, at: Deno.env.get('STEADY') }))`
 
-/** The memory of each process over time, under a load like that of an installation in use. */
+/** Measures the memory of each process over time, under a load like that of an installation in use. */
 export async function steady(environment: Environment, report: Report): Promise<void> {
   const { port } = environment
   const origin = `http://127.0.0.1:${port}`
@@ -51,7 +51,7 @@ export async function steady(environment: Environment, report: Report): Promise<
       for (const [name, bytes] of Object.entries(await environment.processRssBytes())) {
         samples.set(name, [...(samples.get(name) ?? []), bytes / MIB])
       }
-      await delay(SAMPLED_MS)
+      await delay(SAMPLE_INTERVAL_MS)
     }
   }
 
@@ -101,7 +101,7 @@ interface Call {
   init: RequestInit
 }
 
-/** Two projects, one with a function and a bucket, and a request for each number. */
+/** Creates a project with a function and a bucket. Returns a function that makes the n-th request. */
 async function prepare({ port, control }: Environment, origin: string): Promise<(n: number) => Call> {
   const organization = await seedOrganization(control, 'steady', 0)
   const tokens = await seedTokens(control, await seedOwners(control, [organization], USERS), USERS)
@@ -131,7 +131,7 @@ async function prepare({ port, control }: Environment, origin: string): Promise<
   })
   for (let n = 0; n < 500; n += 1) await ask(put(n).path, put(n).init)
   const query = 'select n, md5(n::text) from generate_series(1, 100) as n'
-  const turns: readonly ((n: number) => Call)[] = [
+  const calls: readonly ((n: number) => Call)[] = [
     (n) => ({ path: '/v1/projects', init: { headers: asUser(n) } }),
     (n) => ({ path: `/p/${ref}/functions/v1/steady`, init: { method: 'POST', body: 'x'.repeat(n % 5_000) } }),
     (n) => ({ path: `/v1/projects/${ref}/database/query`, init: post({ query }, asUser(n)) }),
@@ -141,11 +141,11 @@ async function prepare({ port, control }: Environment, origin: string): Promise<
     (n) => ({ path: `/p/${ref}/functions/v1/steady?n=${n}`, init: {} }),
     () => ({ path: `${storage}/object/list/steady`, init: post({ prefix: '', limit: 50 }, service) }),
   ]
-  // A change of a secret starts every function anew.
+  // Changing a secret restarts every function.
   const secret = (n: number): Call => ({
     path: `/v1/projects/${ref}/secrets`,
     init: post([{ name: 'STEADY', value: String(n) }], asUser(n)),
   })
   const every = 5 * REQUESTS_PER_SECOND
-  return (n) => (n % every === 0 ? secret(n) : (turns[n % turns.length] ?? put)(n))
+  return (n) => (n % every === 0 ? secret(n) : (calls[n % calls.length] ?? put)(n))
 }

@@ -1,16 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import type { Environment } from './environment.ts'
 import type { Report } from './report.ts'
+import { measureInterleaved, median, type Rates } from './storage/interleaved.ts'
+import { type StorageBench, withLanes } from './storage/lanes.ts'
 import { BUCKETS } from './storage/project.ts'
-import { type Setting, withSetting } from './storage/setting.ts'
 import { downloads, listings, lookUps, type Sides, uploads } from './storage/sides.ts'
-import { median, type Rates, takeTurns } from './storage/turns.ts'
 
 const CONCURRENCY = 16
 const ROUNDS = 9
 const KIB = 1024
 const MIB = 1024 * KIB
-/** Of a block, at most. */
+/** Largest number of requests in a block. */
 const JOBS = { small: 480, large: 64, list: 320 }
 
 const FLOOR_MIN = 0.8
@@ -21,42 +21,42 @@ interface Case {
   sides: Sides
   jobs: number
   /**
-   * Requests a second of the storage server that people host themselves today, with its files on a local disk and at this
-   * concurrency, on a machine with two processors: the best of three runs.
+   * Requests a second of the storage server that people self-host today, with files on a local disk, at this concurrency and on
+   * a machine with two processors: the best of three runs.
    */
   today?: number | undefined
-  /** How many times that it must be. */
+  /** Smallest multiple of `today` that passes. */
   timesMin?: number
-  /** The share of the floor's requests a second that it must be. */
+  /** Smallest share of the floor's requests a second that passes. */
   floorMin?: number
 }
 
-/** Each in turns with the least it could cost: the same bytes to or from a bucket, the same SQL to Postgres. */
+/** Compares each operation with its floor, the minimal work: the same bytes to or from a bucket, the same SQL to Postgres. */
 export async function storage(environment: Environment, report: Report): Promise<void> {
   const memory: string[] = []
-  const remember = async (when: string) => {
+  const recordMemory = async (when: string) => {
     memory.push(`${Math.round((await environment.workerRssBytes()) / MIB)} MiB ${when}`)
   }
-  await withSetting(environment, CONCURRENCY, async (setting) => {
-    await remember('before')
+  await withLanes(environment, CONCURRENCY, async (bench) => {
+    await recordMemory('before')
     for (const [group, cases] of Object.entries(GROUPS)) {
-      for (const each of await cases(setting)) await compare(setting, each, report)
-      await remember(`after ${group}`)
+      for (const each of await cases(bench)) await compare(bench, each, report)
+      await recordMemory(`after ${group}`)
     }
   })
   report.title('memory of workerd')
   report.line(memory.join(', '))
 }
 
-const GROUPS: Record<string, (setting: Setting) => Case[] | Promise<Case[]>> = {
-  'small uploads': (setting) => uploadCases(setting, 'POST 1 KB', KIB),
-  'large uploads': (setting) => uploadCases(setting, 'POST 1 MB', MIB),
-  'small downloads': (setting) => downloadCases(setting, 'GET 1 KB', KIB),
-  'large downloads': (setting) => downloadCases(setting, 'GET 1 MB', MIB),
+const GROUPS: Record<string, (bench: StorageBench) => Case[] | Promise<Case[]>> = {
+  'small uploads': (bench) => uploadCases(bench, 'POST 1 KB', KIB),
+  'large uploads': (bench) => uploadCases(bench, 'POST 1 MB', MIB),
+  'small downloads': (bench) => downloadCases(bench, 'GET 1 KB', KIB),
+  'large downloads': (bench) => downloadCases(bench, 'GET 1 MB', MIB),
   'look-ups': lookUpCases,
-  lists: (setting) => [
-    ...listCases(setting, '10,000', BUCKETS.thousands),
-    ...listCases(setting, '1,000,000', BUCKETS.million),
+  lists: (bench) => [
+    ...listCases(bench, '10,000', BUCKETS.thousands),
+    ...listCases(bench, '1,000,000', BUCKETS.million),
   ],
 }
 
@@ -74,33 +74,33 @@ const TODAY: Record<string, number> = {
 
 const jobsFor = (bytes: number) => (bytes < MIB ? JOBS.small : JOBS.large)
 
-function uploadCases(setting: Setting, what: string, bytes: number): Case[] {
+function uploadCases(bench: StorageBench, what: string, bytes: number): Case[] {
   const body = randomBytes(bytes)
   return (['new key', 'upsert'] as const).map((kind) => {
     const name = `${what}, ${kind}`
-    return { name, sides: uploads(setting, kind, body), jobs: jobsFor(bytes), today: TODAY[name], floorMin: FLOOR_MIN }
+    return { name, sides: uploads(bench, kind, body), jobs: jobsFor(bytes), today: TODAY[name], floorMin: FLOOR_MIN }
   })
 }
 
-async function downloadCases(setting: Setting, what: string, bytes: number): Promise<Case[]> {
-  const sidesByKind = await downloads(setting, randomBytes(bytes))
+async function downloadCases(bench: StorageBench, what: string, bytes: number): Promise<Case[]> {
+  const sidesByKind = await downloads(bench, randomBytes(bytes))
   return Object.entries(sidesByKind).map(([kind, sides]) => {
     const name = `${what}, ${kind}`
     return { name, sides, jobs: jobsFor(bytes), today: TODAY[name], timesMin: 1 }
   })
 }
 
-function lookUpCases(setting: Setting): Case[] {
-  const { info, sign } = lookUps(setting)
+function lookUpCases(bench: StorageBench): Case[] {
+  const { info, sign } = lookUps(bench)
   return [
     { name: 'info', sides: info, jobs: JOBS.small, today: 1395, timesMin: ROWS_TIMES_MIN },
     { name: 'sign one', sides: sign, jobs: JOBS.small, today: 1866, timesMin: ROWS_TIMES_MIN },
   ]
 }
 
-/** What was measured of others was a list of 10,000. */
-function listCases(setting: Setting, count: string, bucketId: string): Case[] {
-  const sides = listings(setting, bucketId)
+/** The figures of `today` are for a list of 10,000. */
+function listCases(bench: StorageBench, count: string, bucketId: string): Case[] {
+  const sides = listings(bench, bucketId)
   const load = { jobs: JOBS.list, timesMin: ROWS_TIMES_MIN }
   return [
     { name: `list 100 of ${count}`, sides: sides.list, today: 578, ...load },
@@ -114,9 +114,9 @@ const NAMES: Record<string, string> = {
   bucketAlone: 'the bucket alone',
 }
 
-async function compare({ lanes }: Setting, of: Case, report: Report): Promise<void> {
+async function compare({ lanes }: StorageBench, of: Case, report: Report): Promise<void> {
   const { name, sides, jobs, today, timesMin, floorMin } = of
-  const rates = await takeTurns({ lanes, rounds: ROUNDS, jobs }, sides)
+  const rates = await measureInterleaved({ lanes, rounds: ROUNDS, jobs }, sides)
   report.title(`${name}, concurrency ${lanes.length} (${ROUNDS} × ${jobs} requests each at most, in turns)`)
   for (const [side, { perSecond, p50Ms, p99Ms }] of Object.entries<Rates>(rates)) {
     const [label, rate] = [NAMES[side] ?? side, median(perSecond).toFixed(0)]

@@ -3,7 +3,7 @@ import { get } from './client.ts'
 import type { Environment } from './environment.ts'
 import type { Report } from './report.ts'
 import { type Arrival, type Receivers, withReceivers } from './webhooks/ledger.ts'
-import { ask, inParallel, latencies, publishAtRate, type Spread, spreadOf, wakeAll } from './webhooks/load.ts'
+import { ask, latencies, publishAtRate, type Spread, sendInParallel, spreadOf, wakeAll } from './webhooks/load.ts'
 import type { Statements } from './webhooks/routes.ts'
 import { type Endpoints, publishedAt, removePending, seedEndpoints, seedPending } from './webhooks/seed.ts'
 
@@ -24,28 +24,28 @@ const DEADLINE_MS = 60_000
 const QUIET_MS = 2_000
 const BACKLOG_DEADLINE_MS = 60_000
 
-interface Setting extends Environment {
+interface WebhookBench extends Environment {
   receivers: Receivers
   report: Report
   seed(slug: string, count: number): Promise<Endpoints>
 }
 
-/** How soon, how fast and how evenly webhooks are delivered, and what each costs the database. */
+/** Measures latency, throughput and fairness of webhook deliveries, and what each costs the database. */
 export async function webhooks(environment: Environment, report: Report): Promise<void> {
   const { control, encryptionKey, port, workerRssBytes } = environment
   await withReceivers(async (receivers) => {
     const seed = (slug: string, count: number) =>
       seedEndpoints(control, { slug, count, receiverUrl: receivers.url, encryptionKey })
-    const setting: Setting = { ...environment, receivers, report, seed }
+    const bench: WebhookBench = { ...environment, receivers, report, seed }
     await ask(port, '/bench/arm')
     const ten = await seed('ten', 10)
-    await warmUp(setting, ten)
+    await warmUp(bench, ten)
     const parts: Record<string, () => Promise<void>> = {
-      latency: () => latency(setting, ten),
-      saturation: () => saturation(setting, ten),
-      hanging: () => hanging(setting, ten),
-      'backlog of ten': () => backlog(setting, ten),
-      'backlog of a thousand': async () => backlog(setting, await seed('thousand', 1_000)),
+      latency: () => latency(bench, ten),
+      saturation: () => saturation(bench, ten),
+      hanging: () => hanging(bench, ten),
+      'backlog of ten': () => backlog(bench, ten),
+      'backlog of a thousand': async () => backlog(bench, await seed('thousand', 1_000)),
     }
     const mebibytes = async () => `${Math.round((await workerRssBytes()) / 2 ** 20)} MiB`
     const memory = [`${await mebibytes()} before`]
@@ -58,17 +58,17 @@ export async function webhooks(environment: Environment, report: Report): Promis
   })
 }
 
-async function warmUp({ port, receivers }: Setting, ten: Endpoints) {
+async function warmUp({ port, receivers }: WebhookBench, ten: Endpoints) {
   await publishAtRate(port, ten, { perSecond: PER_SECOND, count: 1_000 })
   await receivers.expect(1_000, DEADLINE_MS)
   await receivers.take()
 }
 
-async function latency(setting: Setting, ten: Endpoints) {
-  const { port, report, control } = setting
+async function latency(bench: WebhookBench, ten: Endpoints) {
+  const { port, report, control } = bench
   for (const { bounded, ...load } of LATENCY) {
     await statementsSince(port)
-    const { perSecond, arrivals } = await publishAndReceive(setting, ten, load)
+    const { perSecond, arrivals } = await publishAndReceive(bench, ten, load)
     const spread = spreadOf(latencies(arrivals, await publishedAt(control, ten)))
     const title = `${load.count} events to 10 endpoints, committed at ${perSecond.toFixed(0)}/s (wanted ${load.perSecond}/s)`
     report.title(`${title}: from the commit to the first byte`)
@@ -77,19 +77,19 @@ async function latency(setting: Setting, ten: Endpoints) {
       report.atMost('p50 ms', Math.round(spread.p50Ms), P50_MS_MAX)
       report.atMost('p99 ms', Math.round(spread.p99Ms), P99_MS_MAX)
     }
-    tellStatements(report, await statementsSince(port), load.count)
+    reportStatements(report, await statementsSince(port), load.count)
   }
 }
 
-/** Deliveries of rows that are all due, and in turns with them a loop that does nothing but POST. */
-async function saturation({ port, control, receivers, report }: Setting, ten: Endpoints) {
+/** Delivers rows that are all due, in turn with a loop that only POSTs. */
+async function saturation({ port, control, receivers, report }: WebhookBench, ten: Endpoints) {
   const { rounds, perEndpoint, slots } = SATURATION
   const count = perEndpoint * ten.endpoints.length
   const bare: number[] = []
   const delivered: number[] = []
   await statementsSince(port)
   for (let round = 0; round < rounds; round++) {
-    const elapsedMs = await inParallel(
+    const elapsedMs = await sendInParallel(
       port,
       ten.endpoints.map(({ path }) =>
         get(`/bench/post?url=${receivers.url}${path}&count=${perEndpoint}&slots=${slots}`),
@@ -114,29 +114,29 @@ async function saturation({ port, control, receivers, report }: Setting, ten: En
   report.line(`deliveries a second:              ${rates(delivered)}`)
   report.line(`ratio of the medians: ${(median(delivered) / median(bare)).toFixed(2)}`)
   report.atLeast('deliveries a second, median', Math.round(median(delivered)), DELIVERIES_PER_SECOND_MIN)
-  tellStatements(report, statements, rounds * count)
+  reportStatements(report, statements, rounds * count)
 }
 
-/** Half of the receivers take requests and answer none in the time of a round: all their slots are taken, and more comes for them. */
-async function hanging(setting: Setting, ten: Endpoints) {
-  const { control, receivers, report } = setting
+/** Half of the receivers do not answer during a round, so all slots for them are taken while more events arrive. */
+async function hanging(bench: WebhookBench, ten: Endpoints) {
+  const { control, receivers, report } = bench
   const { rounds, ...load } = HANGING
-  const sick = ten.endpoints.slice(ten.endpoints.length / 2).map(({ path }) => path)
+  const hangingPaths = ten.endpoints.slice(ten.endpoints.length / 2).map(({ path }) => path)
   const ofHealthy = (arrivals: Arrival[], published: ReadonlyMap<string, number>) =>
     latencies(
-      arrivals.filter(({ path }) => !sick.includes(path)),
+      arrivals.filter(({ path }) => !hangingPaths.includes(path)),
       published,
     )
   const healthyAlone = async () => {
-    const { arrivals } = await publishAndReceive(setting, ten, load)
+    const { arrivals } = await publishAndReceive(bench, ten, load)
     return ofHealthy(arrivals, await publishedAt(control, ten))
   }
   const healthyBeside = async () => {
-    await receivers.hang(sick)
-    await publishAtRate(setting.port, ten, load)
+    await receivers.hang(hangingPaths)
+    await publishAtRate(bench.port, ten, load)
     await receivers.expect(load.count / 2, DEADLINE_MS)
     const published = await publishedAt(control, ten)
-    // Else the retries of what timed out would go on in the next round.
+    // Otherwise retries of deliveries that timed out would continue in the next round.
     await removePending(control)
     await receivers.hang([])
     return ofHealthy((await receivers.take()).arrivals, published)
@@ -144,12 +144,12 @@ async function hanging(setting: Setting, ten: Endpoints) {
   const alone: number[][] = []
   const beside: number[][] = []
   for (let round = 0; round < rounds; round++) {
-    // Whichever comes second meets the larger tables.
+    // The order alternates, because the second measurement has larger tables.
     if (round % 2 === 0) alone.push(await healthyAlone())
     beside.push(await healthyBeside())
     if (round % 2 === 1) alone.push(await healthyAlone())
   }
-  // One pause of the machine makes the p99 of its round: of each side the one in the middle is taken.
+  // The median of the rounds is used, because one pause of the machine dominates the p99 of its round.
   const p99s = (side: number[][]) => side.map((taken) => spreadOf(taken).p99Ms)
   const rounded = (side: number[][]) => p99s(side).map(Math.round).join(', ')
   report.title(`5 of 10 endpoints hang, ${load.perSecond} events/s, ${rounds} rounds in turns: the other five`)
@@ -162,19 +162,19 @@ async function hanging(setting: Setting, ten: Endpoints) {
   )
 }
 
-/** As if the queue had lost every message: the sweeper alone finds what is due. */
-async function backlog({ port, control, receivers, report }: Setting, to: Endpoints) {
+/** Measures a backlog after the queue has lost every message, so that only the sweeper finds what is due. */
+async function backlog({ port, control, receivers, report }: WebhookBench, to: Endpoints) {
   const count = to.endpoints.length
   await statementsSince(port)
   const startedAt = await seedPending(control, to, BACKLOG / count)
   const all = await receivers.reached(BACKLOG, BACKLOG_DEADLINE_MS)
   const left = all ? 0 : await removePending(control)
-  const statements = await quiet(port)
+  const statements = await waitUntilQuiet(port)
   const { arrivals, duplicates } = await receivers.take()
 
   const firsts = new Map<string, number>()
   for (const { path, at } of arrivals) if (!firsts.has(path)) firsts.set(path, at)
-  // A sweep may find them before their writer knows that they are committed.
+  // A sweep may find the rows before their writer knows that they are committed.
   const seconds = (at: number) => Number((Math.max(0, at - startedAt) / 1000).toFixed(1))
   const first = Math.min(...firsts.values())
   const rate = ((arrivals.length * 1000) / (lastAt(arrivals) - first)).toFixed(0)
@@ -188,11 +188,11 @@ async function backlog({ port, control, receivers, report }: Setting, to: Endpoi
     `the first after ${seconds(first)} s, ${delivered} after ${seconds(lastAt(arrivals))} s: ${rate} a second`,
   )
   report.atMost('delivered twice', duplicates, 0)
-  tellStatements(report, statements, arrivals.length)
+  reportStatements(report, statements, arrivals.length)
 }
 
 async function publishAndReceive(
-  { port, receivers }: Setting,
+  { port, receivers }: WebhookBench,
   to: Endpoints,
   load: { perSecond: number; count: number },
 ) {
@@ -205,8 +205,8 @@ const thousands = (value: number) => value.toLocaleString('en')
 
 const statementsSince = async (port: number): Promise<Statements> => JSON.parse(await ask(port, '/bench/statements'))
 
-/** Once nothing is being delivered any more: the statements since the last time. */
-async function quiet(port: number): Promise<Statements> {
+/** Waits until nothing is being delivered; returns the statements since the last call. */
+async function waitUntilQuiet(port: number): Promise<Statements> {
   const total = await statementsSince(port)
   for (;;) {
     await delay(QUIET_MS)
@@ -215,7 +215,7 @@ async function quiet(port: number): Promise<Statements> {
   }
 }
 
-function tellStatements(report: Report, statements: Statements, deliveries: number) {
+function reportStatements(report: Report, statements: Statements, deliveries: number) {
   const parts = Object.entries(statements).map(
     ([kind, { count, ms }]) => `${kind} ${(count / deliveries).toFixed(2)} (${(ms / count).toFixed(1)} ms each)`,
   )

@@ -54,38 +54,38 @@ interface Statement {
   params: readonly unknown[]
   ref: string
 }
-let known: Statement | undefined
+let knownStatement: Statement | undefined
 
-/** What `findProject` sends, taken down from itself, so that the bare route can never run another statement. */
-async function statementOf(bindings: Bindings, userId: string, ref: string): Promise<Statement> {
-  // Making a context tells the driver where the database's proxy is.
+/** The statement of `findProject`, captured from itself, so that the bare route always runs the same one. */
+async function captureStatement(bindings: Bindings, userId: string, ref: string): Promise<Statement> {
+  // Creating a context configures the driver with the address of the database's proxy.
   const { config } = createCtx({ bindings, waitUntil: () => {} })
-  const taken: Statement[] = []
-  const logQuery = (text: string, params: unknown[]) => void taken.push({ text, params, ref })
+  const captured: Statement[] = []
+  const logQuery = (text: string, params: unknown[]) => void captured.push({ text, params, ref })
   const db = drizzle(neon(config.DATABASE_URL), { logger: { logQuery } })
   await findProject({ db, actor: callerOf(userId) } as unknown as Ctx, ref)
-  const [statement] = taken
-  if (!statement || taken.length > 1) throw new Error(`findProject sent ${taken.length} statements`)
+  const [statement] = captured
+  if (!statement || captured.length > 1) throw new Error(`findProject sent ${captured.length} statements`)
   return statement
 }
 
-/** The query of `GET /v1/projects/{ref}` as the Worker's data layer runs it, for a caller whom the request merely names. */
+/** The query of `GET /v1/projects/{ref}` in the Worker's data layer; the request names the caller, without authentication. */
 bench.get('/bench/projects/:ref', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: () => {} })
   return c.json(await findProject({ ...ctx, actor: callerOf(c.req.query('user') ?? '') }, c.req.param('ref')))
 })
 
-/** Its statement alone: sent by the driver, with no query builder and no rows made of the reply. */
+/** The statement of the same route through the driver, without a query builder and without parsing rows. */
 bench.get('/bench/statement/:ref', async (c) => {
   const ref = c.req.param('ref')
-  known ??= await statementOf(c.env, c.req.query('user') ?? '', ref)
-  const { text, params, ref: knownRef } = known
+  knownStatement ??= await captureStatement(c.env, c.req.query('user') ?? '', ref)
+  const { text, params, ref: knownRef } = knownStatement
   const here = params.map((param) => (param === knownRef ? ref : param))
   const [row] = await neon(readConfig(c.env).DATABASE_URL).query(text, here)
   return c.json(row)
 })
 
-/** Statements of the storage server, as it sends them, and nothing else of it. */
+/** Runs a batch of statements as the storage server does, without the rest of it. */
 bench.post('/bench/batch', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: () => {} })
   return c.json(await ctx.engine.runBatch(await c.req.json<BatchRequest>()))
@@ -100,7 +100,7 @@ const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
 bench.get('/bench/unlimited', asCaller, ok)
 bench.get('/bench/limited', asCaller, rateLimit({}), ok)
 
-/** Many decisions in one request, without the cost of HTTP around each; answers how many were let through. */
+/** Takes many decisions in one request, without the cost of HTTP for each; returns how many were allowed. */
 bench.get('/bench/decisions', async (c) => {
   const callers = c.req.query('callers') === 'many' ? (n: number) => `user many-${n}` : () => 'user one'
   const decisions = await Promise.all(

@@ -10,28 +10,28 @@ import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
 import type { Storage } from '../../src/services/storage/request.ts'
 import { get, type Request, send } from '../client.ts'
 
-/** What the storage server works with, but its statements go straight to Postgres on one connection. */
+/** A context for the storage server whose statements go directly to Postgres, on one connection. */
 export function directStorage(project: OpenedProject, client: pg.Client): Storage {
   const engine = { runBatch: ({ statements }: { statements: readonly Statement[] }) => runBatch(client, statements) }
-  // As much of a context as the statements need: that a sweep is due, once a minute, it does not write.
+  // The part of a context that the statements need; it does not record, once a minute, that a sweep is due.
   const ctx = { engine, now: () => new Date(), waitUntil: () => {}, log: { error: () => {} } }
   return { project, ctx: ctx as unknown as Storage['ctx'] }
 }
 
-/** What a look-up or a list sends in its one round trip, taken down from itself. */
-export async function statementsOf(work: (storage: Storage) => Promise<unknown>, project: OpenedProject) {
-  const taken: (readonly Statement[])[] = []
+/** The statements of a look-up or a list in its one round trip, captured from itself. */
+export async function captureStatements(work: (storage: Storage) => Promise<unknown>, project: OpenedProject) {
+  const captured: (readonly Statement[])[] = []
   const engine = {
     runBatch: async ({ statements }: { statements: readonly Statement[] }) => {
-      taken.push(statements)
+      captured.push(statements)
       return statements.map(() => [])
     },
   }
   const ctx = { engine, now: () => new Date() }
-  // Nothing was found, it says.
+  // Ignored: the work fails because the captured statements return no rows.
   await work({ project, ctx: ctx as unknown as Storage['ctx'] }).catch(() => {})
-  const [statements] = taken
-  if (!statements || taken.length > 1) throw new Error(`${taken.length} round trips`)
+  const [statements] = captured
+  if (!statements || captured.length > 1) throw new Error(`${captured.length} round trips`)
   return statements
 }
 
@@ -59,7 +59,7 @@ export interface DirectBucket {
 const BUCKET = 'floor'
 const KEYS = { accessKeyId: 'floor', secretAccessKey: 'floor-floor-floor' }
 
-/** A bucket of the kind that the Worker has, reached by presigned requests as it sends them. */
+/** Starts a bucket like the Worker's, which is reached by presigned requests like the Worker's. */
 export async function withDirectBucket<T>(work: (bucket: DirectBucket) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bench-s3-'))
   const { endpoint, stop } = await startS3({ folder, buckets: [BUCKET], ...KEYS })

@@ -17,13 +17,13 @@ export const MILLION = 1_000_000
 
 interface Bench {
   project: OpenedProject
-  /** Of a user whom a policy lets do anything with what is his. */
+  /** Token of a user whom a policy allows everything with their own objects. */
   token: string
-  /** A connection as the storage server, straight to Postgres. */
+  /** Connects directly to Postgres as the storage server's role. */
   connect(): Promise<pg.Client>
 }
 
-/** A project with its buckets, made through the API; the objects to be listed are rows alone. */
+/** Creates a project through the API, with buckets; the objects to be listed are only rows. */
 export async function prepareProject({
   port,
   control,
@@ -35,8 +35,8 @@ export async function prepareProject({
   const userIds = await seedOwners(control, [organization], 1)
   const [token = ''] = await seedTokens(control, userIds, 1)
   const fields = { name: 'measured', organization_slug: organization.slug, db_pass: PASSWORD }
-  const project = await opened({ control, encryptionKey }, await createProject(port, token, fields))
-  const owner = await connected({ connectionString: ownerUrl(gatewayPort, project.ref).href })
+  const project = await openBenchProject({ control, encryptionKey }, await createProject(port, token, fields))
+  const owner = await connectClient({ connectionString: ownerUrl(gatewayPort, project.ref).href })
   await seedObjects(owner)
   await owner.end()
   const [row] = await control.select().from(projects).where(eq(projects.ref, project.ref))
@@ -45,19 +45,22 @@ export async function prepareProject({
     project,
     token: await signClaims({ jwtSecret }, { sub: USER, role: 'authenticated' }, 3600, new Date()),
     connect: () =>
-      connected({ host: join(sockets, project.ref), user: 'supabase_storage_admin', database: 'postgres' }),
+      connectClient({ host: join(sockets, project.ref), user: 'supabase_storage_admin', database: 'postgres' }),
   }
 }
 
-async function opened({ control, encryptionKey }: { control: ControlDb; encryptionKey: string }, ref: string) {
-  // As much of a context as opening a project needs.
+async function openBenchProject(
+  { control, encryptionKey }: { control: ControlDb; encryptionKey: string },
+  ref: string,
+) {
+  // The part of a context that opening a project needs.
   const ctx = { db: control, config: { ENCRYPTION_KEY: encryptionKey }, now: () => new Date() } as unknown as SystemCtx
   const project = await openProject(ctx, ref)
   if (!project) throw new Error(`no project ${ref}`)
   return project
 }
 
-async function connected(config: pg.ClientConfig & { pipeline?: boolean }): Promise<pg.Client> {
+async function connectClient(config: pg.ClientConfig & { pipeline?: boolean }): Promise<pg.Client> {
   const client = new pg.Client({ ...config, pipeline: true } as pg.ClientConfig)
   await client.connect()
   return client
@@ -81,10 +84,10 @@ async function seedObjects(owner: pg.Client): Promise<void> {
   await owner.query('vacuum analyze storage.objects')
 }
 
-/** Of each hundred, ten are in a folder, which comes after the other ninety. */
+/** SQL for the name of the n-th object: of each hundred, ten are in a folder, which sorts after the other ninety. */
 const NAME = `'picture-' || lpad((n / 100)::text, 5, '0') || case when n % 100 < 10 then '/' else '-' end || lpad((n % 100)::text, 2, '0') || '.jpg'`
 
-/** A name of the bucket with a million objects. */
+/** The name of the n-th object in the bucket with a million objects. */
 export const nameOf = (n: number): string => {
   const [hundreds, rest] = [Math.floor(n / 100), n % 100]
   return `picture-${String(hundreds).padStart(5, '0')}${rest < 10 ? '/' : '-'}${String(rest).padStart(2, '0')}.jpg`

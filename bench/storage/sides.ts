@@ -11,22 +11,22 @@ import { authorizeUpload, write } from '../../src/services/storage/upload-object
 import { SMALL_UPLOAD_BYTES_MAX } from '../../src/services/storage/upload-permission-cache.ts'
 import { bearer, type Connection, get, type Reply, type Request, send } from '../client.ts'
 import { inTurn } from '../seed.ts'
-import { statementsOf } from './floor.ts'
+import { captureStatements } from './floor.ts'
+import type { NextJob } from './interleaved.ts'
+import type { Lane, StorageBench } from './lanes.ts'
 import { BUCKETS, MILLION, nameOf, USER } from './project.ts'
-import type { Lane, Setting } from './setting.ts'
-import type { NextJob } from './turns.ts'
 
-/** The same thing through the storage server, and the least that it could cost. */
+/** The same operation through the storage server, and its floor, the minimal work. */
 export type Sides = Record<'server' | 'floor', NextJob<Lane>>
 
 const LISTED = 100
-/** Objects that are replaced or read, in turn. */
+/** Number of objects that are replaced or read in turn. */
 const OBJECTS = 64
 
-const baseOf = ({ project }: Setting) => `/p/${project.ref}/storage/v1`
+const baseOf = ({ project }: StorageBench) => `/p/${project.ref}/storage/v1`
 const json = (token: string) => ({ ...bearer(token), 'content-type': 'application/json' })
 
-const callerOf = ({ token }: Setting, operation: string): Caller => ({
+const callerOf = ({ token }: StorageBench, operation: string): Caller => ({
   role: 'authenticated',
   userId: USER,
   claims: { sub: USER, role: 'authenticated' },
@@ -37,7 +37,7 @@ const callerOf = ({ token }: Setting, operation: string): Caller => ({
   operation,
 })
 
-async function answered(connection: Connection, request: Request, accepts = (_: Reply) => true): Promise<Reply> {
+async function sendAndCheck(connection: Connection, request: Request, accepts = (_: Reply) => true): Promise<Reply> {
   const reply = await connection.send(request)
   if (reply.status !== 200 || !accepts(reply)) throw new Error(`answered ${reply.status}: ${reply.body.slice(0, 500)}`)
   return reply
@@ -46,45 +46,45 @@ async function answered(connection: Connection, request: Request, accepts = (_: 
 const TYPE = 'image/jpeg'
 
 export function uploads(
-  setting: Setting,
+  bench: StorageBench,
   kind: 'new key' | 'upsert',
   body: Buffer,
 ): Sides & { bucketAlone: NextJob<Lane> } {
-  const { token, bucket } = setting
+  const { token, bucket } = bench
   const upsert = kind === 'upsert'
   const standing = inTurn(Array.from({ length: 10 * OBJECTS }, (_, n) => `${body.length}/upsert-${n}`))
   const nextName = upsert ? standing : () => `${body.length}/${randomUUID()}`
   const headers = { ...bearer(token), 'content-type': TYPE, 'x-upsert': String(upsert) }
   const description = { contentType: TYPE, cacheControl: 'no-cache', userMetadata: null }
-  const isAsked = body.length > SMALL_UPLOAD_BYTES_MAX
+  const needsPermissionCheck = body.length > SMALL_UPLOAD_BYTES_MAX
   const rules = { id: BUCKETS.private, public: false, file_size_limit: null, allowed_mime_types: null }
-  const serverStatements = isAsked ? [] : [assertRules(rules)]
+  const serverStatements = needsPermissionCheck ? [] : [assertRules(rules)]
   return {
-    server: asked(() => send('POST', `${baseOf(setting)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
+    server: requestJob(() => send('POST', `${baseOf(bench)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
     async floor() {
       const put = await bucket.put(randomUUID(), body, TYPE)
       const place = { bucketId: BUCKETS.private, name: `floor/${nextName()}` }
-      const by = callerOf(setting, 'storage.object.upload')
+      const by = callerOf(bench, 'storage.object.upload')
       return async ({ bucket, storage }) => {
         const size = body.length
-        if (isAsked) await authorizeUpload(storage, by, place, { upsert, description, size })
-        await answered(bucket, put)
+        if (needsPermissionCheck) await authorizeUpload(storage, by, place, { upsert, description, size })
+        await sendAndCheck(bucket, put)
         const written = { ...description, version: randomUUID(), size, etag: '"of-the-bucket"' }
         await write(storage, place, written, { upsert, caller: by, ownerId: USER, serverStatements })
       }
     },
     async bucketAlone() {
       const put = await bucket.put(randomUUID(), body, TYPE)
-      return async ({ bucket }) => void (await answered(bucket, put))
+      return async ({ bucket }) => void (await sendAndCheck(bucket, put))
     },
   }
 }
 
-export async function downloads(setting: Setting, body: Buffer): Promise<Record<string, Sides>> {
-  const { token, bucket, lanes } = setting
+export async function downloads(bench: StorageBench, body: Buffer): Promise<Record<string, Sides>> {
+  const { token, bucket, lanes } = bench
   const [lane] = lanes
   if (!lane) throw new Error('no lane')
-  const base = baseOf(setting)
+  const base = baseOf(bench)
   const keys = Array.from({ length: OBJECTS }, (_, n) => `${body.length}/read-${n}`)
   const accepts = ({ bodyBytes }: Reply) => bodyBytes === body.length
   const signed: string[] = []
@@ -92,23 +92,23 @@ export async function downloads(setting: Setting, body: Buffer): Promise<Record<
   for (const key of keys) {
     for (const bucketId of [BUCKETS.private, BUCKETS.public]) {
       const headers = { ...bearer(token), 'content-type': TYPE }
-      await answered(lane.api, send('POST', `${base}/object/${bucketId}/${key}`, body, headers))
+      await sendAndCheck(lane.api, send('POST', `${base}/object/${bucketId}/${key}`, body, headers))
     }
     const sign = Buffer.from(JSON.stringify({ expiresIn: 3600 }))
     const path = `${base}/object/sign/${BUCKETS.private}/${key}`
-    const { body: url } = await answered(lane.api, send('POST', path, sign, json(token)))
+    const { body: url } = await sendAndCheck(lane.api, send('POST', path, sign, json(token)))
     signed.push(`${base}${JSON.parse(url).signedURL}`)
-    await answered(lane.bucket, await bucket.put(key, body, TYPE))
+    await sendAndCheck(lane.bucket, await bucket.put(key, body, TYPE))
     direct.push(await bucket.get(key))
   }
 
   const sidesOf = (requests: Request[]): Sides => {
     const [next, nextDirect] = [inTurn(requests), inTurn(direct)]
     return {
-      server: asked(next, accepts),
+      server: requestJob(next, accepts),
       floor() {
         const request = nextDirect()
-        return async ({ bucket }) => void (await answered(bucket, request, accepts))
+        return async ({ bucket }) => void (await sendAndCheck(bucket, request, accepts))
       },
     }
   }
@@ -121,56 +121,56 @@ export async function downloads(setting: Setting, body: Buffer): Promise<Record<
   }
 }
 
-/** Far from each other among a million. */
+/** Distance between the names that are read in a row, among a million. */
 const STRIDE = 7_919
 
-/** What is said of one object, its bytes aside. */
-export function lookUps(setting: Setting): { info: Sides; sign: Sides } {
-  const { token } = setting
-  const base = baseOf(setting)
+/** Look-ups of an object's metadata. */
+export function lookUps(bench: StorageBench): { info: Sides; sign: Sides } {
+  const { token } = bench
+  const base = baseOf(bench)
   let n = 0
   const nextName = () => nameOf((n++ * STRIDE) % MILLION)
   const found = (operation: string) => () => {
     const place: Place = { bucketId: BUCKETS.million, name: nextName() }
-    const reader = { kind: 'caller', caller: callerOf(setting, operation) } as const
+    const reader = { kind: 'caller', caller: callerOf(bench, operation) } as const
     return (storage: Storage) => findObject(storage, place, reader)
   }
   const body = Buffer.from(JSON.stringify({ expiresIn: 3600 }))
   const info = () => get(`${base}/object/info/${BUCKETS.million}/${nextName()}`, bearer(token))
   const sign = () => send('POST', `${base}/object/sign/${BUCKETS.million}/${nextName()}`, body, json(token))
   return {
-    info: { server: asked(info), ...leastOf(setting, found('storage.object.info_authenticated')) },
-    sign: { server: asked(sign), ...leastOf(setting, found('storage.object.sign')) },
+    info: { server: requestJob(info), ...floorOf(bench, found('storage.object.info_authenticated')) },
+    sign: { server: requestJob(sign), ...floorOf(bench, found('storage.object.sign')) },
   }
 }
 
-/** The first hundred entries of a bucket: files, and a folder of ten after each ninety. */
-export function listings(setting: Setting, bucketId: string): { list: Sides; 'list-v2': Sides } {
-  const { token } = setting
-  const base = baseOf(setting)
+/** Lists the first hundred entries of a bucket: files, and a folder of ten after each ninety. */
+export function listings(bench: StorageBench, bucketId: string): { list: Sides; 'list-v2': Sides } {
+  const { token } = bench
+  const base = baseOf(bench)
   const post = (path: string, body: unknown) => send('POST', path, Buffer.from(JSON.stringify(body)), json(token))
   const list = () => post(`${base}/object/list/${bucketId}`, { prefix: '', limit: LISTED })
   const page = () => post(`${base}/object/list-v2/${bucketId}`, { prefix: '', limit: LISTED, with_delimiter: true })
   const order = { bucketId, prefix: '', column: 'name', order: 'asc' } as const
   const listed = (statement: Statement) => () => async (storage: Storage) => {
-    const [[found] = []] = await asReader(storage, callerOf(setting, 'storage.object.list'), [statement])
+    const [[found] = []] = await asReader(storage, callerOf(bench, 'storage.object.list'), [statement])
     if (!found) throw new Error('nothing was listed')
   }
   const holds = ({ folders, objects }: { folders: unknown[]; objects: unknown[] }) => folders.length + objects.length
   return {
     list: {
-      server: asked(list, ({ body }) => JSON.parse(body).length === LISTED),
-      ...leastOf(setting, listed(asJson(listObjects({ ...order, search: '', limit: LISTED, offset: 0 })))),
+      server: requestJob(list, ({ body }) => JSON.parse(body).length === LISTED),
+      ...floorOf(bench, listed(asJson(listObjects({ ...order, search: '', limit: LISTED, offset: 0 })))),
     },
     'list-v2': {
-      server: asked(page, ({ body }) => holds(JSON.parse(body)) === LISTED),
-      ...leastOf(setting, listed(asJson(listPage({ ...order, delimited: true, limit: LISTED + 1 })))),
+      server: requestJob(page, ({ body }) => holds(JSON.parse(body)) === LISTED),
+      ...floorOf(bench, listed(asJson(listPage({ ...order, delimited: true, limit: LISTED + 1 })))),
     },
   }
 }
 
-/** Its statements straight to Postgres, and from the Worker with nothing else around them. */
-function leastOf({ project }: Setting, next: () => (storage: Storage) => Promise<unknown>) {
+/** The floor: the same statements directly to Postgres, and from the Worker with nothing else around them. */
+function floorOf({ project }: StorageBench, next: () => (storage: Storage) => Promise<unknown>) {
   return {
     floor() {
       const work = next()
@@ -178,17 +178,17 @@ function leastOf({ project }: Setting, next: () => (storage: Storage) => Promise
     },
     async bare() {
       const { ref, runnerPassword } = project
-      const batch = { ref, runnerPassword, statements: await statementsOf(next(), project) }
+      const batch = { ref, runnerPassword, statements: await captureStatements(next(), project) }
       const headers = { 'content-type': 'application/json' }
       const request = send('POST', '/bench/batch', Buffer.from(JSON.stringify(batch)), headers)
-      return async ({ api }: Lane) => void (await answered(api, request))
+      return async ({ api }: Lane) => void (await sendAndCheck(api, request))
     },
   }
 }
 
-const asked =
+const requestJob =
   (make: () => Request, accepts?: (reply: Reply) => boolean): NextJob<Lane> =>
   () => {
     const request = make()
-    return async ({ api }) => void (await answered(api, request, accepts))
+    return async ({ api }) => void (await sendAndCheck(api, request, accepts))
   }

@@ -1,39 +1,39 @@
 import { fork } from 'node:child_process'
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** The first byte of a delivery that came for the first time, in epoch milliseconds. */
+/** A delivery that arrived for the first time; `at` is the time of its first byte, in epoch milliseconds. */
 export interface Arrival {
   id: string
   path: string
   at: number
 }
 
-export interface Taken {
+export interface Received {
   arrivals: Arrival[]
-  /** Deliveries that came again. */
+  /** Number of repeated deliveries. */
   duplicates: number
 }
 
 export type Command =
-  /** Replied to once so many have been answered since the last `take`. */
+  /** Is answered when `count` deliveries have been answered since the last `take`. */
   | { kind: 'expect'; count: number }
-  /** These paths hang from now on; what hung before is answered. */
+  /** Makes these paths hang from now on; deliveries that hung before are answered. */
   | { kind: 'hang'; paths: string[] }
   | { kind: 'take' }
 
 export interface Receivers {
   url: string
   expect(count: number, timeoutMs: number): Promise<void>
-  /** False when there were fewer by then. */
+  /** Waits for `count` deliveries; resolves to false if fewer arrived in time. */
   reached(count: number, timeoutMs: number): Promise<boolean>
   hang(paths: string[]): Promise<void>
-  /** What has come since the last time. */
-  take(): Promise<Taken>
+  /** Returns the arrivals since the last call. */
+  take(): Promise<Received>
 }
 
 const PROCESS = new URL('receiver.ts', import.meta.url)
 
-/** Receivers of webhooks, and what reached them. */
+/** Runs `work` with receivers of webhooks that record what reaches them. */
 export async function withReceivers<T>(work: (receivers: Receivers) => Promise<T>): Promise<T> {
   const child = fork(PROCESS, { serialization: 'advanced' })
   const waiting = new Map<number, (value: unknown) => void>()
@@ -62,7 +62,7 @@ export async function withReceivers<T>(work: (receivers: Receivers) => Promise<T
           throw new Error(`the receivers did not get ${count} deliveries in ${timeoutMs / 1000} s`)
       },
       hang: async (paths) => void (await ask({ kind: 'hang', paths })),
-      take: async () => (await ask({ kind: 'take' })) as Taken,
+      take: async () => (await ask({ kind: 'take' })) as Received,
     })
   } finally {
     child.kill()

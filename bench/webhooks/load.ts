@@ -6,7 +6,7 @@ import type { Endpoint, Endpoints } from './seed.ts'
 
 const CONNECTIONS = 32
 
-/** Commits so many events a second, each for the next endpoint, whatever the answers take: as callers who know nothing of each other. */
+/** Commits events at a fixed rate, each for the next endpoint, however long the answers take, like independent callers. */
 export async function publishAtRate(
   port: number,
   { organization, endpoints }: Endpoints,
@@ -23,7 +23,7 @@ export async function publishAtRate(
           const dueAt = startedAt + (sent++ * 1000) / perSecond
           const early = dueAt - performance.now()
           if (early > 0) await delay(early)
-          await answered(connection, next())
+          await sendAndCheck(connection, next())
         }
       }),
     )
@@ -33,23 +33,23 @@ export async function publishAtRate(
 
 /** Wakes the sender of each endpoint. */
 export const wakeAll = (port: number, endpoints: readonly Endpoint[]) =>
-  inParallel(
+  sendInParallel(
     port,
     endpoints.map(({ id }) => get(`/bench/wake?endpoint=${id}`)),
   )
 
-/** All at the same time, on a connection each; returns the milliseconds that they took together. */
-export const inParallel = (port: number, requests: readonly Request[]): Promise<number> =>
+/** Sends all requests at the same time, each on its own connection; returns the milliseconds until the last answer. */
+export const sendInParallel = (port: number, requests: readonly Request[]): Promise<number> =>
   withConnections(port, requests.length, async (connections) => {
     const startedAt = performance.now()
-    await Promise.all(connections.map((connection, n) => answered(connection, requests[n] ?? get('/bench/static'))))
+    await Promise.all(connections.map((connection, n) => sendAndCheck(connection, requests[n] ?? get('/bench/static'))))
     return performance.now() - startedAt
   })
 
 export const ask = (port: number, path: string): Promise<string> =>
-  withConnections(port, 1, async ([connection]) => (connection ? answered(connection, get(path)) : ''))
+  withConnections(port, 1, async ([connection]) => (connection ? sendAndCheck(connection, get(path)) : ''))
 
-async function answered(connection: Connection, request: Request): Promise<string> {
+async function sendAndCheck(connection: Connection, request: Request): Promise<string> {
   const { status, body } = await connection.send(request)
   if (status !== 200) throw new Error(`the Worker answered ${status}: ${body}`)
   return body

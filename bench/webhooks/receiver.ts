@@ -1,10 +1,10 @@
 import type { AddressInfo } from 'node:net'
 import { createServer, type Socket } from 'node:net'
-import type { Arrival, Command, Taken } from './ledger.ts'
+import type { Arrival, Command, Received } from './ledger.ts'
 
 /**
- * The receivers of all endpoints, each on a path of its own, in a process of its own. Reads no more of HTTP than workerd sends:
- * Node's own server costs several times as much for each request, on the very processors that the Worker needs.
+ * This process receives for all endpoints, each on a path of its own. It understands only as much HTTP as workerd sends: Node's
+ * own server costs several times as much for each request, on the processors that the Worker needs.
  */
 const HEAD_END = Buffer.from('\r\n\r\n')
 const ANSWER = 'HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok'
@@ -50,10 +50,10 @@ function take(socket: Socket, head: string, at: number) {
 function answer(sockets: readonly Socket[]) {
   for (const socket of sockets) socket.write(ANSWER)
   answered += sockets.length
-  tellIfReached()
+  replyIfReached()
 }
 
-function tellIfReached() {
+function replyIfReached() {
   if (!awaited || answered < awaited.count) return
   reply(awaited.ask, null)
   awaited = undefined
@@ -66,14 +66,14 @@ function reply(ask: number, value: unknown) {
 process.on('message', ({ ask, command }: { ask: number; command: Command }) => {
   if (command.kind === 'expect') {
     awaited = { count: command.count, ask }
-    return tellIfReached()
+    return replyIfReached()
   }
   if (command.kind === 'hang') {
     hanging = new Set(command.paths)
     answer(held.splice(0))
     return reply(ask, null)
   }
-  reply(ask, { arrivals, duplicates } satisfies Taken)
+  reply(ask, { arrivals, duplicates } satisfies Received)
   arrivals = []
   duplicates = 0
   answered = 0

@@ -7,7 +7,7 @@ import { networkPorts } from '../../src/outbound/webhooks/attempt.ts'
 import { wakeSenders } from '../../src/outbound/webhooks/wake-senders.ts'
 import { send } from '../../src/platform/queue/send.ts'
 
-/** Round trips to the control database by what they are for, with the time until their answers. */
+/** Round trips to the control database by purpose, with the total time until their answers. */
 export type Statements = Record<string, { count: number; ms: number }>
 
 let statements: Statements = {}
@@ -31,14 +31,14 @@ neonConfig.fetchFunction = async (url: string, init: RequestInit) => {
 
 export const webhookRoutes = new Hono<AppEnv>()
 
-/** Those since the last time. */
+/** Returns the statements since the last call. */
 webhookRoutes.get('/bench/statements', (c) => {
   const taken = statements
   statements = {}
   return c.json(taken)
 })
 
-/** What a mutation does about webhooks, without rows of its own: one committed statement, then the wakes. */
+/** Publishes an event as a mutation does, without other rows: commits one statement, then wakes the senders. */
 webhookRoutes.get('/bench/publish', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
   const { id = '', slug = '', ref = '' } = c.req.query()
@@ -56,7 +56,7 @@ webhookRoutes.get('/bench/publish', async (c) => {
   return c.text('ok')
 })
 
-/** The hint of one endpoint. */
+/** Enqueues the message that wakes the sender of one endpoint. */
 webhookRoutes.get('/bench/wake', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
   await send(ctx, [{ type: 'webhook', endpointId: c.req.query('endpoint') ?? '' }])
@@ -85,7 +85,7 @@ const PAYLOAD = JSON.stringify({
   actor: null,
 })
 
-/** The same bodies by the same way out, so many at a time, and nothing else: no rows, no signature, no log. */
+/** POSTs the same bodies through the same network, `slots` at a time, without rows, signatures or logs. */
 webhookRoutes.get('/bench/post', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
   const { post } = networkPorts(ctx)

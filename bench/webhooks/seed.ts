@@ -27,7 +27,7 @@ interface Options {
 const TYPE = 'v1.project.status.changed'
 const PAYLOAD_FIELDS = { previous_status: 'COMING_UP', current_status: 'ACTIVE_HEALTHY' }
 
-/** An organization of so many projects, each with one endpoint, so that an event reaches one of them. */
+/** Creates an organization whose projects have one endpoint each, so that an event reaches one of them. */
 export async function seedEndpoints(control: ControlDb, options: Options): Promise<Endpoints> {
   const { slug, count, receiverUrl, encryptionKey } = options
   const organization = await seedOrganization(control, slug, count)
@@ -60,7 +60,7 @@ export async function seedEndpoints(control: ControlDb, options: Options): Promi
   return { organization, endpoints }
 }
 
-/** Events with a pending delivery each, due for a while, as a queue leaves them that lost every message. Returns since when they are there. */
+/** Inserts events with overdue deliveries, as if the queue had lost every message. Returns the time of the commit. */
 export async function seedPending(
   control: ControlDb,
   { organization, endpoints }: Endpoints,
@@ -88,7 +88,7 @@ export async function seedPending(
   return committedAt
 }
 
-/** When each delivery of the organization was published: taken in the very statement that commits it, so not later than the commit. */
+/** The times at which the deliveries of the organization were published, taken in the statement that commits them, so not after the commit. */
 export async function publishedAt(control: ControlDb, { organization }: Endpoints): Promise<Map<string, number>> {
   const { rows } = await control.execute<{ id: string; at: string }>(sql`
     select d.message_id as id, extract(epoch from v.published_at) * 1000 as at
@@ -96,7 +96,7 @@ export async function publishedAt(control: ControlDb, { organization }: Endpoint
   return new Map(rows.map(({ id, at }) => [id, Number(at)]))
 }
 
-/** What no sender has recorded yet, removed, but for what is being recorded; returns how many there were. */
+/** Removes pending deliveries, except those that a sender is recording; returns their number. */
 export async function removePending(control: ControlDb): Promise<number> {
   const { rowCount } = await control.execute(sql`delete from webhook_deliveries
     where id in (select id from webhook_deliveries where status = 'pending' for update skip locked)`)

@@ -5,25 +5,25 @@ import type { Environment } from '../environment.ts'
 import { type DirectBucket, directStorage, withDirectBucket } from './floor.ts'
 import { prepareProject } from './project.ts'
 
-/** One of those who work at the same time, each with a connection of its own to everything. */
+/** One of the concurrent workers, each with its own connections to everything. */
 export interface Lane {
   api: Connection
   bucket: Connection
   storage: Storage
 }
 
-export interface Setting {
+export interface StorageBench {
   lanes: readonly Lane[]
   project: OpenedProject
-  /** Of a user whom a policy lets do anything with what is his. */
+  /** Token of a user whom a policy allows everything with their own objects. */
   token: string
   bucket: DirectBucket
 }
 
-export async function withSetting(
+export async function withLanes(
   environment: Environment,
   concurrency: number,
-  work: (setting: Setting) => Promise<void>,
+  work: (bench: StorageBench) => Promise<void>,
 ): Promise<void> {
   const { project, token, connect } = await prepareProject(environment)
   const clients = await Promise.all(Array.from({ length: concurrency }, connect))

@@ -1,13 +1,13 @@
 import { spreadOf } from '../webhooks/load.ts'
 
-/** Made before the clock starts; runs on one of the lanes, which each do one thing at a time. */
+/** Makes the next job, before the clock starts. A lane runs one job at a time. */
 export type NextJob<Lane> = () => Job<Lane> | Promise<Job<Lane>>
 type Job<Lane> = (lane: Lane) => Promise<void>
 
 export interface Rates {
   p50Ms: number
   p99Ms: number
-  /** Of each round. */
+  /** Jobs a second in each round. */
   perSecond: number[]
 }
 
@@ -17,8 +17,8 @@ interface Plan<Lane> {
   jobs: number
 }
 
-/** Short blocks of all sides in turns, each round in another order; a first round warms up and is not counted. */
-export async function takeTurns<Lane, Name extends string>(
+/** Runs short blocks of all sides in turn, each round in another order; a first round warms up and is not counted. */
+export async function measureInterleaved<Lane, Name extends string>(
   { lanes, rounds, jobs }: Plan<Lane>,
   sides: Record<Name, NextJob<Lane>>,
 ): Promise<Record<Name, Rates>> {
@@ -39,7 +39,7 @@ interface Block {
   perSecond: number
 }
 
-/** On a slow machine a block ends before all of its jobs are done. */
+/** Time after which a block ends, on slow machines before all of its jobs are done. */
 const BLOCK_MS_MAX = 1_500
 
 async function runBlock<Lane>(lanes: readonly Lane[], next: NextJob<Lane>, count: number): Promise<Block> {
