@@ -7,7 +7,7 @@ import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
 import { freePort } from './ports.ts'
-import { type Request, type Supervised, supervise } from './supervised.ts'
+import { type Request, type Supervised, supervise } from './supervise.ts'
 
 type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
 

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { CLI_HOST } from './cli-port.ts'
 import { CREDENTIALS } from './credentials.ts'
-import type { Credentials } from './report.ts'
+import type { Credentials } from './start-output.ts'
 
 const PROFILE = 'supabase-profile.yaml'
 const MCP = 'mcp.json'

@@ -1,8 +1,8 @@
 import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Credentials } from './report.ts'
 import { seedOwner } from './seed.ts'
 import { errorCode } from './start-error.ts'
+import type { Credentials } from './start-output.ts'
 
 export const CREDENTIALS = 'credentials.json'
 /** Temporary file that replaces CREDENTIALS when it is complete. */

@@ -6,8 +6,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { tickEveryMinute } from './cron.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
-import { stepLine } from './report.ts'
 import { readSettings, warningsOf } from './settings.ts'
+import { stepLine } from './start-output.ts'
 
 /** `npm run dev`: the services of `npm start` under `wrangler dev`, which is slower and reloads when src changes. */
 const lifetime = openLifetime()

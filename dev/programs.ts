@@ -19,7 +19,7 @@ import { lowerPriority, MEASURE_INTERVAL_MS, memoryMiBMax, usageOf } from './chi
 import { tickEveryMinute } from './cron.ts'
 import { freePorts } from './ports.ts'
 import { endingByCpu, endingByExit, isHeapCrash } from './program-endings.ts'
-import { type Program, type Running, run } from './supervised.ts'
+import { type Program, type Running, run } from './supervise.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
 /** HTTP options of the service bindings in both directions. */

@@ -8,9 +8,9 @@ import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
-import { readyText, stepLine } from './report.ts'
 import { readSettings, type Settings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
+import { readyText, stepLine } from './start-output.ts'
 
 const lifetime = openLifetime()
 main().catch(endAfterFailure)

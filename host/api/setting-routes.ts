@@ -2,7 +2,7 @@ import * as z from 'zod'
 import type { Gateway } from '../gateway/gateway.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { applySettings, setSize } from '../settings/apply.ts'
-import { readEffectiveSettings } from '../settings/effective.ts'
+import { readEffectiveSettings } from '../settings/effective-settings.ts'
 import { mutation, type Route, route } from './api.ts'
 
 const Settings = z.strictObject({

@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import { createZstdCompress, createZstdDecompress } from 'node:zlib'
 import { unpackTar } from 'modern-tar/fs'
 import { DamagedObject } from './errors.ts'
-import { seal, unseal } from './sealed.ts'
+import { seal, unseal } from './seal.ts'
 import type { ArchiveStore } from './store.ts'
 import { TarWriter } from './tar.ts'
 

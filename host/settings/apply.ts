@@ -3,9 +3,9 @@ import { errorMessage } from '../../dev/start-error.ts'
 import { settingText } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { configurationOf } from './configuration.ts'
-import { whyNot } from './names.ts'
+import { factsOf, type Trial, tryConfiguration } from './configuration-trial.ts'
+import { refusalReason } from './owner-settings.ts'
 import { sizeNamed } from './sizes.ts'
-import { factsOf, type Trial, tryConfiguration } from './trial.ts'
 
 export interface SettingsChange {
   set: Readonly<Record<string, string | number | boolean>>
@@ -20,7 +20,7 @@ export async function applySettings(instance: Instance, asked: SettingsChange, t
   const { set, reset, restart } = asked
   const { libraries = [] } = instance.programs
   const refusals = Object.keys(set).flatMap((setting) => {
-    const reason = whyNot(setting, libraries)
+    const reason = refusalReason(setting, libraries)
     return reason ? [{ setting, reason }] : []
   })
   if (refusals.length > 0) throw new Refused(refusals)

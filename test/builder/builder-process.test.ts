@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { supervise } from '../../dev/supervised.ts'
+import { supervise } from '../../dev/supervise.ts'
 import { extended } from '../support/extended.ts'
 import { type BuilderProcess, startBuilderProcess } from './client.ts'
 import { startWeb } from './web.ts'

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { guardChildren } from '../../dev/guard.ts'
+import { guardChildren } from '../../dev/guard-children.ts'
 import { openFleet } from './fleet/installation.ts'
 import { playFleet } from './fleet/play.ts'
 

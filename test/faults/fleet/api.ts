@@ -1,4 +1,4 @@
-import { guardChildren } from '../../../dev/guard.ts'
+import { guardChildren } from '../../../dev/guard-children.ts'
 import { startWorker, type WorkerOptions } from '../../../dev/worker.ts'
 
 /** Runs the API of an installation in a process of its own: `node api.ts <options of the Worker as JSON>`. */

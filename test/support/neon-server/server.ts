@@ -11,7 +11,7 @@ import type {
   EndpointUpdateRequest,
   ProjectCreateRequest,
 } from '@neondatabase/api-client'
-import { guardChildren } from '../../../dev/guard.ts'
+import { guardChildren } from '../../../dev/guard-children.ts'
 import { openCompute, prepareCluster } from './compute.ts'
 import { startGateway } from './gateway.ts'
 import { readPublished } from './published.ts'

@@ -18,7 +18,7 @@ const LIBRARIES: ReadonlyMap<string, string> = new Map([
 ])
 
 /** The reason why the owner cannot change the setting; undefined if they can. */
-export function whyNot(setting: string, libraries: readonly string[]): string | undefined {
+export function refusalReason(setting: string, libraries: readonly string[]): string | undefined {
   if (!SETTINGS.has(setting)) return 'cannot be set here'
   const library = LIBRARIES.get(setting)
   if (library && !libraries.includes(library)) return `belongs to ${library}, which this host does not have`

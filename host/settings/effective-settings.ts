@@ -1,5 +1,5 @@
 import type { Instance } from '../instances/types.ts'
-import { SETTINGS } from './names.ts'
+import { SETTINGS } from './owner-settings.ts'
 
 /** A setting in the host's API. */
 export interface EffectiveSetting {
