@@ -52,7 +52,7 @@ const CYCLES = [
   ],
   ['platform/blobs/chunk-reader.ts', 'platform/blobs/discard-body.ts'],
   ['services/runtime/guest/console.ts', 'services/runtime/guest/invocation.ts'],
-  ['services/storage/bucket-timeout.ts', 'services/storage/database.ts', 'services/storage/request.ts'],
+  ['services/storage/database.ts', 'services/storage/request.ts'],
   ['services/storage/resumable/receive-bytes.ts', 'services/storage/resumable/tus-protocol.ts'],
 ] as const
 

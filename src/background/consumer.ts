@@ -4,6 +4,7 @@ import type { Bindings } from '../platform/bindings.ts'
 import type { LogFields } from '../platform/http/log.ts'
 import { describeError } from '../platform/http/log.ts'
 import { Message } from '../platform/queue/message.ts'
+import { awaitWithin } from '../platform/timeout.ts'
 
 type MessageOf<T extends Message['type']> = Extract<Message, { type: T }>
 
@@ -71,7 +72,7 @@ export function createConsumer(handlers: Handlers) {
       const count = () => detached.get(type) ?? 0
       if (!CAN_OUTLIVE_BATCH || detachedMax === 0) return work
       do {
-        if (await endsWithin(work, DETACH_AFTER_MS)) return
+        if (await awaitWithin(DETACH_AFTER_MS, work)) return
       } while (count() >= detachedMax)
       detached.set(type, count() + 1)
       const end = work.catch((error) => logFailure(message, error)).finally(() => detached.set(type, count() - 1))
@@ -105,12 +106,4 @@ export function createConsumer(handlers: Handlers) {
       }),
     )
   }
-}
-
-async function endsWithin(work: Promise<void>, ms: number): Promise<boolean> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const timedOut = new Promise<false>((resolve) => {
-    timer = setTimeout(resolve, ms, false)
-  })
-  return Promise.race([work.then(() => true), timedOut]).finally(() => clearTimeout(timer))
 }

@@ -1,14 +1,33 @@
-/** Returns the result of `work`, or rejects with the error of `createError` if it has not settled after `ms`. */
-export async function withTimeout<Value>(ms: number, work: Promise<Value>, createError: () => Error): Promise<Value> {
+/** Resolves to undefined if `work` has not settled after `ms`; it goes on, and its outcome is ignored. */
+export async function awaitWithin<Value>(ms: number, work: PromiseLike<Value>): Promise<{ value: Value } | undefined> {
   let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(createError()), ms)
+  const tooLate = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ms, undefined)
   })
   try {
-    return await Promise.race([work, tooLate])
+    return await Promise.race([work.then((value) => ({ value })), tooLate])
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** Returns the result of `work`, or rejects with the error of `createError` if it has not settled after `ms`. */
+export async function withTimeout<Value>(
+  ms: number,
+  work: PromiseLike<Value>,
+  createError: () => Error,
+): Promise<Value> {
+  const settled = await awaitWithin(ms, work)
+  if (!settled) throw createError()
+  return settled.value
+}
+
+/** Returns the result of `work`, or rejects with `Error(message)` once the signal aborts. */
+export function rejectOnAbort<Value>(signal: AbortSignal, work: Promise<Value>, message: string): Promise<Value> {
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(new Error(message)), { once: true })
+  })
+  return Promise.race([work, aborted])
 }
 
 /** A signal that aborts after some time. Clear it when the work ends: otherwise the timers of thousands of requests fill the memory. */

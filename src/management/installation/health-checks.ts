@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 
 export const CHECK_MS_MAX = 3_000
 
@@ -9,17 +10,12 @@ export async function runCheck<T>(
   check: string,
   work: () => Promise<T>,
 ): Promise<{ ok: boolean; value?: T }> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${CHECK_MS_MAX} ms`)), CHECK_MS_MAX)
-  })
+  const timedOut = () => new Error(`no answer within ${CHECK_MS_MAX} ms`)
   try {
-    return { ok: true, value: await Promise.race([work(), timeout]) }
+    return { ok: true, value: await withTimeout(CHECK_MS_MAX, work(), timedOut) }
   } catch (error) {
     log.error('health_check_failed', { check, error: describeError(error) })
     return { ok: false }
-  } finally {
-    clearTimeout(timer)
   }
 }
 

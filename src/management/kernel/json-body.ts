@@ -1,6 +1,7 @@
 import type { MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import { ApiError } from '../../platform/http/error.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import type { AppEnv } from './app-env.ts'
 import { bodyTimeout, decode } from './body.ts'
 
@@ -34,20 +35,9 @@ function receiveBody(sizeBytesMax: number): Middleware {
       await c.req.arrayBuffer().catch(() => {})
     }
     const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
-    await withTimeout(received(), c.var.ctx.config.BODY_TIMEOUT_SECONDS * Math.max(1, Math.ceil(declared / MIB)))
+    const seconds = c.var.ctx.config.BODY_TIMEOUT_SECONDS * Math.max(1, Math.ceil(declared / MIB))
+    await withTimeout(seconds * 1000, received(), () => bodyTimeout(seconds))
     await next()
-  }
-}
-
-async function withTimeout(work: Promise<void>, seconds: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(bodyTimeout(seconds)), seconds * 1000)
-  })
-  try {
-    await Promise.race([work, tooLate])
-  } finally {
-    clearTimeout(timer)
   }
 }
 

@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { LogFields } from '../../platform/http/log.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { destinationRules } from '../../platform/net/egress.ts'
-import { timeout } from '../../platform/timeout.ts'
+import { timeout, withTimeout } from '../../platform/timeout.ts'
 import { type Batch, SendFailure } from './backend.ts'
 import { BACKENDS } from './backends/index.ts'
 import { openTransport } from './drain-connection.ts'
@@ -55,7 +55,7 @@ interface OpenDrain {
  */
 export async function runDrain(ctx: SystemCtx, drainId: string): Promise<number | undefined> {
   const { db, databaseNow: now, log } = ctx
-  const drain = await withTimeout(claimDrain(db, now, drainId))
+  const drain = await limitTime(claimDrain(db, now, drainId))
   if (!drain) return undefined
   const logFields = { drain: drain.id, project: drain.projectRef, backend: drain.backendType }
   const totals = { batches: 0, rows: 0 }
@@ -71,7 +71,7 @@ export async function runDrain(ctx: SystemCtx, drainId: string): Promise<number 
       }
     })
     if (remaining !== 'taken over')
-      await withTimeout(release(db, now, drain, remaining === 'nothing' ? opened.lingerMs : 0))
+      await limitTime(release(db, now, drain, remaining === 'nothing' ? opened.lingerMs : 0))
   } catch (error) {
     retryMs = await handleFailure(ctx, drain, error, logFields)
   }
@@ -88,7 +88,7 @@ async function handleFailure(
   const { db, databaseNow: now, log } = ctx
   if (error instanceof DependencyUnavailable) {
     log.error('log_drain_postponed', { ...logFields, reason: error.message })
-    await withTimeout(release(db, now, drain, error.delayMs))
+    await limitTime(release(db, now, drain, error.delayMs))
     return error.delayMs
   }
   // Not a failure of the destination but of the database: the rows stay pending, and the lease expires.
@@ -105,7 +105,7 @@ async function handleFailure(
     failing_s: Math.round((ctx.now().getTime() - failingSince) / 1_000),
     next_s: Math.round(delayMs / 1_000),
   })
-  await withTimeout(recordFailure(db, now, drain, delayMs))
+  await limitTime(recordFailure(db, now, drain, delayMs))
   return delayMs
 }
 
@@ -163,7 +163,7 @@ async function sendAll(
   let count = ENTRIES_MAX
   let remaining: 'nothing' | 'more' = 'nothing'
   for (let batches = 0; batches < BATCHES_MAX; batches++) {
-    const pending = await withTimeout(readPending(db, drain.id, { after: rejected.at(-1)?.id, count }))
+    const pending = await limitTime(readPending(db, drain.id, { after: rejected.at(-1)?.id, count }))
     const { entries, rows, isFull } = pending
     remaining = isFull ? 'more' : 'nothing'
     if (entries.length === 0) break
@@ -176,9 +176,7 @@ async function sendAll(
       rejection = requireContentRejection(error)
       count = Math.ceil(entries.length / 2)
       if (entries.length > 1) continue
-      const accepted = await sendHalves(batchOf(drain, pending), send, () =>
-        withTimeout(renewDrainLease(db, now, drain)),
-      )
+      const accepted = await sendHalves(batchOf(drain, pending), send, () => limitTime(renewDrainLease(db, now, drain)))
       if (accepted === 'taken over') return accepted
       rejectedRows = rows.length - accepted
       if (accepted === 0) {
@@ -190,7 +188,7 @@ async function sendAll(
     // Rejected entries are only dropped after the destination has accepted later rows.
     const dropped = rows.length > 0 ? rejected.splice(0) : []
     const outcome = { sent: idsOf(entries), dropped: idsOf(dropped) }
-    const isClaimed = await withTimeout(recordSent(db, now, drain, outcome))
+    const isClaimed = await limitTime(recordSent(db, now, drain, outcome))
     record({ rows: rows.length - rejectedRows, lost: { gone: sum(missing), refused: sum(dropped) + rejectedRows } })
     if (!isClaimed) return 'taken over'
     drain.failures = 0
@@ -258,14 +256,5 @@ function batchOf({ projectRef }: ClaimedDrain, { entries, rows }: Pending): Batc
 }
 
 /** Limits the time of a statement: a sender that waits forever would block its drain. */
-async function withTimeout<T>(work: PromiseLike<T>): Promise<T> {
-  const { signal, clear } = timeout(STATEMENT_MS)
-  const timedOut = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(new Error('the database did not answer in time')), { once: true })
-  })
-  try {
-    return await Promise.race([work, timedOut])
-  } finally {
-    clear()
-  }
-}
+const limitTime = <T>(work: PromiseLike<T>): Promise<T> =>
+  withTimeout(STATEMENT_MS, work, () => new Error('the database did not answer in time'))

@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { rejectOnAbort } from '../../platform/timeout.ts'
 import { attempt, hasEvent, type Ports } from './attempt.ts'
 import { disablingOf, nameOf, type Result, settlementOf, statusOf } from './attempt-outcome.ts'
 import { createBreaker } from './breaker.ts'
@@ -241,15 +242,7 @@ export function createSender(
 
   async function withTimeout<T>(work: Promise<T>): Promise<T> {
     const { signal, clear } = ports.timeout(STATEMENT_MS)
-    const timedOut = new Promise<never>((_, reject) => {
-      const end = () => reject(new Error('the database did not answer in time'))
-      signal.addEventListener('abort', end, { once: true })
-    })
-    try {
-      return await Promise.race([work, timedOut])
-    } finally {
-      clear()
-    }
+    return rejectOnAbort(signal, work, 'the database did not answer in time').finally(clear)
   }
 
   function count({ claims, publishedAt, dueAt, trigger }: ClaimedDelivery, result: Result, sentAt: number) {

@@ -1,3 +1,4 @@
+import { awaitWithin } from '../timeout.ts'
 import { discardBody } from './discard-body.ts'
 
 const CHUNK_BYTES = 64 * 1024
@@ -67,22 +68,13 @@ export async function passChunks({ next, cancel }: ChunkReader, to: WritableStre
 }
 
 async function withLimits<T>(work: Promise<T>, { chunkMsMax = CHUNK_MS_MAX, isTooSlow }: ReadLimits): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    const wait = (msLeft: number) => {
-      const ms = isTooSlow ? Math.min(msLeft, CHECK_MS) : msLeft
-      timer = setTimeout(() => {
-        if (ms === msLeft) reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${chunkMsMax} ms`))
-        else if (isTooSlow?.()) reject(new BodyStalled('the body is too slow while others wait for its memory'))
-        else wait(msLeft - ms)
-      }, ms)
-    }
-    wait(chunkMsMax)
-  })
-  try {
-    return await Promise.race([work, tooLate])
-  } finally {
-    clearTimeout(timer)
+  for (let msLeft = chunkMsMax; ; ) {
+    const ms = isTooSlow ? Math.min(msLeft, CHECK_MS) : msLeft
+    const settled = await awaitWithin(ms, work)
+    if (settled) return settled.value
+    msLeft -= ms
+    if (msLeft <= 0) throw new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${chunkMsMax} ms`)
+    if (isTooSlow?.()) throw new BodyStalled('the body is too slow while others wait for its memory')
   }
 }
 

@@ -5,6 +5,7 @@ import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
+import { withTimeout } from '../timeout.ts'
 import { type DatabaseAddress, route } from './control-database.ts'
 import { isUnavailable } from './postgres-errors.ts'
 
@@ -118,17 +119,12 @@ const CONNECT_TIMEOUT_MS = 10_000
 
 /** Connects, or rejects with an error after which the caller may retry, as nothing has been done yet. */
 async function connect(client: Client): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no connection in ${CONNECT_TIMEOUT_MS} ms`)), CONNECT_TIMEOUT_MS)
-  })
+  const timedOut = () => new Error(`no connection in ${CONNECT_TIMEOUT_MS} ms`)
   try {
-    await Promise.race([client.connect(), tooLate])
+    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), timedOut)
   } catch (cause) {
     destroySocket(client)
     throw new ApiError('service_unavailable.control_database', { cause })
-  } finally {
-    clearTimeout(timer)
   }
 }
 

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { parseJson } from '../http/parse-json.ts'
 import { readText } from '../http/read-text.ts'
+import { awaitWithin } from '../timeout.ts'
 import { parseAddress } from './ip-addresses.ts'
 
 export type Resolution =
@@ -78,9 +79,11 @@ export function createResolver(url: string, options: ResolverOptions = {}): Reso
     if (known && at < known.until) return known.resolution
     const pending = pendingQueries.get(host)
     if (pending) {
-      const shared = await awaitShared(pending, timeoutMs)
+      // The query rejects if the request that sent it ends: workerd aborts it then, even if others wait.
+      const shared = pending.catch(() => undefined)
+      const settled = await awaitWithin(timeoutMs, shared)
       if (pendingQueries.get(host) === pending) pendingQueries.delete(host)
-      return shared ?? resolve(host)
+      return settled ? (settled.value ?? resolve(host)) : timedOut
     }
 
     const query = queryBoth(host, at)
@@ -93,18 +96,6 @@ export function createResolver(url: string, options: ResolverOptions = {}): Reso
   }
 
   return { resolve }
-}
-
-/** Awaits a query of another request. Undefined if it rejects: in workerd the end of a request aborts its queries, even if others wait. */
-function awaitShared(resolution: Promise<Resolution>, timeoutMs: number): Promise<Resolution | undefined> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(timedOut), timeoutMs)
-    const settle = (shared?: Resolution) => {
-      clearTimeout(timer)
-      resolve(shared)
-    }
-    resolution.then(settle, () => settle())
-  })
 }
 
 /** If one reply is missing, the result is unavailable: that reply could contain a forbidden address. Failures have a TTL of 0. */

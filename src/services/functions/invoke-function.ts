@@ -5,6 +5,7 @@ import type { ProjectStatus } from '../../model/tables/index.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { epochMs } from '../../platform/clock.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import { type Answer, admitCall, type Invocation, rejectCall } from '../runtime/admit-call.ts'
 import { allowRestart, attemptName, loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
 import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from '../runtime/isolates.ts'
@@ -105,7 +106,6 @@ const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, know
 async function run(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
   const name = attemptName(baseName(known))
-  const timeout = startTimeout(IDLE_MS_MAX)
   noteCall(known.deployed.id, name, epochMs())
   try {
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
@@ -117,26 +117,18 @@ async function run(call: Call, known: Callable, { id: invocation, cause }: Invoc
       ...{ method, body: bodyOf(request), headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
     })
-    const response = await Promise.race([responding, timeout.reached])
+    const response = await withTimeout(IDLE_MS_MAX, responding, () => new IdleTimeout())
     noteAnswer(name, epochMs())
     return { response }
   } catch (error) {
     return answerFailure(call, known, { error, name })
   } finally {
     noteCallEnd(name)
-    timeout.clear()
   }
 }
 
 class IdleTimeout extends Error {
   override name = 'IdleTimeout'
-}
-
-/** A timer costs less than an abort signal; the runtime cancels pending work once the response is sent. */
-function startTimeout(ms: number): { reached: Promise<never>; clear(): void } {
-  const { promise: reached, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new IdleTimeout()), ms)
-  return { reached, clear: () => clearTimeout(timer) }
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {

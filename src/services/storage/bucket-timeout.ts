@@ -1,24 +1,12 @@
 import { openStore } from '../../platform/blobs/store.ts'
+import { awaitWithin } from '../../platform/timeout.ts'
 import { blobPrefix } from './blob-key.ts'
 import type { Storage } from './request.ts'
 import { StorageError } from './storage-error.ts'
 
-/** Resolves to undefined if the work takes longer; it goes on, and its outcome is ignored. */
-export async function withTimeout<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), ms)
-  })
-  try {
-    return await Promise.race([work.then((value) => ({ value })), tooLate])
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
 /** Whether the bucket responds now; the error of a broken connection does not show it. */
 export async function isBucketReachable(storage: Storage): Promise<boolean> {
-  const [response] = (await withTimeout(RESPONSE_MS_MAX, probe(storage)))?.value ?? []
+  const [response] = (await awaitWithin(RESPONSE_MS_MAX, probe(storage)))?.value ?? []
   return response?.status === 'fulfilled'
 }
 
@@ -33,9 +21,9 @@ const BYTES_PER_MS_MIN = 20_000
 /** Waits for the work as long as the bucket responds to probes: a slow client may take any time, a bucket without response may not. */
 export async function waitWhileBucketResponds<T>(storage: Storage, size: number, work: Promise<T>): Promise<T> {
   for (;;) {
-    const done = await withTimeout(PROBE_EVERY_MS, work)
+    const done = await awaitWithin(PROBE_EVERY_MS, work)
     if (done) return done.value
-    const response = await withTimeout(RESPONSE_MS_MAX + size / BYTES_PER_MS_MIN, probe(storage))
+    const response = await awaitWithin(RESPONSE_MS_MAX + size / BYTES_PER_MS_MIN, probe(storage))
     if (!response) throw new StorageError('BytesUnavailable')
   }
 }

@@ -4,8 +4,8 @@ import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { API_ROLES } from '../../engine/roles.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import { reloadProject } from '../gateway/open-project.ts'
-import { withTimeout } from './bucket-timeout.ts'
 import type { Storage } from './request.ts'
 import { StorageError } from './storage-error.ts'
 
@@ -82,11 +82,12 @@ const ANSWER_MS_MAX = 40_000
 async function run(storage: Storage, statements: readonly Statement[]): Promise<Row[][]> {
   const { ctx, project } = storage
   const { ref, runnerPassword } = project
-  const send = async () => {
-    const rows = await withTimeout(ANSWER_MS_MAX, ctx.engine.runBatch({ ref, runnerPassword, statements }))
-    if (!rows) throw new StorageError('DatabaseTimeout')
-    return rows.value
-  }
+  const send = () =>
+    withTimeout(
+      ANSWER_MS_MAX,
+      ctx.engine.runBatch({ ref, runnerPassword, statements }),
+      () => new StorageError('DatabaseTimeout'),
+    )
   const sentAt = ctx.now().getTime()
   try {
     return await send()

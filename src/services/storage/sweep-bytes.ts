@@ -7,9 +7,9 @@ import { removeBlobs } from '../../platform/blobs/remove.ts'
 import { BlobsNotRemoved, openStore } from '../../platform/blobs/store.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { RemovalsPaused } from '../../platform/removals.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
-import { withTimeout } from './bucket-timeout.ts'
 import { asServer } from './database.ts'
 import type { Storage } from './request.ts'
 import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
@@ -46,10 +46,8 @@ export async function sweepStorage(ctx: SystemCtx): Promise<void> {
 }
 
 async function sweepWithTimeout(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
-  const work = withTimeout(SWEEP_MS_MAX, sweep()).then((done) => {
-    if (!done) throw new Error(`The sweep took longer than ${SWEEP_MS_MAX} ms`)
-  })
-  await work.catch((error) => {
+  const timedOut = () => new Error(`The sweep took longer than ${SWEEP_MS_MAX} ms`)
+  await withTimeout(SWEEP_MS_MAX, sweep(), timedOut).catch((error) => {
     if (error instanceof RemovalsPaused) ctx.log.info('storage_sweep_postponed', { project: ref })
     else ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
     return scheduleSweep(ctx, ref, 'failed')

@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { projects, workers } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import { BuildFailed } from '../runtime/build-client.ts'
 import { keyOf, type ProcessCommand, type ProgramName } from '../runtime/processes/process-protocol.ts'
 import { sendCommand } from '../runtime/processes/process-requests.ts'
@@ -74,8 +75,7 @@ export async function countInstances(ctx: SystemCtx, worker: WorkerRow, project:
   try {
     const object = objectOf(ctx, worker)
     const counting = object.then((one) => one?.tally({ ...served, environment: environmentVersion(project) }) ?? NONE)
-    const tally = await Promise.race([counting, scheduler.wait(COUNT_TIMEOUT_MS)])
-    if (!tally) throw new Error(`no answer in ${COUNT_TIMEOUT_MS} ms`)
+    const tally = await withTimeout(COUNT_TIMEOUT_MS, counting, () => new Error(`no answer in ${COUNT_TIMEOUT_MS} ms`))
     return { instances: { declared: served.spec.instances, ...tally } }
   } catch (error) {
     ctx.log.error('worker_instances_unknown', { worker: id, error: describeError(error) })

@@ -6,6 +6,7 @@ import { purgeLogs } from '../../../outbound/logs/purge.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
+import { awaitWithin } from '../../../platform/timeout.ts'
 
 /** A project that logs more per day is read on the next day, as far as the host still has the messages. */
 const MESSAGES_PER_DAY_MAX = 200_000
@@ -46,10 +47,9 @@ export async function freshenPostgresLogs(ctx: SystemCtx, ref: string): Promise<
     if (row && row.day === today(ctx) && row.messages >= MESSAGES_PER_DAY_MAX) return
     await pullOrLog(ctx, { ref, cursor: row?.cursor ?? null })
   }
-  const timeout = new Promise<void>((resolve) => setTimeout(resolve, FRESHEN_MS_MAX))
   const pulling = pull()
   ctx.waitUntil(pulling)
-  await Promise.race([pulling, timeout])
+  await awaitWithin(FRESHEN_MS_MAX, pulling)
 }
 
 const today = ({ now }: SystemCtx): string => now().toISOString().slice(0, 10)

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
+import { awaitWithin, rejectOnAbort } from '../../../platform/timeout.ts'
 import { type Batch, backend, type LogRow, SendFailure, type Transport } from '../backend.ts'
 
 /** Structured data of RFC 5424: one or more `[id name="value" …]` without separators. */
@@ -45,7 +46,7 @@ async function sendBatch(config: Config, batch: Batch, transport: Transport): Pr
   const closeSocket = () => void socket.close().catch(() => {})
   transport.signal.addEventListener('abort', closeSocket, { once: true })
   try {
-    await raceAbort(transport.signal, send(socket, framesOf(batch, structured_data ?? '-')))
+    await rejectOnAbort(transport.signal, send(socket, framesOf(batch, structured_data ?? '-')), 'too late')
   } catch {
     throw transport.signal.aborted
       ? new SendFailure('timeout', 'the destination did not accept the batch in time')
@@ -56,24 +57,13 @@ async function sendBatch(config: Config, batch: Batch, transport: Transport): Pr
   }
 }
 
-function raceAbort<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(new Error('too late')), { once: true })
-  })
-  return Promise.race([work, aborted])
-}
-
 async function send(socket: Socket, bytes: Uint8Array): Promise<void> {
   await socket.opened
   const writer = socket.writable.getWriter()
   await writer.write(bytes)
   await writer.close()
   // A receiver closes after it has read everything; one that rejects the data resets the connection.
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const timeout = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, END_MS)
-  })
-  await Promise.race([readToEnd(socket), timeout]).finally(() => clearTimeout(timer))
+  await awaitWithin(END_MS, readToEnd(socket))
 }
 
 async function readToEnd({ readable }: Socket): Promise<void> {
