@@ -7,7 +7,7 @@ import type pg from 'pg'
 import { startS3 } from '../../dev/s3.ts'
 import type { Row, Statement } from '../../src/engine/engine.ts'
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
-import type { Storage } from '../../src/services/storage/request.ts'
+import type { Storage } from '../../src/services/storage/database.ts'
 import { get, type Request, send } from '../client.ts'
 
 /** A context for the storage server whose statements go directly to Postgres, on one connection. */

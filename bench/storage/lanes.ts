@@ -1,5 +1,5 @@
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
-import type { Storage } from '../../src/services/storage/request.ts'
+import type { Storage } from '../../src/services/storage/database.ts'
 import { type Connection, withConnections } from '../client.ts'
 import type { Environment } from '../environment.ts'
 import { type DirectBucket, directStorage, withDirectBucket } from './floor.ts'

@@ -1,4 +1,4 @@
-import type { Fence } from './engine.ts'
+import type { Fence } from './fence.ts'
 
 /** Full backups of projects' databases. */
 export interface DatabaseBackups {

@@ -1,5 +1,5 @@
 import type { DatabaseBackups } from './backup.ts'
-import type { DiffRequest } from './diff/diff.ts'
+import type { Fence } from './fence.ts'
 import type { TemporaryLogins } from './logins.ts'
 import type { DatabaseLogs } from './logs.ts'
 import type { DatabaseSettings } from './settings.ts'
@@ -75,13 +75,6 @@ export interface ProjectEngine {
   connection(project: ConnectedProject, role?: string): ProjectConnection
 }
 
-/**
- * Resolves to whether the caller may still carry out the operation. A driver checks it after locking the project and
- * before the first change; a driver without locks checks it before every change. If it is false, the operation ends with
- * `Superseded`.
- */
-export type Fence = () => Promise<boolean>
-
 /** A region that accepts new projects, with the options it offers. */
 export interface RegionOptions {
   region: string
@@ -132,6 +125,21 @@ export interface ProjectSpec {
    * default.
    */
   sleepAfterSeconds?: number | null
+}
+
+export interface DiffRequest {
+  /** The database to run the SQL in. */
+  from: DiffSide
+  /** The database whose schema is the target. */
+  to: DiffSide
+  /** Absent = all schemas of the user. A schema that neither side has contributes nothing. */
+  schemas?: readonly string[]
+  timeoutMs?: number
+}
+
+interface DiffSide {
+  ref: string
+  runnerPassword: string
 }
 
 export interface CopyRequest {

@@ -1,5 +1,5 @@
 import { changeAfterEndingSessions, endSessions, sessionsOfRoles } from './end-sessions.ts'
-import type { Fence } from './engine.ts'
+import type { Fence } from './fence.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { dropRole, ownerPasswordStatement, secretFor } from './roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'

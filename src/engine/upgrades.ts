@@ -1,6 +1,6 @@
 import type { UpgradePhase } from '../model/upgrade-phases.ts'
-import type { Fence } from './engine.ts'
 import { EngineRefusal } from './engine-errors.ts'
+import type { Fence } from './fence.ts'
 
 /** Upgrades of a project to a newer version of Postgres. */
 export interface PostgresUpgrades {

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
+import { diff } from '../../src/engine/diff/diff.ts'
+import type { DiffRequest } from '../../src/engine/engine.ts'
 import { extended, isExtended } from '../support/extended.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'

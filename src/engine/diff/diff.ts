@@ -1,6 +1,7 @@
 import type { FactBase } from '@supabase/pg-delta/core'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { statementFailure } from '../database-errors.ts'
+import type { DiffRequest } from '../engine.ts'
 import { SqlError } from '../engine-errors.ts'
 import { withProjectSession } from '../run-sql.ts'
 import type { Cluster, Session } from '../session.ts'
@@ -13,21 +14,6 @@ import { markVirtual } from './virtual-columns.ts'
 
 const TIMEOUT_MS_DEFAULT = 120_000
 
-export interface DiffRequest {
-  /** The database to run the SQL in. */
-  from: DiffSide
-  /** The database whose schema is the target. */
-  to: DiffSide
-  /** Absent = all schemas of the user. A schema that neither side has contributes nothing. */
-  schemas?: readonly string[]
-  timeoutMs?: number
-}
-
-interface DiffSide {
-  ref: string
-  runnerPassword: string
-}
-
 /** SQL that turns the schema of `from` into that of `to`; empty when they are equal. Reads catalogues only. */
 export async function diff(
   clusterOf: (ref: string) => Promise<Cluster>,
@@ -37,7 +23,7 @@ export async function diff(
   // Loaded with the first diff, to spare other requests the cost.
   const { plan } = await import('@supabase/pg-delta/plan')
   const isCompared = schemaFilter(request.schemas)
-  const readSide = async (side: DiffSide) =>
+  const readSide = async (side: DiffRequest['from']) =>
     readSchema(await clusterOf(side.ref), side, { roles, isCompared, timeoutMs })
   const [source, desired] = await Promise.all([readSide(request.from), readSide(request.to)])
   const { policy, assumedRoles } = comparisonScope([source, desired], request.schemas, roles)
@@ -65,7 +51,7 @@ interface ReadOptions {
 /** Reads the catalogue as the read-only role, in one snapshot. */
 function readSchema(
   cluster: Cluster,
-  side: DiffSide,
+  side: DiffRequest['from'],
   { roles, isCompared, timeoutMs }: ReadOptions,
 ): Promise<FactBase> {
   return withProjectSession(sessionsOf(cluster), { ...side, readOnly: true, timeoutMs }, async (session) => {

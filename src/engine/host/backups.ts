@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { BackupGone, type DatabaseBackups } from '../backup.ts'
-import type { Fence, PointInTime } from '../engine.ts'
+import type { PointInTime } from '../engine.ts'
+import type { Fence } from '../fence.ts'
 import { NoContent, throwRefusal, UnknownBackup } from './client.ts'
 import { endRestoredLogins } from './logins.ts'
 import type { HostAccess } from './project-host.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import type { Fence } from '../engine.ts'
 import { databaseMissing, EngineBusy, EngineRefusal, EngineUnavailable, Superseded } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import { SettingsRefused } from '../settings.ts'
 import type { HostAddress } from './directory.ts'
 

@@ -1,7 +1,8 @@
 import * as z from 'zod'
 import type { EngineStates } from '../driver-states.ts'
-import type { Fence, ProjectMoves, ProjectSpec } from '../engine.ts'
+import type { ProjectMoves, ProjectSpec } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import { type HostApi, NoContent, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
 

@@ -1,6 +1,6 @@
 import { driverState, type EngineStates } from '../driver-states.ts'
-import type { Fence } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import type { Cluster } from '../session.ts'
 import { type Call, type Feature, type HostApi, hostApi, NoContent } from './client.ts'
 import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'

@@ -1,5 +1,6 @@
 import { driverState, type EngineStates } from '../driver-states.ts'
-import type { Fence, ReadReplicas } from '../engine.ts'
+import type { ReadReplicas } from '../engine.ts'
+import type { Fence } from '../fence.ts'
 import { NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess, HostState } from './project-host.ts'

@@ -1,6 +1,6 @@
 import { BoundedMap } from '../../platform/bounded-map.ts'
-import type { Fence } from '../engine.ts'
 import { databaseMissing, Superseded } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import { projectNames } from '../names.ts'
 import type { Cluster } from '../session.ts'
 import { isNotFound, type NeonAccount, type NeonApi, neonApi } from './api.ts'

@@ -1,5 +1,6 @@
-import type { CopyRequest, Fence, ProjectSpec } from '../engine.ts'
+import type { CopyRequest, ProjectSpec } from '../engine.ts'
 import { EngineUnavailable, Superseded } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import { withAdmin } from '../session.ts'
 import { adoptBranch, copyHistory, emptyStorage, historyDigest, type ProjectLogin } from './adopt-branch.ts'
 import { hasFailed, NeonFailure, OperationFailed } from './api.ts'

@@ -1,4 +1,5 @@
-import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
+import type { PointInTimeRequest, ProjectSpec } from '../engine.ts'
+import type { Fence } from '../fence.ts'
 import { disableLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { clusterAt, type Neon, startWork, throwIfMissing } from './connection.ts'

@@ -1,7 +1,8 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import * as z from 'zod'
-import { BodyStalled, readParts } from '../../platform/blobs/chunk-reader.ts'
+import { BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { MemoryExhausted, reserveMemory } from '../../platform/blobs/memory-budget.ts'
+import { readParts } from '../../platform/blobs/part-reader.ts'
 import { ApiError, type ErrorCode } from '../../platform/http/error.ts'
 import type { AppEnv } from './app-env.ts'
 

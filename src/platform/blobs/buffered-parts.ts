@@ -1,5 +1,5 @@
-import { type PartReader, readParts } from './chunk-reader.ts'
 import { isMemoryWanted, type MemoryReservation, reserveMemory } from './memory-budget.ts'
+import { type PartReader, readParts } from './part-reader.ts'
 
 /** A part that takes longer than this and is slower than the minimum rate loses its memory if another request waits for it. */
 const SLOW_MS = 10_000

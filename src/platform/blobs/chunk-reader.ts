@@ -1,7 +1,6 @@
 import { awaitWithin } from '../timeout.ts'
-import { discardBody } from './discard-body.ts'
 
-const CHUNK_BYTES = 64 * 1024
+export const CHUNK_BYTES = 64 * 1024
 /** A body that sends less than one chunk in this time is aborted: it holds memory that others wait for. */
 const CHUNK_MS_MAX = 60_000
 /** Interval of the `isTooSlow` checks. */
@@ -23,7 +22,7 @@ export interface ChunkReader {
   cancel(reason: unknown): Promise<void>
 }
 
-interface ReadLimits {
+export interface ReadLimits {
   chunkMsMax?: number | undefined
   /** Maximum length of the body, if known: chunks are not allocated larger. */
   bytesMax?: number
@@ -85,66 +84,4 @@ function byteReader(body: ReadableStream<Uint8Array>) {
   } catch {
     return undefined
   }
-}
-
-type Bytes = Uint8Array<ArrayBuffer>
-
-export interface PartReader {
-  /**
-   * Reads the next `size` bytes, fewer only at the end. Awaits `onGrowth` once before it buffers more than one chunk. With `behind`,
-   * the bytes are appended to it up to a total of `size`; `behind` must own its buffer, which is transferred.
-   */
-  next(
-    size: number,
-    options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
-  ): Promise<Bytes>
-  ended(): Promise<boolean>
-  /** Bytes of the current part that were received before reading it failed. */
-  rest(): Bytes
-  /** Number of bytes received so far. */
-  received(): number
-  cancel(reason: unknown): Promise<void>
-  /** Discards the rest of the body, for a refused client that is still sending. */
-  discard(): void
-}
-
-/** Reads a body in parts, each of which is in memory. A short body takes at most twice its length. */
-export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits): PartReader {
-  const chunks = readChunks(body, limits)
-  let received = 0
-  let chunk: Uint8Array | undefined = new Uint8Array()
-  let rest: Bytes = new Uint8Array()
-
-  async function ended(): Promise<boolean> {
-    while (chunk?.length === 0) {
-      chunk = await chunks.next()
-      received += chunk?.length ?? 0
-    }
-    return !chunk
-  }
-
-  const next: PartReader['next'] = async (size, { onGrowth, behind } = {}) => {
-    let used = behind?.length ?? 0
-    let buffer = behind ? behind.buffer.transfer(size) : new ArrayBuffer(Math.min(size, CHUNK_BYTES))
-    try {
-      while (used < size && !(await ended()) && chunk) {
-        const taken = chunk.subarray(0, size - used)
-        if (used + taken.length > buffer.byteLength) {
-          if (buffer.byteLength <= CHUNK_BYTES) await onGrowth?.()
-          buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
-        }
-        new Uint8Array(buffer).set(taken, used)
-        used += taken.length
-        chunk = chunk.subarray(taken.length)
-      }
-    } catch (error) {
-      rest = new Uint8Array(buffer, 0, used)
-      throw error
-    }
-    return new Uint8Array(buffer, 0, used)
-  }
-
-  const { cancel } = chunks
-  const discard = () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
-  return { next, ended, rest: () => rest, received: () => received, cancel, discard }
 }

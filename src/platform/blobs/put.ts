@@ -1,8 +1,9 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
 import { bufferParts, ownerOf } from './buffered-parts.ts'
-import { BodyStalled, passChunks, readChunks, readParts } from './chunk-reader.ts'
+import { BodyStalled, passChunks, readChunks } from './chunk-reader.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
+import { readParts } from './part-reader.ts'
 
 export interface Stored {
   /** ETag with its quotes. */

@@ -10,7 +10,7 @@ import {
   SPEC_FIELD,
 } from '../../builder/protocol.ts'
 import type { SystemCtx } from '../../ctx.ts'
-import { readParts } from '../../platform/blobs/chunk-reader.ts'
+import { readParts } from '../../platform/blobs/part-reader.ts'
 
 /** The program cannot be built from its source: the developer can fix it. */
 export class BuildFailed extends Error {

@@ -1,7 +1,7 @@
 import { openStore } from '../../platform/blobs/store.ts'
 import { awaitWithin } from '../../platform/timeout.ts'
 import { blobPrefix } from './blob-key.ts'
-import type { Storage } from './request.ts'
+import type { Storage } from './database.ts'
 import { StorageError } from './storage-error.ts'
 
 /** Whether the bucket responds now; the error of a broken connection does not show it. */

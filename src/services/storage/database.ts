@@ -1,3 +1,4 @@
+import type { SystemCtx } from '../../ctx.ts'
 import { TOO_MANY_CONNECTIONS } from '../../engine/connection-limit.ts'
 import type { Row, Statement } from '../../engine/engine.ts'
 import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
@@ -5,9 +6,14 @@ import { API_ROLES } from '../../engine/roles.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
 import { withTimeout } from '../../platform/timeout.ts'
-import { reloadProject } from '../gateway/open-project.ts'
-import type { Storage } from './request.ts'
+import { type OpenedProject, reloadProject } from '../gateway/open-project.ts'
 import { StorageError } from './storage-error.ts'
+
+/** A project and the context in which its storage is used. */
+export interface Storage {
+  ctx: SystemCtx
+  project: OpenedProject
+}
 
 /** The credential of a request and what policies can read about the request. */
 export interface Caller extends Credential {

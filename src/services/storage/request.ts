@@ -21,12 +21,6 @@ export interface StorageEnv {
 }
 export type StorageContext = Context<StorageEnv>
 
-/** A project and the context in which its storage is used. */
-export interface Storage {
-  ctx: SystemCtx
-  project: OpenedProject
-}
-
 export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw.headers, req.query('authorization'))
 
 /** Requires a valid credential. `operation` is what policies read, such as `storage.object.list`. */

@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { projects } from '../../model/tables/index.ts'
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import { describeError } from '../../platform/http/log.ts'
-import type { Storage } from './request.ts'
+import type { Storage } from './database.ts'
 
 const PROJECTS_PER_SWEEP = 20
 const DAY_MS = 24 * 60 * 60 * 1000

@@ -1,6 +1,6 @@
 import { checkMimeType } from './bucket-limits.ts'
+import type { Storage } from './database.ts'
 import type { Description } from './incoming-upload.ts'
-import type { Storage } from './request.ts'
 import type { FoundObject } from './statements/object-rows.ts'
 import { StorageError } from './storage-error.ts'
 

@@ -1,6 +1,5 @@
-import type { Caller } from './database.ts'
+import type { Caller, Storage } from './database.ts'
 import type { IncomingUpload } from './incoming-upload.ts'
-import type { Storage } from './request.ts'
 import type { Place } from './statements/object-rows.ts'
 import { boundsOf, type Rules } from './upload-bounds.ts'
 

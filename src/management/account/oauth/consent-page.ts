@@ -54,29 +54,6 @@ ${organizationSlug === undefined && organizationField(problem)}
   return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
 }
 
-/** Renders the page of OAuth 2.0 Form Post Response Mode, by which the response does not appear in a URL. */
-export async function formPostPage(uri: string, parameters: URLSearchParams): Promise<Answer> {
-  const nonce = crypto.randomUUID()
-  const fields = Array.from(parameters, ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
-  const body = await html`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>Back to the application</title>
-</head>
-<body>
-<form method="post" action="${uri}">
-${fields}
-<noscript><button>Continue</button></noscript>
-</form>
-<script nonce="${nonce}">document.forms[0].submit()</script>
-</body>
-</html>
-`
-  const policy = `default-src 'none'; script-src 'nonce-${nonce}'; base-uri 'none'; form-action ${formTarget(uri)}; frame-ancestors 'none'`
-  return { status: 200, headers: { 'content-security-policy': policy }, body: String(body) }
-}
-
 const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>
 (<code>${project.ref}</code>) of ${source.name} (${source.slug}) moves to ${place}, with its branches and all their data,
 and ${source.name} loses access to it. Its API keys, passwords and secrets do not change: anyone who knows them can use them until you change

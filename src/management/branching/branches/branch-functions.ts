@@ -6,7 +6,7 @@ import { copyFunctions, FunctionFilesMissing } from '../../programs/functions/co
 import { inheritSecrets } from '../../programs/secrets/inherit.ts'
 import { errorText } from '../../projects/projects/task-reason.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
-import type { StepInput } from './jobs.ts'
+import type { StepInput } from './runs.ts'
 
 /** Copies the parent's functions to the branch, except those changed on it since. They use the secrets of the branch. */
 export async function deployToBranch(ctx: SystemCtx, input: StepInput): Promise<void> {

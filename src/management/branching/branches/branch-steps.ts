@@ -13,9 +13,8 @@ import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
 import { deployToBranch as deploy, deployToParent } from './branch-functions.ts'
 import { applySeed, pullCommit, readMigrations } from './commit-files.ts'
-import type { StepInput } from './jobs.ts'
+import type { StepAction, StepInput } from './runs.ts'
 
-export type StepAction = (ctx: SystemCtx, input: StepInput) => Promise<void>
 type Project = StepInput['own']
 
 const HEALTH_TIMEOUT_MS = 10_000

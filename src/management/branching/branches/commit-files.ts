@@ -11,7 +11,7 @@ import { sha256Of } from '../../../platform/secrets/digest.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { readFiles } from '../connections/repository-files.ts'
-import type { StepInput } from './jobs.ts'
+import type { StepInput } from './runs.ts'
 
 const LOGGED_MAX = 10
 

@@ -1,7 +1,7 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import type { Fence } from '../../../engine/engine.ts'
 import { SqlError, Superseded } from '../../../engine/engine-errors.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import {
   actionRuns,
   type BranchStatus,
@@ -18,22 +18,9 @@ import { isFinal } from '../../projects/projects/task-end.ts'
 import { reasonOf } from '../../projects/projects/task-reason.ts'
 import { type Job, type Jobs, PermanentError, type Step, type Task } from '../../projects/projects/tasks.ts'
 import { publishBranchEvent } from './branch-events.ts'
-import { STEP_ACTIONS, type StepAction, saveHistory } from './branch-steps.ts'
+import { STEP_ACTIONS, saveHistory } from './branch-steps.ts'
 import { endCommitRun } from './commit-files.ts'
-import type { BranchRow } from './convert.ts'
-import { createLog, endSteps, type Log, RUN_COLUMNS, type Run, STEPS_OF, setStep } from './runs.ts'
-
-type Project = typeof projects.$inferSelect & { organizationSlug: string }
-
-/** Input of a step: the run with its branch, its own project and the parent. */
-export interface StepInput {
-  run: Run
-  branch: BranchRow
-  own: Project
-  parent: Project
-  fence: Fence
-  log: Log
-}
+import { createLog, endSteps, RUN_COLUMNS, STEPS_OF, type StepAction, type StepInput, setStep } from './runs.ts'
 
 /** Status of the branch after a step. The branch becomes ready at the end of the run, as its project does. */
 const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
@@ -101,7 +88,7 @@ async function findRun({ db }: SystemCtx, { input }: Task, fence: Fence) {
     .innerJoin(branches, eq(branches.id, actionRuns.branchId))
     .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
   if (!found) return giveUp(fence, 'the branch is gone')
-  const projectOf = async (ref: string): Promise<Project> => {
+  const projectOf = async (ref: string): Promise<StepInput['own']> => {
     const [row] = await db
       .select({ project: projects, organizationSlug: organizations.slug })
       .from(projects)

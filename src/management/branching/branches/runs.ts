@@ -1,10 +1,12 @@
 import { eq, getTableColumns, type SQL, sql } from 'drizzle-orm'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import {
   actionRunLogs,
   actionRuns,
   type GitConfig,
   type ProjectStatus,
+  type projects,
   RUN_STEPS,
   type RunKind,
   type RunStep,
@@ -114,3 +116,17 @@ export const createLog =
   async (line) => {
     await db.insert(actionRunLogs).values({ runId, step, line: line.slice(0, LINE_LENGTH_MAX), at: now() })
   }
+
+type Project = typeof projects.$inferSelect & { organizationSlug: string }
+
+/** Input of a step: the run with its branch, its own project and the parent. */
+export interface StepInput {
+  run: Run
+  branch: BranchRow
+  own: Project
+  parent: Project
+  fence: Fence
+  log: Log
+}
+
+export type StepAction = (ctx: SystemCtx, input: StepInput) => Promise<void>

@@ -7,9 +7,8 @@ import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { GRACE_MS, isLapsed, LEASE_MS, startRenewing, withClaim } from '../../kernel/task-leases.ts'
+import { type GitBranch, isLeasedBy } from './followed-branch.ts'
 import { type Next, syncGitBranch } from './sync-git-branch.ts'
-
-export type GitBranch = typeof gitBranches.$inferSelect
 
 const ATTEMPTS_MAX = 24
 const RETRY_BASE_MS = 2_000
@@ -54,8 +53,6 @@ async function take(ctx: SystemCtx, id: string, claim: string): Promise<GitBranc
 
 const isFree = (ctx: SystemCtx, at: Date): SQL | undefined =>
   and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), isLapsed(ctx, gitBranches, at)))
-
-export const isLeasedBy = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
 
 /** Releases the lease. A request that arrived meanwhile makes the branch due again. */
 async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {

@@ -15,8 +15,7 @@ import type { BranchRow } from '../branches/convert.ts'
 import { addBranch, ensureDefault } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
-import { type GitBranch, isLeasedBy } from './git-branch-task.ts'
-import type { FollowedBranch } from './sync-git-branch.ts'
+import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 
 /** A preview branch cannot be created; the message is for the author of the pull request. */
 export class PreviewRefused extends Error {

@@ -21,7 +21,7 @@ import {
 } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { BranchRow } from '../branches/convert.ts'
-import { type GitBranch, isLeasedBy } from './git-branch-task.ts'
+import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 import { isWithin } from './repository-files.ts'
 import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
 
@@ -32,17 +32,6 @@ export type Next = number | 'nothing' | 'never'
 const RUN_MS = 300_000
 /** Delay after which another operation on the project may have ended. */
 const BUSY_MS = 5_000
-
-type Project = typeof projects.$inferSelect & { organizationSlug: string }
-type Connection = typeof gitConnections.$inferSelect
-
-/** A branch of a repository with the project connected to it. */
-export interface FollowedBranch {
-  row: GitBranch
-  connection: Connection
-  project: Project
-  repository: Repository
-}
 
 /** Brings the project to the current state of the branch at GitHub, and reports it there. It must be idempotent. */
 export async function syncGitBranch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
@@ -76,7 +65,7 @@ async function findPlace({ db }: SystemCtx, { connectionId }: GitBranch) {
 
 async function updateRepositoryName(
   { db, now }: SystemCtx,
-  { id, repositoryName }: Connection,
+  { id, repositoryName }: FollowedBranch['connection'],
   { name }: Repository,
 ): Promise<void> {
   if (name === repositoryName) return
@@ -122,7 +111,7 @@ async function sendReport(ctx: SystemCtx, { row, project, repository }: Followed
 const CLOSED: CommitReport = { state: 'error', description: 'The pull request was closed' }
 
 /** Context of a commit status; several projects may be connected to one repository. */
-const contextOf = ({ ref }: Project) => `pilothouse/${ref}`
+const contextOf = ({ ref }: FollowedBranch['project']) => `pilothouse/${ref}`
 
 /** Finds the default branch and the branch of this name. Of several, it takes preview branches first, then the oldest. */
 async function findBranches({ db }: SystemCtx, { project, row }: FollowedBranch) {

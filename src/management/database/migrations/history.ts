@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import type { Fence, Transaction } from '../../../engine/engine.ts'
+import type { Transaction } from '../../../engine/engine.ts'
 import { SqlError, SqlResultTooLarge, Superseded } from '../../../engine/engine-errors.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import { type SplitStatement, splitStatements } from '../../../engine/split-statements.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import type { MigrationRow } from '../../../model/tables/index.ts'

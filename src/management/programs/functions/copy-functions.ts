@@ -1,7 +1,7 @@
 import { eq, inArray } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import type { Fence } from '../../../engine/engine.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'

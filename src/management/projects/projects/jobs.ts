@@ -1,6 +1,7 @@
 import { eq, sql } from 'drizzle-orm'
-import type { Fence, ProjectEngine } from '../../../engine/engine.ts'
+import type { ProjectEngine } from '../../../engine/engine.ts'
 import { EngineUnavailable } from '../../../engine/engine-errors.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
 import { deleteProjectRows } from '../../../model/project-rows.ts'
 import { logDrains } from '../../../model/tables/index.ts'

@@ -1,7 +1,7 @@
 import { and, eq, inArray, type SQL } from 'drizzle-orm'
 import { callerOf } from '../../../actor.ts'
 import type { SystemCtx } from '../../../ctx.ts'
-import type { Fence } from '../../../engine/engine.ts'
+import type { Fence } from '../../../engine/fence.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'

@@ -1,14 +1,5 @@
 import { formatWithOptions, inspect } from 'node:util'
-import { currentInvocation, type Invocation } from './invocation.ts'
-
-/**
- * A console line of the program. It is sent to the host instead of printed, as it would mix with the host's own log.
- */
-export interface Line {
-  level: string
-  message: string
-  at: string
-}
+import { currentInvocation, type Invocation, type Line } from './invocation.ts'
 
 const MESSAGE_LENGTH_MAX = 10_000
 const LINES_MAX = 100

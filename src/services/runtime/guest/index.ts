@@ -4,11 +4,11 @@
  */
 import * as workers from 'cloudflare:workers'
 import { installClock, startClock } from './clock.ts'
-import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
+import { flush, installConsole, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import { installFetch } from './fetch.ts'
 import type { Files } from './files.ts'
-import { type Invocation, runInInvocation } from './invocation.ts'
+import { type Invocation, type Line, runInInvocation } from './invocation.ts'
 import { printError } from './print-error.ts'
 import {
   answer,

@@ -1,5 +1,13 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { Line } from './console.ts'
+
+/**
+ * A console line of the program. It is sent to the host instead of printed, as it would mix with the host's own log.
+ */
+export interface Line {
+  level: string
+  message: string
+  at: string
+}
 
 /** One request to the program, including its background work. */
 export interface Invocation {

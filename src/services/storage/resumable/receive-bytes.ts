@@ -5,20 +5,14 @@ import { openStore, PartsGone, type SentPart, type Stored } from '../../../platf
 import { newTimedId } from '../../../platform/db/id.ts'
 import { blobKey } from '../blob-key.ts'
 import { waitWhileBucketResponds } from '../bucket-timeout.ts'
+import type { Storage } from '../database.ts'
 import { asServer } from '../database.ts'
-import type { Storage } from '../request.ts'
 import { recordPart, recordTail, releaseUpload, sentParts, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
 import { removeBytes } from '../upload-object.ts'
 import { finishUpload } from './finish-upload.ts'
-import { sizeExceeded } from './tus-protocol.ts'
+import { type Body, sizeExceeded } from './tus-protocol.ts'
 import { descriptionOf, keyOf, type Session } from './upload-session.ts'
-
-export interface Body {
-  stream: ReadableStream<Uint8Array> | null
-  /** In bytes; undefined if unknown. */
-  length: number | undefined
-}
 
 type Bytes = Uint8Array<ArrayBuffer>
 const NOTHING = new Uint8Array()

@@ -6,7 +6,12 @@ import type { StorageContext } from '../request.ts'
 import type { Upload } from '../statements/resumable.ts'
 import { storageAddressOf } from '../storage-address.ts'
 import { StorageError, type StorageErrorCode } from '../storage-error.ts'
-import type { Body } from './receive-bytes.ts'
+
+export interface Body {
+  stream: ReadableStream<Uint8Array> | null
+  /** In bytes; undefined if unknown. */
+  length: number | undefined
+}
 
 /** The TUS protocol for resumable uploads: https://tus.io/protocols/resumable-upload */
 const VERSION = '1.0.0'

@@ -1,7 +1,6 @@
 import { blobKey } from '../blob-key.ts'
-import type { Caller } from '../database.ts'
+import type { Caller, Storage } from '../database.ts'
 import type { Description } from '../incoming-upload.ts'
-import type { Storage } from '../request.ts'
 import type { Upload } from '../statements/resumable.ts'
 
 /** An upload that this request has leased: no other request can record bytes. */

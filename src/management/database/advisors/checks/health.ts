@@ -1,5 +1,4 @@
 import { quoteLiterals } from '../../../../engine/names.ts'
-import type { Checks } from './statement.ts'
 
 /** Client sessions. `backend_type` is null for sessions that the role may not inspect. */
 const SESSIONS = `SELECT count(*) FROM pg_stat_activity AS session JOIN pg_roles AS login ON login.oid = usesysid
@@ -29,4 +28,4 @@ export const healthChecks = {
             SELECT 'The server', most, least(most, (${SESSIONS} AND NOT rolsuper AND rolname NOT IN (${SERVICES})))
               FROM (SELECT current_setting('max_connections')::int - ${RESERVED} AS most) AS server) AS limits
      WHERE open >= most`,
-} satisfies Checks
+} satisfies Record<string, string>

@@ -1,7 +1,6 @@
 import { quoteLiteral } from '../../../../engine/names.ts'
 import { POLICIES_TRUSTING_USER_METADATA } from './expressions.ts'
 import { eitherRole, ofExtension } from './scope.ts'
-import type { Checks } from './statement.ts'
 
 /** `template` is a format string for the name of the relation. */
 const relation = (type: string, template: string, where: string) => `
@@ -106,4 +105,4 @@ export const securityChecks = {
     SELECT NULL AS schema, NULL AS name, 'compliance' AS type, ARRAY[]::text[] AS key,
         'The server has log_connections off.' AS detail, NULL::json AS more
      WHERE lower(current_setting('log_connections')) IN ('', 'off', 'false', 'no', '0')`,
-} satisfies Checks
+} satisfies Record<string, string>

@@ -4,12 +4,10 @@ import { performanceChecks } from './performance.ts'
 import { scope } from './scope.ts'
 import { securityChecks } from './security.ts'
 
-/** Each check selects schema, name, type, key, detail and more. All are text except `key` (text[]) and `more` (JSON). */
-export type Checks = Readonly<Record<string, string>>
-
 /** The maximum number of findings per lint. The total is returned with them. */
 export const FINDINGS_MAX = 500
 
+/** Each check selects schema, name, type, key, detail and more. All are text except `key` (text[]) and `more` (JSON). */
 const CHECKS: Record<DatabaseLint | 'db_connection_limit_reached', string> = {
   ...performanceChecks,
   ...securityChecks,
