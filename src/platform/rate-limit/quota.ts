@@ -6,26 +6,25 @@ import type { Decision, Rule } from './rule.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
 
-/** Limits of the specification (Limits 1). Stricter limits of single endpoints (Limits 3) have a row that the route names. */
+/** The limit of the specification for all requests (Limits 1). */
+const STANDARD = minute('standard', 120)
+
+/** Stricter limits of single endpoints (Limits 3), which also count against the standard limit. A route names its row. */
 const LIMITS = {
-  standard: [minute('standard', 120)],
-  databaseContext: [
-    minute('standard', 120),
-    minute('database context', 10),
-    { name: 'database context now', requests: 1, windowMs: 1_000 },
-  ],
-  customHostnameInitialize: [minute('standard', 120), minute('custom hostname initialize', 10)],
-  customHostnameReverify: [minute('standard', 120), minute('custom hostname reverify', 10)],
-  customHostnameDelete: [minute('standard', 120), minute('custom hostname delete', 10)],
-  vanitySubdomainGet: [minute('standard', 120), minute('vanity subdomain get', 10)],
-  vanitySubdomainDelete: [minute('standard', 120), minute('vanity subdomain delete', 10)],
-  vanitySubdomainCheck: [minute('standard', 120), minute('vanity subdomain check', 10)],
-  vanitySubdomainActivate: [minute('standard', 120), minute('vanity subdomain activate', 10)],
-  logs: [minute('standard', 120), minute('logs', 30)],
-  apiCounts: [minute('standard', 120), minute('api counts', 30)],
-  requestCount: [minute('standard', 120), minute('request count', 30)],
-  webhookTest: [minute('standard', 120), minute('webhook test', 10)],
-  webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
+  standard: [],
+  databaseContext: [minute('database context', 10), { name: 'database context now', requests: 1, windowMs: 1_000 }],
+  customHostnameInitialize: [minute('custom hostname initialize', 10)],
+  customHostnameReverify: [minute('custom hostname reverify', 10)],
+  customHostnameDelete: [minute('custom hostname delete', 10)],
+  vanitySubdomainGet: [minute('vanity subdomain get', 10)],
+  vanitySubdomainDelete: [minute('vanity subdomain delete', 10)],
+  vanitySubdomainCheck: [minute('vanity subdomain check', 10)],
+  vanitySubdomainActivate: [minute('vanity subdomain activate', 10)],
+  logs: [minute('logs', 30)],
+  apiCounts: [minute('api counts', 30)],
+  requestCount: [minute('request count', 30)],
+  webhookTest: [minute('webhook test', 10)],
+  webhookRetry: [minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>
 export type Limit = keyof typeof LIMITS
 
@@ -115,7 +114,7 @@ export const isAddressOverLimit = (address: string | undefined, now: number): bo
 
 export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
   const counter = counterOf(quota)
-  const decision = await limiters.get(limiters.idFromName(counter)).take(LIMITS[limit], quota.now)
+  const decision = await limiters.get(limiters.idFromName(counter)).take([STANDARD, ...LIMITS[limit]], quota.now)
   if (!decision.allowed) {
     overLimitUntil.set(counter, quota.now + decision.resetMs)
   }
