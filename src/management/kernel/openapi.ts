@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from '../../platform/http/error.ts'
+import { type ApiVersion, type ErrorCode, isOAuthPath, messageOf, statusOf } from '../../platform/http/error.ts'
 import { isBufferedBody } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
@@ -96,7 +96,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
   }
 
   function failures(route: Route): Json {
-    const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status)
+    const byStatus = Map.groupBy(errorsOf(route), statusOf)
     return Object.fromEntries(
       Array.from(byStatus, ([status, group]) => {
         const name = responseName(route, status, group)
