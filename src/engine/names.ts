@@ -1,3 +1,4 @@
+import { REF } from '../platform/identifiers.ts'
 /** The names of a project's roles and database on its server. */
 export interface ProjectNames {
   database: string
@@ -9,7 +10,7 @@ export interface ProjectNames {
 
 /** All identifiers that the engine writes into SQL unquoted; they consist of letters and `_` alone. */
 export function projectNames(ref: string): ProjectNames {
-  if (!/^[a-z]{20}$/.test(ref)) throw new Error('Invalid project ref: it must be 20 lowercase letters')
+  if (!REF.test(ref)) throw new Error('Invalid project ref: it must be 20 lowercase letters')
   const owner = `p_${ref}`
   return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
 }

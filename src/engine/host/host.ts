@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES } from '../../model/tables/values.ts'
+import { REF } from '../../platform/identifiers.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import type { CopyRequest, EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
@@ -93,7 +94,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       await prepare(access, ref)
     },
     async refs() {
-      const names = (await listInstances(access)).map(({ name }) => name).filter((name) => /^[a-z]{20}$/.test(name))
+      const names = (await listInstances(access)).map(({ name }) => name).filter((name) => REF.test(name))
       return [...new Set([...names, ...(await states.refs())])]
     },
     wokenRefs: async () => (await listInstances(access, '?woken=true')).map(({ name }) => name),

@@ -1,4 +1,5 @@
 import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
+import { REF } from '../../platform/identifiers.ts'
 import { isNotFound, type NeonApi, NeonFailure, OperationFailed, SUCCEEDED_STATUSES } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
@@ -80,13 +81,11 @@ export async function refsOf(api: NeonApi): Promise<string[]> {
   for (let cursor: string | undefined; ; ) {
     const query = { search: nameOf(''), limit: SEARCH_MAX, ...(cursor && { cursor }) }
     const { projects, pagination } = await api.listProjects(query)
-    refs.push(...projects.flatMap(({ name }) => (isRef(name.slice(nameOf('').length)) ? name.slice(-20) : [])))
+    refs.push(...projects.flatMap(({ name }) => (REF.test(name.slice(nameOf('').length)) ? name.slice(-20) : [])))
     cursor = pagination?.cursor
     if (!cursor || projects.length < SEARCH_MAX) return refs
   }
 }
-
-const isRef = (text: string) => /^[a-z]{20}$/.test(text)
 
 interface BranchOf {
   projectId: string

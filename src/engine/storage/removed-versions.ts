@@ -1,3 +1,4 @@
+import { UUID } from '../../platform/identifiers.ts'
 import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 /**
@@ -16,7 +17,7 @@ export function removedVersions(): string[] {
       'remember_removed(versions text[])',
       'void',
       `INSERT INTO storage.removed_versions (version)
-         SELECT version FROM unnest(versions) AS version WHERE version ~ '${VERSION}' ON CONFLICT DO NOTHING;`,
+         SELECT version FROM unnest(versions) AS version WHERE version ~ '${UUID.source}' ON CONFLICT DO NOTHING;`,
     ),
     `GRANT EXECUTE ON FUNCTION storage.remember_removed(text[]) TO pg_database_owner, service_role, ${STORAGE_GROUP}`,
     definerFunction(
@@ -24,7 +25,7 @@ export function removedVersions(): string[] {
       'trigger',
       `IF (SELECT atttypid = 'text'::regtype FROM pg_attribute WHERE attrelid = TG_RELID AND attname = 'version') THEN
          INSERT INTO storage.removed_versions (version)
-           SELECT version FROM deleted WHERE version ~ '${VERSION}' ON CONFLICT DO NOTHING;
+           SELECT version FROM deleted WHERE version ~ '${UUID.source}' ON CONFLICT DO NOTHING;
        END IF;
        RETURN NULL;`,
     ),
@@ -58,9 +59,6 @@ export function removedVersions(): string[] {
        FOR EACH ROW EXECUTE FUNCTION storage.update_updated_at_column()`,
   ]
 }
-
-/** Format of version ids; any other value in a row does not refer to bytes. */
-const VERSION = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
 
 /** A SECURITY DEFINER function that only its owner may call or use as a trigger. */
 function definerFunction(signature: string, returns: string, body: string): string {

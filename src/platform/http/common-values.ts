@@ -1,10 +1,11 @@
 import * as z from 'zod'
+import { REF } from '../identifiers.ts'
 
 /** Schemas that the whole API shares (specification, Conventions). */
 
 export const Ref = z
   .string()
-  .regex(/^[a-z]{20}$/)
+  .regex(REF)
   .meta({ id: 'ProjectRef', description: 'Project ref', example: 'abcdefghijklmnopqrst' })
 
 const BranchId = z.guid().meta({ description: "The branch's id", deprecated: true })

@@ -1,3 +1,4 @@
+import { REF } from '../../platform/identifiers.ts'
 /** The target of a request to a project's own services. */
 export interface ProjectAddress {
   /** Absent if the credential identifies the project. */
@@ -24,7 +25,6 @@ export function locate(request: Request, { PROJECT_DOMAIN }: { PROJECT_DOMAIN?: 
   return found
 }
 
-const REF = /^[a-z]{20}$/
 const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
 
 /**

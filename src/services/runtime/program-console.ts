@@ -1,15 +1,15 @@
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import type { ConsoleLine } from '../../model/tables/index.ts'
 import type { Bindings } from '../../platform/bindings.ts'
+import { UUID } from '../../platform/identifiers.ts'
 import { LINES_MAX, recordLines, storableMessage } from './call-recorder.ts'
 
 const LEVELS = ['log', 'info', 'warn', 'error', 'debug']
-const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 /** Receives the console output of programs. A program can also call it directly, so all arguments are untrusted. */
 export class FunctionConsole extends WorkerEntrypoint<Bindings, { ref: string; programId: string }> {
   write(id: unknown, lines: unknown): void {
-    if (typeof id !== 'string' || !ID.test(id) || !Array.isArray(lines)) return
+    if (typeof id !== 'string' || !UUID.test(id) || !Array.isArray(lines)) return
     const host = { bindings: this.env, execution: this.ctx }
     recordLines(host, this.ctx.props, id, lines.slice(0, LINES_MAX).flatMap(lineOf))
   }

@@ -4,6 +4,7 @@ import type { Bindings } from '../../platform/bindings.ts'
 import type { QueryCount } from '../../platform/db/client.ts'
 import type { RequestFacts } from '../../platform/http/log.ts'
 import { tokenIn } from '../../platform/http/request-token.ts'
+import { REF } from '../../platform/identifiers.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { isApiKey, projectOfApiKey } from '../gateway/api-key.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
@@ -71,8 +72,6 @@ export const serviceCaller = (c: StorageContext, operation: string): Caller => (
 export function requireServiceRole({ role }: Caller): void {
   if (role !== 'service_role') throw new StorageError('InvalidRole')
 }
-
-const REF = /^[a-z]{20}$/
 
 interface Credentials {
   token: string | undefined

@@ -11,6 +11,7 @@ import {
   users,
 } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { UUID } from '../../../platform/identifiers.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, invalidGrant, readAssertion } from './assertion.ts'
@@ -54,7 +55,6 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
 }
 
 const APPROVALS_MAX = 50
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
 /** Finds the user's approval of the application in the only organization that trusts the signer. */
 async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
@@ -95,7 +95,7 @@ const listApprovals = ({ db, now }: SystemCtx, app: App, { claims: { iss, aud_te
         // A grant of the implicit flow has no refresh token and ends with its access token.
         isNotNull(oauthGrants.refreshHash),
         gt(oauthGrants.expiresAt, now()),
-        UUID.test(user) ? eq(users.id, user) : sql`lower(${users.primaryEmail}) = lower(${user})`,
+        UUID.test(user.toLowerCase()) ? eq(users.id, user) : sql`lower(${users.primaryEmail}) = lower(${user})`,
         isNull(accessTokens.revokedAt),
         or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now())),
       ),

@@ -3,6 +3,7 @@ import { hashToken } from '../../../access/token.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { oauthApps, organizations } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { UUID } from '../../../platform/identifiers.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { invalid } from './invalid-parameter.ts'
 
@@ -12,8 +13,6 @@ export interface SentCredentials {
   client_id?: string | undefined
   client_secret?: string | undefined
 }
-
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
 /** Finds an application; undefined for an unknown id. */
 export async function findApp({ db }: SystemCtx, id: string): Promise<App | undefined> {

@@ -6,6 +6,7 @@ import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import type { UpgradeCheck } from '../../../engine/upgrades.ts'
 import { projectTasks } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { UUID } from '../../../platform/identifiers.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../projects/convert.ts'
@@ -105,8 +106,7 @@ export async function getUpgradeStatus(
   id: string | undefined,
 ): Promise<z.input<typeof UpgradeStatus>> {
   const isOne = id === undefined ? undefined : eq(projectTasks.id, id)
-  if (id !== undefined && !/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id))
-    return { databaseUpgradeStatus: null }
+  if (id !== undefined && !UUID.test(id.toLowerCase())) return { databaseUpgradeStatus: null }
   const [task] = await ctx.db
     .select()
     .from(projectTasks)

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { REF } from '../../../platform/identifiers.ts'
 
 /** A label of RFC 1123; names are case-insensitive. */
 const LABEL = /^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
@@ -21,8 +22,6 @@ const RESERVED = new Set(
     'postmaster proxy root security signup smtp ssl sso static status storage studio support system test vpn webmail webmaster wpad www'
   ).split(' '),
 )
-
-const REF = /^[a-z]{20}$/
 
 /** Returns why a subdomain is not allowed; undefined if it is. `ownHost` is the host of the management API. */
 export function problemOf(subdomain: string, { host, ownHost }: { host: string; ownHost: string }): string | undefined {

@@ -1,4 +1,5 @@
 import type { Statement } from '../../../engine/engine.ts'
+import { UUID } from '../../../platform/identifiers.ts'
 
 /**
  * This folder has all statements that the storage server sends to a project's database. Those marked *Server* run as the server, to which no
@@ -7,9 +8,8 @@ import type { Statement } from '../../../engine/engine.ts'
 
 export const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 /** For columns that can hold only UUIDs, such as `owner`; `owner_id` holds any text. */
-export const uuidOrNull = (text: string | null) => (text !== null && UUID.test(text) ? text : null)
+export const uuidOrNull = (text: string | null) => (text !== null && UUID.test(text.toLowerCase()) ? text : null)
 
 /** One row, `{ json }`: an array of the statement's rows as text. Many rows cost much less as one value. */
 export function asJson({ text, params }: Statement): Statement {
