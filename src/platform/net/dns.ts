@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { BoundedMap } from '../bounded-map.ts'
 import { parseJson } from '../http/parse-json.ts'
 import { readText } from '../http/read-text.ts'
 import { awaitWithin } from '../timeout.ts'
@@ -53,7 +54,7 @@ const timedOut = unavailable('the resolver did not respond in time')
  */
 export function createResolver(url: string, options: ResolverOptions = {}): Resolver {
   const { timeoutMs = TIMEOUT_MS, now = Date.now } = options
-  const cache = new Map<string, { resolution: Resolution; until: number }>()
+  const cache = new BoundedMap<string, { resolution: Resolution; until: number }>(CACHE_HOSTS_MAX)
   const pendingQueries = new Map<string, Promise<Resolution>>()
 
   async function queryBoth(host: string, startedAt: number): Promise<Resolution> {
@@ -63,13 +64,7 @@ export function createResolver(url: string, options: ResolverOptions = {}): Reso
     ])
     const { resolution, ttlSeconds } = combine(replies)
     const until = startedAt + Math.min(ttlSeconds, CACHE_SECONDS_MAX) * 1_000
-    if (until > now()) {
-      for (const oldest of cache.keys()) {
-        if (cache.size < CACHE_HOSTS_MAX) break
-        cache.delete(oldest)
-      }
-      cache.set(host, { resolution, until })
-    }
+    if (until > now()) cache.set(host, { resolution, until })
     return resolution
   }
 

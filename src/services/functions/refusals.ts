@@ -1,3 +1,5 @@
+import { refusalResponse } from '../runtime/refused-calls.ts'
+
 /** Responses to calls that the function itself does not answer. Clients know the codes and most of the messages. */
 const REFUSALS = {
   UNAUTHORIZED_NO_AUTH_HEADER: [401, 'Missing authorization header'],
@@ -22,26 +24,4 @@ export type RefusalCode = keyof typeof REFUSALS
 /** Codes for which the header differs from the body, as on the hosted service. */
 const HEADER_CODES: Partial<Record<RefusalCode, string>> = { WORKER_ERROR: 'EDGE_FUNCTION_ERROR' }
 
-const RETRYABLE: readonly RefusalCode[] = [
-  'SERVICE_UNAVAILABLE',
-  'PROGRAMS_ENDED',
-  'PROJECT_NOT_READY',
-  'TOO_MANY_REQUESTS',
-]
-
-export function refuse(code: RefusalCode): Response {
-  const [status, message] = REFUSALS[code]
-  return Response.json(
-    { code, message },
-    {
-      status,
-      headers: {
-        'sb-error-code': HEADER_CODES[code] ?? code,
-        // Pages of any origin may read why their call failed.
-        'access-control-allow-origin': '*',
-        'access-control-expose-headers': 'sb-error-code',
-        ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
-      },
-    },
-  )
-}
+export const refuse = (code: RefusalCode): Response => refusalResponse(code, REFUSALS[code], HEADER_CODES[code])

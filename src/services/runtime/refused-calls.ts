@@ -64,3 +64,22 @@ export async function refuseUnknownProgram(
   const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
   return markNotRun(logRefusal(ctx, call, refuse(allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')))
 }
+
+/** Codes after which the client may try again at once. */
+const RETRYABLE = ['SERVICE_UNAVAILABLE', 'PROGRAMS_ENDED', 'PROJECT_NOT_READY', 'TOO_MANY_REQUESTS']
+
+/** The response to a call that the program itself does not answer. */
+export function refusalResponse(
+  code: string,
+  [status, message]: readonly [status: number, message: string],
+  headerCode = code,
+): Response {
+  // Pages of any origin may read why their call failed.
+  const headers = {
+    'sb-error-code': headerCode,
+    'access-control-allow-origin': '*',
+    'access-control-expose-headers': 'sb-error-code',
+    ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
+  }
+  return Response.json({ code, message }, { status, headers })
+}

@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { Statement } from '../../engine/engine.ts'
 import { SqlError } from '../../engine/engine-errors.ts'
 import { projects } from '../../model/tables/index.ts'
-import { removeBlobs } from '../../platform/blobs/remove.ts'
+import { removeAllUnder, removeBlobs } from '../../platform/blobs/remove.ts'
 import { BlobsNotRemoved, openStore } from '../../platform/blobs/store.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { RemovalsPaused } from '../../platform/removals.ts'
@@ -208,15 +208,4 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
 }
 
 /** Deletes all bytes of a removed project: its objects and its programs. */
-export async function removeAllBytes(ctx: SystemCtx, ref: string): Promise<void> {
-  const store = openStore(ctx)
-  for (;;) {
-    const { blobs, more } = await store.list(projectPrefix(ref), { count: PAGE })
-    if (blobs.length > 0)
-      await removeBlobs(
-        ctx,
-        blobs.map(({ key }) => key),
-      )
-    if (!more) return
-  }
-}
+export const removeAllBytes = (ctx: SystemCtx, ref: string): Promise<void> => removeAllUnder(ctx, projectPrefix(ref))

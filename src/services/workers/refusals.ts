@@ -1,3 +1,5 @@
+import { refusalResponse } from '../runtime/refused-calls.ts'
+
 /** Responses to calls that the worker itself does not answer. */
 const REFUSALS = {
   UNAUTHORIZED_NO_AUTH_HEADER: [401, 'Missing authorization header'],
@@ -17,16 +19,4 @@ const REFUSALS = {
 } as const satisfies Record<string, readonly [status: number, message: string]>
 export type RefusalCode = keyof typeof REFUSALS
 
-const RETRYABLE: readonly RefusalCode[] = ['SERVICE_UNAVAILABLE', 'PROGRAMS_ENDED', 'TOO_MANY_REQUESTS']
-
-export function refuse(code: RefusalCode): Response {
-  const [status, message] = REFUSALS[code]
-  // Pages of any origin may read why their call failed.
-  const headers = {
-    'sb-error-code': code,
-    'access-control-allow-origin': '*',
-    'access-control-expose-headers': 'sb-error-code',
-    ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
-  }
-  return Response.json({ code, message }, { status, headers })
-}
+export const refuse = (code: RefusalCode): Response => refusalResponse(code, REFUSALS[code])
