@@ -23,7 +23,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
 const ENTRY_POINTS = ['index.ts', 'app.ts', 'api.ts', 'background']
 
 /** Areas of the management API that depend on each other, directly or through others. This number may only become smaller. */
-const AREAS_IN_CYCLES_MAX = 23
+const AREAS_IN_CYCLES_MAX = 18
 
 const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
 

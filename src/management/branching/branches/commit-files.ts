@@ -10,7 +10,7 @@ import { UnusableCommit } from '../../../platform/github/tarball.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
-import { readFiles } from '../connections/repository-files.ts'
+import { readFiles } from './repository-files.ts'
 import type { StepInput } from './runs.ts'
 
 const LOGGED_MAX = 10

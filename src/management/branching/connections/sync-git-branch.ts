@@ -21,8 +21,8 @@ import {
 } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { BranchRow } from '../branches/convert.ts'
+import { isWithin } from '../branches/repository-files.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
-import { isWithin } from './repository-files.ts'
 import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
 
 /** Milliseconds until the next synchronization, `nothing` until it is requested, or `never` to forget the branch. */

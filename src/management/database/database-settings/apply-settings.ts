@@ -1,6 +1,6 @@
 import type { SystemCtx } from '../../../ctx.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { lockProject } from '../../projects/projects/lock-project.ts'
 import { readAllSettings } from '../../projects/settings/read-settings.ts'
 import { restrictionOf } from './networks.ts'
 import { configure } from './postgres.ts'

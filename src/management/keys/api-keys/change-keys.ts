@@ -1,7 +1,7 @@
 import type { Ctx } from '../../../ctx.ts'
+import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
-import { lockProject } from '../../projects/projects/lock-project.ts'
 
 /** Serializes changes of a project's keys, rejects them during its removal, and applies them to this isolate at once. */
 export async function changeKeys<T>(

@@ -4,10 +4,10 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
-import { clearProjectCaches } from '../../projects/projects/clear-project-caches.ts'
-import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { SigningKey } from './schema.ts'
 
 export type SigningKeyRow = typeof signingKeys.$inferSelect

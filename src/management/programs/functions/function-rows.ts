@@ -6,8 +6,8 @@ import { functionDeployments, functions, organizations } from '../../../model/ta
 import { type Db, rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forgetFunction } from '../../../services/functions/open-function.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** The maximum number of functions by plan; other plans have no limit. */

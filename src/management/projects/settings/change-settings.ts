@@ -1,6 +1,6 @@
 import type { SystemCtx } from '../../../ctx.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { lockProject } from '../projects/lock-project.ts'
 import { readOwnFields } from './own-fields.ts'
 import { readSettings, type StoredSettings, saveSettings } from './read-settings.ts'
 import { type Area, changedFields, isInherited, type Settings } from './setting-areas.ts'

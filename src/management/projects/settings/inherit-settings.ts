@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../../ctx.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { inheritAuthConfig } from '../../service-config/auth-config/inherit-auth-config.ts'
-import { lockProject } from '../projects/lock-project.ts'
 import { inferOwnFields, resealSettings } from './own-fields.ts'
 import { readAllSettings, saveSettings } from './read-settings.ts'
 import {

@@ -1,8 +1,8 @@
 import { and, eq, isNull } from 'drizzle-orm'
-import { requireNotGoingDown } from '../../../access/access.ts'
-import { projects } from '../../../model/tables/index.ts'
-import { ApiError } from '../../../platform/http/error.ts'
-import type { Mutation } from '../../kernel/mutate.ts'
+import { requireNotGoingDown } from '../../access/access.ts'
+import { projects } from '../../model/tables/index.ts'
+import { ApiError } from '../../platform/http/error.ts'
+import type { Mutation } from './mutate.ts'
 
 interface LockedProject {
   organizationId: string
