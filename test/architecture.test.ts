@@ -158,7 +158,6 @@ const FOREIGN_WRITES: readonly string[] = [
   'management/projects/transfers/transfer-move.ts writes snippets',
   'management/projects/transfers/transfer-move.ts writes webhookEndpoints',
   'management/projects/upgrades/jobs.ts writes backups',
-  'management/projects/upgrades/jobs.ts writes projectTasks',
   'outbound/drains/store.ts writes logDrains',
   'outbound/drains/sweep.ts writes logDrains',
   'outbound/webhooks/delivery-store.ts writes auditLog',

@@ -96,3 +96,9 @@ export async function cancelTasks(
     .returning({ id: projectTasks.id })
   return canceled.length
 }
+
+/** Adds to the input of a task that is running. */
+export async function updateTaskInput({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
+  Object.assign(task.input, more)
+  await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
+}

@@ -1,16 +1,10 @@
 import { and, eq } from 'drizzle-orm'
-import type { SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
-import { backups, projectTasks, type TaskInput } from '../../../model/tables/index.ts'
+import { backups } from '../../../model/tables/index.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { unpreparedColumns } from '../projects/prepare-databases.ts'
-import { type Jobs, PermanentError, type Step, type Task } from '../projects/tasks.ts'
-
-async function updateInput({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
-  Object.assign(task.input, more)
-  await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
-}
+import { type Jobs, PermanentError, type Step, updateTaskInput } from '../projects/tasks.ts'
 
 const upgradeDatabase: Step = {
   name: 'upgrade_database',
@@ -19,7 +13,7 @@ const upgradeDatabase: Step = {
     const { version } = task.input
     if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} cannot upgrade Postgres`)
     await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
-      if (error instanceof UpgradeFailed) await updateInput(ctx, task, { failedPhase: error.phase })
+      if (error instanceof UpgradeFailed) await updateTaskInput(ctx, task, { failedPhase: error.phase })
       throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await engine.version(ref), ...unpreparedColumns(ctx) }
@@ -37,7 +31,7 @@ const takeBackup: Step = {
     if (task.input.backupId === undefined) {
       const row = { kind: 'scheduled', projectRef: ref, status: 'PENDING', insertedAt: ctx.now() } as const
       const [inserted] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
-      await updateInput(ctx, task, { backupId: inserted?.id ?? 0 })
+      await updateTaskInput(ctx, task, { backupId: inserted?.id ?? 0 })
     }
     const { backupId: id = 0 } = task.input
     await ctx.engine.backups.make({ ref, id }, fence)
