@@ -22,18 +22,15 @@ import { createLogger, describeError, loggedPath } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
 import { measureCall, measureRequest } from './platform/metrics/counters.ts'
 import { addressOf, isAddressOverLimit } from './platform/rate-limit/quota.ts'
-import { functionAddressOf, isForFunctions } from './services/functions/function-address.ts'
-import { invokeFunction } from './services/functions/invoke-function.ts'
-import { refuse } from './services/functions/refusals.ts'
 import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
 import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
-import { forwardCall } from './services/runtime/processes/forward-call.ts'
+import { callProgram } from './services/runtime/call-program.ts'
 import type { CallMetadata } from './services/runtime/processes/process-protocol.ts'
+import { programAddressOf } from './services/runtime/program-address.ts'
+import { refuse } from './services/runtime/refusals.ts'
 import { createStorageApp } from './services/storage/app.ts'
 import { storageAddressOf } from './services/storage/storage-address.ts'
-import { callWorker } from './services/workers/call-worker.ts'
-import { workerAddressOf } from './services/workers/worker-address.ts'
 
 const startRequest: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
@@ -84,25 +81,16 @@ export function createFetch() {
   const storage = createStorageApp()
   const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: CallMetadata = {}) => {
     const { url, project } = locate(request, bindings)
-    if (project && isForFunctions(project)) {
-      const address = functionAddressOf(url, project)
-      if (!address) return refuse('NOT_FOUND')
+    const address = project && programAddressOf(url, project)
+    if (address === 'unnamed') return refuse('function', 'NOT_FOUND')
+    if (address) {
       const call = { request, address, bindings, execution, ...known }
-      return measureCall(call, 'functions', () =>
-        bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call),
-      )
+      return measureCall(call, `${address.kind}s`, () => callProgram(call))
     }
     const keysRef = project && jwksRefOf(project)
     if (keysRef) {
       const call = { request, ref: keysRef, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
-    }
-    const worker = project && workerAddressOf(url, project)
-    if (worker) {
-      const call = { request, address: worker, bindings, execution, ...known }
-      return measureCall(call, 'workers', () =>
-        bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call),
-      )
     }
     if (storageAddressOf(request, bindings) !== undefined) {
       return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))

@@ -3,8 +3,8 @@ import { tokenIn } from '../../platform/http/request-token.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { verifyCaller } from '../gateway/credentials.ts'
 import { openTrust } from '../gateway/trust.ts'
+import type { RefusalCode } from '../runtime/refusals.ts'
 import type { KnownFunction } from './open-function.ts'
-import type { RefusalCode } from './refusals.ts'
 
 /** Checks the token of a call. Returns why the call is refused, or undefined if it is allowed. */
 export async function tokenProblem(

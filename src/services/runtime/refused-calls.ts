@@ -1,8 +1,9 @@
 import type { SystemCtx } from '../../ctx.ts'
-import type { Bindings } from '../../platform/bindings.ts'
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
+import { clientAddressOf, type ProgramCall } from './program-call.ts'
+import { refuse } from './refusals.ts'
 
 /** Limits of log rows for calls that no program runs for: they must not fill the database. */
 const ROWS_MAX = 20
@@ -40,46 +41,17 @@ export function claimLogRow(program: string): Row | undefined {
 export const withUnlistedCount = (reason: string, { unlisted }: Row): string =>
   unlisted === 0 ? reason : `${reason} (${unlisted} earlier refused calls are not listed)`
 
-interface Call {
-  request: Request
-  address: { path: string }
-  bindings: Bindings
-}
-
-export function logRefusal({ log }: SystemCtx, { request, address }: Call, response: Response): Response {
+export function logRefusal({ log }: SystemCtx, { request, address }: ProgramCall, response: Response): Response {
   const { status, headers } = response
   log.info('request', { method: request.method, path: address.path, status, error: headers.get('sb-error-code') })
   return response
 }
 
 /** Calls of unknown projects and programs count against the anonymous rate limit of the management API. */
-export async function refuseUnknownProgram(
-  ctx: SystemCtx,
-  call: Call,
-  refuse: (code: 'NOT_FOUND' | 'TOO_MANY_REQUESTS') => Response,
-): Promise<Response> {
-  const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = rateLimitCaller(undefined, (header && call.request.headers.get(header)) || undefined)
+export async function refuseUnknownProgram(ctx: SystemCtx, call: ProgramCall): Promise<Response> {
+  const caller = rateLimitCaller(undefined, clientAddressOf(call) || undefined)
   const quota = { caller, scope: 'none', now: ctx.now().getTime() }
   const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  return markNotRun(logRefusal(ctx, call, refuse(allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')))
-}
-
-/** Codes after which the client may try again at once. */
-const RETRYABLE = ['SERVICE_UNAVAILABLE', 'PROGRAMS_ENDED', 'PROJECT_NOT_READY', 'TOO_MANY_REQUESTS']
-
-/** The response to a call that the program itself does not answer. */
-export function refusalResponse(
-  code: string,
-  [status, message]: readonly [status: number, message: string],
-  headerCode = code,
-): Response {
-  // Pages of any origin may read why their call failed.
-  const headers = {
-    'sb-error-code': headerCode,
-    'access-control-allow-origin': '*',
-    'access-control-expose-headers': 'sb-error-code',
-    ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
-  }
-  return Response.json({ code, message }, { status, headers })
+  const code = allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS'
+  return markNotRun(logRefusal(ctx, call, refuse(call.address.kind, code)))
 }

@@ -5,9 +5,8 @@ import { isCronTime, nextCronTime } from '../../platform/cron-expression.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { projectUrl } from '../gateway/project-address.ts'
-import { forwardCall } from '../runtime/processes/forward-call.ts'
+import { callProgram } from '../runtime/call-program.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
-import { callWorker } from './call-worker.ts'
 
 /** A minute missed longer ago than this is skipped. */
 const LATE_MS_MAX = 5 * 60_000
@@ -110,12 +109,12 @@ const hasCapacity = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RU
 async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCall): Promise<void> {
   const { bindings, waitUntil, config } = ctx
   const url = `${projectUrl(config, ref)}/workers/v1/${name}`
-  const address = { ref, name, path: '/', prefix: '/', url, isShared: false }
+  const address = { kind: 'worker', ref, name, path: '/', prefix: '/', url, isShared: false } as const
   const call = { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
   running.set(ref, (running.get(ref) ?? 0) + 1)
   runningTotal += 1
   try {
-    const response = await (bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call))
+    const response = await callProgram(call)
     await response.body?.cancel()
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_cron', error: describeError(error) })

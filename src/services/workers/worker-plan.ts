@@ -56,7 +56,7 @@ const servedWorker = prepareOnce((db) =>
 
 /** Returns undefined if the worker does not exist or serves nothing. `isFresh` bypasses the cache. */
 export async function findPlan(
-  { db }: SystemCtx,
+  createReader: () => Pick<SystemCtx, 'db'>,
   ref: string,
   name: string,
   { isFresh = false } = {},
@@ -66,7 +66,7 @@ export async function findPlan(
   const known = cache.get(key)
   if (known && now < known.until && !isFresh) return known.found
   const before = changes
-  const [row] = await servedWorker(db).execute({ ref, name })
+  const [row] = await servedWorker(createReader().db).execute({ ref, name })
   // Absence is not cached: a worker is often called right after its first deployment.
   if (!row?.served) return undefined
   const { workerId, served, status } = row

@@ -1,20 +1,15 @@
-import type { SystemCtx } from '../../../ctx.ts'
 import { createCtx } from '../../../ctx.ts'
-import type { Bindings } from '../../../platform/bindings.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { openFunction } from '../../functions/open-function.ts'
-import { findPlan } from '../../workers/worker-plan.ts'
+import { loggedAs } from '../admit-call.ts'
 import { recordEnd, recordStart } from '../call-recorder.ts'
+import type { ProgramCall } from '../program-call.ts'
 import { claimLogRow, withUnlistedCount } from '../refused-calls.ts'
-import { keyOf, type ProgramName } from './process-protocol.ts'
+import { findProgramIds } from '../serve-call.ts'
+import { keyOf } from './process-protocol.ts'
 
-interface UnansweredCall {
-  program: ProgramName
-  method: string
-  /** Path that the caller requested, without the query. */
-  path: string
-  /** Epoch milliseconds. */
+interface Outcome {
+  /** Arrival of the call, in epoch milliseconds. */
   at: number
   status: number
   why: keyof typeof PROBLEMS
@@ -32,29 +27,19 @@ const PROBLEMS = {
 }
 
 /** Logs a call that its program did not answer and could not log itself. */
-export async function recordUnansweredCall(
-  host: { bindings: Bindings; execution: Pick<ExecutionContext, 'waitUntil'> },
-  { program, at, status, why, ...request }: UnansweredCall,
-): Promise<void> {
-  const row = why === 'held back' ? claimLogRow(keyOf(program)) : { unlisted: 0 }
+export async function recordUnansweredCall(call: ProgramCall, { at, status, why }: Outcome): Promise<void> {
+  const { address, bindings, execution } = call
+  const row = why === 'held back' ? claimLogRow(keyOf(address)) : { unlisted: 0 }
   if (!row) return
-  const ctx = createCtx({ bindings: host.bindings, waitUntil: (work) => host.execution.waitUntil(work) })
+  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {
-    const ids = await idsOf(ctx, program)
+    // Also a scheduled call that is not due any more is logged, for the version that is served now.
+    const ids = await findProgramIds(ctx, { ...call, scheduled: undefined })
     if (!ids) return
     const id = newTimedId(new Date(at))
-    recordStart({ id, kind: program.kind, projectRef: program.ref, ...ids, ...request, at })
-    recordEnd(host, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
+    recordStart({ id, ...ids, projectRef: address.ref, ...loggedAs(call), at })
+    recordEnd(call, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }
-}
-
-async function idsOf(ctx: SystemCtx, { kind, ref, name }: ProgramName) {
-  if (kind === 'worker') {
-    const plan = (await findPlan(ctx, ref, name))?.plan
-    return plan && { programId: plan.workerId, deploymentId: plan.deploymentId }
-  }
-  const deployed = (await openFunction(() => ctx, ref, name))?.deployed
-  return deployed && { programId: deployed.id, deploymentId: deployed.deploymentId }
 }

@@ -1,59 +1,36 @@
-import type { Bindings } from '../../../platform/bindings.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { createLogger } from '../../../platform/http/log.ts'
-import type { FunctionAddress } from '../../functions/function-address.ts'
-import { refusalOfFunction } from '../../functions/invoke-function.ts'
-import { refuse as refuseFunction } from '../../functions/refusals.ts'
-import { answerWithoutWorker } from '../../workers/call-worker.ts'
-import { refuse as refuseWorker } from '../../workers/refusals.ts'
-import type { WorkerAddress } from '../../workers/worker-address.ts'
-import { loggedAs } from '../admit-call.ts'
+import type { ProgramCall } from '../program-call.ts'
+import { type RefusalCode, refuse } from '../refusals.ts'
+import { answerWithoutProgram } from '../serve-call.ts'
 import { isHeldBack } from './back-off.ts'
 import { recordUnansweredCall } from './failed-calls.ts'
-import { type CallMetadata, keyOf, NOT_RUN_HEADER, type ProgramName, WRONG_PROCESS } from './process-protocol.ts'
+import { type CallMetadata, keyOf, NOT_RUN_HEADER, WRONG_PROCESS } from './process-protocol.ts'
 import { processFetcher, readCallContext, withCallContext } from './process-requests.ts'
 import { acquireProcess, beginCall, findEndReason, knownProcess, type Process } from './process-table.ts'
 import { findRecentChange } from './program-changes.ts'
 
-interface Forwarded {
-  request: Request
-  bindings: Bindings
-}
-type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress; execution: ExecutionContext }
-type WorkerCall = Forwarded &
-  Pick<CallMetadata, 'scheduled'> & {
-    kind: 'worker'
-    address: WorkerAddress
-    execution: Pick<ExecutionContext, 'waitUntil'>
-  }
-type Called = FunctionCall | WorkerCall
-type Call = Called & Required<Pick<CallMetadata, 'cause' | 'id'>>
+type Call = ProgramCall & Required<Pick<CallMetadata, 'cause' | 'id'>>
 
 /** Forwards a call to the process that runs the program. */
-export function forwardCall(called: Called): Promise<Response> {
+export function forwardCall(called: ProgramCall): Promise<Response> {
   const { id = newTimedId(new Date()), cause = { chain: id, hops: 0 } } =
     readCallContext(called.request, called.bindings) ?? {}
   const call = { ...called, id, cause }
-  const responding = isHeldBack(keyOf(nameOf(call))) ? answerHeldBack(call) : forward(call)
+  const responding = isHeldBack(keyOf(call.address)) ? answerHeldBack(call) : forward(call)
   // Even if the caller disconnects, the outcome of the call must be recorded.
   call.execution.waitUntil(responding)
   return responding
 }
 
-const nameOf = ({ kind, address }: Called): ProgramName => ({
-  kind,
-  ref: address.ref,
-  name: 'slug' in address ? address.slug : address.name,
-})
-
 /** A held-back worker still serves its static assets, which need no program. */
 async function answerHeldBack(call: Call): Promise<Response> {
-  const answered = call.kind === 'worker' ? await answerWithoutWorker(call) : undefined
+  const answered = call.address.kind === 'worker' ? await answerWithoutProgram(call) : undefined
   return answered ?? refuseAndRecord(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'held back' })
 }
 
 async function forward(call: Call): Promise<Response> {
-  const program = nameOf(call)
+  const program = call.address
   // A refusal or a static asset must not start a process.
   const answered = knownProcess(program) ? undefined : await answerWithoutProgram(call)
   if (answered) return answered
@@ -61,7 +38,7 @@ async function forward(call: Call): Promise<Response> {
     createLogger('').error('programs_unreachable', { error: String(error) })
     return undefined
   })
-  if (!process) return refuse(call, 'SERVICE_UNAVAILABLE')
+  if (!process) return refuseCall(call, 'SERVICE_UNAVAILABLE')
   const at = Date.now()
   const end = beginCall(process, keyOf(program))
   try {
@@ -77,15 +54,12 @@ async function forward(call: Call): Promise<Response> {
     end()
     const endReason = await findEndReason(call.bindings, process)
     if (endReason === undefined) return retry(call, process, error)
-    if (endReason === 'unused') return call.request.body ? refuse(call, 'SERVICE_UNAVAILABLE') : forward(call)
+    if (endReason === 'unused') return call.request.body ? refuseCall(call, 'SERVICE_UNAVAILABLE') : forward(call)
     createLogger('').error('program_call_lost', { process: process.id, ending: endReason, error: String(error) })
     const isAtFault = isHeldBack(keyOf(program))
     return refuseAndRecord(call, { code: isAtFault ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at, why: endReason })
   }
 }
-
-const answerWithoutProgram = (call: Call): Promise<Response | undefined> =>
-  call.kind === 'function' ? refusalOfFunction(call) : answerWithoutWorker(call)
 
 /**
  * Retries a call once, as a reused connection may have been closed. The process refuses to run a program twice for one
@@ -99,7 +73,7 @@ async function retry(call: Call, process: Process, error: unknown): Promise<Resp
     return (await send(again, process, isLost)).response
   } catch {}
   if (!isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
-  return refuse(call, 'WORKER_ERROR')
+  return refuseCall(call, 'WORKER_ERROR')
 }
 
 function withoutBody({ url, method, headers: original }: Request): Request {
@@ -115,11 +89,10 @@ interface Sent {
 }
 
 async function send(call: Call, process: Process, isLost?: boolean): Promise<Sent> {
-  const { request, bindings, cause, id } = call
-  const program = nameOf(call)
-  const at = findRecentChange(program)
-  const changed = at === undefined ? {} : { changed: { program, at } }
-  const scheduled = call.kind === 'worker' ? call.scheduled : undefined
+  const { request, bindings, cause, id, scheduled, address } = call
+  const { kind, ref, name } = address
+  const at = findRecentChange(address)
+  const changed = at === undefined ? {} : { changed: { program: { kind, ref, name }, at } }
   const context = withCallContext(bindings, { process: process.id, cause, id, isLost, scheduled, ...changed })
   const response = await processFetcher(bindings, process).fetch(request, context)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
@@ -129,26 +102,22 @@ async function send(call: Call, process: Process, isLost?: boolean): Promise<Sen
   return { response: copy, ran: false }
 }
 
-type Refusal = 'WORKER_ERROR' | 'WORKER_RESOURCE_LIMIT' | 'PROGRAMS_ENDED' | 'SERVICE_UNAVAILABLE'
-
 interface UnansweredCall {
-  code: Refusal
+  code: RefusalCode
   /** Arrival of the call, in epoch milliseconds. */
   at: number
   why: Parameters<typeof recordUnansweredCall>[1]['why']
 }
 
-function refuseAndRecord(call: Call, { code, at, why }: UnansweredCall): Response {
-  const response = refuse(call, code)
-  const { status } = response
-  call.execution.waitUntil(recordUnansweredCall(call, { program: nameOf(call), ...loggedAs(call), at, status, why }))
+function refuseAndRecord(call: Call, { code, ...outcome }: UnansweredCall): Response {
+  const response = refuseCall(call, code)
+  call.execution.waitUntil(recordUnansweredCall(call, { ...outcome, status: response.status }))
   return response
 }
 
-function refuse({ kind, request, address }: Call, code: Refusal): Response {
-  const response = kind === 'function' ? refuseFunction(code) : refuseWorker(code)
-  const { method } = request
-  createLogger('').info('request', { method, path: address.path, status: response.status, error: code })
+function refuseCall({ request: { method }, address: { kind, path } }: Call, code: RefusalCode): Response {
+  const response = refuse(kind, code)
+  createLogger('').info('request', { method, path, status: response.status, error: code })
   return response
 }
 
