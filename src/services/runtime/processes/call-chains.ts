@@ -3,7 +3,7 @@
  * outside starts a chain. Each call carries a signed token with its chain and depth, which the program sends with its
  * own calls. A call without a valid token counts as caused by the deepest recent call of its program.
  */
-import { createHmac } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 
@@ -30,8 +30,12 @@ interface TokenOwner {
 export const signChainToken = (of: TokenOwner, { chain, hops }: Cause): string =>
   `${chain}.${hops}.${sign(of, chain, hops)}`
 
+/**
+ * SHA-512/256 cannot be extended, so the secret before the text is enough. Each call is signed, and an HMAC object would
+ * take twice the time.
+ */
 const sign = ({ programId, secret }: TokenOwner, chain: string, hops: number): string =>
-  createHmac('sha256', secret).update(`mark ${programId} ${chain} ${hops}`).digest('base64url')
+  hash('sha512-256', `${secret} mark ${programId} ${chain} ${hops}`, 'base64url')
 
 /** Returns the cause of a call that the program makes. */
 export function readCause(by: TokenOwner, chainToken: string | null): Cause {
