@@ -101,16 +101,17 @@ export function createFetch() {
     return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) =>
-    isReadable(request)
+    isReadable(request, bindings)
       ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
       : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
 }
 
 /** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */
-function isReadable(request: Request): boolean {
+function isReadable(request: Request, bindings: Bindings): boolean {
   try {
     void request.cf
-    return URL.canParse(request.url)
+    locate(request, bindings)
+    return true
   } catch {
     return false
   }
