@@ -25,6 +25,8 @@ const PROGRAM = `export default { fetch: () => new Response('hello') }`
 const LOADER = `const code = () => ({ compatibilityDate: '2026-11-01', compatibilityFlags: ['nodejs_compat'],
     mainModule: 'function.js', modules: { 'function.js': ${JSON.stringify(PROGRAM)} } })
   export default { fetch: (request, { LOADER }) => LOADER.get('hello', code).getEntrypoint().fetch(request) }`
+/** The least that a process of its own costs: a Worker that only passes the call on to the loader's process. */
+const FORWARDER = `export default { fetch: (request, { NEXT }) => NEXT.fetch(request) }`
 
 /** Compares calls of a function through Pilothouse with the same code run by workerd alone. */
 export async function invoke(environment: Environment, report: Report): Promise<void> {
@@ -39,25 +41,34 @@ export async function invoke(environment: Environment, report: Report): Promise<
   const atRandom = () => all[Math.floor(Math.random() * all.length)] as Buffer
   await withWorker({ path: 'function.js', contents: PROGRAM }, async (bare) => {
     await withWorker({ path: 'loader.js', contents: LOADER }, async (loader) => {
-      for (const load of LOADS) {
-        const figures = await measure({ port, ...load }, [
-          { name: 'bare', port: bare, next: () => get('/') },
-          { name: 'loader', port: loader, next: () => get('/') },
-          { name: 'function', next: () => call(slugs[0]) },
-          { name: 'at random', next: atRandom },
-        ])
-        report.title(`calls of a function that says hello, concurrency ${load.concurrency}`)
-        report.table({
-          'the same code, workerd alone': figures.bare,
-          'the same code, its loader alone': figures.loader,
-          'through Pilothouse': figures.function,
-          [`through Pilothouse, ${FUNCTIONS} functions`]: figures['at random'],
-        })
-        const shareOf = (other: Figures) =>
-          Math.round((figures.function.requestsPerSecond / other.requestsPerSecond) * 100) / 100
-        report.atLeast('req/s, Pilothouse / workerd alone', shareOf(figures.bare), SHARE_MIN)
-        report.line(`req/s, Pilothouse / its loader alone: ${shareOf(figures.loader)}`)
-      }
+      const next = `127.0.0.1:${loader}`
+      await withWorker({ path: 'forwarder.js', contents: FORWARDER, next }, async (forwarder) => {
+        for (const load of LOADS) {
+          const figures = await measure({ port, ...load }, [
+            { name: 'bare', port: bare, next: () => get('/') },
+            { name: 'loader', port: loader, next: () => get('/') },
+            { name: 'forwarder', port: forwarder, next: () => get('/') },
+            { name: 'function', next: () => call(slugs[0]) },
+            { name: 'at random', next: atRandom },
+          ])
+          report.title(`calls of a function that says hello, concurrency ${load.concurrency}`)
+          report.table({
+            'the same code, workerd alone': figures.bare,
+            'the same code, its loader alone': figures.loader,
+            'its loader behind a process': figures.forwarder,
+            'through Pilothouse': figures.function,
+            [`through Pilothouse, ${FUNCTIONS} functions`]: figures['at random'],
+          })
+          const share = (one: Figures, other: Figures) =>
+            Math.round((one.requestsPerSecond / other.requestsPerSecond) * 100) / 100
+          report.atLeast('req/s, Pilothouse / workerd alone', share(figures.function, figures.bare), SHARE_MIN)
+          report.line(`req/s, Pilothouse / its loader alone: ${share(figures.function, figures.loader)}`)
+          report.line(`req/s, Pilothouse / its loader behind a process: ${share(figures.function, figures.forwarder)}`)
+          report.line(
+            `req/s, its loader behind a process / its loader alone: ${share(figures.forwarder, figures.loader)}`,
+          )
+        }
+      })
     })
   })
   report.line(
@@ -116,7 +127,7 @@ async function callEachOnce(port: number, calls: readonly Buffer[]): Promise<num
 }
 
 async function withWorker(
-  { path, contents }: { path: string; contents: string },
+  { path, contents, next }: { path: string; contents: string; next?: string },
   work: (port: number) => Promise<void>,
 ): Promise<void> {
   const port = await freePort(0, 'api')
@@ -131,6 +142,7 @@ async function withWorker(
       },
       modules: [{ type: 'ESModule', path, contents }],
       workerLoaders: { LOADER: {} },
+      ...(next && { serviceBindings: { NEXT: { external: { address: next, http: {} } } } }),
       unsafeDirectSockets: [{ host: '127.0.0.1', port }],
     }),
   )
