@@ -1,8 +1,6 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { authenticate } from './access/authenticate.ts'
-import { appIdOf, callerOf } from './actor.ts'
 import { routes } from './api.ts'
-import { createCtx } from './ctx.ts'
 import { mountOAuthMetadata } from './management/account/oauth/metadata.ts'
 import { mountGithubWebhook } from './management/branching/connections/github-webhook.ts'
 import { mountReference } from './management/installation/api-reference.ts'
@@ -15,13 +13,13 @@ import { allowCrossOrigin, preflightFor } from './management/kernel/cross-origin
 import { createMethodTable } from './management/kernel/method-table.ts'
 import { mount, rateLimitUnmatched } from './management/kernel/mount.ts'
 import type { Bindings } from './platform/bindings.ts'
-import { currentQueryCount } from './platform/db/client.ts'
 import { discardBodyOnError } from './platform/http/early-refusal.ts'
 import { ApiError, JSON_TYPE, renderError } from './platform/http/error.ts'
-import { createLogger, describeError, loggedPath } from './platform/http/log.ts'
+import { createLogger, describeError } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
-import { measureCall, measureRequest } from './platform/metrics/counters.ts'
+import { measureCall } from './platform/metrics/counters.ts'
 import { addressOf, isAddressOverLimit } from './platform/rate-limit/quota.ts'
+import { beginRequest } from './services/gateway/begin-request.ts'
 import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
 import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
@@ -32,32 +30,11 @@ import { refuse } from './services/runtime/refusals.ts'
 import { createStorageApp } from './services/storage/app.ts'
 import { storageAddressOf } from './services/storage/storage-address.ts'
 
-const startRequest: MiddlewareHandler<AppEnv> = async (c, next) => {
-  const startedAt = performance.now()
-  const requestId = crypto.randomUUID()
-  const facts: AppEnv['Variables']['facts'] = {}
-  c.set('facts', facts)
-  c.header('x-request-id', requestId)
-  const ctx = createCtx({
-    bindings: c.env,
-    waitUntil: (work) => c.executionCtx.waitUntil(work),
-    requestId,
-  })
-  c.set('ctx', { ...ctx, actor: { kind: 'anonymous' } })
-  await currentQueryCount.run(facts, next)
-  const caller = callerOf(c.var.ctx.actor)
-  const { status } = c.res
-  const ms = Math.round((performance.now() - startedAt) * 10) / 10
-  measureRequest(ctx, { service: 'management', operation: String(facts.route ?? 'other'), status, ms })
-  ctx.log.info('request', {
-    method: c.req.method,
-    path: loggedPath(c.req.path),
-    status,
-    ms,
-    ...(caller && { user: caller.userId, app: appIdOf(caller) }),
-    ...facts,
-  })
-}
+const begin = beginRequest<AppEnv>({
+  service: 'management',
+  actor: { kind: 'anonymous' },
+  operationOf: ({ route }) => String(route ?? 'other'),
+})
 
 const authenticateCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const caller = await authenticate(
@@ -132,7 +109,7 @@ function createApi(): Hono<AppEnv> {
     if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
     return c.json(renderError(c.req.path, error, requestId), error.status, JSON_TYPE)
   })
-  app.use(startRequest)
+  app.use(begin)
   const health = createHealthReporter()
   mountHealth(app, health)
   mountMetrics(app, health)

@@ -1,13 +1,10 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { cors } from 'hono/cors'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
-import { currentQueryCount } from '../../platform/db/client.ts'
-import { newTimedId } from '../../platform/db/id.ts'
 import { createLogger, describeError } from '../../platform/http/log.ts'
-import { measureRequest } from '../../platform/metrics/counters.ts'
 import { addressOf, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { beginRequest } from '../gateway/begin-request.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { bucketRoutes } from './buckets.ts'
@@ -21,33 +18,18 @@ import { signedRoutes } from './signed-urls.ts'
 import { refuseDotSegments, storageAddressOf } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
 
-const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
-  const startedAt = performance.now()
-  const requestId = newTimedId(new Date())
-  const facts: StorageEnv['Variables']['facts'] = {}
-  const ctx = createCtx({
-    bindings: c.env,
-    waitUntil: (work) => c.executionCtx.waitUntil(work),
-    requestId,
-  })
-  c.set('facts', facts)
-  c.set('ctx', ctx)
-  await currentQueryCount.run(facts, next)
+const begin = beginRequest<StorageEnv>({
+  service: 'storage',
+  actor: { kind: 'system' },
+  operationOf: ({ operation }) => String(operation ?? 'storage.other'),
+})
+
+/** Completes every reply. Replies to HEAD have no body, and any origin may read the headers. */
+const completeReply: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  await next()
   if (c.req.method === 'HEAD' && c.res.body) c.res = await withoutBody(c.res)
-  const { headers } = c.res
-  headers.set('x-request-id', requestId)
-  headers.set('access-control-allow-origin', '*')
-  headers.set('access-control-expose-headers', '*')
-  const { status } = c.res
-  const ms = Math.round((performance.now() - startedAt) * 10) / 10
-  measureRequest(ctx, { service: 'storage', operation: String(facts.operation ?? 'storage.other'), status, ms })
-  ctx.log.info('request', {
-    method: c.req.method,
-    path: c.req.path,
-    status,
-    ms,
-    ...facts,
-  })
+  c.res.headers.set('access-control-allow-origin', '*')
+  c.res.headers.set('access-control-expose-headers', '*')
 }
 
 /** Replaces the body of a reply to HEAD by its length. Replies for objects have no body to begin with. */
@@ -87,7 +69,7 @@ async function limitUnknownProject(c: StorageContext, error: unknown): Promise<n
   throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
 }
 
-/** Answers preflights only: `begin` sets the headers of all other replies without copying each response. */
+/** Answers preflights only: `completeReply` sets the headers of all other replies without copying each response. */
 const preflight = cors({ origin: '*', maxAge: 3600 })
 
 async function answerOptions(c: StorageContext): Promise<Response> {
@@ -104,6 +86,7 @@ export function createStorageApp(): Hono<StorageEnv> {
   })
   app.onError((thrown, c) => renderError(thrown, c))
   app.use(begin)
+  app.use(completeReply)
   app.use((c, next) => (c.req.method === 'OPTIONS' ? answerOptions(c) : next()))
   app.get('/status', (c) => c.body(null, 200))
   app.get('/version', (c) => c.text('pilothouse'))

@@ -1,23 +1,19 @@
 import type { Context } from 'hono'
 import type { SystemCtx } from '../../ctx.ts'
-import type { Bindings } from '../../platform/bindings.ts'
-import type { QueryCount } from '../../platform/db/client.ts'
-import type { RequestFacts } from '../../platform/http/log.ts'
 import { tokenIn } from '../../platform/http/request-token.ts'
 import { REF } from '../../platform/identifiers.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { isApiKey, projectOfApiKey } from '../gateway/api-key.ts'
+import type { RequestEnv } from '../gateway/begin-request.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
 import { type OpenedProject, openProject } from '../gateway/open-project.ts'
 import type { Caller } from './database.ts'
 import { StorageError, type StorageErrorCode } from './storage-error.ts'
 
-export interface StorageEnv {
-  Bindings: Bindings
-  Variables: {
-    ctx: SystemCtx
+export interface StorageEnv extends RequestEnv {
+  Variables: RequestEnv['Variables'] & {
     project: OpenedProject
-    facts: RequestFacts & QueryCount & { project?: string; error?: StorageErrorCode }
+    facts: { project?: string; error?: StorageErrorCode }
   }
 }
 export type StorageContext = Context<StorageEnv>
