@@ -1,3 +1,6 @@
+/** The headers of a request, by lower-case name. */
+export type Conditions = Pick<Headers, 'get'>
+
 interface Validators {
   /** ETag with its quotes. */
   etag: string
@@ -5,7 +8,7 @@ interface Validators {
 }
 
 /** Whether the client has the current version (RFC 9110, 13.1.2 and 13.1.3: If-None-Match takes precedence over If-Modified-Since). */
-export function isNotModified(headers: Headers, { etag, lastModified }: Validators): boolean {
+export function isNotModified(headers: Conditions, { etag, lastModified }: Validators): boolean {
   const tags = headers.get('if-none-match')
   if (tags !== null) return tags.trim() === '*' || tagsIn(tags).includes(opaque(etag))
   const since = Date.parse(headers.get('if-modified-since') ?? '')
@@ -26,7 +29,7 @@ export interface Range {
  * Returns the requested range; undefined for the whole content, null if the range does not exist. If the condition of If-Range is
  * not met, the whole content is sent.
  */
-export function rangeOf(headers: Headers, size: number, validators: Validators): Range | undefined | null {
+export function rangeOf(headers: Conditions, size: number, validators: Validators): Range | undefined | null {
   const text = headers.get('range')
   if (text === null || !isSameVersion(headers.get('if-range'), validators)) return undefined
   const [, from = '', to = ''] = /^bytes=(\d*)-(\d*)$/i.exec(text.trim()) ?? []

@@ -7,14 +7,12 @@ import { addressOf, rateLimitCaller, takeQuota } from '../../platform/rate-limit
 import { beginRequest } from '../gateway/begin-request.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
-import { bucketRoutes } from './buckets.ts'
-import { objectRoutes } from './objects.ts'
+import { mount } from './mount.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
 import { logRequest } from './request-log.ts'
 import { UPLOAD_BYTES_MAX } from './resumable/create-upload.ts'
-import { resumableRoutes } from './resumable/routes.ts'
-import { renderTusError, setCapabilities, TUS_PATH } from './resumable/tus-protocol.ts'
-import { signedRoutes } from './signed-urls.ts'
+import { isTusPath, renderTusError, requireVersion, setCapabilities, TUS_PATH } from './resumable/tus-protocol.ts'
+import { storageRoutes } from './routes.ts'
 import { refuseDotSegments, storageAddressOf } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
 
@@ -74,7 +72,7 @@ const preflight = cors({ origin: '*', maxAge: 3600 })
 
 async function answerOptions(c: StorageContext): Promise<Response> {
   const response = (await preflight(c, async () => {})) ?? c.body(null, 204)
-  if (c.req.path.startsWith(TUS_PATH)) setCapabilities(response.headers, UPLOAD_BYTES_MAX)
+  if (isTusPath(c.req.path)) setCapabilities(response.headers, UPLOAD_BYTES_MAX)
   return response
 }
 
@@ -91,10 +89,8 @@ export function createStorageApp(): Hono<StorageEnv> {
   app.get('/status', (c) => c.body(null, 200))
   app.get('/version', (c) => c.text('pilothouse'))
   app.use(openRequestedProject)
-  bucketRoutes(app)
-  signedRoutes(app)
-  objectRoutes(app)
-  resumableRoutes(app)
+  app.use(`${TUS_PATH}/*`, requireVersion)
+  mount(app, storageRoutes)
   app.notFound((c) => renderError(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
   return app
 }
@@ -108,7 +104,7 @@ function renderError(thrown: unknown, c: StorageContext): Response {
   }
   c.header('cache-control', 'no-store')
   if (error.status === 503) c.header('retry-after', '1')
-  if (c.req.path.startsWith(TUS_PATH)) return renderTusError(c, error)
+  if (isTusPath(c.req.path)) return renderTusError(c, error)
   // The type lacks 499 and 544, which HTTP does not define.
   const headers = { ...error.headers, 'content-type': 'application/json; charset=utf-8' }
   return c.json(error.body, error.status as ContentfulStatusCode, headers)

@@ -1,11 +1,9 @@
-import type { Hono } from 'hono'
-import * as z from 'zod'
+import type * as z from 'zod'
 import { SqlError } from '../../engine/engine-errors.ts'
-import { checkMimeTypes, parseSizeLimit, SIZE_RULE } from './bucket-limits.ts'
-import { asCaller, asReader, asServer } from './database.ts'
+import { checkMimeTypes, parseSizeLimit } from './bucket-limits.ts'
+import { asCaller, asReader, asServer, type Caller, type Storage } from './database.ts'
 import { checkBucketName } from './object-names.ts'
-import { requireCaller, requireServiceRole, type StorageContext, type StorageEnv } from './request.ts'
-import { optional, readJson, readQuery } from './request-body.ts'
+import type { CreateBucket, ListBuckets, UpdateBucket } from './schema.ts'
 import {
   type BucketRow,
   createBucket,
@@ -15,42 +13,16 @@ import {
   updateBucket,
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
-import { bucketIn } from './storage-address.ts'
 import { isBucketKeyViolated, RowSkipped, StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
-export function bucketRoutes(app: Hono<StorageEnv>): void {
-  app.get('/health', async (c) => {
-    const caller = await requireCaller(c, 'storage.health')
-    await asReader(c.var, caller, [{ text: 'select 1', params: [] }])
-    return c.json({ healthy: true })
-  })
-  app.post('/bucket', create)
-  app.get('/bucket', list)
-  app.get('/bucket/:bucket', get)
-  app.put('/bucket/:bucket', update)
-  app.delete('/bucket/:bucket', remove)
-  app.post('/bucket/:bucket/empty', empty)
+/** Checks that the project's database answers. */
+export async function checkHealth(storage: Storage, caller: Caller) {
+  await asReader(storage, caller, [{ text: 'select 1', params: [] }])
+  return { healthy: true } as const
 }
 
-const limits = {
-  file_size_limit: z.union([z.int().min(0), z.string()], SIZE_RULE).nullish(),
-  allowed_mime_types: z.array(z.string()).nullish(),
-  /** Versioning cannot be enabled: an object has one version. */
-  versioning_status: z.enum(['DISABLED', 'SUSPENDED']).nullish(),
-}
-
-const NewBucket = z.object({
-  name: z.string(),
-  id: z.string().nullish(),
-  public: optional(z.boolean(), false),
-  type: optional(z.enum(['STANDARD', 'ANALYTICS']), 'STANDARD'),
-  ...limits,
-})
-
-async function create(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.create')
-  const body = await readJson(c, NewBucket)
+export async function create(storage: Storage, caller: Caller, body: z.output<typeof CreateBucket>) {
   if (body.type === 'ANALYTICS') throw new StorageError('InvalidRequest', 'body/type must be STANDARD')
   const name = checkBucketName(body.name)
   const bucket = createBucket({
@@ -59,12 +31,12 @@ async function create(c: StorageContext) {
     ownerId: caller.userId ?? null,
     public: body.public,
     type: body.type,
-    fileSizeLimit: parseSizeLimit(body.file_size_limit ?? null, c.var.project.storage.fileSizeLimit),
+    fileSizeLimit: parseSizeLimit(body.file_size_limit ?? null, storage.project.storage.fileSizeLimit),
     allowedMimeTypes: checkMimeTypes(body.allowed_mime_types ?? null),
   })
-  const [[row] = []] = await asCaller(c.var, caller, [bucket]).catch(throwBucketExists)
+  const [[row] = []] = await asCaller(storage, caller, [bucket]).catch(throwBucketExists)
   if (!row) throw new RowSkipped()
-  return c.json({ name })
+  return { name }
 }
 
 function throwBucketExists(error: unknown): never {
@@ -72,27 +44,15 @@ function throwBucketExists(error: unknown): never {
   throw error
 }
 
-const integer = z.coerce.number().int()
-
-const Listing = z.object({
-  limit: integer.min(1).optional(),
-  offset: integer.min(0).optional(),
-  sortColumn: z.enum(['id', 'name', 'created_at', 'updated_at']).optional(),
-  sortOrder: z.enum(['asc', 'desc']).optional(),
-  search: z.string().optional(),
-})
-
-async function list(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.list')
-  const [rows = []] = await asReader(c.var, caller, [listBuckets(readQuery(c, Listing))])
-  return c.json((rows as unknown as BucketRow[]).map(toBucket))
+export async function list(storage: Storage, caller: Caller, query: z.output<typeof ListBuckets>) {
+  const [rows = []] = await asReader(storage, caller, [listBuckets(query)])
+  return (rows as unknown as BucketRow[]).map(toBucket)
 }
 
-async function get(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.get')
-  const [[row] = []] = await asReader(c.var, caller, [getBucket(bucketIn(c))])
+export async function get(storage: Storage, caller: Caller, id: string) {
+  const [[row] = []] = await asReader(storage, caller, [getBucket(id)])
   if (!row) throw new StorageError('NoSuchBucket')
-  return c.json(toBucket(row as unknown as BucketRow))
+  return toBucket(row as unknown as BucketRow)
 }
 
 /** The fields that the specification lists, and no others. */
@@ -109,30 +69,25 @@ function toBucket(row: BucketRow) {
   }
 }
 
-const Changes = z.object({ public: z.boolean().nullish(), ...limits })
-
-async function update(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.update')
-  const body = await readJson(c, Changes)
+export async function update(storage: Storage, caller: Caller, id: string, body: z.output<typeof UpdateBucket>) {
   const { file_size_limit: size, allowed_mime_types: types } = body
   if (body.public == null && size === undefined && types === undefined) {
     throw new StorageError('InvalidRequest', 'body must have public, file_size_limit or allowed_mime_types')
   }
-  const statement = updateBucket(bucketIn(c), {
+  const statement = updateBucket(id, {
     public: body.public ?? undefined,
-    fileSizeLimit: size === undefined ? undefined : parseSizeLimit(size, c.var.project.storage.fileSizeLimit),
+    fileSizeLimit: size === undefined ? undefined : parseSizeLimit(size, storage.project.storage.fileSizeLimit),
     allowedMimeTypes: types === undefined ? undefined : checkMimeTypes(types),
   })
-  const [rows = []] = await asCaller(c.var, caller, [statement])
+  const [rows = []] = await asCaller(storage, caller, [statement])
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
-  return c.json({ message: 'Successfully updated' })
+  return { message: 'Successfully updated' }
 }
 
-async function remove(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.delete')
-  const [rows = []] = await asCaller(c.var, caller, [deleteBucket(bucketIn(c))]).catch(throwNotEmpty)
+export async function remove(storage: Storage, caller: Caller, id: string) {
+  const [rows = []] = await asCaller(storage, caller, [deleteBucket(id)]).catch(throwNotEmpty)
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
-  return c.json({ message: 'Successfully deleted' })
+  return { message: 'Successfully deleted' }
 }
 
 function throwNotEmpty(error: unknown): never {
@@ -143,11 +98,8 @@ function throwNotEmpty(error: unknown): never {
 const EMPTIED_MAX = 200_000
 
 /** Deletes all rows in one statement; the next sweep removes their bytes. An object that is uploaded meanwhile stays. */
-async function empty(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.bucket.empty')
-  requireServiceRole(caller)
-  const id = bucketIn(c)
-  const [[bucket] = [], [counted] = []] = await asServer(c.var, [getBucket(id), countObjects(id, EMPTIED_MAX)])
+export async function empty(storage: Storage, caller: Caller, id: string) {
+  const [[bucket] = [], [counted] = []] = await asServer(storage, [getBucket(id), countObjects(id, EMPTIED_MAX)])
   if (!bucket) throw new StorageError('NoSuchBucket')
   if (Number(counted?.count) > EMPTIED_MAX) {
     throw new StorageError(
@@ -155,7 +107,7 @@ async function empty(c: StorageContext) {
       `The bucket holds more than ${EMPTIED_MAX} objects: delete them in smaller groups`,
     )
   }
-  await asCaller(c.var, caller, [emptyBucket(id, EMPTIED_MAX)])
-  sweepSoon(c.var)
-  return c.json({ message: 'Empty bucket has been queued. Completion may take up to an hour.' })
+  await asCaller(storage, caller, [emptyBucket(id, EMPTIED_MAX)])
+  sweepSoon(storage)
+  return { message: 'Empty bucket has been queued. Completion may take up to an hour.' }
 }

@@ -1,7 +1,12 @@
+import type * as z from 'zod'
 import { readChunks } from '../../platform/blobs/chunk-reader.ts'
 import { discardBody } from '../../platform/blobs/discard-body.ts'
+import type { Caller, Storage } from './database.ts'
 import { digitsOf, parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
+import type { IncomingBody } from './route.ts'
+import type { ReplaceHeaders } from './schema.ts'
+import type { Place } from './statements/object-rows.ts'
 import { StorageError } from './storage-error.ts'
 
 /** What the client specifies about an object besides its bytes. */
@@ -24,36 +29,38 @@ export interface IncomingUpload {
   complete(): Description
 }
 
-/** Reads an upload: the bytes as the body, or a form that contains the file. */
-export async function readIncoming(request: Request): Promise<IncomingUpload> {
-  const contentType = request.headers.get('content-type') ?? 'application/octet-stream'
-  const xRobotsTag = robotsTagIn(request.headers.get('x-robots-tag'))
-  if (/^multipart\/form-data\s*(;|$)/i.test(contentType)) return readFormIncoming(request, contentType, xRobotsTag)
-  const description = {
-    contentType: safeHeader(contentType),
-    cacheControl: safeHeader(request.headers.get('cache-control') ?? 'no-cache'),
-    xRobotsTag,
-    userMetadata: userMetadataIn(request.headers.get('x-metadata')),
-  }
-  const size = request.body ? lengthOf(request) : 0
-  return { description, body: request.body ?? undefined, size, sizeMax: size, complete: () => description }
+export interface UploadRequest {
+  storage: Storage
+  caller: Caller
+  place: Place
+  headers: z.output<typeof ReplaceHeaders>
+  body: IncomingBody
 }
 
-function lengthOf({ headers }: Request): number | undefined {
-  const length = headers.get('content-length')
-  return length === null ? undefined : Number(length)
+/** Reads an upload: the bytes as the body, or a form that contains the file. */
+export async function readIncoming({ body, headers }: UploadRequest): Promise<IncomingUpload> {
+  const { stream, type: contentType = 'application/octet-stream', length } = body
+  const xRobotsTag = robotsTagIn(headers['x-robots-tag'])
+  if (/^multipart\/form-data\s*(;|$)/i.test(contentType)) return readFormIncoming(body, contentType, xRobotsTag)
+  const description = {
+    contentType: safeHeader(contentType),
+    cacheControl: safeHeader(headers['cache-control'] ?? 'no-cache'),
+    xRobotsTag,
+    userMetadata: userMetadataIn(headers['x-metadata']),
+  }
+  const size = stream ? length : 0
+  return { description, body: stream ?? undefined, size, sizeMax: size, complete: () => description }
 }
 
 async function readFormIncoming(
-  request: Request,
+  { stream, length: sizeMax }: IncomingBody,
   formType: string,
   xRobotsTag: string | undefined,
 ): Promise<IncomingUpload> {
-  const form = request.body && (await readForm(formType, request.body))
+  const form = stream && (await readForm(formType, stream))
   if (!form?.file) throw new StorageError('InvalidRequest', 'No content provided')
   const { fields, file } = form
   const describe = () => ({ ...descriptionIn(fields, file.contentType), xRobotsTag })
-  const sizeMax = lengthOf(request)
   try {
     return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
   } catch (error) {
@@ -70,8 +77,8 @@ export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: 
 })
 
 /** Reads the header `x-metadata`: base64 of a JSON object; anything else counts as an empty object. */
-export function userMetadataIn(header: string | null | undefined): string | null {
-  return header === null || header === undefined ? null : objectIn(decodeHeader(header))
+export function userMetadataIn(header: string | undefined): string | null {
+  return header === undefined ? null : objectIn(decodeHeader(header))
 }
 
 function decodeHeader(header: string): string {
@@ -134,8 +141,8 @@ export function safeHeader(value: string): string {
 const ROBOTS_RULE =
   /^((\w+:\s*)?(all|noindex|nofollow|none|noarchive|nosnippet|noimageindex|notranslate|indexifembedded|max-(snippet|video-preview):\s*-?\d+|max-image-preview:\s*(none|standard|large)|unavailable_after:\s*[\w\s:+-]+))$/i
 
-function robotsTagIn(value: string | null): string | undefined {
-  if (value === null) return undefined
+function robotsTagIn(value: string | undefined): string | undefined {
+  if (value === undefined) return undefined
   if (
     safeHeader(value)
       .split(',')

@@ -1,30 +1,20 @@
-import * as z from 'zod'
+import type * as z from 'zod'
 import { openStore } from '../../platform/blobs/store.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
-import type { Storage } from './database.ts'
-import { asCaller, type Caller } from './database.ts'
+import { asCaller, type Caller, type Storage } from './database.ts'
 import { safeHeader, userMetadataIn } from './incoming-upload.ts'
 import { checkBucketName, checkKey } from './object-names.ts'
 import { findObject, metadataOf, toObject, userMetadataOf } from './read-object.ts'
-import { requireCaller, type StorageContext } from './request.ts'
-import { optional, readJson } from './request-body.ts'
+import type { CopyHeaders, CopyObject, MoveObject } from './schema.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { moveObject, readObject, visibleObject } from './statements/objects.ts'
 import { isNameTaken, StorageError } from './storage-error.ts'
 import { checkFits } from './upload-bounds.ts'
 import { authorizeUpload, throwRelatedNotFound, write } from './upload-object.ts'
 
-const Move = z.object({
-  bucketId: z.string(),
-  sourceKey: z.string(),
-  destinationKey: z.string(),
-  destinationBucket: z.string().nullish(),
-  sourceVersionId: z.string().nullish(),
-})
-
-function placesIn({ bucketId, sourceKey, destinationKey, destinationBucket }: z.output<typeof Move>) {
+function placesIn({ bucketId, sourceKey, destinationKey, destinationBucket }: z.output<typeof MoveObject>) {
   return {
     from: placeOf(bucketId, sourceKey),
     to: placeOf(destinationBucket ?? bucketId, destinationKey),
@@ -37,15 +27,13 @@ const placeOf = (bucketId: string, name: string): Place => ({
 })
 
 /** Moves an object by changing its row; the bytes stay where they are. */
-export async function move(c: StorageContext) {
-  const caller = await requireCaller(c, 'storage.object.move')
-  const body = await readJson(c, Move)
+export async function move(storage: Storage, caller: Caller, body: z.output<typeof MoveObject>) {
   const { from, to } = placesIn(body)
   const only = body.sourceVersionId ? { version: body.sourceVersionId } : undefined
   const moveObjectRow = from.bucketId === to.bucketId ? moveRow : moveAcrossBuckets
-  const moved = await moveObjectRow(c.var, caller, from, to, only)
+  const moved = await moveObjectRow(storage, caller, from, to, only)
   if (!moved) throw new StorageError('NoSuchKey')
-  return c.json({ message: 'Successfully moved' })
+  return { message: 'Successfully moved' }
 }
 
 type Version = Pick<ObjectRow, 'version'>
@@ -94,49 +82,47 @@ function throwKeyExists(error: unknown): never {
   throw error
 }
 
-const Copy = Move.extend({
-  metadata: z.object({ cacheControl: z.string().nullish(), mimetype: z.string().nullish() }).nullish(),
-  copyMetadata: optional(z.boolean(), true),
-})
-
 /** Copies the bytes to a version of their own, so that changes of one object never affect the other. */
-export async function copy(c: StorageContext) {
-  const { ctx, project } = c.var
-  const caller = await requireCaller(c, 'storage.object.copy')
-  const body = await readJson(c, Copy)
+export async function copy(
+  storage: Storage,
+  caller: Caller,
+  body: z.output<typeof CopyObject>,
+  headers: z.output<typeof CopyHeaders>,
+) {
+  const { ctx, project } = storage
   const { from, to } = placesIn(body)
-  const upsert = c.req.header('x-upsert') === 'true'
-  const { object: source } = await findObject(c.var, from, { kind: 'caller', caller }, body.sourceVersionId)
+  const upsert = headers['x-upsert']
+  const { object: source } = await findObject(storage, from, { kind: 'caller', caller }, body.sourceVersionId)
   const { size, mimetype, cacheControl, xRobotsTag } = metadataOf(source)
   const changes = body.copyMetadata ? undefined : body.metadata
   const description = {
     contentType: safeHeader(changes?.mimetype ?? mimetype),
     cacheControl: safeHeader(changes?.cacheControl ?? cacheControl),
     xRobotsTag: source.metadata?.xRobotsTag === xRobotsTag ? xRobotsTag : undefined,
-    userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata'))) ?? null,
+    userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(headers['x-metadata'])) ?? null,
   }
-  const bucket = await authorizeUpload(c.var, caller, to, { upsert, description, size }).catch(throwRelatedNotFound)
-  checkFits(c.var, bucket, to.name, { ...description, size })
+  const bucket = await authorizeUpload(storage, caller, to, { upsert, description, size }).catch(throwRelatedNotFound)
+  checkFits(storage, bucket, to.name, { ...description, size })
   const version = newTimedId(ctx.now())
   const sourceKey = storedBlobKey(project.ref, source.version)
   const stored =
     sourceKey &&
     (await waitWhileBucketResponds(
-      c.var,
+      storage,
       size,
       openStore(ctx).copy(sourceKey, blobKey(project.ref, version), { size }),
     ))
   if (!stored) throw new StorageError('NoSuchKey')
   const row = await write(
-    c.var,
+    storage,
     to,
     { ...description, ...stored, version },
     { upsert, caller, ownerId: caller.userId ?? null },
   )
-  return c.json({
+  return {
     Key: `${to.bucketId}/${to.name}`,
     Id: row.id,
     ...toObject(row),
     user_metadata: userMetadataOf(description.userMetadata) ?? {},
-  })
+  }
 }

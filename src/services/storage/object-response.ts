@@ -1,4 +1,4 @@
-import { isNotModified, type Range, rangeOf } from '../../platform/http/conditional-request.ts'
+import { type Conditions, isNotModified, type Range, rangeOf } from '../../platform/http/conditional-request.ts'
 import { StorageError } from './storage-error.ts'
 
 /** The metadata of an object that a reply contains. */
@@ -21,7 +21,7 @@ export type Plan =
 interface Options {
   /** Whether anyone may read the object. */
   isPublic: boolean
-  download?: string
+  download?: string | undefined
   expires?: Date
 }
 
@@ -36,7 +36,7 @@ export function privateCacheControl(cacheControl: string): string {
 }
 
 /** Decides the status and headers of the reply to a download; `expires` is set for a signed URL. */
-export function planReply(request: Headers, object: ResponseMetadata, options: Options): Plan {
+export function planReply(conditions: Conditions, object: ResponseMetadata, options: Options): Plan {
   const cacheControl = options.isPublic ? object.cacheControl : privateCacheControl(object.cacheControl)
   const headers = new Headers({
     'accept-ranges': 'bytes',
@@ -50,11 +50,11 @@ export function planReply(request: Headers, object: ResponseMetadata, options: O
   })
   if (!INERT_TYPE.test(object.mimetype)) headers.set('content-security-policy', SANDBOX)
   if (options.download !== undefined) headers.set('content-disposition', attachment(options.download))
-  if (isNotModified(request, object)) {
+  if (isNotModified(conditions, object)) {
     headers.delete('content-type')
     return { kind: 'not modified', headers }
   }
-  const range = rangeOf(request, object.size, object)
+  const range = rangeOf(conditions, object.size, object)
   if (range === null) {
     throw new StorageError('InvalidRange', undefined, { headers: { 'content-range': `bytes */${object.size}` } })
   }

@@ -1,3 +1,4 @@
+import type * as z from 'zod'
 import type { Row } from '../../engine/engine.ts'
 import { SqlError } from '../../engine/engine-errors.ts'
 import { BucketError } from '../../platform/blobs/bucket.ts'
@@ -10,7 +11,7 @@ import { cacheBytes, cachedBytes, isCacheable } from './bytes-cache.ts'
 import { asCaller, asServer, type Caller, type Storage } from './database.ts'
 import { parseExact } from './exact-json.ts'
 import { planReply, type ResponseMetadata } from './object-response.ts'
-import type { StorageContext } from './request.ts'
+import type { Conditions, Download } from './schema.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { readObject, visibleObject, visibleObjectIfPrivate } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
@@ -100,27 +101,37 @@ function timeOf(value: unknown): Date | undefined {
 /** Attempts to read an object that is replaced between reading its row and its bytes. */
 const TRIES = 3
 
+interface ReadRequest {
+  storage: Storage
+  place: Place
+  method: string
+  query: z.output<typeof Download>
+  headers: z.output<typeof Conditions>
+}
+
 /** Replies with the bytes, or the requested part of them. */
-export async function serveObject(c: StorageContext, place: Place, reader: Reader): Promise<Response> {
-  const isHead = c.req.method === 'HEAD'
+export async function serveObject(request: ReadRequest, reader: Reader): Promise<Response> {
+  const { storage, place, query } = request
+  const isHead = request.method === 'HEAD'
   // HEAD describes the whole object: conditions and ranges are ignored.
-  const conditions = isHead ? new Headers() : c.req.raw.headers
+  const headers: Record<string, string | undefined> = isHead ? {} : request.headers
+  const conditions = { get: (name: string) => headers[name] ?? null }
   for (let tries = 1; ; tries++) {
-    const { object, isPublic } = await findObject(c.var, place, reader, c.req.query('versionId'))
+    const { object, isPublic } = await findObject(storage, place, reader, query.versionId)
     const metadata = metadataOf(object)
     const plan = planReply(conditions, metadata, {
-      download: c.req.query('download'),
+      download: query.download,
       isPublic,
       ...(reader.kind === 'signed' && { expires: reader.expires }),
     })
     if (plan.kind === 'not modified') return new Response(null, { status: 304, headers: plan.headers })
     if (isHead) return new Response(null, { headers: plan.headers })
     const range = plan.kind === 'part' ? plan.range : undefined
-    const body = await bytesOf(c.var, object.version, { size: metadata.size, range })
+    const body = await bytesOf(storage, object.version, { size: metadata.size, range })
     if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, headers: plan.headers })
     if (tries === TRIES) {
       const { bucket_id: bucket, name: key, version } = object
-      c.var.ctx.log.error('storage_bytes_missing', { project: c.var.project.ref, bucket, key, version })
+      storage.ctx.log.error('storage_bytes_missing', { project: storage.project.ref, bucket, key, version })
       throw new StorageError('NoSuchKey', 'The resource was not found')
     }
   }

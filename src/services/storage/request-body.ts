@@ -1,25 +1,21 @@
-import type { Context } from 'hono'
 import type * as z from 'zod'
 import { StorageError } from './storage-error.ts'
 
 const BODY_BYTES_MAX = 1024 * 1024
 
-/** An optional field: clients in some languages send null instead of leaving a field out. */
-export const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) =>
-  schema.nullish().transform((value) => value ?? fallback)
-
 /** Parses the JSON body; errors have the wording that clients of this API know. */
-export async function readJson<T extends z.ZodType>(c: Context, schema: T): Promise<z.output<T>> {
-  const length = c.req.header('content-length')
+export async function readJson<T extends z.ZodType>(request: Request, schema: T): Promise<z.output<T>> {
+  const length = request.headers.get('content-length')
   if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
-  const text = await (length === undefined ? textOf(c.req.raw) : c.req.raw.text()).catch((error) => {
+  const text = await (length === null ? textOf(request) : request.text()).catch((error) => {
     throw error instanceof StorageError ? error : new StorageError('RequestAborted')
   })
   return parse('body', schema, jsonIn(text))
 }
 
-export const readQuery = <T extends z.ZodType>(c: Context, schema: T): z.output<T> =>
-  parse('querystring', schema, c.req.query())
+/** The headers of these names that the request has. */
+export const headersIn = ({ headers }: Request, names: readonly string[]): Record<string, string> =>
+  Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) as string]] : [])))
 
 async function textOf({ body }: Request): Promise<string> {
   if (!body) return ''
@@ -43,7 +39,7 @@ function jsonIn(text: string): unknown {
   }
 }
 
-function parse<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
+export function parse<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
   const result = schema.safeParse(value, { error: messageOf })
   if (result.success) return result.data
   const messages = result.error.issues.map(({ path, message }) => {

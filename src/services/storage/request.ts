@@ -20,9 +20,8 @@ export type StorageContext = Context<StorageEnv>
 
 export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw.headers, req.query('authorization'))
 
-/** Requires a valid credential. `operation` is what policies read, such as `storage.object.list`. */
+/** Requires a valid credential. */
 export async function requireCaller(c: StorageContext, operation: string): Promise<Caller> {
-  c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) {
     throw new StorageError('InvalidRequest', "headers must have required property 'authorization'")
@@ -36,7 +35,6 @@ export async function requireCaller(c: StorageContext, operation: string): Promi
 
 /** Undefined without a valid credential: the caller may read what is public. */
 export async function optionalCaller(c: StorageContext, operation: string): Promise<Caller | undefined> {
-  c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) return undefined
   try {

@@ -1,53 +1,21 @@
-import type { Hono } from 'hono'
-import * as z from 'zod'
+import type * as z from 'zod'
 import { isStorable } from '../../platform/http/common-values.ts'
 import { type Claims, InvalidCredential } from '../../platform/jwt/credential.ts'
 import { signClaims, verifyClaims } from '../gateway/credentials.ts'
-import { asReader } from './database.ts'
+import { asReader, type Caller, type Storage } from './database.ts'
 import { userMetadataIn } from './incoming-upload.ts'
 import { decodePath } from './object-names.ts'
-import { findObject, serveObject } from './read-object.ts'
-import { requireCaller, type StorageContext, type StorageEnv } from './request.ts'
-import { readJson } from './request-body.ts'
+import { findObject } from './read-object.ts'
+import type { CopyHeaders, SignObject, SignObjects } from './schema.ts'
 import type { Place } from './statements/object-rows.ts'
 import { visibleNames } from './statements/objects.ts'
-import { bucketIn, placeIn } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
-import { authorizeUpload, expiryOf, throwRelatedNotFound, uploadSigned } from './upload-object.ts'
+import { authorizeUpload, throwRelatedNotFound } from './upload-object.ts'
 
 const UPLOAD_SECONDS = 2 * 60 * 60
-const SIGNED_MAX = 1_000
 
-/** Routes that create and serve signed URLs, each of which permits one operation on one object for a limited time. */
-export function signedRoutes(app: Hono<StorageEnv>): void {
-  app.post('/object/upload/sign/:bucket/*', signUpload)
-  app.put('/object/upload/sign/:bucket/*', async (c) => {
-    const { place, claims } = await verifyUrlToken(c, placeIn(c, 3), 'upload', c.req.query('token'))
-    return uploadSigned(c, place, claims)
-  })
-  app.post('/object/sign/:bucket', signMany)
-  app.post('/object/sign/:bucket/*', signOne)
-  app.get('/object/sign/:bucket/*', async (c) => {
-    const { place, claims } = await verifyUrlToken(c, placeIn(c, 2), 'download', c.req.query('token'))
-    return serveObject(c, place, { kind: 'signed', expires: expiryOf(claims) })
-  })
-}
-
-const expiresIn = z.coerce
-  .number()
-  .int()
-  .min(1)
-  .max(10 ** 10)
-const One = z.object({
-  expiresIn,
-  versionId: z.string().nullish(),
-  transform: z.record(z.string(), z.unknown()).nullish(),
-})
-
-async function signOne(c: StorageContext) {
-  const place = placeIn(c, 2)
-  const caller = await requireCaller(c, 'storage.object.sign')
-  const body = await readJson(c, One)
+/** Signs a URL, which permits one operation on one object for a limited time. */
+export async function signOne(storage: Storage, caller: Caller, place: Place, body: z.output<typeof SignObject>) {
   // Refused, as a URL to the original image would look like a transformed one.
   if (Object.keys(body.transform ?? {}).length > 0) {
     throw new StorageError(
@@ -55,44 +23,37 @@ async function signOne(c: StorageContext) {
       'Invalid `transform`: image transformation is not available, sign the URL without it',
     )
   }
-  await findObject(c.var, place, { kind: 'signer', caller }, body.versionId)
-  return c.json({ signedURL: await downloadUrl(c, place, body.expiresIn) })
+  await findObject(storage, place, { kind: 'signer', caller }, body.versionId)
+  return { signedURL: await downloadUrl(storage, place, body.expiresIn) }
 }
 
-const Many = z.object({ expiresIn, paths: z.array(z.string()).min(1).max(SIGNED_MAX) })
-
-async function signMany(c: StorageContext) {
-  const bucketId = bucketIn(c)
-  const caller = await requireCaller(c, 'storage.object.sign_many')
-  const body = await readJson(c, Many)
+export async function signMany(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof SignObjects>) {
   const names = body.paths.filter(isStorable)
-  const [rows = []] = await asReader(c.var, caller, [visibleNames(bucketId, names)])
+  const [rows = []] = await asReader(storage, caller, [visibleNames(bucketId, names)])
   const visible = new Set(rows.map(({ name }) => name))
-  return c.json(
-    await Promise.all(
-      body.paths.map(async (path) => {
-        const signedURL = visible.has(path) ? await downloadUrl(c, { bucketId, name: path }, body.expiresIn) : null
-        return {
-          error: signedURL ? null : 'Either the object does not exist or you do not have access to it',
-          path,
-          signedURL,
-        }
-      }),
-    ),
+  return Promise.all(
+    body.paths.map(async (path) => {
+      const signedURL = visible.has(path) ? await downloadUrl(storage, { bucketId, name: path }, body.expiresIn) : null
+      const error = signedURL ? null : 'Either the object does not exist or you do not have access to it'
+      return { error, path, signedURL }
+    }),
   )
 }
 
-async function downloadUrl(c: StorageContext, place: Place, seconds: number): Promise<string> {
-  const token = await signClaims(c.var.project.urls, { url: urlOf(place), scope: 'download' }, seconds, c.var.ctx.now())
+async function downloadUrl({ ctx, project }: Storage, place: Place, seconds: number): Promise<string> {
+  const token = await signClaims(project.urls, { url: urlOf(place), scope: 'download' }, seconds, ctx.now())
   return `/object/sign/${pathOf(place)}?token=${token}`
 }
 
-async function signUpload(c: StorageContext) {
-  const place = placeIn(c, 3)
-  const caller = await requireCaller(c, 'storage.object.sign_upload_url')
-  const upsert = c.req.header('x-upsert') === 'true'
-  const description = { userMetadata: userMetadataIn(c.req.header('x-metadata')) }
-  await authorizeUpload(c.var, caller, place, { upsert, description }).catch(throwRelatedNotFound)
+export async function signUpload(
+  storage: Storage,
+  caller: Caller,
+  place: Place,
+  headers: z.output<typeof CopyHeaders>,
+) {
+  const upsert = headers['x-upsert']
+  const description = { userMetadata: userMetadataIn(headers['x-metadata']) }
+  await authorizeUpload(storage, caller, place, { upsert, description }).catch(throwRelatedNotFound)
   const claims = {
     ...(caller.userId && { owner: caller.userId }),
     url: urlOf(place),
@@ -100,19 +61,19 @@ async function signUpload(c: StorageContext) {
     scope: 'upload',
     jti: crypto.randomUUID(),
   }
-  const token = await signClaims(c.var.project.urls, claims, UPLOAD_SECONDS, c.var.ctx.now())
-  return c.json({ url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token })
+  const token = await signClaims(storage.project.urls, claims, UPLOAD_SECONDS, storage.ctx.now())
+  return { url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token }
 }
 
 /** Verifies the token of a signed URL: its scope and object must be those of the request. */
 export async function verifyUrlToken(
-  c: StorageContext,
+  storage: Storage,
   place: Place,
   scope: 'download' | 'upload',
   token: string | undefined,
 ): Promise<{ place: Place; claims: Claims }> {
   if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
-  const claims = await verifyClaims(c.var.project.urls.trust, token, c.var.ctx.now()).catch((error) => {
+  const claims = await verifyClaims(storage.project.urls.trust, token, storage.ctx.now()).catch((error) => {
     throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error
   })
   // Older tokens have no scope; only those for uploads have `upsert`.

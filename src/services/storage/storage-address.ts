@@ -1,8 +1,5 @@
 import type { Bindings } from '../../platform/bindings.ts'
 import { locate, type ProjectAddress } from '../gateway/project-address.ts'
-import { checkBucketName, checkKey, decodePath } from './object-names.ts'
-import type { StorageContext } from './request.ts'
-import type { Place } from './statements/object-rows.ts'
 import { StorageError } from './storage-error.ts'
 
 const BASE = '/storage/v1'
@@ -21,12 +18,3 @@ export function refuseDotSegments({ url }: Request): void {
   const [path = ''] = url.split(/[?#]/)
   if (DOT_SEGMENT.test(path)) throw new StorageError('InvalidKey', 'Invalid key: no segment may be `.` or `..`')
 }
-
-/** The bucket and key of a path whose first `segments` segments name the operation: `/object/info/{bucket}/{key…}` has two. */
-export function placeIn(c: StorageContext, segments: number): Place {
-  const path = storageAddressOf(c.req.raw, c.env)?.path ?? ''
-  const [bucket = '', ...key] = path.split('/').slice(segments + 1)
-  return { bucketId: checkBucketName(decodePath(bucket)), name: checkKey(decodePath(key.join('/'))) }
-}
-
-export const bucketIn = (c: StorageContext): string => checkBucketName(c.req.param('bucket') ?? '')

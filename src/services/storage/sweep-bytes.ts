@@ -10,8 +10,7 @@ import { RemovalsPaused } from '../../platform/removals.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
-import type { Storage } from './database.ts'
-import { asServer } from './database.ts'
+import { asServer, type Storage } from './database.ts'
 import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
 import {
   anyRemoved,

@@ -9,10 +9,8 @@ import { newTimedId } from '../../platform/db/id.ts'
 import type { Claims } from '../../platform/jwt/credential.ts'
 import { blobKey } from './blob-key.ts'
 import { isBucketReachable, waitWhileBucketResponds } from './bucket-timeout.ts'
-import type { Storage } from './database.ts'
-import { asCaller, asServer, type Caller } from './database.ts'
-import { type Description, type IncomingUpload, readIncoming } from './incoming-upload.ts'
-import { requireCaller, type StorageContext, serviceCaller } from './request.ts'
+import { asCaller, asServer, type Caller, type Storage } from './database.ts'
+import { type Description, type IncomingUpload, readIncoming, type UploadRequest } from './incoming-upload.ts'
 import { assertRules } from './statements/buckets.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
@@ -27,22 +25,19 @@ import { cachePermission, clearPermission, permittedRules, type RequestedUpload 
  * Uploads an object as the caller. Policies are checked before any byte is read, and again when the row is written; a small upload
  * after a recent one skips the first check.
  */
-export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
-  const caller = await requireCaller(
-    c,
-    c.req.method === 'PUT' ? 'storage.object.upload_update' : 'storage.object.upload',
-  )
-  const incoming = await readIncoming(c.req.raw)
+export async function upload(request: UploadRequest, upsert: boolean) {
+  const { storage, caller, place } = request
+  const incoming = await readIncoming(request)
   return discardBodyOnError(incoming, async () => {
-    const requested = { storage: c.var, caller, place, upsert, isSizeKnown: incoming.size !== undefined }
+    const requested = { storage, caller, place, upsert, isSizeKnown: incoming.size !== undefined }
     const permitted = permittedRules(requested, incoming)
-    const rules = permitted ?? (await authorizeUpload(c.var, caller, place, { upsert, ...incoming }))
-    const uploaded = await store(c.var, rules, place, incoming)
+    const rules = permitted ?? (await authorizeUpload(storage, caller, place, { upsert, ...incoming }))
+    const uploaded = await store(storage, rules, place, incoming)
     const row = await (permitted
       ? writePermitted(requested, uploaded, permitted)
       : writeAuthorized(requested, uploaded))
     if (!permitted) cachePermission(requested, rules)
-    return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
+    return { Key: `${place.bucketId}/${place.name}`, Id: row.id }
   })
 }
 
@@ -90,13 +85,14 @@ async function discardBodyOnError<T>({ body }: IncomingUpload, work: () => Promi
 }
 
 /** Uploads an object with the token of a signed URL, which permits this one upload. */
-export async function uploadSigned(c: StorageContext, place: Place, claims: Claims) {
-  const incoming = await readIncoming(c.req.raw)
+export async function uploadSigned(request: UploadRequest & { claims: Claims }) {
+  const { storage, caller, place, claims } = request
+  const incoming = await readIncoming(request)
   return discardBodyOnError(incoming, async () => {
-    const { bucket, writer } = await authorizeSignedUpload(c.var, place, claims)
-    const uploaded = await store(c.var, bucket, place, incoming)
-    await write(c.var, place, uploaded, { ...writer, caller: serviceCaller(c, 'storage.object.upload_signed') })
-    return c.json({ Key: `${place.bucketId}/${place.name}` })
+    const { bucket, writer } = await authorizeSignedUpload(storage, place, claims)
+    const uploaded = await store(storage, bucket, place, incoming)
+    await write(storage, place, uploaded, { ...writer, caller })
+    return { Key: `${place.bucketId}/${place.name}` }
   })
 }
 

@@ -1,8 +1,10 @@
+import type * as z from 'zod'
 import { newTimedId } from '../../../platform/db/id.ts'
-import { asServer, type Caller } from '../database.ts'
+import { asServer, type Caller, type Storage } from '../database.ts'
 import { descriptionIn } from '../incoming-upload.ts'
 import { checkBucketName, checkKey } from '../object-names.ts'
-import { requireCaller, type StorageContext, serviceCaller } from '../request.ts'
+import type { IncomingBody } from '../route.ts'
+import type { CreateUploadHeaders } from '../schema.ts'
 import { verifyUrlToken } from '../signed-urls.ts'
 import type { Place } from '../statements/object-rows.ts'
 import { insertUpload, type Upload } from '../statements/resumable.ts'
@@ -11,15 +13,14 @@ import { boundsOf, type Rules } from '../upload-bounds.ts'
 import { authorizeSignedUpload, authorizeUpload, type Intent } from '../upload-object.ts'
 import { receiveBytes } from './receive-bytes.ts'
 import {
-  bodyOf,
   hasBytes,
   isLengthDeferred,
   lengthIn,
   locationOf,
   metadataIn,
   refuseConcatenation,
-  setUploadHeaders,
   sizeExceeded,
+  uploadHeaders,
 } from './tus-protocol.ts'
 
 const MIB = 1024 ** 2
@@ -32,32 +33,40 @@ export const UPLOAD_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** How long an upload can be continued. */
 const LIFETIME_MS = 24 * 60 * 60 * 1000
 
+export interface CreateRequest {
+  storage: Storage
+  /** The service role, for an upload with the token of a signed URL. */
+  caller: Caller
+  url: string
+  headers: z.output<typeof CreateUploadHeaders>
+  body: IncomingBody
+}
+
 interface Authorization {
   bucket: Rules
-  caller: Caller
   fields: Pick<Upload, 'role' | 'owner_id' | 'upsert' | 'token_id' | 'token_expires_at'>
 }
 
 /** Creates an upload with a caller's token, or with the token of a signed URL. */
-export async function create(c: StorageContext, { isSigned }: { isSigned: boolean }): Promise<Response> {
-  refuseConcatenation(c)
-  const metadata = c.req.header('upload-metadata') ?? ''
+export async function create(request: CreateRequest, isSigned: boolean): Promise<Response> {
+  const { storage, caller, url, headers, body } = request
+  refuseConcatenation(headers)
+  const metadata = headers['upload-metadata'] ?? ''
   const metadataFields = metadataIn(metadata)
   const place = placeOf(metadataFields)
-  const size = lengthIn(c)
-  if ((size === null) !== isLengthDeferred(c)) {
+  const size = lengthIn(headers)
+  if ((size === null) !== isLengthDeferred(headers)) {
     throw new StorageError('InvalidRequest', 'Invalid headers: must have either Upload-Length or Upload-Defer-Length')
   }
   const description = descriptionIn(metadataFields, 'application/octet-stream')
-  const upsert = c.req.header('x-upsert') === 'true'
-  const intent = { upsert, description, size: size ?? undefined }
-  const { bucket, caller, fields } = await (isSigned ? authorizeSigned(c, place) : authorize(c, place, intent))
-  const { sizeMax, check } = boundsOf(c.var, bucket, place.name)
+  const intent = { upsert: headers['x-upsert'], description, size: size ?? undefined }
+  const { bucket, fields } = await (isSigned ? authorizeSigned(request, place) : authorize(request, place, intent))
+  const { sizeMax, check } = boundsOf(storage, bucket, place.name)
   check(description)
   const size_max = Math.min(sizeMax, UPLOAD_BYTES_MAX)
   if ((size ?? 0) > size_max) throw sizeExceeded()
-  const now = c.var.ctx.now()
-  const hasFirstBytes = hasBytes(c) || size === 0
+  const now = storage.ctx.now()
+  const hasFirstBytes = hasBytes(body) || size === 0
   const lease = crypto.randomUUID()
   const statement = insertUpload({
     ...{ id: newTimedId(now), bucket_id: place.bucketId, name: place.name, ...fields, metadata, size, size_max },
@@ -66,12 +75,20 @@ export async function create(c: StorageContext, { isSigned }: { isSigned: boolea
     part_bytes: Math.max(PART_BYTES_MIN, Math.ceil((size ?? size_max) / PARTS_MAX)),
     expires_at: new Date(now.getTime() + LIFETIME_MS).toISOString(),
   })
-  const [[row] = []] = await asServer(c.var, [statement])
+  const [[row] = []] = await asServer(storage, [statement])
   const upload = row as unknown as Upload
-  c.header('location', locationOf(c, upload.id))
-  const body = hasBytes(c) ? bodyOf(c) : { stream: null, length: 0 }
-  setUploadHeaders(c, upload, hasFirstBytes ? await receiveBytes({ storage: c.var, upload, lease, caller }, body) : 0)
-  return c.body(null, 201)
+  const location = locationOf(storage, url, upload.id)
+  const received = hasBytes(body) ? body : { stream: null, length: 0 }
+  const session = { storage, upload, lease, caller }
+  const offset = hasFirstBytes ? await receiveBytes(session, received).catch(throwAt(location)) : 0
+  return new Response(null, { status: 201, headers: { location, ...uploadHeaders(upload, offset) } })
+}
+
+/** The upload exists although its first bytes failed, so the error names it too. */
+const throwAt = (location: string) => (thrown: unknown) => {
+  const error = StorageError.from(thrown)
+  Object.assign(error.headers, { location })
+  throw error
 }
 
 function placeOf(metadata: ReadonlyMap<string, string>): Place {
@@ -82,21 +99,19 @@ function placeOf(metadata: ReadonlyMap<string, string>): Place {
   return { bucketId: checkBucketName(bucketId), name: checkKey(name) }
 }
 
-async function authorize(c: StorageContext, place: Place, intent: Intent): Promise<Authorization> {
-  const caller = await requireCaller(c, 'storage.tus.upload.create')
-  const bucket = await authorizeUpload(c.var, caller, place, intent)
+async function authorize({ storage, caller }: CreateRequest, place: Place, intent: Intent): Promise<Authorization> {
+  const bucket = await authorizeUpload(storage, caller, place, intent)
   const fields = { role: caller.role, owner_id: caller.userId ?? null, upsert: intent.upsert }
-  return { bucket, caller, fields: { ...fields, token_id: null, token_expires_at: null } }
+  return { bucket, fields: { ...fields, token_id: null, token_expires_at: null } }
 }
 
-async function authorizeSigned(c: StorageContext, requested: Place): Promise<Authorization> {
-  const { place, claims } = await verifyUrlToken(c, requested, 'upload', c.req.header('x-signature'))
-  const { bucket, writer } = await authorizeSignedUpload(c.var, place, claims)
+async function authorizeSigned({ storage, headers }: CreateRequest, requested: Place): Promise<Authorization> {
+  const { place, claims } = await verifyUrlToken(storage, requested, 'upload', headers['x-signature'])
+  const { bucket, writer } = await authorizeSignedUpload(storage, place, claims)
   const { upsert, ownerId, token } = writer
   const fields = { role: null, owner_id: ownerId, upsert }
   return {
     bucket,
-    caller: serviceCaller(c, 'storage.tus.upload.create'),
     fields: { ...fields, token_id: token?.id ?? null, token_expires_at: token?.expires.toISOString() ?? null },
   }
 }

@@ -5,13 +5,13 @@ import { openStore, PartsGone, type SentPart, type Stored } from '../../../platf
 import { newTimedId } from '../../../platform/db/id.ts'
 import { blobKey } from '../blob-key.ts'
 import { waitWhileBucketResponds } from '../bucket-timeout.ts'
-import type { Storage } from '../database.ts'
-import { asServer } from '../database.ts'
+import { asServer, type Storage } from '../database.ts'
+import type { IncomingBody } from '../route.ts'
 import { recordPart, recordTail, releaseUpload, sentParts, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
 import { removeBytes } from '../upload-object.ts'
 import { finishUpload } from './finish-upload.ts'
-import { type Body, sizeExceeded } from './tus-protocol.ts'
+import { sizeExceeded } from './tus-protocol.ts'
 import { descriptionOf, keyOf, type Session } from './upload-session.ts'
 
 type Bytes = Uint8Array<ArrayBuffer>
@@ -22,7 +22,10 @@ const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => co
  * Stores the bytes of one request in parts of equal length, each recorded once it is in the bucket. The rest that fills no part (the tail)
  * is stored too, even if the request is interrupted. With the last byte the object gets its row. Returns the new offset of the upload.
  */
-export async function receiveBytes(session: Session, { stream, length }: Body): Promise<number> {
+export async function receiveBytes(
+  session: Session,
+  { stream, length }: Pick<IncomingBody, 'stream' | 'length'>,
+): Promise<number> {
   const { storage, upload } = session
   const bytes = Math.min(upload.part_bytes, (upload.size ?? upload.size_max) - upload.received + upload.tail_bytes)
   const parts = bufferParts(stream ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })

@@ -1,22 +1,18 @@
-import type { Context } from 'hono'
+import type { Context, MiddlewareHandler } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import type * as z from 'zod'
 import { isDnsName } from '../../gateway/project-address.ts'
+import type { Storage } from '../database.ts'
 import { textIn } from '../incoming-upload.ts'
-import type { StorageContext } from '../request.ts'
+import type { IncomingBody } from '../route.ts'
+import type { CreateUploadHeaders } from '../schema.ts'
 import type { Upload } from '../statements/resumable.ts'
-import { storageAddressOf } from '../storage-address.ts'
 import { StorageError, type StorageErrorCode } from '../storage-error.ts'
-
-export interface Body {
-  stream: ReadableStream<Uint8Array> | null
-  /** In bytes; undefined if unknown. */
-  length: number | undefined
-}
 
 /** The TUS protocol for resumable uploads: https://tus.io/protocols/resumable-upload */
 const VERSION = '1.0.0'
 const EXTENSIONS = 'creation,creation-with-upload,creation-defer-length,termination,expiration'
-const BYTES_TYPE = 'application/offset+octet-stream'
+export const BYTES_TYPE = 'application/offset+octet-stream'
 export const TUS_PATH = '/upload/resumable'
 
 /** Headers of the reply to OPTIONS, which describe what the server supports. */
@@ -40,60 +36,67 @@ const UNAVAILABLE: readonly StorageErrorCode[] = [
 ]
 
 /**
- * Errors of this protocol are text with their own status. Retryable ones get 423: clients give up at most other statuses below 500,
- * and after a failed HEAD they start a new upload unless it was a 423.
+ * The status of an error. Retryable ones get 423: clients give up at most other statuses below 500, and after a failed HEAD they
+ * start a new upload unless it was a 423.
  */
-export function renderTusError(c: Context, { code, body }: StorageError): Response {
-  const isLocked = RETRYABLE.includes(code) || (c.req.method === 'HEAD' && UNAVAILABLE.includes(code))
+function tusStatusOf(method: string, error: StorageError): number {
+  const { code, body } = error
+  if (RETRYABLE.includes(code) || (method === 'HEAD' && UNAVAILABLE.includes(code))) return LOCKED
   // 400 for errors of the owner's triggers and constraints: a retry, which clients do after 500, would fail again.
-  const status = (isLocked ? LOCKED : code === 'DatabaseError' ? 400 : Number(body.statusCode)) as ContentfulStatusCode
-  return c.text(body.message, status, { 'tus-resumable': VERSION })
+  return code === 'DatabaseError' ? 400 : Number(body.statusCode)
 }
 
-export function requireVersion(c: StorageContext): void {
-  c.header('tus-resumable', VERSION)
+/** Errors of this protocol are text with their own status. */
+export const renderTusError = (c: Context, error: StorageError): Response =>
+  c.text(error.message, tusStatusOf(c.req.method, error) as ContentfulStatusCode, {
+    ...error.headers,
+    'tus-resumable': VERSION,
+  })
+
+export const isTusPath = (path: string): boolean => path.startsWith(TUS_PATH)
+
+/** Requires the version of the protocol, and names it in the reply. Errors name it when they are rendered. */
+export const requireVersion: MiddlewareHandler = async (c, next) => {
   if (c.req.header('tus-resumable') !== VERSION) throw new StorageError('VersionMismatch')
+  await next()
+  c.res.headers.set('tus-resumable', VERSION)
 }
 
 /** Clients behind a proxy that blocks PATCH and DELETE name the method in a header. */
-export const methodOf = (c: StorageContext): string =>
-  (c.req.method === 'POST' && c.req.header('x-http-method-override')?.toUpperCase()) || c.req.method
+export const overriddenMethod = ({ headers }: Request): string | undefined =>
+  headers.get('x-http-method-override')?.toUpperCase()
 
-export function bodyOf({ req }: StorageContext): Body {
-  const length = req.header('content-length')
-  return { stream: req.raw.body, length: length === undefined ? undefined : Number(length) }
-}
+export const hasBytes = ({ type }: IncomingBody): boolean => type === BYTES_TYPE
 
-export const hasBytes = (c: StorageContext): boolean => c.req.header('content-type') === BYTES_TYPE
+type TusHeaders = z.output<typeof CreateUploadHeaders>
 
-export function offsetIn(c: StorageContext): number {
-  const offset = wholeNumber(c, 'upload-offset')
+export function offsetIn({ 'upload-offset': value }: { 'upload-offset'?: string | undefined }): number {
+  const offset = wholeNumber('upload-offset', value)
   if (offset === null)
     throw new StorageError('InvalidRequest', 'Invalid Upload-Offset: must be a whole number of bytes')
   return offset
 }
 
 /** Null if the client does not know it yet. */
-export const lengthIn = (c: StorageContext): number | null => wholeNumber(c, 'upload-length')
+export const lengthIn = ({ 'upload-length': value }: Pick<TusHeaders, 'upload-length'>): number | null =>
+  wholeNumber('upload-length', value)
 
 /** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
-export function refuseConcatenation({ req }: StorageContext): void {
-  if (req.header('upload-concat') === undefined) return
+export function refuseConcatenation(headers: TusHeaders): void {
+  if (headers['upload-concat'] === undefined) return
   throw new StorageError(
     'InvalidRequest',
     'Invalid Upload-Concat: parallel uploads are not supported, disable them in the TUS client',
   )
 }
 
-export function isLengthDeferred(c: StorageContext): boolean {
-  const value = c.req.header('upload-defer-length')
+export function isLengthDeferred({ 'upload-defer-length': value }: TusHeaders): boolean {
   if (value !== undefined && value !== '1')
     throw new StorageError('InvalidRequest', 'Invalid Upload-Defer-Length: must be 1')
   return value !== undefined
 }
 
-function wholeNumber(c: StorageContext, header: string): number | null {
-  const value = c.req.header(header)
+function wholeNumber(header: string, value: string | undefined): number | null {
   if (value === undefined) return null
   const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
   if (!Number.isSafeInteger(number))
@@ -124,17 +127,15 @@ const invalidMetadata = () =>
   )
 
 /** The URL of an upload on the host that the client used. It is https if a proxy in front of the Worker terminates TLS. */
-export function locationOf(c: StorageContext, id: string): string {
-  const { protocol, host, hostname, pathname } = new URL(c.req.url)
-  const isSecure = protocol === 'https:' || (c.var.ctx.config.BASE_URL.startsWith('https:') && isDnsName(hostname))
-  const origin = `${isSecure ? 'https' : 'http'}://${host}`
-  const path = storageAddressOf(c.req.raw, c.env)?.path.replace(/\/$/, '') ?? ''
-  return `${origin}${pathname.replace(/\/$/, '').slice(0, -path.length)}${path}/${id}`
+export function locationOf({ ctx }: Storage, url: string, id: string): string {
+  const { protocol, host, hostname, pathname } = new URL(url)
+  const isSecure = protocol === 'https:' || (ctx.config.BASE_URL.startsWith('https:') && isDnsName(hostname))
+  return `${isSecure ? 'https' : 'http'}://${host}${pathname.replace(/\/$/, '')}/${id}`
 }
 
 /** Headers that clients read after each request of an upload. */
-export function setUploadHeaders(c: StorageContext, { size, expires_at }: Upload, offset: number): void {
-  c.header('upload-offset', String(offset))
-  c.header('cache-control', 'no-store')
-  if (offset !== size) c.header('upload-expires', new Date(expires_at).toUTCString())
-}
+export const uploadHeaders = ({ size, expires_at }: Upload, offset: number) => ({
+  'upload-offset': String(offset),
+  'cache-control': 'no-store',
+  ...(offset !== size && { 'upload-expires': new Date(expires_at).toUTCString() }),
+})

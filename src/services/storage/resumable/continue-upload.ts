@@ -1,0 +1,96 @@
+import type * as z from 'zod'
+import { openStore } from '../../../platform/blobs/store.ts'
+import { blobKey, isVersion } from '../blob-key.ts'
+import { asServer, type Caller, type Storage } from '../database.ts'
+import type { IncomingBody } from '../route.ts'
+import type { ContinueUploadHeaders, UploadTokenHeaders } from '../schema.ts'
+import { verifyUrlToken } from '../signed-urls.ts'
+import { deleteUploads, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
+import { StorageError } from '../storage-error.ts'
+import { receiveBytes } from './receive-bytes.ts'
+import { hasBytes, lengthIn, offsetIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
+
+interface UploadRequest {
+  storage: Storage
+  /** The service role, for an upload with the token of a signed URL. */
+  caller: Caller
+  id: string
+  headers: z.output<typeof UploadTokenHeaders>
+}
+interface ContinueRequest extends UploadRequest {
+  headers: z.output<typeof ContinueUploadHeaders>
+  body: IncomingBody
+}
+
+const POLL_EVERY_MS = 200
+const POLLS_MAX = 5
+
+export async function showUpload(request: UploadRequest, isSigned: boolean): Promise<Response> {
+  let upload = await requireUpload(request, isSigned)
+  // A client asks as soon as its request was interrupted, while the bytes of that request may still be stored.
+  for (let n = 0; upload.leased && n < POLLS_MAX; n++) {
+    await scheduler.wait(POLL_EVERY_MS)
+    upload = await requireUpload(request, isSigned)
+  }
+  const { size, received, metadata } = upload
+  const headers = {
+    ...uploadHeaders(upload, received),
+    ...(size === null ? { 'upload-defer-length': '1' } : { 'upload-length': String(size) }),
+    'upload-metadata': metadata,
+  }
+  return new Response(null, { headers })
+}
+
+export async function continueUpload(request: ContinueRequest, isSigned: boolean): Promise<Response> {
+  const { storage, caller, headers, body } = request
+  if (!hasBytes(body)) throw new StorageError('InvalidContentType')
+  const [offset, length] = [offsetIn(headers), lengthIn(headers)]
+  const found = await requireUpload(request, isSigned)
+  const { id, size, size_max } = found
+  if (length !== null && size !== null && length !== size) {
+    throw new StorageError('InvalidRequest', `Invalid Upload-Length: must be ${size}, as set before`)
+  }
+  const reached = offset + (body.length ?? 0)
+  if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw sizeExceeded()
+  if (length !== null && length < reached) {
+    throw new StorageError(
+      'InvalidRequest',
+      `Invalid Upload-Length: must be at least ${reached}, where the bytes of this request end`,
+    )
+  }
+  const lease = crypto.randomUUID()
+  const [[leased] = []] = await asServer(storage, [leaseUpload({ id, lease, offset, size: length })])
+  if (!leased && !(found.ended && offset === size)) throw new StorageError('OffsetConflict')
+  const upload = (leased as Upload | undefined) ?? found
+  const reachedOffset = leased ? await receiveBytes({ storage, upload, lease, caller }, body) : offset
+  return new Response(null, { status: 204, headers: uploadHeaders(upload, reachedOffset) })
+}
+
+export async function cancelUpload(request: UploadRequest, isSigned: boolean): Promise<Response> {
+  const { storage } = request
+  const { id, upload_id: uploadId, tail, ended } = await requireUpload(request, isSigned)
+  if (ended)
+    throw new StorageError('InvalidRequest', 'Only an unfinished upload can be deleted: delete the object instead')
+  const { ctx, project } = storage
+  const blobs = openStore(ctx)
+  if (uploadId) await blobs.parts.drop({ key: blobKey(project.ref, id), uploadId })
+  if (tail) await blobs.remove([blobKey(project.ref, tail)])
+  await asServer(storage, [deleteUploads([id])])
+  return new Response(null, { status: 204 })
+}
+
+/** Finds an upload of the caller. To anyone but its creator, the service role or the holder of its token it does not exist. */
+async function requireUpload({ storage, caller, id, headers }: UploadRequest, isSigned: boolean): Promise<Upload> {
+  const [[row] = []] = isVersion(id) ? await asServer(storage, [findUpload(id, storage.ctx.now())]) : []
+  const upload = row as unknown as Upload | undefined
+  if (!upload || (upload.role === null) !== isSigned) throw new StorageError('NoSuchUpload')
+  if (isSigned) {
+    const place = { bucketId: upload.bucket_id, name: upload.name }
+    const { claims } = await verifyUrlToken(storage, place, 'upload', headers['x-signature'])
+    if (upload.token_id !== null && claims.jti !== upload.token_id) throw new StorageError('NoSuchUpload')
+  } else if (!isOwner(upload, caller)) throw new StorageError('NoSuchUpload')
+  return upload
+}
+
+const isOwner = ({ role, owner_id }: Upload, caller: Caller): boolean =>
+  caller.role === 'service_role' || (caller.role === role && (caller.userId ?? null) === owner_id)
