@@ -18,6 +18,8 @@ import { pgsodiumRoutes } from './management/database/pgsodium/routes.ts'
 import { privateLinkRoutes } from './management/database/private-link/routes.ts'
 import { snippetRoutes } from './management/database/snippets/routes.ts'
 import { typeRoutes } from './management/database/types/routes.ts'
+import type { Documents } from './management/installation/api-reference.ts'
+import { openapi } from './management/kernel/openapi.ts'
 import { area, type Route } from './management/kernel/route.ts'
 import { apiKeyRoutes } from './management/keys/api-keys/routes.ts'
 import { signingKeyRoutes } from './management/keys/signing-keys/routes.ts'
@@ -40,6 +42,7 @@ import { realtimeRoutes } from './management/service-config/realtime/routes.ts'
 import { ssoRoutes } from './management/service-config/sso/routes.ts'
 import { storageConfigRoutes } from './management/service-config/storage-config/routes.ts'
 import { thirdPartyAuthRoutes } from './management/service-config/third-party-auth/routes.ts'
+import { storageOpenapi } from './services/storage/openapi.ts'
 
 export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
@@ -84,3 +87,9 @@ export const routes: readonly Route[] = [
   ...area('analytics', logDrainRoutes),
   ...area('webhooks', webhookRoutes),
 ]
+
+export const documents: Documents = {
+  v1: (publication) => openapi(routes, 'v1', publication),
+  v2: (publication) => openapi(routes, 'v2', publication),
+  storage: storageOpenapi,
+}

@@ -1,6 +1,6 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { authenticate } from './access/authenticate.ts'
-import { routes } from './api.ts'
+import { documents, routes } from './api.ts'
 import { mountOAuthMetadata } from './management/account/oauth/metadata.ts'
 import { mountGithubWebhook } from './management/branching/connections/github-webhook.ts'
 import { mountReference } from './management/installation/api-reference.ts'
@@ -119,7 +119,7 @@ function createApi(): Hono<AppEnv> {
   app.use(authenticateCaller)
   mount(app, routes)
   mountOAuthMetadata(app)
-  mountReference(app, routes)
+  mountReference(app, documents)
   app.notFound(async (c) => {
     await rateLimitUnmatched(c)
     const { url, project } = locate(c.req.raw, c.env)

@@ -3,6 +3,9 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { describe, expect, it } from 'vitest'
 import { routes } from '../../src/api.ts'
 import { errorsOf } from '../../src/management/kernel/route.ts'
+import { errorsOf as storageErrorsOf } from '../../src/services/storage/route.ts'
+import { storageRoutes } from '../../src/services/storage/routes.ts'
+import { StorageError } from '../../src/services/storage/storage-error.ts'
 import { as, tick, workerLogs } from '../support/api.ts'
 
 /** A fresh address for each test keeps tests out of each other's quota. */
@@ -32,8 +35,28 @@ interface Document {
 }
 type Paths = Record<string, Record<string, Operation>>
 
-describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
-  const read = () => stranger().get(`/api/${version}-json`)
+const ofVersion = (version: string): Declared[] =>
+  routes.filter(({ path }) => path.startsWith(`/${version}/`)).map((route) => ({ ...route, errors: errorsOf(route) }))
+
+interface Declared {
+  method: string
+  path: string
+  id: string
+  errors: readonly string[]
+}
+const DECLARED: Record<string, readonly Declared[]> = {
+  v1: ofVersion('v1'),
+  v2: ofVersion('v2'),
+  // Clients see some codes of storage as other ones.
+  storage: storageRoutes.map((route) => ({
+    ...route,
+    errors: storageErrorsOf(route).map((code) => new StorageError(code).body.code),
+  })),
+}
+const unique = (codes: readonly string[]) => Array.from(new Set(codes)).sort()
+
+describe.each(Object.keys(DECLARED))('GET /api/%s-json', (name) => {
+  const read = () => stranger().get(`/api/${name}-json`)
 
   it('is a valid OpenAPI document', async () => {
     const { status, body } = await read()
@@ -41,29 +64,30 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
     expect(await new Validator().validate(body)).toEqual({ valid: true })
   })
 
-  it('lists every route of its version and no other, each with the errors that the router allows', async () => {
+  it('lists every route of its table and no other, each with the errors that the router allows', async () => {
     const { body } = await read()
     const published = Object.entries(body.paths as Paths).flatMap(([path, methods]) =>
       Object.entries(methods).map(([method, { operationId, responses }]) => ({
         route: `${method.toUpperCase()} ${path}`,
         id: operationId,
-        errors: Object.values(responses)
-          .flatMap(({ $ref }) => errorCodesAt(body, $ref))
-          .sort(),
+        errors: unique(Object.values(responses).flatMap(({ $ref }) => errorCodesAt(body, $ref))),
       })),
     )
-    const declared = routes
-      .filter(({ path }) => path.startsWith(`/${version}/`))
-      .map((route) => ({ route: `${route.method} ${route.path}`, id: route.id, errors: errorsOf(route).toSorted() }))
+    const declared = (DECLARED[name] ?? []).map(({ method, path, id, errors }) => ({
+      route: `${method} ${path}`,
+      id,
+      errors: unique(errors),
+    }))
     const byId = (a: { id: string }, b: { id: string }) => a.id.localeCompare(b.id)
     expect(published.toSorted(byId)).toEqual(declared.toSorted(byId))
+    expect(unique(published.map(({ id }) => id))).toHaveLength(published.length)
   })
 
   // If you're here because this failed, the public API changed: if you meant that, run the test with -u and review
   // the diff.
   it('equals the document in the repository', async () => {
     const { body } = await read()
-    await expect(`${JSON.stringify(body, null, 2)}\n`).toMatchFileSnapshot(`openapi/${version}.json`)
+    await expect(`${JSON.stringify(body, null, 2)}\n`).toMatchFileSnapshot(`openapi/${name}.json`)
   })
 
   it('counts against the quota of the address', async () => {

@@ -1,30 +1,31 @@
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import manifest from '../../../package.json' with { type: 'json' }
-import { ApiError, type ApiVersion } from '../../platform/http/error.ts'
+import { ApiError } from '../../platform/http/error.ts'
+import type { Publication } from '../../platform/http/openapi.ts'
 import type { AppEnv } from '../kernel/app-env.ts'
 import { rateLimit } from '../kernel/mount.ts'
-import { openapi } from '../kernel/openapi.ts'
-import type { Route } from '../kernel/route.ts'
+
+/** Builders of the published OpenAPI documents, by name. */
+export type Documents = Readonly<Record<string, (publication: Publication) => object>>
 
 /** Serves the OpenAPI documents, the API reference and the documentation. */
-export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): void {
+export function mountReference(app: Hono<AppEnv>, documents: Documents): void {
   const limit = rateLimit({})
-  const documents = new Map<string, string>()
+  /** Texts of documents by name and base URL. */
+  const texts = new Map<string, string>()
 
-  const document = (version: ApiVersion, baseUrl: string): string => {
-    const key = `${version} ${baseUrl}`
-    const text = documents.get(key) ?? JSON.stringify(openapi(routes, version, { release: manifest.version, baseUrl }))
-    documents.set(key, text)
-    return text
-  }
-  const serve = (version: ApiVersion) => (c: Context<AppEnv>) =>
-    c.body(document(version, c.var.ctx.config.BASE_URL), 200, {
-      'content-type': 'application/json; charset=UTF-8',
-      'x-content-type-options': 'nosniff',
+  for (const [name, build] of Object.entries(documents)) {
+    app.get(`/api/${name}-json`, limit, (c) => {
+      const baseUrl = c.var.ctx.config.BASE_URL
+      const key = `${name} ${baseUrl}`
+      const text = texts.get(key) ?? JSON.stringify(build({ release: manifest.version, baseUrl }))
+      texts.set(key, text)
+      return c.body(text, 200, {
+        'content-type': 'application/json; charset=UTF-8',
+        'x-content-type-options': 'nosniff',
+      })
     })
-
-  app.get('/api/v1-json', limit, serve('v1'))
-  app.get('/api/v2-json', limit, serve('v2'))
+  }
   // Old links with a version lead to the API reference, which was at /docs.
   app.get('/docs', limit, addSecurityHeaders, async (c) =>
     c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : serveFile(c, 'index.html'),

@@ -14,6 +14,7 @@ const PAGES = {
   api_reference: '/docs/api',
   openapi_v1: '/api/v1-json',
   openapi_v2: '/api/v2-json',
+  openapi_storage: '/api/storage-json',
   health: '/health',
 }
 
@@ -47,7 +48,7 @@ export function mountHome(app: Hono<AppEnv>, health: HealthReporter): void {
 <dt>Health</dt><dd><a href="${PAGES.health}">${status}</a></dd>
 <dt>Documentation</dt><dd><a href="${PAGES.docs}">Pages</a></dd>
 <dt>API</dt><dd><a href="${PAGES.api_reference}">Reference</a>, OpenAPI
-<a href="${PAGES.openapi_v1}">v1</a> and <a href="${PAGES.openapi_v2}">v2</a></dd>
+<a href="${PAGES.openapi_v1}">v1</a>, <a href="${PAGES.openapi_v2}">v2</a> and <a href="${PAGES.openapi_storage}">storage</a></dd>
 <dt>Offered</dt><dd>${OFFERED.join(', ')}</dd>
 <dt>Not offered</dt><dd>${NOT_OFFERED.join(', ')}</dd>
 </dl>

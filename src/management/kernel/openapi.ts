@@ -1,26 +1,15 @@
-import * as z from 'zod'
 import { type ApiVersion, type ErrorCode, isOAuthPath, messageOf, statusOf } from '../../platform/http/error.ts'
+import { createComponents, type Json, type Publication } from '../../platform/http/openapi.ts'
 import { isBufferedBody } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 /** Drops parameters such as the charset: clients compare media types without them. */
 const mediaType = (contentType: string): string => contentType.replace(/;.*/, '')
 
-type Io = 'input' | 'output'
-type Json = Record<string, unknown>
-
-interface Publication {
-  /** The version of this software. */
-  release: string
-  baseUrl: string
-}
-
 /** Builds the OpenAPI document of one version from the route table that the router mounts. */
 export function openapi(routes: readonly Route[], version: ApiVersion, { release, baseUrl }: Publication) {
   const published = routes.filter(({ path }) => path.startsWith(`/${version}/`))
-  const schemas = new Map<string, unknown>(Object.entries(ERROR_SCHEMAS[version]))
-  /** Error replies by name; many operations share one. */
-  const responses = new Map<string, Json>()
+  const { schemaOf, parameters, json, shareResponse, toJson } = createComponents(ERROR_SCHEMAS[version])
   const paths: Record<string, Json> = {}
   for (const route of published) {
     paths[route.path] = { ...paths[route.path], [route.method.toLowerCase()]: operation(route) }
@@ -31,12 +20,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     servers: [{ url: baseUrl }],
     tags: Array.from(new Set(published.map(tagOf)), (name) => ({ name })),
     paths,
-    components: {
-      securitySchemes: { bearer: SECURITY },
-      headers: HEADERS,
-      responses: Object.fromEntries(responses),
-      schemas: Object.fromEntries(schemas),
-    },
+    components: { securitySchemes: { bearer: SECURITY }, headers: HEADERS, ...toJson() },
   }
 
   function operation(route: Route): Json {
@@ -100,82 +84,11 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     return Object.fromEntries(
       Array.from(byStatus, ([status, group]) => {
         const name = responseName(route, status, group)
-        const reply = failure(route, status, group, version)
-        const known = responses.get(name)
-        if (known && JSON.stringify(known) !== JSON.stringify(reply))
-          throw new Error(`two error replies are named ${name}`)
-        responses.set(name, reply)
-        return [status, { $ref: `#/components/responses/${name}` }]
+        return [status, shareResponse(name, failure(route, status, group, version))]
       }),
     )
   }
-
-  function parameters(place: 'path' | 'query', object: z.ZodObject | undefined): Json[] {
-    const shape = (object?.shape ?? {}) as Record<string, z.ZodType>
-    const { required = [] } = z.toJSONSchema(z.object(shape), { io: 'input', unrepresentable: 'any' })
-    return Object.entries(shape).map(([name, schema]) => {
-      const { description, deprecated } = schema.meta() ?? {}
-      return {
-        name,
-        in: place,
-        required: required.includes(name),
-        ...(description && { description }),
-        ...(deprecated && { deprecated }),
-        schema: schemaOf(schema, 'input'),
-      }
-    })
-  }
-
-  function json(schema: z.ZodType, io: Io): Json {
-    return { 'application/json': { schema: schemaOf(schema, io) } }
-  }
-
-  /** Converts a schema and moves its named schemas, which zod puts under $defs, to the components. */
-  function schemaOf(schema: z.ZodType, io: Io): unknown {
-    // JSON Schema cannot express z.undefined(), by which a request refuses a field; a reply must be expressible in full.
-    const unrepresentable = io === 'input' ? 'any' : 'throw'
-    const generated = z.toJSONSchema(schema, { io, unrepresentable, override: (context) => tidy(context, io) })
-    const text = JSON.stringify(generated).replaceAll('#/$defs/', '#/components/schemas/')
-    const { $schema: _, $defs = {}, ...inline } = JSON.parse(text.replaceAll('__schema0', JSON_VALUE), leaveOutRefused)
-    for (const [name, definition] of Object.entries($defs)) {
-      const known = schemas.get(name)
-      if (known && JSON.stringify(known) !== JSON.stringify(definition)) {
-        throw new Error(`two schemas are named ${name}, or requests and replies see it differently`)
-      }
-      schemas.set(name, definition)
-    }
-    return inline
-  }
 }
-
-/** Name of the schema of z.json(), the only recursive schema without a name. */
-const JSON_VALUE = 'JsonValue'
-
-const REFUSED = { $comment: 'refused' }
-
-/** Leaves fields that every request must omit out of the document. */
-const leaveOutRefused = (_name: string, value: { not?: { $comment?: unknown } } | null) =>
-  value?.not?.$comment === REFUSED.$comment ? undefined : value
-
-type Override = Parameters<NonNullable<NonNullable<Parameters<typeof z.toJSONSchema>[1]>['override']>>[0]
-
-function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
-  if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = REFUSED
-  const flagged = patternsOf(zodSchema).find(({ flags }) => flags.includes('i'))
-  if (flagged)
-    throw new Error(`JSON Schema patterns have no flags: ${flagged} must match both cases without the flag i`)
-  // The format is enough: the pattern has 300 characters.
-  if (jsonSchema.format === 'date-time') delete jsonSchema.pattern
-  if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum
-  if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum
-  // Replies may gain fields later, so the document must not forbid them.
-  if (io === 'output' && jsonSchema.additionalProperties === false) delete jsonSchema.additionalProperties
-}
-
-const patternsOf = ({ _zod: { def } }: Override['zodSchema']): RegExp[] =>
-  (def.checks ?? []).flatMap(({ _zod: { def } }) =>
-    'pattern' in def && def.pattern instanceof RegExp ? [def.pattern] : [],
-  )
 
 const tagOf = ({ area = 'other' }: Route): string => area
 

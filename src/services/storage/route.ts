@@ -5,7 +5,7 @@ import type { Place } from './statements/object-rows.ts'
 import type { StorageErrorCode } from './storage-error.ts'
 
 /** Who may call a route, as the published document says it. */
-const ACCESS = {
+export const ACCESS = {
   public: 'Requires no token.',
   'optional caller': 'A token is optional: without a valid one, only objects of public buckets can be read.',
   caller: 'Requires a valid token, to whose role the policies of the project apply.',
@@ -128,7 +128,7 @@ export const area = (name: string, routes: readonly Route[]): readonly Route[] =
   routes.map((route) => ({ ...route, area: name }))
 
 /** Errors of any request: of the project, and of what its policies, triggers and constraints do. */
-const COMMON_ERRORS: readonly StorageErrorCode[] = [
+export const COMMON_ERRORS: readonly StorageErrorCode[] = [
   ...(['NoSuchProject', 'ProjectUnavailable', 'SlowDown', 'InternalError'] as const),
   ...(['AccessDenied', 'InvalidKey', 'InvalidParameter', 'ResourceLocked', 'ResourceAlreadyExists'] as const),
   ...(['ResourceReferenced', 'RelatedResourceNotFound', 'DatabaseError', 'DatabaseTimeout'] as const),

@@ -1,4 +1,5 @@
-const version = new URLSearchParams(location.search).get('version') === 'v2' ? 'v2' : 'v1'
+const asked = new URLSearchParams(location.search).get('version')
+const version = ['v2', 'storage'].includes(asked) ? asked : 'v1'
 const address = `/api/${version}-json`
 
 for (const link of document.querySelectorAll('nav a')) {
@@ -13,13 +14,17 @@ else explain(await reply.json())
 function show(spec) {
   window.SwaggerUIBundle({
     // Send requests to the origin of the page, whatever its host name is.
-    spec: { ...spec, servers: [{ url: location.origin }] },
+    spec: { ...spec, servers: spec.servers.map(atThisOrigin) },
     dom_id: '#reference',
     deepLinking: true,
     docExpansion: 'list',
     displayRequestDuration: true,
     validatorUrl: null,
   })
+}
+
+function atThisOrigin({ url, ...server }) {
+  return { ...server, url: url.replace(/^https?:\/\/[^/]+/, location.origin) }
 }
 
 function explain({ message }) {

@@ -39,7 +39,7 @@ const UNAVAILABLE: readonly StorageErrorCode[] = [
  * The status of an error. Retryable ones get 423: clients give up at most other statuses below 500, and after a failed HEAD they
  * start a new upload unless it was a 423.
  */
-function tusStatusOf(method: string, error: StorageError): number {
+export function tusStatusOf(method: string, error: StorageError): number {
   const { code, body } = error
   if (RETRYABLE.includes(code) || (method === 'HEAD' && UNAVAILABLE.includes(code))) return LOCKED
   // 400 for errors of the owner's triggers and constraints: a retry, which clients do after 500, would fail again.
