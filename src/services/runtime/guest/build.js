@@ -1,5 +1,6 @@
 // Plain JavaScript, so that any Node version that runs wrangler can run this file.
 import { mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
@@ -17,8 +18,8 @@ const changedAt = (path) =>
 const sources = await Promise.all((await readdir(here)).map((name) => changedAt(join(here, name))))
 if ((await changedAt(join(target, 'guest.txt'))) > Math.max(...sources)) process.exit()
 
-// Imported only when needed: the import takes longer than everything else here.
-const { build } = await import('esbuild-wasm')
+// The program that wrangler bundles with: the one in WebAssembly takes seconds to start.
+const { build } = createRequire(createRequire(import.meta.url).resolve('wrangler/package.json'))('esbuild')
 // Built in a scratch folder and renamed, so that a concurrent build never reads an incomplete file.
 await mkdir(target, { recursive: true })
 const scratch = await mkdtemp(join(dist, 'guest-'))
