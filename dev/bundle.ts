@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -27,15 +28,15 @@ const FINGERPRINTS = 'made-of.txt'
 /** Bundles the Worker and the builder as a deployment does. Keeps an existing bundle if it is intact and its sources are unchanged. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
   const mark = join(folder, FINGERPRINTS)
-  const sources = entry ? undefined : await fingerprint(root, SOURCES)
-  const fingerprints = async () => [sources, await fingerprint(root, BUILT), await bundleFingerprint(folder)].join(' ')
-  if (sources && (await readFile(mark, 'utf8').catch(() => '')) === (await fingerprints())) return
+  const sources = entry ? undefined : fingerprint(root, SOURCES)
+  const fingerprints = () => [sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
+  if (sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()) return
   await rm(folder, { recursive: true, force: true })
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
   ])
-  if (sources) await writeFile(mark, await fingerprints())
+  if (sources) await writeFile(mark, fingerprints())
 }
 
 /** Everything that goes into a bundle; the last file lists what npm has installed. */
@@ -43,12 +44,15 @@ const SOURCES = ['src', 'docs', CONFIG, 'package.json', 'tsconfig.json', 'node_m
 /** Output of the build outside the bundle's folder. */
 const BUILT = ['dist/page']
 
-/** A hash of the names and bytes of all files at these paths and in their folders; undefined if a path does not exist. */
-export async function fingerprint(root: string, paths: readonly string[]): Promise<string | undefined> {
+/**
+ * A hash of the names and bytes of all files at these paths and in their folders; undefined if a path does not exist. Synchronous,
+ * because a thousand reads one after another would each wait for the other steps of a start.
+ */
+export function fingerprint(root: string, paths: readonly string[]): string | undefined {
   const hash = createHash('sha256')
   try {
-    for (const file of (await Promise.all(paths.map((path) => filesAt(root, path)))).flat()) {
-      const bytes = await readFile(join(root, file))
+    for (const file of paths.flatMap((path) => filesAt(root, path))) {
+      const bytes = readFileSync(join(root, file))
       hash.update(`${file}\0${bytes.byteLength}\0`).update(bytes)
     }
   } catch (error) {
@@ -59,22 +63,24 @@ export async function fingerprint(root: string, paths: readonly string[]): Promi
 }
 
 /** Fingerprint of the files that a start runs: a truncated or changed bundle is rebuilt. */
-async function bundleFingerprint(folder: string): Promise<string | undefined> {
-  const namesIn = async (part: string) => {
-    const names = await readdir(join(folder, part)).catch(() => [])
+function bundleFingerprint(folder: string): string | undefined {
+  const namesIn = (part: string) => {
+    const names = isIn(folder, part) ? readdirSync(join(folder, part)) : []
     return names.filter((name) => !IGNORED_FILES.test(name)).map((name) => join(part, name))
   }
-  return fingerprint(folder, [...(await namesIn('')), ...(await namesIn(BUILDER))].sort())
+  return fingerprint(folder, [...namesIn(''), ...namesIn(BUILDER)].sort())
 }
+
+const isIn = (folder: string, name: string): boolean => existsSync(join(folder, name))
 
 /** Files that nothing runs, such as wrangler's own. */
 const IGNORED_FILES = new RegExp(`^(config|${BUILDER}|${FINGERPRINTS})$|\\.map$`)
 
-async function filesAt(root: string, path: string): Promise<string[]> {
-  if (!(await stat(join(root, path))).isDirectory()) return [path]
-  const entries = await readdir(join(root, path), { withFileTypes: true })
+function filesAt(root: string, path: string): string[] {
+  if (!statSync(join(root, path)).isDirectory()) return [path]
+  const entries = readdirSync(join(root, path), { withFileTypes: true })
   const names = entries.sort((a, b) => (a.name < b.name ? -1 : 1)).map(({ name }) => join(path, name))
-  return (await Promise.all(names.map((name) => filesAt(root, name)))).flat()
+  return names.flatMap((name) => filesAt(root, name))
 }
 
 async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptions): Promise<void> {
