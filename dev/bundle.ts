@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -13,6 +13,8 @@ export const CONFIG = 'wrangler.toml'
 export const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 /** Name of the builder's folder inside the folder of the Worker's bundle. */
 export const BUILDER = 'builder'
+/** File in the folder of a bundle with the options that wrangler derives from its configuration. */
+export const OPTIONS = 'options.json'
 
 interface BuildOptions {
   /** The folder that receives the bundle. */
@@ -28,19 +30,26 @@ const FINGERPRINTS = 'made-of.txt'
 /** Bundles the Worker and the builder as a deployment does. Keeps an existing bundle if it is intact and its sources are unchanged. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
   const mark = join(folder, FINGERPRINTS)
-  const sources = entry ? undefined : fingerprint(root, SOURCES)
-  const fingerprints = () => [sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
+  const sources = entry ? undefined : fingerprint(root, [...SOURCES, ...SETTINGS.filter((name) => isIn(root, name))])
+  // The options hold absolute paths.
+  const fingerprints = () => [root, sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
   if (sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()) return
   await rm(folder, { recursive: true, force: true })
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
+    saveOptions(folder, root),
   ])
   if (sources) await writeFile(mark, fingerprints())
 }
 
 /** Everything that goes into a bundle; the last file lists what npm has installed. */
-const SOURCES = ['src', 'docs', CONFIG, 'package.json', 'tsconfig.json', 'node_modules/.package-lock.json']
+const SOURCES = [
+  ...['src', 'docs', 'dev/worker-options.ts', CONFIG],
+  ...['package.json', 'tsconfig.json', 'node_modules/.package-lock.json'],
+]
+/** Files that wrangler reads if they exist. */
+const SETTINGS = ['.dev.vars', '.env', '.env.local']
 /** Output of the build outside the bundle's folder. */
 const BUILT = ['dist/page']
 
@@ -83,6 +92,17 @@ function filesAt(root: string, path: string): string[] {
   return names.flatMap((name) => filesAt(root, name))
 }
 
+/** Saves the options of the Worker and of the builder, as Miniflare takes them, in the folder of their bundles. */
+export async function saveOptions(folder: string, root = ROOT): Promise<void> {
+  await mkdir(join(folder, BUILDER), { recursive: true })
+  const script = fileURLToPath(new URL('worker-options.ts', import.meta.url))
+  const paths = [
+    ...[join(root, CONFIG), join(folder, OPTIONS)],
+    ...[join(root, BUILDER_CONFIG), join(folder, BUILDER, OPTIONS)],
+  ]
+  await runNode([script, ...paths], { folder, root })
+}
+
 async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptions): Promise<void> {
   const wrangler = createRequire(join(root, CONFIG))
     .resolve('wrangler/package.json')
@@ -97,6 +117,10 @@ async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptio
     folder,
     ...(entry ? [entry] : []),
   ]
+  await runNode(args, { folder, root })
+}
+
+async function runNode(args: string[], { folder, root }: { folder: string; root: string }): Promise<void> {
   // wrangler writes into the folder, because users that run services may have no home folder.
   const places = { XDG_CONFIG_HOME: join(folder, 'config'), WRANGLER_WRITE_LOGS: 'false' }
   const env = { ...process.env, ...places, CI: '1', NO_COLOR: '1', WRANGLER_SEND_METRICS: 'false' }

@@ -1,10 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import { convertV4MiniflareOptions, Miniflare, Response, type V4MiniflareOptions } from 'miniflare'
-import { unstable_getMiniflareWorkerOptions } from 'wrangler'
 import { Config } from '../src/config.ts'
 import { startBuilder } from './builder.ts'
-import { BUILDER, BUILDER_CONFIG, CONFIG, ROOT } from './bundle.ts'
+import { BUILDER, OPTIONS, ROOT } from './bundle.ts'
 import { memoryByRole, spawnAs } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
@@ -26,7 +25,6 @@ export interface WorkerOptions {
   bindings: Record<string, string>
   /** The folder for Durable Objects. */
   folder: string
-  root?: string
   /** Processor time that a process of programs may use without answering. */
   cpuSeconds?: number
   /** Memory limit of such a process; by default an eighth of the machine's memory, but at most 2 GiB. */
@@ -111,7 +109,7 @@ export async function runWorker(
   options: WorkerOptions,
   { serviceBindings, bindings, onLine, worker: more, workers = [] }: WorkerEnvironment,
 ): Promise<{ tick(scheduledTime?: Date): Promise<void>; stop(): Promise<void> }> {
-  const { port, folder, root = ROOT } = options
+  const { port, folder } = options
   const shared = await sharedWorker(options, { ASSETS: PAGE, ...serviceBindings })
   const miniflare = new Miniflare({
     ...convertV4MiniflareOptions({
@@ -129,7 +127,7 @@ export async function runWorker(
           unsafeDirectSockets: [{ host: '127.0.0.1', port }],
           ...more,
         },
-        pageWorker(root),
+        await pageWorker(options.bundle),
         ...workers,
       ],
     } as unknown as V4MiniflareOptions),
@@ -154,12 +152,10 @@ export async function runWorker(
 
 /** Options that the API and the processes of programs share: everything but their sockets and service bindings. */
 async function sharedWorker(
-  { bundle, bindings, root = ROOT }: WorkerOptions,
+  { bundle, bindings }: WorkerOptions,
   serviceBindings: Record<string, unknown>,
 ): Promise<WranglerOptions> {
-  process.env.WRANGLER_WRITE_LOGS = 'false'
-  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
-  const configured = workerOptions as WranglerOptions
+  const configured = await optionsOf(bundle)
   return {
     ...configured,
     // Without this flag, one long task in a batch would delay all later batches (src/background/consumer.ts).
@@ -179,12 +175,11 @@ async function sharedWorker(
 }
 
 /** A Worker that serves the files of the documentation. */
-function pageWorker(root: string) {
-  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
-  const { compatibilityDate, assets } = workerOptions as WranglerOptions
+async function pageWorker(bundle: string) {
+  const { compatibilityDate, assets } = await optionsOf(bundle)
   return {
     name: PAGE,
-    rootPath: root,
+    rootPath: ROOT,
     modules: [{ type: 'ESModule', path: 'page.js', contents: 'export default {}' }],
     compatibilityDate,
     // wrangler.toml runs the Worker before its assets; this Worker has only assets.
@@ -192,17 +187,12 @@ function pageWorker(root: string) {
   }
 }
 
-type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings' | 'root'>
+type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings'>
 
 /** The Miniflare options of the builder. */
-export async function builderWorker({
-  bundle,
-  bindings,
-  root = ROOT,
-}: BuilderOptions): Promise<Record<string, unknown>> {
-  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, BUILDER_CONFIG))
-  const configured = workerOptions as WranglerOptions
+export async function builderWorker({ bundle, bindings }: BuilderOptions): Promise<Record<string, unknown>> {
   const folder = join(bundle, BUILDER)
+  const configured = await optionsOf(folder)
   const settings = BUILDER_SETTINGS.flatMap((name) => (bindings[name] ? [[name, bindings[name]]] : []))
   return {
     ...configured,
@@ -214,6 +204,9 @@ export async function builderWorker({
     serviceBindings: { EGRESS: webhookEgress({ loopback: bindings.IMPORT_LOOPBACK === 'on' }) },
   }
 }
+
+const optionsOf = async (bundle: string): Promise<WranglerOptions> =>
+  JSON.parse(await readFile(join(bundle, OPTIONS), 'utf8'))
 
 /** The options that wrangler derives from wrangler.toml and that are changed here; wrangler does not type them. */
 export interface WranglerOptions {

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, it, vi } from 'vitest'
+import { saveOptions } from '../../../dev/bundle.ts'
 import { spawnedBy } from '../../../dev/child-process.ts'
 import { freePort } from '../../../dev/ports.ts'
 import { runWorker } from '../../../dev/worker.ts'
@@ -29,6 +30,7 @@ export default {
 
 it('the cron continues in the runtime that replaces a crashed one', async () => {
   writeFileSync(join(folder, 'index.js'), WORKER)
+  await saveOptions(folder)
   const port = await freePort(0, 'api')
   const hasTicked = () => fetch(`http://127.0.0.1:${port}/`).then((response) => response.json())
   const { result: worker, children } = await spawnedBy(() =>
