@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import type { V4MiniflareOptions } from 'miniflare'
+import { convertV4MiniflareOptions, Miniflare } from './miniflare.ts'
 import { freePort, portError } from './ports.ts'
 
 export interface S3Options {

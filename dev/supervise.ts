@@ -1,6 +1,7 @@
-import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import type { V4MiniflareOptions } from 'miniflare'
 import { logLine } from '../src/platform/http/log.ts'
 import { spawnedBy, watchMemory } from './child-process.ts'
+import { convertV4MiniflareOptions, Miniflare } from './miniflare.ts'
 import { freePort } from './ports.ts'
 
 export interface Supervised extends Program {
