@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import type { V4MiniflareOptions } from 'miniflare'
+import { s3EndpointAt } from './bucket.ts'
 import { convertV4MiniflareOptions, Miniflare } from './miniflare.ts'
 import { freePort, portError } from './ports.ts'
 
@@ -15,8 +16,6 @@ export interface S3Options {
 }
 
 const NAME = 's3'
-/** Path of the S3 API inside Miniflare. */
-const BASE = '/cdn-cgi/local/r2/s3'
 /** Names of the bindings that Miniflare's S3 API reads. */
 const CREDENTIALS = 'MINIFLARE_R2_S3_CREDENTIALS'
 const bucketBinding = (name: string) => `MINIFLARE_R2_S3_BUCKET_${name}`
@@ -48,7 +47,7 @@ export async function startS3(options: S3Options): Promise<{ endpoint: string; s
   })
   try {
     await miniflare.ready
-    return { endpoint: `http://127.0.0.1:${port}${BASE}`, stop: () => miniflare.dispose() }
+    return { endpoint: s3EndpointAt(port), stop: () => miniflare.dispose() }
   } catch (error) {
     await miniflare.dispose()
     throw portError(error, port, 's3')

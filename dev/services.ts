@@ -2,13 +2,13 @@ import { join, resolve } from 'node:path'
 import { type Host, type HostOptions, startHost } from '../host/host.ts'
 import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
-import { BUCKET, bucketSettings } from './bucket.ts'
+import { BUCKET, bucketSettings, s3EndpointAt } from './bucket.ts'
 import { spawnAs } from './child-process.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
 import { isNewFolder, openDataFolder } from './data-folder.ts'
 import { guardChildren } from './guard-children.ts'
-import { startS3 } from './s3.ts'
+import { freePort } from './ports.ts'
 import { type LocalSecrets, readSecrets } from './secrets.ts'
 import { StartError } from './start-error.ts'
 
@@ -46,7 +46,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
   guardChildren((file) => durable && file.endsWith('/postgres'))
   await openDataFolder(folder)
   const isNew = await isNewFolder(folder)
-  const started: { stop(): Promise<void> }[] = []
+  const started: Promise<{ stop(): Promise<void> }>[] = []
   const stop = () => stopInReverse(started)
 
   async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
@@ -56,19 +56,25 @@ export async function startServices(options: ServicesOptions): Promise<Services>
     return result
   }
 
-  async function keep<T extends { stop(): Promise<void> }>(starting: Promise<T>): Promise<T> {
-    const service = await starting
-    started.push(service)
-    return service
+  /** Services that start at the same time are stopped in the order of these calls, and not of their ends. */
+  function keep<T extends { stop(): Promise<void> }>(starting: Promise<T>): Promise<T> {
+    started.push(starting)
+    return starting
   }
 
   try {
     const known = await readSecrets(folder, { isNew })
-    const { endpoint } = await step('s3', () => keep(startBucket(folder, known, ports.s3)))
-    const host = await step('host', () => keep(hostAt(known, endpoint)))
-    const cli = options.isForCli ? await listenForCli(host.accept) : undefined
-    if (cli) started.push(cli)
-    const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
+    const s3Port = await freePort(ports.s3 ?? 0, 's3')
+    const endpoint = s3EndpointAt(s3Port)
+    const startDatabases = async () => {
+      const host = await step('host', () => keep(hostAt(known, endpoint)))
+      const cli = options.isForCli ? await listenForCli(host.accept) : undefined
+      if (cli) void keep(Promise.resolve(cli))
+      const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
+      return { host, cli, controlUrl }
+    }
+    const bucket = step('s3', () => keep(startBucket(folder, known, s3Port)))
+    const [{ host, cli, controlUrl }] = await Promise.all([startDatabases(), bucket])
     return {
       vars: {
         ENGINE: 'host',
@@ -118,9 +124,11 @@ export const startBucket = (
   { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey }: LocalSecrets,
   port = 0,
 ) =>
-  spawnAs('bucket', () =>
-    startS3({ port, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey }),
-  )
+  spawnAs('bucket', async () => {
+    // Slow to load: the databases start meanwhile.
+    const { startS3 } = await import('./s3.ts')
+    return startS3({ port, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
+  })
 
 type LocalHost = Omit<HostOptions, 'folder' | 'key' | 'archive'> & {
   folder: string
@@ -142,6 +150,8 @@ function throwStartError(error: unknown): never {
   throw error instanceof FolderInUse ? new StartError(error.message) : error
 }
 
-async function stopInReverse(started: { stop(): Promise<void> }[]) {
-  for (const service of started.splice(0).reverse()) await service.stop()
+/** A service that did not start has nothing to stop. */
+async function stopInReverse(started: Promise<{ stop(): Promise<void> }>[]) {
+  const services = await Promise.allSettled(started.splice(0))
+  for (const service of services.reverse()) if (service.status === 'fulfilled') await service.value.stop()
 }

@@ -59,20 +59,22 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
-  // Loaded late because they are slow to load: a refused start does not need them.
-  const [{ startServices }, { startWorker }, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }] =
-    await Promise.all([
-      import('./services.ts'),
-      import('./worker.ts'),
-      import('./credentials.ts'),
-      import('./clients.ts'),
-    ])
   print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
-  const [services] = await Promise.all([
-    lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine: log.onLine })),
-    timed(onStep, 'build', () => buildWorker({ folder: bundle })),
-  ])
+  // Loaded late because they are slow to load: a refused start does not need them, and the rest loads while the services start.
+  const startServices = async () => {
+    const services = await import('./services.ts')
+    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine: log.onLine })
+  }
+  const [services, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }, { startWorker }] = await Promise.all(
+    [
+      lifetime.add(startServices()),
+      import('./credentials.ts'),
+      import('./clients.ts'),
+      import('./worker.ts'),
+      timed(onStep, 'build', () => buildWorker({ folder: bundle })),
+    ],
+  )
   const { controlUrl } = services
   const { credentials, isNew } = await timed(onStep, 'owner', () =>
     saveCredentials({
