@@ -48,7 +48,7 @@ async function serve(folder: string): Promise<Ready> {
   const { children: ofWorker } = await spawnedBy(() =>
     lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') })),
   )
-  // The API is the last to start.
+  // The builder and the programs start later, and are not in these lists.
   const pids = { api: lastWorkerd(ofWorker), bucket: lastWorkerd(ofServices) }
   const { controlUrl, host, secrets, vars } = services
   const s3 = {

@@ -42,6 +42,8 @@ interface Builder {
   key: string
   /** All ports that it listens on. */
   ports: number[]
+  /** Starts the process that builds. Does not wait: the first request finds it ready, waits for it, or starts it. */
+  begin(): void
   stop(): Promise<void>
 }
 
@@ -57,7 +59,6 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
   const probeMiB = Math.min(memoryMiB ?? memoryMiBMax(), PROBE_MIB_MAX)
   const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS, memoryMiB: probeMiB })
-  building.begin()
 
   /** Sends a request; `onEnd` answers a request during which the process ended. */
   async function ask(
@@ -142,6 +143,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
     address: `127.0.0.1:${port}`,
     key,
     ports: [port, ...ports],
+    begin: building.begin,
     async stop() {
       server.close()
       server.closeAllConnections()

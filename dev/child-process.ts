@@ -43,7 +43,7 @@ export async function spawnedBy<T>(work: () => Promise<T>): Promise<{ result: T;
 }
 
 /** Runs the work; processes that it starts, now or later, have this role. */
-export function spawnAs<T>(role: string, work: () => Promise<T>): Promise<T> {
+export function spawnAs<T>(role: string, work: () => T): T {
   observeSpawns()
   return spawningAs.run(role, work)
 }

@@ -65,6 +65,8 @@ export interface Programs {
   /** Addresses of its processes, by slot. */
   slots: string[]
   key: string
+  /** Starts the first process. Does not wait: the first call finds it ready, waits for it, or starts it. */
+  begin(): void
   stop(): Promise<void>
 }
 
@@ -160,7 +162,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const all = [...processes.values()]
       const known = all.find((process) => process.group === group)
       if (known) return assign(known)
-      if (!mayStart || isStopped || Date.now() > waitedUntil) return undefined
+      if (!mayStart || isStopped) return undefined
       const ofProject = all.filter((process) => process.ref === ref)
       const isFull = ofProject.length >= PROCESSES_PER_PROJECT_MAX
       const ready = isFull ? undefined : all.find((process) => process.group === undefined)
@@ -170,6 +172,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
         void prepareSpare()
         return assign(ready)
       }
+      if (Date.now() > waitedUntil) return undefined
       if (!isFull && (spare || freeSlots.length > 0)) await prepareSpare()
       else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all))) await delay(RETRIED_MS)
     }
@@ -251,7 +254,6 @@ export async function startPrograms(options: Options): Promise<Programs> {
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   const ownPorts = [...ports, port]
-  await prepareSpare()
   const watching = setInterval(() => {
     for (const process of processes.values()) void watch(process)
   }, MEASURE_INTERVAL_MS)
@@ -260,6 +262,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     address: `127.0.0.1:${port}`,
     slots: ports.map((each) => `127.0.0.1:${each}`),
     key,
+    begin: () => void prepareSpare(),
     async stop() {
       isStopped = true
       cron.stop()

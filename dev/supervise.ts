@@ -84,7 +84,7 @@ export function supervise(options: Supervised) {
   return {
     /** Starts the process without waiting for it; requests wait until it is ready. */
     begin(): void {
-      running = run(options, options)
+      running ??= run(options, options)
       running.catch(() => {})
     },
     isBusy: () => waiting >= WAITING_REQUESTS_MAX,

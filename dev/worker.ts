@@ -85,6 +85,9 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       }),
     )
     started.push(worker)
+    // After the API, which answers most requests without them.
+    spawnAs('builder', builder.begin)
+    spawnAs('programs', programs.begin)
     const cron = tickEveryMinute(worker.tick, onLine)
     started.push({ stop: async () => cron.stop() })
     return { stop }
