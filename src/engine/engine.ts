@@ -273,6 +273,8 @@ export interface Statement {
 export interface BatchRequest {
   ref: string
   runnerPassword: string
+  /** The service whose role runs the statements. */
+  service?: 'storage' | 'dataApi'
   /** Run in one transaction. */
   statements: readonly Statement[]
 }

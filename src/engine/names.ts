@@ -6,13 +6,16 @@ export interface ProjectNames {
   runner: string
   reader: string
   storage: string
+  /** Logs in for the Data API and switches to the role of each caller. */
+  dataApi: string
 }
 
 /** All identifiers that the engine writes into SQL unquoted; they consist of letters and `_` alone. */
 export function projectNames(ref: string): ProjectNames {
   if (!REF.test(ref)) throw new Error('Invalid project ref: it must be 20 lowercase letters')
   const owner = `p_${ref}`
-  return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
+  const storage = `${owner}_storage`
+  return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage, dataApi: storage }
 }
 
 /** Pattern of the role names of temporary logins. */

@@ -12,11 +12,12 @@ const CLIENTS_MAX = 1_000
 const clients = new BoundedMap<string, SqlOverHttp>(CLIENTS_MAX)
 
 /**
- * Runs the statements as the project's storage role, in one transaction and one HTTP round trip. Returns the rows of
+ * Runs the statements as the role of one of the project's services, in one transaction and one HTTP round trip. Returns the rows of
  * each.
  */
-export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
-  const send = clientOf(cluster, runnerPassword)
+export async function runBatch(cluster: Cluster, request: BatchRequest): Promise<Row[][]> {
+  const { runnerPassword, statements, service = 'storage' } = request
+  const send = clientOf(cluster, cluster.names[service], runnerPassword)
   countQuery('project_queries')
   try {
     const response = await send(JSON.stringify({ queries: statements.map(queryOf) }))
@@ -28,9 +29,9 @@ export async function runBatch(cluster: Cluster, { runnerPassword, statements }:
   }
 }
 
-function clientOf(cluster: Cluster, password: string): SqlOverHttp {
-  const { storage, database } = cluster.names
-  const user = userOf(cluster, storage)
+function clientOf(cluster: Cluster, role: string, password: string): SqlOverHttp {
+  const { database } = cluster.names
+  const user = userOf(cluster, role)
   const name = `${user} ${password} ${cluster.adminUrl}`
   const cached = clients.get(name)
   if (cached) return cached

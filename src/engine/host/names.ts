@@ -8,4 +8,5 @@ export const HOST_NAMES: ProjectNames = {
   runner: 'postgres',
   reader: 'supabase_read_only_user',
   storage: STORAGE_OWNER,
+  dataApi: 'authenticator',
 }

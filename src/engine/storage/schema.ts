@@ -6,11 +6,12 @@ import { AUTH_OWNER, STORAGE_OWNER } from './names.ts'
 import { policyHelpers } from './policy-helpers.ts'
 import { removedVersions } from './removed-versions.ts'
 import { resumableUploads } from './resumable-uploads.ts'
+import { schemaChanges } from './schema-changes.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** Version of the storage schema in a project's database. Change it with every change of the schema. */
-export const STORAGE_VERSION = 'Storage, schema 7'
+export const STORAGE_VERSION = 'Storage, schema 8'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
@@ -36,6 +37,7 @@ export function storageSchema(owners: 'services' | 'pg_database_owner'): string[
     ...usedTokens(),
     ...resumableUploads(),
     ...listing(),
+    ...schemaChanges({ watch: isSuperuser }),
     ...(isSuperuser ? [CUSTOM_ROLES, ...guard()] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]

@@ -1,0 +1,58 @@
+import { APP_OWNER } from '../hosted-names.ts'
+import { SCHEMA_OWNER, STORAGE_GROUP } from './names.ts'
+
+/** Tokens of the last transactions that changed the project's schema. */
+const SCHEMA_CHANGES = 'storage.schema_changes'
+
+/** Older rows are removed; a removal changes the version too, which costs one more read of the schema. */
+const KEPT = 8
+
+/**
+ * SQL for the table and for the event triggers that fill it, by which the Data API notices a change with the next request. It belongs to
+ * the superuser: a trigger of the tenant would run with the superuser's rights. Rows are never updated, and removed only if no other
+ * transaction has locked them, so transactions that change the schema do not wait for each other.
+ */
+export function schemaChanges({ watch }: { watch: boolean }): string[] {
+  return [
+    `CREATE TABLE IF NOT EXISTS ${SCHEMA_CHANGES} (
+       id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL DEFAULT gen_random_uuid())`,
+    `ALTER TABLE ${SCHEMA_CHANGES} OWNER TO ${SCHEMA_OWNER}`,
+    `GRANT SELECT ON ${SCHEMA_CHANGES} TO ${STORAGE_GROUP}`,
+    ...(watch
+      ? [
+          'GRANT USAGE ON SCHEMA storage TO authenticator',
+          `GRANT SELECT ON ${SCHEMA_CHANGES} TO authenticator`,
+          // Postgres lets only a superuser, or a role with this right, store a setting that it does not know.
+          ...SETTINGS.map((name) => `GRANT SET ON PARAMETER ${name} TO ${APP_OWNER}`),
+          ...record('record_schema_changes', 'ddl_command_end', COMMANDS),
+          ...record('record_schema_drops', 'sql_drop', DROPS),
+        ]
+      : []),
+  ]
+}
+
+/** Settings of the Data API that the owner gives to the database. */
+const SETTINGS = ['pgrst.db_pre_request', 'pgrst.db_aggregates_enabled', 'pgrst.db_plan_enabled']
+
+const COMMANDS = `pg_event_trigger_ddl_commands() AS o WHERE o.schema_name IS DISTINCT FROM 'pg_temp'
+  AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`
+const DROPS = `pg_event_trigger_dropped_objects() AS o WHERE NOT o.is_temporary AND o.original
+  AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`
+
+const record = (name: string, event: string, changes: string): string[] => [
+  `CREATE OR REPLACE FUNCTION storage.${name}() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+     SET search_path = pg_catalog, pg_temp AS $$ BEGIN
+       IF NOT EXISTS (SELECT FROM ${changes}) THEN RETURN; END IF;
+       INSERT INTO ${SCHEMA_CHANGES} (token) SELECT gen_random_uuid()
+         WHERE NOT EXISTS (SELECT FROM ${SCHEMA_CHANGES} WHERE xmin = pg_current_xact_id()::xid);
+       DELETE FROM ${SCHEMA_CHANGES} WHERE id IN (
+         SELECT id FROM ${SCHEMA_CHANGES} ORDER BY id DESC OFFSET ${KEPT} FOR UPDATE SKIP LOCKED);
+     END $$`,
+  `ALTER FUNCTION storage.${name}() OWNER TO ${SCHEMA_OWNER}`,
+  `DO $$ BEGIN
+     IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '${name}') THEN
+       CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION storage.${name}();
+     END IF;
+   END $$`,
+  `ALTER EVENT TRIGGER ${name} ENABLE ALWAYS`,
+]
