@@ -3,10 +3,10 @@ import { TOO_MANY_CONNECTIONS } from '../../engine/connection-limit.ts'
 import type { Row, Statement } from '../../engine/engine.ts'
 import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { API_ROLES } from '../../engine/roles.ts'
-import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import { type OpenedProject, reloadProject } from '../gateway/open-project.ts'
+import { prepareIfDue } from '../gateway/prepare-project.ts'
 import { StorageError } from './storage-error.ts'
 
 /** A project and the context in which its storage is used. */
@@ -99,7 +99,7 @@ async function run(storage: Storage, statements: readonly Statement[]): Promise<
     return await send()
   } catch (error) {
     if (error instanceof EngineUnavailable && error.code !== TOO_MANY_CONNECTIONS) await requireActive(storage)
-    if (!isSchemaOutdated(error) || !(await upgradeIfDue(storage, sentAt))) throw error
+    if (!isSchemaOutdated(error) || !(await prepareIfDue(storage, sentAt))) throw error
     return send()
   }
 }
@@ -122,20 +122,3 @@ const isSchemaOutdated = (error: unknown): boolean =>
   (error instanceof SqlError &&
     (['3F000', '42P01', '42883', '42703'].includes(error.code) ||
       error.message.startsWith('permission denied to set role')))
-
-/** A schema that its owner broke stays outdated; upgrades must not be repeated for every request. */
-const UPGRADE_EVERY_MS = 60_000
-const upgradedAt = new Map<string, number>()
-
-/** Whether a statement sent at that time is worth a retry. A failed upgrade counts too: it may have repaired the part in question. */
-async function upgradeIfDue({ ctx, project }: Storage, sentAt: number): Promise<boolean> {
-  const { ref, runnerPassword } = project
-  const last = upgradedAt.get(ref) ?? 0
-  if (last >= sentAt) return true
-  if (sentAt - last < UPGRADE_EVERY_MS) return false
-  await ctx.engine.prepare({ ref, runnerPassword }).catch((error) => {
-    ctx.log.error('storage_upgrade_failed', { project: ref, error: describeError(error) })
-  })
-  upgradedAt.set(ref, ctx.now().getTime())
-  return true
-}
