@@ -19,6 +19,8 @@ import { createLogger, describeError } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
 import { measureCall } from './platform/metrics/counters.ts'
 import { addressOf, isAddressOverLimit } from './platform/rate-limit/quota.ts'
+import { dataApiAddressOf } from './services/data-api/data-api-address.ts'
+import { serveDataApi } from './services/data-api/serve-data-api.ts'
 import { beginRequest } from './services/gateway/begin-request.ts'
 import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
@@ -68,6 +70,10 @@ export function createFetch() {
     if (keysRef) {
       const call = { request, ref: keysRef, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
+    }
+    const dataApi = project && dataApiAddressOf(project)
+    if (dataApi) {
+      return discardBodyOnError(request, () => serveDataApi({ request, address: dataApi, bindings, execution }))
     }
     if (storageAddressOf(request, bindings) !== undefined) {
       return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))

@@ -2,7 +2,7 @@ import { APP_OWNER } from '../hosted-names.ts'
 import { SCHEMA_OWNER, STORAGE_GROUP } from './names.ts'
 
 /** Tokens of the last transactions that changed the project's schema. */
-const SCHEMA_CHANGES = 'storage.schema_changes'
+export const SCHEMA_CHANGES = 'storage.schema_changes'
 
 /** Older rows are removed; a removal changes the version too, which costs one more read of the schema. */
 const KEPT = 8

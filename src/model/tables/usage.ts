@@ -1,7 +1,7 @@
 import { index, integer, pgTable, primaryKey, text } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 
-const COUNTED_SERVICES = ['storage', 'functions', 'workers'] as const
+const COUNTED_SERVICES = ['storage', 'rest', 'functions', 'workers'] as const
 
 /** Number of requests to a service of a project in each minute. Purged by age. */
 export const requestCounts = pgTable(

@@ -42,7 +42,7 @@ export function count(host: Host, metric: Counter, labels: readonly string[], by
 }
 
 interface Measured {
-  service: 'management' | 'storage' | 'functions' | 'workers' | 'keys'
+  service: 'management' | 'storage' | 'data-api' | 'functions' | 'workers' | 'keys'
   operation: string
   status: number
   ms: number

@@ -5,6 +5,7 @@ import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
+import { type DataApiConfig, dataApiConfigOf } from './data-api-config.ts'
 import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
@@ -17,6 +18,7 @@ export interface OpenedProject {
   urls: UrlSigner
   runnerPassword: string
   storage: StorageConfig
+  dataApi: DataApiConfig
 }
 
 export const STORAGE_DEFAULTS: StorageConfig = { fileSizeLimit: 50 * 1024 * 1024 }
@@ -30,6 +32,7 @@ interface Row extends RowKey {
   status: ProjectStatus
   storageConfig: Partial<StorageConfig>
   sealedRunnerPassword: string
+  dataApiConfig: Parameters<typeof dataApiConfigOf>[0]
   trust: SealedTrust
   /** Set by the first request to the project. */
   opened?: OpenedProject
@@ -61,7 +64,8 @@ async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   const rows = await rowsOf<Row & { trust: string }>(
     db,
     sql`select p.ref, w.name, p.organization_id as "organizationId", p.status, p.storage_config as "storageConfig",
-        p.sealed_runner_password as "sealedRunnerPassword", ${TRUST} as trust
+        p.sealed_runner_password as "sealedRunnerPassword", ${TRUST} as trust, (
+          select s.value from project_settings s where s.project_ref = p.ref and s.area = 'postgrest') as "dataApiConfig"
       from ${wantedProjects(wanted)}`,
   )
   return rows.map((row) => ({ ...row, trust: sealedTrust(row.ref, row.trust) }))
@@ -76,7 +80,8 @@ async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
   const { ref, organizationId, status } = row
   const [trust, runnerPassword] = await Promise.all([openTrust(ctx, row.trust), openRunnerPassword(ctx, row)])
   const urls = await urlSignerOf(trust, runnerPassword)
-  return { ref, organizationId, status, trust, urls, runnerPassword, storage: storageConfigOf(row) }
+  const dataApi = dataApiConfigOf(row.dataApiConfig)
+  return { ref, organizationId, status, trust, urls, runnerPassword, storage: storageConfigOf(row), dataApi }
 }
 
 const PASSWORDS_MAX = 1_000

@@ -21,7 +21,7 @@ export const postgrestRoutes = [
       id: 'v1-update-postgrest-service-config',
       summary: "Update a project's Data API settings",
       description:
-        'Omitted settings stay unchanged. They are only stored, for a PostgREST of your own: this installation runs none.',
+        'Omitted settings stay unchanged. The Data API uses `db_schema`, `db_extra_search_path` and `max_rows` within a few seconds. `db_pool…` settings are only stored: the database host manages its sessions itself.',
       scope: 'any caller',
       permission: 'database:write',
       body: UpdatePostgrestConfig,

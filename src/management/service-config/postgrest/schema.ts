@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
+import { DATA_API_DEFAULTS } from '../../../services/gateway/data-api-config.ts'
 
 const LIST_LENGTH_MAX = 4_096
 const NAME_BYTES_MAX = 63
@@ -43,9 +44,7 @@ export const UpdatePostgrestConfig = z
   .meta({ id: 'UpdatePostgrestConfig' })
 
 export const POSTGREST_DEFAULTS: z.output<typeof PostgrestConfig> = {
-  db_schema: 'public,graphql_public',
-  max_rows: 1_000,
-  db_extra_search_path: 'public, extensions',
+  ...DATA_API_DEFAULTS,
   db_pool: null,
   db_pool_acquisition_timeout: null,
   db_pool_max_lifetime: null,

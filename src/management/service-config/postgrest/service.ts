@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
+import { forgetProject } from '../../../services/gateway/open-project.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { UpdatePostgrestConfig } from './schema.ts'
@@ -13,8 +14,16 @@ export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {
   return maySeeSecrets ? { ...value, jwt_secret: await jwtSecretOf(ctx, project) } : value
 }
 
-export const updatePostgrestConfig = (
+export async function updatePostgrestConfig(
   ctx: Ctx,
   { ref }: ProjectAccess,
   changes: z.output<typeof UpdatePostgrestConfig>,
-) => changeSettings(ctx, { ref, area: 'postgrest', work: async (before) => ({ ...before, ...changes }) })
+) {
+  const changed = await changeSettings(ctx, {
+    ref,
+    area: 'postgrest',
+    work: async (before) => ({ ...before, ...changes }),
+  })
+  forgetProject(ref)
+  return changed
+}

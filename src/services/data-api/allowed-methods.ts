@@ -1,0 +1,39 @@
+import type { DataApiConfig } from '../gateway/data-api-config.ts'
+import { schemaFor, type Target } from './api-request.ts'
+import { requestError } from './data-api-error.ts'
+import { keyOf, type SchemaCache, type Table } from './schema/types.ts'
+
+/** Answers OPTIONS with the methods of a table or function. */
+export function allowedMethods(
+  cache: SchemaCache,
+  target: Target,
+  { request, config }: { request: Request; config: DataApiConfig },
+): Response {
+  const methods = methodsOf(cache, target, schemaFor(request, config))
+  return new Response(null, { status: 200, headers: { allow: methods.join(','), 'content-length': '0' } })
+}
+
+function methodsOf(cache: SchemaCache, target: Target, schema: string): string[] {
+  if (target.kind === 'root') return ['OPTIONS', 'GET', 'HEAD']
+  const { name } = target
+  if (target.kind === 'routine') {
+    const routines = cache.functions.get(keyOf({ schema, name }))
+    if (!routines)
+      throw requestError('PGRST202', { message: `Could not find the function ${schema}.${name} in the schema cache` })
+    return ['OPTIONS', ...(routines.some(({ volatility }) => volatility !== 'v') ? ['GET', 'HEAD'] : []), 'POST']
+  }
+  const table = cache.tables.get(keyOf({ schema, name }))
+  if (!table)
+    throw requestError('PGRST205', { message: `Could not find the table '${schema}.${name}' in the schema cache` })
+  return ['OPTIONS', 'GET', 'HEAD', ...changesOf(table)]
+}
+
+function changesOf({ insertable, updatable, deletable, primaryKey }: Table): string[] {
+  const isReplaceable = insertable && updatable && primaryKey.length > 0
+  return [
+    ...(insertable ? ['POST'] : []),
+    ...(isReplaceable ? ['PUT'] : []),
+    ...(updatable ? ['PATCH'] : []),
+    ...(deletable ? ['DELETE'] : []),
+  ]
+}

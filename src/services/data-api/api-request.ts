@@ -1,0 +1,65 @@
+import type { DataApiConfig } from '../gateway/data-api-config.ts'
+import type { ApiRequest } from './compile.ts'
+import { requestError } from './data-api-error.ts'
+import { readPayload } from './request/payload.ts'
+import { parsePreferences } from './request/preferences.ts'
+import { parseQuery } from './request/query-string.ts'
+
+/** What the path after `/rest/v1` names. */
+export type Target = { kind: 'root' } | { kind: 'table' | 'routine'; name: string }
+
+export function targetOf(path: string): Target {
+  const segments = path.split('/').slice(1)
+  if (segments.at(-1) === '') segments.pop()
+  const [first, second, ...more] = segments.map(decoded)
+  if (first === undefined) return { kind: 'root' }
+  if (second === undefined) return { kind: 'table', name: first }
+  if (first === 'rpc' && more.length === 0) return { kind: 'routine', name: second }
+  throw requestError('PGRST125')
+}
+
+function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment)
+  } catch {
+    throw requestError('PGRST125')
+  }
+}
+
+const WRITES = ['POST', 'PATCH', 'PUT']
+
+export async function apiRequestOf(
+  request: Request,
+  target: Exclude<Target, { kind: 'root' }>,
+  config: DataApiConfig,
+): Promise<ApiRequest> {
+  const { method, headers } = request
+  const isCall = target.kind === 'routine'
+  if (!['GET', 'HEAD', 'DELETE', ...WRITES].includes(method)) {
+    throw requestError('PGRST117', { message: `Unsupported HTTP method: ${method}` })
+  }
+  const search = new URL(request.url).searchParams
+  search.delete('apikey')
+  const hasBody = WRITES.includes(method)
+  return {
+    ...{ method, headers, search, isCall, name: target.name, config },
+    schema: schemaFor(request, config),
+    query: parseQuery(search, { isCall: isCall && !hasBody }),
+    preferences: parsePreferences(headers.get('prefer')),
+    payload: hasBody ? await readPayload(request) : undefined,
+  }
+}
+
+/** The schema that the profile headers name, else the first exposed one. */
+export function schemaFor({ method, headers }: Request, { schemas }: DataApiConfig): string {
+  const profile = headers.get(method === 'GET' || method === 'HEAD' ? 'accept-profile' : 'content-profile')
+  const schema = profile ?? schemas[0] ?? 'public'
+  if (schemas.includes(schema)) return schema
+  throw requestError('PGRST106', {
+    message: `Invalid schema: ${schema}`,
+    hint:
+      schemas.length === 0
+        ? 'The Data API is disabled'
+        : `Only the following schemas are exposed: ${schemas.join(', ')}`,
+  })
+}

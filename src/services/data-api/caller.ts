@@ -1,0 +1,78 @@
+import { type Claims, InvalidCredential } from '../../platform/jwt/credential.ts'
+import { isApiKey } from '../gateway/api-key.ts'
+import { verifyCredential } from '../gateway/credentials.ts'
+import type { Trust } from '../gateway/trust.ts'
+import { DataApiError } from './data-api-error.ts'
+
+/** Role and claims of a request, and what SQL can read about it. */
+export interface Caller {
+  role: string
+  claims: Claims
+  method: string
+  /** The path after `/rest/v1`. */
+  path: string
+  /** JSON of the headers without those that carry credentials. */
+  headers: string
+  /** JSON of the cookies. */
+  cookies: string
+}
+
+/** An API key names a role by itself; a token of a user beside it wins. */
+export async function authenticate(
+  trust: Trust,
+  request: Request,
+  now: Date,
+): Promise<Pick<Caller, 'role' | 'claims'>> {
+  const { headers } = request
+  const apiKey = headers.get('apikey')?.trim() || new URL(request.url).searchParams.get('apikey') || undefined
+  const [, bearer] = /^bearer\s+(\S.*)$/i.exec(headers.get('authorization') ?? '') ?? []
+  const token = bearer?.trim() ?? apiKey
+  if (token === undefined) {
+    throw new DataApiError({
+      ...{ status: 401, code: 'PGRST302', message: 'No API key found in request' },
+      ...{ hint: 'No `apikey` request header or url param was found.', headers: { 'www-authenticate': 'Bearer' } },
+    })
+  }
+  const credential = await verify(trust, token, now)
+  if (apiKey !== undefined && apiKey !== token) await verify(trust, apiKey, now)
+  return credential
+}
+
+async function verify(trust: Trust, token: string, now: Date) {
+  try {
+    return await verifyCredential(trust, token, now)
+  } catch (error) {
+    throw error instanceof InvalidCredential ? refusal(error.message, token) : error
+  }
+}
+
+/** The texts of PostgREST, which clients compare. */
+const REFUSALS: Readonly<Record<string, readonly [code: string, message: string]>> = {
+  '"exp" claim timestamp check failed': ['PGRST303', 'JWT expired'],
+  '"nbf" claim timestamp check failed': ['PGRST303', 'JWT not yet valid'],
+  '"exp" claim must be a number': ['PGRST303', "The JWT 'exp' claim must be a number"],
+  '"nbf" claim must be a number': ['PGRST303', "The JWT 'nbf' claim must be a number"],
+  'Invalid Compact JWS': ['PGRST301', 'Expected 3 parts in JWT'],
+}
+
+function refusal(reason: string, token: string): DataApiError {
+  const [code, message] = isApiKey(token)
+    ? ['PGRST301', 'Invalid API key']
+    : (REFUSALS[reason] ?? ['PGRST301', 'No suitable key or wrong key type'])
+  const headers = { 'www-authenticate': `Bearer error="invalid_token", error_description="${message}"` }
+  return new DataApiError({ status: 401, code, message, details: REFUSALS[reason] ? null : reason, headers })
+}
+
+const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie']
+
+export function describeRequest({ method, headers }: Request, path: string): Omit<Caller, 'role' | 'claims'> {
+  const shown = [...headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))
+  const cookies = (headers.get('cookie') ?? '').split(';').flatMap((pair) => {
+    const at = pair.indexOf('=')
+    return at < 0 ? [] : [[pair.slice(0, at).trim(), pair.slice(at + 1).trim()] as const]
+  })
+  return {
+    ...{ method, path, headers: JSON.stringify(Object.fromEntries(shown)) },
+    cookies: JSON.stringify(Object.fromEntries(cookies)),
+  }
+}

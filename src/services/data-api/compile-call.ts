@@ -1,0 +1,96 @@
+import { type ApiRequest, type Compiled, mediaOf, planRows, type Reply, totalOf, totalSql } from './compile.ts'
+import { requireOne, SOURCE } from './compile-read.ts'
+import { isAffectedLimited } from './compile-write.ts'
+import { requestError } from './data-api-error.ts'
+import { chooseRoutine, takesBody } from './plan/choose-routine.ts'
+import type { ReadNode } from './plan/read-plan.ts'
+import { isSingular } from './request/media-types.ts'
+import { contentRange, pageStatus } from './request/range.ts'
+import { keyOf, type SchemaCache } from './schema/types.ts'
+import { Parameters, quote } from './sql/builder.ts'
+import { type Called, callWithArguments, callWithBody, callWithWhole } from './sql/call-sql.ts'
+import { readSql } from './sql/read-sql.ts'
+import { resultSql } from './sql/result-sql.ts'
+
+/** GET, HEAD and POST of a function. */
+export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
+  const { method, query, preferences } = request
+  if (!['GET', 'HEAD', 'POST'].includes(method)) {
+    throw requestError('PGRST101', { message: `Cannot use the ${method} method on RPC` })
+  }
+  const routine = chooseRoutine(cache, {
+    ...{ schema: request.schema, name: request.name, payload: request.payload },
+    argumentNames: argumentNames(request),
+  })
+  if (isAffectedLimited(request) && !routine.returnsSet) throw requestError('PGRST128')
+  const media = mediaOf(request, cache, routine.returnsSet ? undefined : routine.mediaType)
+  const params = new Parameters()
+  const isScalar = routine.returns !== 'composite'
+  const { returnsRelation } = routine
+  const node = isScalar
+    ? undefined
+    : planRows(request, cache, {
+        relation: { schema: request.schema, name: routine.name },
+        table: returnsRelation && cache.tables.get(keyOf(returnsRelation)),
+        isLimited: true,
+      })
+  const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
+  const rows = node ? `, pgrst_rows AS (${readSql(params, node, SOURCE)})` : ''
+  const total =
+    node === undefined
+      ? 'count(pgrst_row)'
+      : totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
+  const result = resultSql({
+    ...{ format: media.format, source: node ? 'pgrst_rows' : SOURCE, total },
+    isEmpty: method === 'HEAD' || routine.returns === 'void',
+    shape: { isScalar, isSingle: !routine.returnsSet },
+    checks: {
+      isSingular: isSingular(media) && routine.returnsSet,
+      affectedMax: isAffectedLimited(request) ? preferences.maxAffected : undefined,
+    },
+  })
+  const offset = node?.window.offset ?? 0
+  return {
+    main: { text: `WITH ${SOURCE} AS (${called})${rows} ${result}`, params: params.values },
+    isReadOnly: method !== 'POST' || routine.volatility !== 'v',
+    ...{
+      settings: routine.settings,
+      media,
+      effective: isAffectedLimited(request) ? ['count', 'maxAffected'] : ['count'],
+    },
+    reply(row): Reply {
+      if (routine.returns === 'void') return { status: 204, headers: {}, body: null }
+      if (isSingular(media) && routine.returnsSet) requireOne(row.rows)
+      const page = {
+        offset,
+        rows: row.rows,
+        total: totalOf({ ...request, preferences: counted(preferences) }, row, undefined),
+      }
+      return { status: pageStatus(page), headers: { 'content-range': contentRange(page) }, body: row.body }
+    },
+  }
+
+  function callSql(parameters: Parameters, chosen: Called, { payload }: ApiRequest): string {
+    if (!payload) return callWithArguments(parameters, chosen, query.args)
+    if (payload.kind === 'json' && payload.fields) return callWithArguments(parameters, chosen, payload.fields)
+    if (takesBody(chosen, payload) || payload.kind === 'raw') return callWithWhole(parameters, chosen, payload)
+    return callWithBody(parameters, chosen, payload)
+  }
+}
+
+/** The planner cannot estimate the rows of a function, so they are counted. */
+const counted = (preferences: ApiRequest['preferences']): ApiRequest['preferences'] =>
+  preferences.count === undefined ? preferences : { ...preferences, count: 'exact' }
+
+const argumentNames = ({ payload, query }: ApiRequest): string[] => {
+  if (payload?.kind === 'raw') return []
+  return [...new Set(payload ? (query.columns ?? payload.keys) : query.args.map(([name]) => name))]
+}
+
+/** The selected columns that the rows of the function do not have: functions of the row. */
+function computedSql(node: ReadNode | undefined): string {
+  const { table, fields = [] } = node ?? {}
+  if (!table) return ''
+  const names = fields.flatMap(({ field }) => (field.name === '*' || table.columns.has(field.name) ? [] : [field.name]))
+  return [...new Set(names)].map((name) => `, pgrst_call.${quote(name)}`).join('')
+}

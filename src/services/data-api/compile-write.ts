@@ -1,0 +1,167 @@
+import { type ApiRequest, type Compiled, mediaOf, planRows, type ResultRow } from './compile.ts'
+import { requireTable, SOURCE } from './compile-read.ts'
+import { requestError } from './data-api-error.ts'
+import type { ReadNode } from './plan/read-plan.ts'
+import { isSingular, type Media } from './request/media-types.ts'
+import type { JsonPayload, Payload } from './request/payload.ts'
+import type { Preferences } from './request/preferences.ts'
+import { contentRange } from './request/range.ts'
+import type { Column, SchemaCache, Table } from './schema/types.ts'
+import { Parameters, quote } from './sql/builder.ts'
+import { readSql } from './sql/read-sql.ts'
+import { type Checks, resultSql } from './sql/result-sql.ts'
+import { deleteSql, type Insert, insertSql, returningSql, UPDATED_ROWS, updateSql } from './sql/write-sql.ts'
+
+interface Write {
+  request: ApiRequest
+  table: Table
+  media: Media
+  node: ReadNode
+}
+
+/** POST, PATCH, PUT and DELETE of a table. */
+export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled {
+  const table = requireTable(cache, request)
+  const write: Write = {
+    ...{ request, table, media: mediaOf(request, cache) },
+    node: planRows(request, cache, { relation: table, isLimited: false }),
+  }
+  if (request.method === 'PUT') requirePut(write)
+  const params = new Parameters()
+  const returned = returnedOf(write)
+  const changed = changeSql(params, write, returned.columns)
+  const rows = returned.isRead ? `, pgrst_rows AS (${readSql(params, readOf(write), SOURCE)})` : ''
+  const source = returned.isRead ? 'pgrst_rows' : SOURCE
+  const { preferences } = request
+  const result = resultSql({
+    ...{ format: write.media.format, source, isEmpty: preferences.return !== 'representation' },
+    checks: checksOf(write),
+    more: `, ${UPDATED_ROWS} AS updated${returned.location}`,
+  })
+  return {
+    main: { text: `WITH ${SOURCE} AS (${changed})${rows} ${result}`, params: params.values },
+    ...{ isReadOnly: false, settings: {}, media: write.media, effective: effectiveOf(write) },
+    reply: (row) => replyOf(write, row),
+  }
+}
+
+/** What the change returns: nothing, the key of the new row, or what the caller selects. */
+function returnedOf({ request, table, node }: Write) {
+  const { preferences, method } = request
+  if (preferences.return === 'representation') return { columns: returningSql(node), isRead: true, location: '' }
+  const { primaryKey } = table
+  if (preferences.return !== 'headers-only' || method !== 'POST' || primaryKey.length === 0) {
+    return { columns: '1', isRead: false, location: '' }
+  }
+  const columns = primaryKey.map((column) => `${quote(table.name)}.${quote(column)}`).join(', ')
+  const location = `, CASE WHEN count(pgrst_row) = 1 THEN (json_agg(pgrst_row) -> 0)::text END AS location`
+  return { columns, isRead: false, location }
+}
+
+/** The filters and the window hold for the change; what is read are all changed rows. */
+const readOf = ({ node }: Write): ReadNode => ({
+  ...node,
+  logic: node.logic.filter((logic) => isOfChild(node, logic)),
+  window: { offset: 0 },
+})
+
+const isOfChild = ({ children }: ReadNode, logic: ReadNode['logic'][number]): boolean =>
+  logic.kind === 'filter' && logic.field.path.length === 0 && children.some(({ key }) => key === logic.field.name)
+
+function changeSql(params: Parameters, { request, table, node }: Write, returning: string): string {
+  const change: ReadNode = { ...node, logic: node.logic.filter((logic) => !isOfChild(node, logic)), children: [] }
+  if (request.method === 'DELETE') return deleteSql(params, change, table, returning)
+  const payload = requireJson(request.payload)
+  const columns = columnsOf(request, table, payload)
+  const fillsDefaults = request.preferences.missing === 'default'
+  const body = { table, payload, columns, fillsDefaults }
+  if (request.method === 'PATCH') return updateSql(params, change, body, returning)
+  const isPut = request.method === 'PUT'
+  const insert: Insert = { ...body, conflict: conflictOf(request, table), ...(isPut && { bodyFilters: change }) }
+  return insertSql(params, insert, returning)
+}
+
+function requireJson(payload: Payload | undefined): JsonPayload {
+  if (payload?.kind === 'json' && payload.isEmpty) throw requestError('PGRST102')
+  if (payload?.kind === 'json') return payload
+  throw requestError('PGRST102', { message: `Content-Type not acceptable: ${payload?.type ?? ''}` })
+}
+
+function columnsOf({ query, method }: ApiRequest, table: Table, payload: JsonPayload): Column[] {
+  if (query.columns === undefined && !payload.hasSameKeys && method !== 'PATCH') {
+    throw requestError('PGRST102', { message: 'All object keys must match' })
+  }
+  return [...new Set(query.columns ?? payload.keys)].map((name) => {
+    const column = table.columns.get(name)
+    if (column) return column
+    throw requestError('PGRST204', {
+      message: `Could not find the '${name}' column of '${table.name}' in the schema cache`,
+    })
+  })
+}
+
+function conflictOf({ preferences, query, method }: ApiRequest, { primaryKey }: Table): Insert['conflict'] {
+  if (method === 'PUT') return { columns: primaryKey, action: 'merge' }
+  if (preferences.resolution === undefined) return undefined
+  const action = preferences.resolution === 'merge-duplicates' ? 'merge' : 'ignore'
+  return { columns: query.onConflict ?? primaryKey, action }
+}
+
+/** A PUT names one row by all columns of its key. */
+function requirePut({ request: { query }, table }: Write): void {
+  if (query.windows.length > 0) throw requestError('PGRST114')
+  const names = query.filters.flatMap(({ path, value }) => {
+    const { operation, negated, field } = value
+    const isEqual = operation.kind === 'compare' && operation.operator === 'eq' && !operation.quantifier && !negated
+    return path.length === 0 && isEqual && field.path.length === 0 ? [field.name] : ['']
+  })
+  const key = new Set(table.primaryKey)
+  const isKey = key.size > 0 && new Set(names).size === key.size && names.every((name) => key.has(name))
+  if (!isKey || query.logic.length > 0) throw requestError('PGRST105')
+}
+
+function checksOf({ request, media }: Write): Checks {
+  const { method, preferences } = request
+  return {
+    isSingular: isSingular(media),
+    matchesUrl: method === 'PUT',
+    affectedMax: isAffectedLimited(request) ? preferences.maxAffected : undefined,
+  }
+}
+
+export const isAffectedLimited = ({ method, preferences, isCall }: ApiRequest): boolean =>
+  preferences.handling === 'strict' &&
+  preferences.maxAffected !== undefined &&
+  (isCall || (method !== 'POST' && method !== 'PUT'))
+
+function effectiveOf({ request, table }: Write): (keyof Preferences)[] {
+  const { method, preferences } = request
+  const conflict = method === 'POST' ? conflictOf(request, table) : undefined
+  return [
+    ...(conflict && conflict.columns.length > 0 ? ['resolution' as const] : []),
+    ...(method === 'DELETE' || preferences.missing === undefined ? [] : ['missing' as const]),
+    ...(isAffectedLimited(request) ? ['maxAffected' as const] : []),
+    ...(['return', 'count'] as const),
+  ]
+}
+
+function replyOf({ request, table }: Write, row: ResultRow) {
+  const { method, preferences } = request
+  const { rows, body, updated = 0 } = row
+  const total = preferences.count === undefined ? undefined : rows
+  const range = contentRange({ offset: 0, rows: method === 'PATCH' ? rows : 0, total })
+  const isNew =
+    method === 'POST' || method === 'PUT' ? rows > updated || (method === 'POST' && !isMerge(request)) : false
+  const status = isNew ? 201 : body === null && method !== 'POST' ? 204 : 200
+  const location = locationOf(table, row.location)
+  return { status, headers: { 'content-range': range, ...(location && { location }) }, body }
+}
+
+const isMerge = ({ preferences }: ApiRequest) => preferences.resolution === 'merge-duplicates'
+
+function locationOf({ name, primaryKey }: Table, json: string | null | undefined): string | undefined {
+  if (!json) return undefined
+  const row = JSON.parse(json) as Record<string, unknown>
+  const filters = primaryKey.map((column) => [column, row[column] === null ? 'is.null' : `eq.${String(row[column])}`])
+  return `/${encodeURIComponent(name)}?${new URLSearchParams(filters)}`
+}

@@ -1,0 +1,114 @@
+import type { Statement } from '../../engine/engine.ts'
+import type { DataApiConfig } from '../gateway/data-api-config.ts'
+import type { ReadNode } from './plan/read-plan.ts'
+import { planRead } from './plan/read-plan.ts'
+import { chooseMedia, type Media } from './request/media-types.ts'
+import type { Payload } from './request/payload.ts'
+import type { Preferences } from './request/preferences.ts'
+import type { QueryParams } from './request/query-string.ts'
+import { intersectWindows, parseRange } from './request/range.ts'
+import type { Name, SchemaCache, Table } from './schema/types.ts'
+import { Parameters } from './sql/builder.ts'
+import { countSql } from './sql/read-sql.ts'
+
+/** A request as far as it can be understood without the database. */
+export interface ApiRequest {
+  method: string
+  schema: string
+  name: string
+  isCall: boolean
+  headers: Headers
+  search: URLSearchParams
+  query: QueryParams
+  preferences: Preferences
+  payload: Payload | undefined
+  config: DataApiConfig
+}
+
+/** The row that the main statement returns. */
+export interface ResultRow {
+  rows: number
+  total: string | null
+  body: string | null
+  headers: string | null
+  status: string | null
+  location?: string | null
+  updated?: number
+}
+
+export interface Reply {
+  status: number
+  headers: Record<string, string>
+  body: string | null
+}
+
+/** A statement, and how its result becomes the response. */
+export interface Compiled {
+  main: Statement
+  /** Estimates the number of all rows. */
+  estimate?: Statement | undefined
+  isReadOnly: boolean
+  /** Settings that hold for this request only. */
+  settings: Readonly<Record<string, string>>
+  /** The media type of the body. */
+  media: Media
+  effective: readonly (keyof Preferences)[]
+  reply(row: ResultRow, estimate: number | undefined): Reply
+}
+
+const isEnabled = ({ settings }: SchemaCache, name: string): boolean =>
+  /^(t|true|on|yes|1)$/i.test(settings[`pgrst.${name}`] ?? '')
+
+export const mediaOf = ({ headers }: ApiRequest, cache: SchemaCache, custom?: string): Media =>
+  chooseMedia(headers.get('accept'), {
+    hasGeoJson: cache.hasGeoJson,
+    allowsPlans: isEnabled(cache, 'db_plan_enabled'),
+    ...(custom !== undefined && { custom }),
+  })
+
+interface Rows {
+  relation: Name
+  table?: Table | undefined
+  isLimited: boolean
+}
+
+/** Plans the rows that a request reads; the range of a GET is a window of the requested rows. */
+export function planRows(request: ApiRequest, cache: SchemaCache, { relation, table, isLimited }: Rows): ReadNode {
+  const { config, headers, method, query } = request
+  const range = method === 'GET' ? parseRange(headers.get('range')) : undefined
+  const node = planRead(
+    cache,
+    query,
+    { relation, ...(table && { table }) },
+    {
+      rowsMax: isLimited ? config.rowsMax : undefined,
+      allowsAggregates: isEnabled(cache, 'db_aggregates_enabled'),
+    },
+  )
+  if (range) node.window = intersectWindows(node.window, range)
+  return node
+}
+
+/** SQL of the number of all rows, as far as the caller asks for it. */
+export function totalSql(params: Parameters, { preferences, config }: ApiRequest, node: ReadNode, source?: string) {
+  const { count } = preferences
+  if (count !== 'exact' && count !== 'estimated') return undefined
+  const bound = count === 'estimated' ? ` LIMIT ${config.rowsMax + 1}` : ''
+  return `(SELECT count(*) FROM (${countSql(params, node, source)}${bound}) AS pgrst_all)`
+}
+
+export function estimateStatement({ preferences }: ApiRequest, node: ReadNode): Statement | undefined {
+  if (preferences.count !== 'planned' && preferences.count !== 'estimated') return undefined
+  const params = new Parameters()
+  return { text: `EXPLAIN (FORMAT JSON) ${countSql(params, node)}`, params: params.values }
+}
+
+/** The number of all rows, by the way of counting that the caller prefers. */
+export function totalOf({ preferences, config }: ApiRequest, { total }: ResultRow, estimate: number | undefined) {
+  const { count } = preferences
+  if (count === undefined) return undefined
+  if (count === 'planned') return estimate
+  const counted = Number(total ?? 0)
+  if (count === 'exact' || counted <= config.rowsMax) return counted
+  return Math.max(counted, estimate ?? 0)
+}

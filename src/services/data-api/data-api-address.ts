@@ -1,0 +1,16 @@
+import type { ProjectAddress } from '../gateway/project-address.ts'
+
+export interface DataApiAddress {
+  ref: string
+  /** The path after the service's own. */
+  path: string
+  service: 'rest' | 'graphql'
+}
+
+const SERVICE = /^\/(rest|graphql)\/v1(\/.*|)$/
+
+export function dataApiAddressOf({ ref, path }: ProjectAddress): DataApiAddress | undefined {
+  const [, service, rest] = SERVICE.exec(path) ?? []
+  if (ref === undefined || (service !== 'rest' && service !== 'graphql')) return undefined
+  return { ref, path: rest || '/', service }
+}

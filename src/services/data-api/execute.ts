@@ -1,0 +1,183 @@
+import type { SystemCtx } from '../../ctx.ts'
+import type { Row, Statement } from '../../engine/engine.ts'
+import { EngineUnavailable } from '../../engine/engine-errors.ts'
+import { withTimeout } from '../../platform/timeout.ts'
+import type { DataApiConfig } from '../gateway/data-api-config.ts'
+import type { OpenedProject } from '../gateway/open-project.ts'
+import { prepareIfDue } from '../gateway/prepare-project.ts'
+import type { Caller } from './caller.ts'
+import type { Compiled, ResultRow } from './compile.ts'
+import { DataApiError } from './data-api-error.ts'
+import type { Preferences } from './request/preferences.ts'
+import { introspect } from './schema/introspection.ts'
+import { cachedSchema, keepSchema } from './schema/kept-schemas.ts'
+import { schemaCacheOf } from './schema/schema-cache.ts'
+import type { SchemaCache } from './schema/types.ts'
+import { VERSION } from './schema/version.ts'
+import { Parameters, quote } from './sql/builder.ts'
+import { requireVersion } from './sql/result-sql.ts'
+import { isSchemaChanged, isUnprepared } from './sql-error.ts'
+
+export interface DataApi {
+  ctx: SystemCtx
+  project: OpenedProject
+  config: DataApiConfig
+}
+
+/** Longer than any statement may take. */
+const ANSWER_MS_MAX = 40_000
+
+/** Runs statements in one transaction and one round trip. */
+async function run({ ctx, project }: DataApi, statements: readonly Statement[]): Promise<Row[][]> {
+  const { ref, runnerPassword } = project
+  const send = () =>
+    withTimeout(
+      ANSWER_MS_MAX,
+      ctx.engine.runBatch({ ref, runnerPassword, service: 'dataApi', statements }),
+      () => new EngineUnavailable('The database did not answer in time'),
+    )
+  const sentAt = ctx.now().getTime()
+  try {
+    return await send()
+  } catch (error) {
+    if (!isUnprepared(error) || !(await prepareIfDue({ ctx, project }, sentAt))) throw error
+    return send()
+  }
+}
+
+async function loadSchema(api: DataApi): Promise<SchemaCache> {
+  const { project, config } = api
+  const path: Statement = { text: `SELECT set_config('search_path', 'pg_catalog', true)`, params: [] }
+  const [, rows] = await run(api, [path, introspect(config.schemas)])
+  const cache = schemaCacheOf(String(rows?.[0]?.found))
+  keepSchema(project.ref, config.schemas, { cache, at: api.ctx.now().getTime() })
+  return cache
+}
+
+/** Whether the database has another schema than the cache. */
+async function isOutdated(api: DataApi, { version }: SchemaCache): Promise<boolean> {
+  const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }])
+  return rows?.[0]?.version !== version
+}
+
+/** The schema as it is now, for replies that need no other statement. */
+export async function currentSchema(api: DataApi): Promise<SchemaCache> {
+  const known = cachedSchema(api.project.ref, api.config.schemas, api.ctx.now().getTime())
+  return known && !(await isOutdated(api, known)) ? known : loadSchema(api)
+}
+
+export interface Outcome {
+  compiled: Compiled
+  row: ResultRow
+  estimate: number | undefined
+}
+
+interface Request {
+  caller: Caller
+  schema: string
+  preferences: Preferences
+  compile(cache: SchemaCache): Compiled
+}
+
+/**
+ * Compiles and runs a request: one round trip if the schema is cached. The transaction fails before its main statement if the schema
+ * has changed since; then the schema is read again. A request that the cached schema refuses may be allowed by now: that is checked.
+ */
+export async function execute(api: DataApi, request: Request): Promise<Outcome> {
+  const known = cachedSchema(api.project.ref, api.config.schemas, api.ctx.now().getTime())
+  let cache = known ?? (await loadSchema(api))
+  for (let runs = 1; ; runs += 1) {
+    try {
+      return await runCompiled(api, request, cache)
+    } catch (error) {
+      const isStale =
+        isSchemaChanged(error) || (cache === known && error instanceof DataApiError && (await isOutdated(api, known)))
+      if (!isStale || runs >= RUNS_MAX) throw error
+      cache = await loadSchema(api)
+    }
+  }
+}
+
+/** A schema that changes all the time must not keep a request busy. */
+const RUNS_MAX = 4
+
+async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): Promise<Outcome> {
+  const compiled = request.compile(cache)
+  const { preferences } = request
+  const preRequest = cache.settings['pgrst.db_pre_request']
+  const main = compiled.media.plan ? explained(compiled.main, compiled.media.plan) : compiled.main
+  const statements = [
+    settingsStatement(api, request, cache, compiled),
+    ...(preRequest ? [{ text: `SELECT ${functionName(preRequest)}()`, params: [] }] : []),
+    main,
+    ...(compiled.estimate ? [compiled.estimate] : []),
+    // A change that is rolled back still fails if it breaks a deferred constraint.
+    ...(preferences.tx === 'rollback' ? [{ text: 'SET CONSTRAINTS ALL IMMEDIATE', params: [] }, ROLLBACK] : []),
+  ]
+  const [rows = [], estimated] = (await run(api, statements)).slice(preRequest ? 2 : 1)
+  // The main statement returns exactly one row of this shape.
+  const row = compiled.media.plan ? planRow(rows) : (rows[0] as unknown as ResultRow)
+  return { compiled, row, estimate: compiled.estimate ? rowsIn(estimated) : undefined }
+}
+
+const ROLLBACK: Statement = { text: 'ROLLBACK', params: [] }
+
+/** A function's name, with or without its schema, as in the setting of PostgREST. */
+const functionName = (name: string): string =>
+  name
+    .split('.')
+    .map((part) => quote(part.replaceAll('"', '')))
+    .join('.')
+
+function explained(
+  { text, params }: Statement,
+  { asText, options }: NonNullable<Compiled['media']['plan']>,
+): Statement {
+  const list = [...options.map((option) => option.toUpperCase()), `FORMAT ${asText ? 'TEXT' : 'JSON'}`]
+  return { text: `EXPLAIN (${list.join(', ')}) ${text}`, params }
+}
+
+function planRow(rows: readonly Row[]): ResultRow {
+  const lines = rows.map((row) => row['QUERY PLAN'])
+  const body = lines.map((line) => (typeof line === 'string' ? line : JSON.stringify(line))).join('\n')
+  return { rows: 1, total: null, body, headers: null, status: null }
+}
+
+function rowsIn(rows: readonly Row[] | undefined): number | undefined {
+  const plan = rows?.[0]?.['QUERY PLAN'] as [{ Plan?: Record<string, unknown> }] | undefined
+  const count = plan?.[0]?.Plan?.['Plan Rows']
+  return typeof count === 'number' ? count : undefined
+}
+
+/**
+ * Sets what holds for the transaction: the role and claims of the caller, and what functions can read about the request. The role is
+ * checked by Postgres: the login role may become only those that are granted to it.
+ */
+function settingsStatement(
+  api: DataApi,
+  { caller, preferences, schema }: Request,
+  cache: SchemaCache,
+  compiled: Compiled,
+): Statement {
+  const path = [schema, ...api.config.extraSearchPath].map(quote).join(', ')
+  const timezone = preferences.timezone
+  const settings = {
+    search_path: path,
+    role: caller.role,
+    'request.jwt.claims': JSON.stringify(caller.claims),
+    'request.method': caller.method,
+    'request.path': caller.path,
+    'request.headers': caller.headers,
+    'request.cookies': caller.cookies,
+    ...cache.roleSettings.get(caller.role),
+    ...compiled.settings,
+    ...(timezone !== undefined && { timezone }),
+    ...(compiled.isReadOnly && { transaction_read_only: 'on' }),
+  }
+  const params = new Parameters()
+  const calls = Object.entries(settings).map(
+    ([name, value]) => `set_config(${params.add(name)}, ${params.add(value)}, true)`,
+  )
+  const check = requireVersion(VERSION, `${params.add(cache.version)}::text`)
+  return { text: `SELECT ${check} AS checked, num_nulls(${calls.join(', ')}) AS settings`, params: params.values }
+}

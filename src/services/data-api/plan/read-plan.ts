@@ -1,0 +1,197 @@
+import { requestError } from '../data-api-error.ts'
+import type { Filter, Located, Logic } from '../request/filters.ts'
+import type { OrderTerm } from '../request/order.ts'
+import type { QueryParams, Window } from '../request/query-string.ts'
+import { intersectWindows } from '../request/range.ts'
+import type { SelectedField, SelectedRelation, SelectItem } from '../request/select.ts'
+import { isToOne, keyOf, type Name, type Relationship, type SchemaCache, type Table } from '../schema/types.ts'
+import { findRelationship } from './find-relationship.ts'
+
+/** A query on one relation, with those of the relations embedded in its rows. */
+export interface ReadNode {
+  relation: Name
+  /** Undefined if the rows are those of a function that returns no relation. */
+  table: Table | undefined
+  /** Qualifies the columns. */
+  alias: string
+  fields: readonly SelectedField[]
+  logic: Logic[]
+  order: OrderTerm[]
+  window: Window
+  children: EmbedNode[]
+}
+
+export interface EmbedNode extends ReadNode {
+  /** The key in the parent's JSON. */
+  key: string
+  /** What the caller embeds; the key if there is no alias. */
+  name: string
+  relationship: Relationship
+  parentAlias: string
+  isInner: boolean
+  isSpread: boolean
+  /** Nothing was selected: the embedded rows only filter those of the parent. */
+  isEmpty: boolean
+  /** The name of its subquery. */
+  lateral: string
+}
+
+interface Root {
+  relation: Name
+  alias?: string
+  /** The relation that the rows belong to, if it is not `relation`. */
+  table?: Table | undefined
+}
+
+interface Limits {
+  rowsMax: number | undefined
+  allowsAggregates: boolean
+}
+
+export function planRead(
+  cache: SchemaCache,
+  query: QueryParams,
+  { relation, alias = relation.name, table = cache.tables.get(keyOf(relation)) }: Root,
+  { rowsMax, allowsAggregates }: Limits,
+): ReadNode {
+  const planner = new Planner(cache, relation.schema, allowsAggregates)
+  const root: ReadNode = {
+    relation,
+    table,
+    alias,
+    ...EMPTY(),
+    ...planner.select(query.select, { relation: table ?? relation, alias }, 0),
+  }
+  const at = <Value>({ path }: Located<Value>) => nodeAt(root, path)
+  for (const filter of query.filters) at(filter).logic.push(filter.value)
+  for (const logic of query.logic) at(logic).logic.push(logic.value)
+  for (const order of query.orders) at(order).order.push(...order.value)
+  for (const window of query.windows) {
+    const node = at(window)
+    node.window = intersectWindows(node.window, window.value)
+  }
+  checkNodes(root)
+  if (rowsMax !== undefined) limitRows(root, rowsMax)
+  return root
+}
+
+const EMPTY = () => ({ logic: [] as Logic[], order: [] as OrderTerm[], window: { offset: 0 } as Window })
+
+class Planner {
+  private readonly cache: SchemaCache
+  private readonly schema: string
+  private readonly allowsAggregates: boolean
+  private laterals = 0
+
+  constructor(cache: SchemaCache, schema: string, allowsAggregates: boolean) {
+    this.cache = cache
+    this.schema = schema
+    this.allowsAggregates = allowsAggregates
+  }
+
+  select(items: readonly SelectItem[], parent: { relation: Name; alias: string }, depth: number) {
+    const fields = items.filter((item) => item.kind === 'field')
+    if (!this.allowsAggregates && fields.some(({ aggregate }) => aggregate)) throw requestError('PGRST123')
+    const relations = items.filter((item) => item.kind === 'relation')
+    return { fields, children: relations.map((item) => this.embed(item, parent, depth + 1)) }
+  }
+
+  private embed(item: SelectedRelation, parent: { relation: Name; alias: string }, depth: number): EmbedNode {
+    const { name, hint, alias, join, isSpread, items } = item
+    const relationship = findRelationship(this.cache, this.schema, { source: parent.relation, target: name, hint })
+    const relation = relationship.target
+    const node = { relation, alias: `${relation.name.slice(0, ALIAS_LENGTH)}_${depth}` }
+    this.laterals += 1
+    const lateral = `pgrst_embed_${this.laterals}`
+    const selected = this.select(items, node, depth)
+    // Spread, it would have to aggregate the rows of the parent.
+    if (isSpread && selected.fields.some(({ aggregate }) => aggregate)) {
+      throw requestError('PGRST127', { details: 'Aggregates are not supported in a spread resource' })
+    }
+    return {
+      ...{ ...node, table: this.cache.tables.get(keyOf(relation)), ...EMPTY(), ...selected },
+      ...{
+        key: alias ?? name,
+        name,
+        relationship,
+        parentAlias: parent.alias,
+        isInner: join === 'inner',
+        isSpread,
+        lateral,
+        isEmpty: isEmpty(selected),
+      },
+    }
+  }
+}
+
+/** Postgres cuts names at 63 bytes; the depth at the end of an alias must stay. */
+const ALIAS_LENGTH = 15
+
+const isEmpty = ({ fields, children }: Pick<ReadNode, 'fields' | 'children'>): boolean =>
+  fields.length === 0 && children.every((child) => child.isEmpty)
+
+/** An embedded resource by its alias, or else by its name. */
+const childOf = ({ children }: ReadNode, name: string): EmbedNode | undefined =>
+  children.find(({ key }) => key === name) ?? children.find((child) => child.name === name)
+
+function nodeAt(root: ReadNode, path: readonly string[]): ReadNode {
+  let node = root
+  for (const key of path) {
+    const child = childOf(node, key)
+    if (!child) {
+      throw requestError('PGRST108', {
+        message: `'${key}' is not an embedded resource in this request`,
+        hint: `Verify that '${key}' is included in the 'select' query parameter.`,
+      })
+    }
+    node = child
+  }
+  return node
+}
+
+/** The embedded resource that the filter is about, if its name is that of one and not that of a column with another operator. */
+export function filteredChild({ children, table }: ReadNode, { field, operation }: Filter): EmbedNode | undefined {
+  if (field.path.length > 0) return undefined
+  const comparesNull = operation.kind === 'is' && (operation.value === 'null' || operation.value === 'not_null')
+  if (!comparesNull && table?.columns.has(field.name)) return undefined
+  return children.find(({ key }) => key === field.name)
+}
+
+function checkNodes(node: ReadNode): void {
+  for (const logic of node.logic) checkLogic(node, logic)
+  for (const { relation } of node.order) if (relation !== undefined) orderedChild(node, relation)
+  for (const child of node.children) checkNodes(child)
+}
+
+/** An embedded resource can only be compared with null. */
+function checkLogic(node: ReadNode, logic: Logic): void {
+  if (logic.kind === 'group') {
+    for (const part of logic.parts) checkLogic(node, part)
+    return
+  }
+  const child = filteredChild(node, logic)
+  if (!child) return
+  const { operation } = logic
+  if (operation.kind === 'is' && (operation.value === 'null' || operation.value === 'not_null')) return
+  throw requestError('PGRST120', {
+    message: `Bad operator on the '${child.key}' embedded resource`,
+    details: 'Only is null or not is null filters are allowed on embedded resources',
+  })
+}
+
+/** The embedded resource by whose column rows are ordered: each row must have one at most. */
+export function orderedChild(node: ReadNode, key: string): EmbedNode {
+  const child = childOf(node, key)
+  if (!child) nodeAt(node, [key])
+  else if (isToOne(child.relationship)) return child
+  throw requestError('PGRST118', {
+    message: `A related order on '${key}' is not possible`,
+    details: `'${node.relation.name}' and '${key}' do not form a many-to-one or one-to-one relationship`,
+  })
+}
+
+function limitRows(node: ReadNode, rowsMax: number): void {
+  const { offset, limit = Number.POSITIVE_INFINITY } = node.window
+  node.window = { offset, limit: Math.min(limit, rowsMax) }
+  for (const child of node.children) limitRows(child, rowsMax)
+}

@@ -1,0 +1,110 @@
+import { requestError } from '../data-api-error.ts'
+
+export type Format = 'json' | 'object' | 'stripped-object' | 'stripped-array' | 'csv' | 'geojson' | 'plan' | 'custom'
+
+export interface Media {
+  format: Format
+  contentType: string
+  /** Of a plan: what is asked of EXPLAIN. */
+  plan?: { asText: boolean; options: readonly string[] } | undefined
+}
+
+const JSON_MEDIA: Media = { format: 'json', contentType: 'application/json; charset=utf-8' }
+
+interface Accepted {
+  type: string
+  parameters: ReadonlyMap<string, string>
+}
+
+/** The media types of an `Accept` header, best first. */
+function acceptedTypes(header: string | null): Accepted[] {
+  return (header || '*/*')
+    .split(',')
+    .map((part, index) => {
+      const [type = '', ...rest] = splitParameters(part)
+      const parameters = new Map(
+        rest.map((parameter) => {
+          const [name = '', value = ''] = parameter.split('=', 2)
+          return [name.trim().toLowerCase(), value.trim().replace(/^"|"$/g, '')] as const
+        }),
+      )
+      const quality = Number(parameters.get('q') ?? 1)
+      return { type: type.trim().toLowerCase(), parameters, quality, index }
+    })
+    .sort((a, b) => b.quality - a.quality || a.index - b.index)
+}
+
+const splitParameters = (part: string): string[] => part.match(/(?:[^;"]|"[^"]*")+/g) ?? []
+
+interface Offered {
+  /** PostGIS is installed, so rows can become GeoJSON. */
+  hasGeoJson: boolean
+  /** The project lets callers read plans. */
+  allowsPlans: boolean
+  /** The media type that the called function returns itself. */
+  custom?: string
+}
+
+const utf8 = (type: string) => `${type}; charset=utf-8`
+
+/** Chooses the form of the reply; refuses with PGRST107 if the caller accepts none. */
+export function chooseMedia(header: string | null, offered: Offered): Media {
+  const accepted = acceptedTypes(header)
+  for (const one of accepted) {
+    const media = mediaFor(one, offered)
+    if (media) return media
+  }
+  const types = accepted.map(({ type }) => type).join(', ')
+  throw requestError('PGRST107', { message: `None of these media types are available: ${types}` })
+}
+
+function mediaFor({ type, parameters }: Accepted, { hasGeoJson, allowsPlans, custom }: Offered): Media | undefined {
+  const isStripped = parameters.get('nulls') === 'stripped'
+  // A function that returns any media type names its own in a header.
+  if (custom === '*/*') return { format: 'custom', contentType: 'application/octet-stream' }
+  if (custom === type || (custom !== undefined && type === '*/*')) {
+    return { format: 'custom', contentType: withCharset(custom) }
+  }
+  switch (type) {
+    case '*/*':
+    case 'application/*':
+    case 'application/json':
+      return JSON_MEDIA
+    case 'application/vnd.pgrst.object':
+    case 'application/vnd.pgrst.object+json':
+      return isStripped
+        ? { format: 'stripped-object', contentType: 'application/vnd.pgrst.object+json; nulls=stripped; charset=utf-8' }
+        : { format: 'object', contentType: utf8('application/vnd.pgrst.object+json') }
+    case 'application/vnd.pgrst.array':
+    case 'application/vnd.pgrst.array+json':
+      return isStripped
+        ? { format: 'stripped-array', contentType: 'application/vnd.pgrst.array+json; nulls=stripped; charset=utf-8' }
+        : JSON_MEDIA
+    case 'text/csv':
+      return { format: 'csv', contentType: utf8(type) }
+    case 'application/geo+json':
+      return hasGeoJson ? { format: 'geojson', contentType: utf8(type) } : undefined
+    case 'application/vnd.pgrst.plan':
+    case 'application/vnd.pgrst.plan+text':
+    case 'application/vnd.pgrst.plan+json':
+      return allowsPlans ? planMedia(type, parameters) : undefined
+    default:
+      return undefined
+  }
+}
+
+const withCharset = (type: string) => (type.startsWith('text/') || type.endsWith('json') ? utf8(type) : type)
+
+const PLAN_OPTIONS = ['analyze', 'verbose', 'settings', 'buffers', 'wal']
+
+function planMedia(type: string, parameters: ReadonlyMap<string, string>): Media {
+  const asText = type !== 'application/vnd.pgrst.plan+json'
+  const options = (parameters.get('options') ?? '').split('|').filter((option) => PLAN_OPTIONS.includes(option))
+  const suffix = options.length > 0 ? `; options=${options.join('|')}` : ''
+  const name = `application/vnd.pgrst.plan+${asText ? 'text' : 'json'}`
+  const source = parameters.get('for') ?? 'application/json'
+  return { format: 'plan', contentType: `${name}; for="${source}"${suffix}; charset=utf-8`, plan: { asText, options } }
+}
+
+/** Whether the format has one row only. */
+export const isSingular = ({ format }: Media): boolean => format === 'object' || format === 'stripped-object'

@@ -1,0 +1,155 @@
+import { DataApiError, requestError } from '../data-api-error.ts'
+
+/** The body of a write or a call. */
+export type Payload =
+  | {
+      kind: 'json'
+      text: string
+      isArray: boolean
+      keys: readonly string[]
+      hasSameKeys: boolean
+      /** The body was JSON, and no other form of rows. */
+      isJson: boolean
+      isEmpty?: boolean
+      /** The fields of a form, as often as they were sent. */
+      fields?: readonly (readonly [string, string])[]
+    }
+  | { kind: 'raw'; type: 'text/plain' | 'text/xml' | 'application/octet-stream'; text: string }
+
+export type JsonPayload = Extract<Payload, { kind: 'json' }>
+
+/** A body with its parameters must fit into one request to the database. */
+const BODY_BYTES_MAX = 10 * 1024 * 1024
+
+type Row = Record<string, unknown>
+
+export async function readPayload(request: Request): Promise<Payload> {
+  const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
+  const bytes = await readBytes(request)
+  if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${hexOf(bytes)}` }
+  const text = new TextDecoder().decode(bytes)
+  switch (type) {
+    case 'application/json':
+    case 'application/vnd.pgrst.object+json':
+    case 'application/vnd.pgrst.array+json':
+    case '':
+      return jsonPayload(text)
+    case 'text/csv':
+      return { ...rowsPayload(csvRows(text)), isJson: false }
+    case 'application/x-www-form-urlencoded':
+      return formPayload([...new URLSearchParams(text)])
+    case 'text/plain':
+    case 'text/xml':
+      return { kind: 'raw', type, text }
+    default:
+      throw requestError('PGRST102', { message: `Content-Type not acceptable: ${type}` })
+  }
+}
+
+async function readBytes(request: Request): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for await (const chunk of request.body ?? []) {
+    size += chunk.byteLength
+    if (size > BODY_BYTES_MAX) throw tooLarge()
+    chunks.push(chunk)
+  }
+  const [only] = chunks
+  if (only && chunks.length === 1) return only
+  const bytes = new Uint8Array(size)
+  let at = 0
+  for (const chunk of chunks) {
+    bytes.set(chunk, at)
+    at += chunk.byteLength
+  }
+  return bytes
+}
+
+const tooLarge = () =>
+  new DataApiError({ status: 413, code: 'PGRST102', message: `The body is larger than ${BODY_BYTES_MAX} bytes` })
+
+const hexOf = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+
+function jsonPayload(text: string): JsonPayload {
+  if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    throw requestError('PGRST102')
+  }
+  if (Array.isArray(value)) return rowsPayload(value, text)
+  return typeof value === 'object' && value !== null ? objectPayload(value as Row, text) : objectPayload({}, text)
+}
+
+const objectPayload = (row: Row, text = JSON.stringify(row)): JsonPayload => ({
+  ...{ kind: 'json', text, isArray: false, keys: Object.keys(row), hasSameKeys: true, isJson: true },
+})
+
+const formPayload = (fields: readonly (readonly [string, string])[]): JsonPayload => ({
+  ...objectPayload(Object.fromEntries(fields)),
+  ...{ isJson: false, fields },
+})
+
+/** All rows must have the keys of the first one, unless the request names the columns. */
+function rowsPayload(rows: readonly unknown[], text = JSON.stringify(rows)): JsonPayload {
+  const objects = rows.map((row) => (typeof row === 'object' && row !== null && !Array.isArray(row) ? row : undefined))
+  const keys = Object.keys(objects[0] ?? {})
+  const hasSameKeys = objects.every((row) => row && hasKeys(row, keys))
+  return { kind: 'json', text, isArray: true, keys, hasSameKeys, isJson: true }
+}
+
+const hasKeys = (row: object, keys: readonly string[]): boolean =>
+  Object.keys(row).length === keys.length && keys.every((key) => Object.hasOwn(row, key))
+
+/** The first line names the columns; the unquoted text NULL is null. */
+function csvRows(text: string): Row[] {
+  const [header = [], ...lines] = csvLines(text)
+  const names = header.map((cell) => cell ?? '')
+  return lines.map((cells) => {
+    if (cells.length !== names.length)
+      throw requestError('PGRST102', { message: 'All lines must have same number of fields' })
+    return Object.fromEntries(names.map((name, index) => [name, cells[index] ?? null]))
+  })
+}
+
+type Cell = string | null
+
+function csvLines(text: string): Cell[][] {
+  const lines: Cell[][] = []
+  let cells: Cell[] = []
+  let at = 0
+  while (at < text.length) {
+    const { cell, end } = text[at] === '"' ? quotedCell(text, at) : plainCell(text, at)
+    cells.push(cell)
+    at = end
+    if (text[at] === ',') {
+      at += 1
+      if (at < text.length && text[at] !== '\r' && text[at] !== '\n') continue
+      cells.push('')
+    }
+    at += text.startsWith('\r\n', at) ? 2 : 1
+    lines.push(cells)
+    cells = []
+  }
+  return lines
+}
+
+function plainCell(text: string, start: number): { cell: Cell; end: number } {
+  let end = start
+  while (end < text.length && !',\r\n'.includes(text[end] ?? '')) end += 1
+  const cell = text.slice(start, end)
+  return { cell: cell === 'NULL' ? null : cell, end }
+}
+
+function quotedCell(text: string, start: number): { cell: Cell; end: number } {
+  let cell = ''
+  for (let at = start + 1; at < text.length; at += 1) {
+    if (text[at] !== '"') cell += text[at]
+    else if (text[at + 1] === '"') {
+      cell += '"'
+      at += 1
+    } else return { cell, end: at + 1 }
+  }
+  throw requestError('PGRST102', { message: 'A quoted field of the CSV has no end' })
+}

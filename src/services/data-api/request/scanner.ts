@@ -1,0 +1,98 @@
+import { parseError } from '../data-api-error.ts'
+
+const NAME = /[\p{L}\p{N}_ $]/u
+
+/** Reads the grammar of query parameters from left to right. */
+export class Scanner {
+  readonly text: string
+  at = 0
+  private readonly label: string
+
+  constructor(text: string, label: string) {
+    this.text = text
+    this.label = label
+  }
+
+  get isAtEnd(): boolean {
+    return this.at >= this.text.length
+  }
+
+  peek(): string {
+    return this.text[this.at] ?? ''
+  }
+
+  startsWith(token: string): boolean {
+    return this.text.startsWith(token, this.at)
+  }
+
+  /** Skips the token if it comes next. */
+  take(token: string): boolean {
+    if (!this.startsWith(token)) return false
+    this.at += token.length
+    return true
+  }
+
+  expect(token: string): void {
+    if (!this.take(token)) this.fail(`"${token}"`)
+  }
+
+  skipBlanks(): void {
+    while (this.peek() === ' ' || this.peek() === '\t') this.at += 1
+  }
+
+  /** Returns the result of `read`, or undefined, at the same place, if it fails. */
+  attempt<Value>(read: () => Value): Value | undefined {
+    const { at } = this
+    try {
+      return read()
+    } catch {
+      this.at = at
+      return undefined
+    }
+  }
+
+  takeWhile(isPart: (character: string) => boolean): string {
+    const start = this.at
+    while (!this.isAtEnd && isPart(this.peek())) this.at += 1
+    return this.text.slice(start, this.at)
+  }
+
+  /** A name: letters, digits, `_`, `$`, blanks inside, and single dashes; or any text in double quotes. */
+  name(): string {
+    if (this.peek() === '"') return this.quoted()
+    const start = this.at
+    for (;;) {
+      const codePoint = String.fromCodePoint(this.text.codePointAt(this.at) ?? 0)
+      if (!this.isAtEnd && NAME.test(codePoint)) this.at += codePoint.length
+      else if (this.peek() === '-' && this.text[this.at + 1] !== '>' && this.at > start) this.at += 1
+      else break
+    }
+    const name = this.text.slice(start, this.at).trim()
+    if (name === '') this.fail('field name (* or [a..z0..9_$])')
+    return name
+  }
+
+  /** A text in double quotes, in which a backslash escapes the next character. */
+  quoted(): string {
+    this.expect('"')
+    let value = ''
+    while (this.peek() !== '"') {
+      if (this.isAtEnd) this.fail('"\\""')
+      if (this.peek() === '\\') this.at += 1
+      value += this.peek()
+      this.at += 1
+    }
+    this.at += 1
+    return value
+  }
+
+  fail(expected: string): never {
+    const rest = this.text.slice(this.at)
+    const found = rest === '' ? 'unexpected end of input' : `unexpected "${[...rest][0] ?? ''}"`
+    this.failWith(`${found} expecting ${expected}`)
+  }
+
+  failWith(details: string): never {
+    throw parseError(`"failed to parse ${this.label} (${this.text})" (line 1, column ${this.at + 1})`, details)
+  }
+}

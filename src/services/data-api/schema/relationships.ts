@@ -1,0 +1,180 @@
+import type { Introspection } from './introspection.ts'
+import {
+  type ColumnPairs,
+  type JunctionRelationship,
+  type KeyRelationship,
+  keyOf,
+  type Name,
+  type Relationship,
+} from './types.ts'
+
+/** A foreign key between two relations, either of which may be a view of the table that has it. */
+interface Reference {
+  constraint: string
+  source: Name
+  target: Name
+  columns: ColumnPairs
+  isSourceView: boolean
+  isTargetView: boolean
+  isUnique: boolean
+}
+
+/** The columns of a view that are, directly or through other views, columns of a table: by table, then by column of the table. */
+type ViewColumns = ReadonlyMap<number, ReadonlyMap<number, readonly string[]>>
+
+export interface ViewOrigins {
+  /** By view. */
+  views: ReadonlyMap<number, ViewColumns>
+  nameOf(oid: number): Name | undefined
+  columnOf(oid: number, number: number): string | undefined
+  numberOf(oid: number, column: string): number
+}
+
+export function viewOrigins({ origins, names }: Pick<Introspection, 'origins' | 'names'>): ViewOrigins {
+  const relations = new Map(names.map(([oid, schema, name, columns]) => [oid, { schema, name, columns }]))
+  const columnOf = (oid: number, number: number) => relations.get(oid)?.columns[number - 1] ?? undefined
+  const direct = new Map(origins.map(([view, column, relation, source]) => [`${view} ${column}`, { relation, source }]))
+  const views = new Map<number, Map<number, Map<number, string[]>>>()
+  for (const [view, column] of origins) {
+    let at = { relation: view, source: column }
+    // A view cannot depend on itself, so the chain ends.
+    for (let next = direct.get(`${view} ${column}`); next; next = direct.get(`${next.relation} ${next.source}`))
+      at = next
+    const name = columnOf(view, column)
+    if (name === undefined || at.relation === view) continue
+    const tables = views.get(view) ?? new Map<number, Map<number, string[]>>()
+    const columns = tables.get(at.relation) ?? new Map<number, string[]>()
+    columns.set(at.source, [...(columns.get(at.source) ?? []), name])
+    tables.set(at.relation, columns)
+    views.set(view, tables)
+  }
+  return {
+    views,
+    nameOf: (oid) => relations.get(oid),
+    columnOf,
+    numberOf: (oid, column) => (relations.get(oid)?.columns.indexOf(column) ?? -1) + 1,
+  }
+}
+
+const COMBINATIONS_MAX = 16
+
+/** The names that a view has for these columns of a table: several if it selects a column more than once. */
+export function namesInView(columns: ReadonlyMap<number, readonly string[]>, numbers: readonly number[]): string[][] {
+  let combinations: string[][] = [[]]
+  for (const number of numbers) {
+    const names = columns.get(number) ?? []
+    combinations = combinations.flatMap((known) => names.map((name) => [...known, name])).slice(0, COMBINATIONS_MAX)
+  }
+  return combinations
+}
+
+interface Side {
+  name: Name
+  columns: readonly string[]
+  isView: boolean
+}
+
+/** The relations that have these columns of a table: the table, and its views. */
+function sidesOf(
+  origins: ViewOrigins,
+  viewsOf: ReadonlyMap<number, readonly number[]>,
+  oid: number,
+  columns: readonly string[],
+) {
+  const table = origins.nameOf(oid)
+  const sides: Side[] = table ? [{ name: table, columns, isView: false }] : []
+  const numbers = columns.map((column) => origins.numberOf(oid, column))
+  for (const view of viewsOf.get(oid) ?? []) {
+    const name = origins.nameOf(view)
+    const inView = origins.views.get(view)?.get(oid)
+    if (!name || !inView) continue
+    for (const names of namesInView(inView, numbers)) sides.push({ name, columns: names, isView: true })
+  }
+  return sides
+}
+
+/** All relationships, by the key of their source. Only relations of exposed schemas can be a source or a target. */
+export function relationshipsOf(
+  found: Introspection,
+  { origins, primaryKeyOf }: { origins: ViewOrigins; primaryKeyOf(relation: Name): readonly string[] },
+): Map<string, Relationship[]> {
+  const viewsOf = new Map<number, number[]>()
+  for (const [view, tables] of origins.views) {
+    for (const table of tables.keys()) viewsOf.set(table, [...(viewsOf.get(table) ?? []), view])
+  }
+  const uniques = new Set(found.keys.map(({ o, c }) => `${o} ${[...c].sort().join('\0')}`))
+  const references = found.foreignKeys.flatMap(({ n, o, f, c, fc }): Reference[] => {
+    const isUnique = uniques.has(`${o} ${[...c].sort().join('\0')}`)
+    const targets = sidesOf(origins, viewsOf, f, fc)
+    return sidesOf(origins, viewsOf, o, c).flatMap((source) =>
+      targets.map((target) => ({
+        ...{ constraint: n, source: source.name, target: target.name, isUnique },
+        columns: source.columns.map((column, index) => [column, target.columns[index] ?? ''] as const),
+        ...{ isSourceView: source.isView, isTargetView: target.isView },
+      })),
+    )
+  })
+  const relationships = new Map<string, Relationship[]>()
+  const add = (relationship: Relationship) => {
+    const key = keyOf(relationship.source)
+    const known = relationships.get(key)
+    if (known) known.push(relationship)
+    else relationships.set(key, [relationship])
+  }
+  for (const reference of references) for (const relationship of ofReference(reference)) add(relationship)
+  for (const relationship of junctions(references, primaryKeyOf)) add(relationship)
+  return relationships
+}
+
+const isSame = (a: Name, b: Name) => a.schema === b.schema && a.name === b.name
+
+function ofReference(reference: Reference): KeyRelationship[] {
+  const { constraint, source, target, columns, isSourceView, isTargetView, isUnique } = reference
+  const isSelf = isSame(source, target)
+  return [
+    {
+      kind: isUnique ? 'one-to-one' : 'to-one',
+      constraint,
+      source,
+      target,
+      columns,
+      isSelf,
+      isSourceView,
+      isTargetView,
+    },
+    {
+      ...{ kind: isUnique ? 'one-to-one' : 'to-many', constraint, source: target, target: source, isSelf },
+      columns: columns.map(([from, to]) => [to, from] as const),
+      ...{ isSourceView: isTargetView, isTargetView: isSourceView },
+    },
+  ]
+}
+
+/** Two foreign keys whose columns are all part of the primary key of their table. */
+function junctions(
+  references: readonly Reference[],
+  primaryKeyOf: (relation: Name) => readonly string[],
+): JunctionRelationship[] {
+  const bySource = Map.groupBy(references, ({ source }) => keyOf(source))
+  return [...bySource.values()].flatMap((own) => {
+    const [first] = own
+    const key = new Set(first && primaryKeyOf(first.source))
+    const inKey = own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
+    return inKey.flatMap((from) =>
+      inKey
+        .filter((to) => to !== from && to.constraint !== from.constraint)
+        .map(
+          (to): JunctionRelationship => ({
+            ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
+            ...{
+              isSelf: isSame(from.target, to.target),
+              sourceConstraint: from.constraint,
+              targetConstraint: to.constraint,
+            },
+            sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
+            targetColumns: to.columns.map(([column, target]) => [target, column] as const),
+          }),
+        ),
+    )
+  })
+}

@@ -1,0 +1,138 @@
+import type { Introspection } from './introspection.ts'
+import { namesInView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
+import {
+  type Column,
+  type ComputedRelationship,
+  keyOf,
+  type Name,
+  type Parameter,
+  type Relationship,
+  type Routine,
+  type SchemaCache,
+  type Table,
+} from './types.ts'
+
+type FoundTable = Introspection['tables'][number]
+type FoundRoutine = Introspection['routines'][number]
+
+const KINDS = { r: 'table', v: 'view', f: 'foreign', m: 'materialized', p: 'partitioned' } as const
+
+export function schemaCacheOf(text: string): SchemaCache {
+  const found = JSON.parse(text) as Introspection
+  const origins = viewOrigins(found)
+  const keys = new Map(found.keys.filter(({ primary }) => primary).map(({ o, c }) => [o, c]))
+  const tables = new Map(
+    found.tables.map((table) => [keyOf({ schema: table.s, name: table.n }), tableOf(table, keys, origins)]),
+  )
+  const oids = new Map(found.tables.map(({ o, s, n }) => [o, { schema: s, name: n }]))
+  const isExposed = (name: Name) => tables.has(keyOf(name))
+  const primaryKeys = new Map(
+    found.keys.filter(({ primary }) => primary).map(({ o, c }) => [nameKey(origins.nameOf(o)), c]),
+  )
+  const primaryKeyOf = (name: Name) => tables.get(keyOf(name))?.primaryKey ?? primaryKeys.get(keyOf(name)) ?? []
+  const relationships = relationshipsOf(found, { origins, primaryKeyOf })
+  for (const [key, own] of relationships) {
+    relationships.set(
+      key,
+      own.filter(
+        (one) =>
+          isExposed(one.source) && isExposed(one.target) && (one.kind !== 'many-to-many' || isExposed(one.junction)),
+      ),
+    )
+  }
+  for (const relationship of found.routines.flatMap((routine) => computedRelationships(routine, oids))) {
+    const key = keyOf(relationship.source)
+    relationships.set(key, [...(relationships.get(key) ?? []), relationship])
+  }
+  return {
+    ...{ version: found.version, characters: text.length, tables, relationships },
+    functions: Map.groupBy(
+      found.routines.map((routine) => routineOf(routine, oids)),
+      keyOf,
+    ),
+    timezones: new Set(found.timezones),
+    settings: found.settings,
+    roleSettings: new Map(Object.entries(found.roleSettings)),
+    hasGeoJson: found.hasGeoJson,
+  }
+}
+
+const nameKey = (name: Name | undefined) => (name ? keyOf(name) : '')
+
+const INSERTS = 8
+const UPDATES = 4
+const DELETES = 16
+
+function tableOf(
+  { o, s, n, k, w, c }: FoundTable,
+  keys: ReadonlyMap<number, readonly string[]>,
+  origins: ViewOrigins,
+): Table {
+  const columns = new Map(c.map(([, name, type, defaultSql]): [string, Column] => [name, { name, type, defaultSql }]))
+  const isView = k === 'v' || k === 'm'
+  return {
+    ...{
+      schema: s,
+      name: n,
+      kind: KINDS[k],
+      columns,
+      primaryKey: isView ? keyOfView(o, keys, origins) : (keys.get(o) ?? []),
+    },
+    ...{ insertable: (w & INSERTS) > 0, updatable: (w & UPDATES) > 0, deletable: (w & DELETES) > 0 },
+  }
+}
+
+/** The columns of a view that are the primary keys of the tables below it. */
+function keyOfView(view: number, keys: ReadonlyMap<number, readonly string[]>, origins: ViewOrigins): string[] {
+  const columns = [...(origins.views.get(view) ?? [])].flatMap(([table, names]) => {
+    const key = keys.get(table) ?? []
+    const numbers = key.map((column) => origins.numberOf(table, column))
+    return key.length === 0 ? [] : (namesInView(names, numbers)[0] ?? [])
+  })
+  return [...new Set(columns)]
+}
+
+/** A function of one row of a relation that returns rows of a relation. */
+function computedRelationships(
+  { s, n, of, rel, set, rows }: FoundRoutine,
+  oids: ReadonlyMap<number, Name>,
+): Relationship[] {
+  const source = of === null ? undefined : oids.get(of)
+  const target = rel === null ? undefined : oids.get(rel)
+  if (!source || !target) return []
+  const relationship: ComputedRelationship = {
+    ...{ kind: 'computed', source, target, routine: { schema: s, name: n }, isToOne: !set || rows === 1 },
+    isSelf: keyOf(source) === keyOf(target),
+  }
+  return [relationship]
+}
+
+function routineOf(found: FoundRoutine, oids: ReadonlyMap<number, Name>): Routine {
+  const { s, n, v, set, rel, kind, media, settings } = found
+  return {
+    ...{
+      schema: s,
+      name: n,
+      volatility: v,
+      returnsSet: set,
+      returnsRelation: rel === null ? undefined : oids.get(rel),
+    },
+    ...{ returns: kind, mediaType: media ?? undefined, parameters: parametersOf(found) },
+    settings: Object.fromEntries(
+      (settings ?? []).map((setting) => {
+        const at = setting.indexOf('=')
+        return [setting.slice(0, at).toLowerCase(), setting.slice(at + 1)]
+      }),
+    ),
+  }
+}
+
+/** Names and modes cover outputs too; types cover inputs only. */
+function parametersOf({ names, modes, types, defaults }: FoundRoutine): Parameter[] {
+  const allModes = modes ?? types.map(() => 'i')
+  const inputs = allModes.flatMap((mode, index) => ('iobv'.includes(mode) && mode !== 'o' ? [{ mode, index }] : []))
+  return inputs.map(({ mode, index }, at) => ({
+    ...{ name: names?.[index] ?? '', type: types[at] ?? 'text', isVariadic: mode === 'v' },
+    isOptional: at >= types.length - defaults || mode === 'v',
+  }))
+}

@@ -1,0 +1,102 @@
+/** What the Data API knows of a project's exposed schemas. */
+export interface SchemaCache {
+  version: string
+  /** Length of the text it was read from: a measure of its memory. */
+  characters: number
+  tables: ReadonlyMap<string, Table>
+  functions: ReadonlyMap<string, readonly Routine[]>
+  /** By `keyOf` of the source. */
+  relationships: ReadonlyMap<string, readonly Relationship[]>
+  timezones: ReadonlySet<string>
+  /** `pgrst.*` settings of the role `authenticator` and of the database. */
+  settings: Readonly<Record<string, string>>
+  /** Settings of each role that hold for its requests. */
+  roleSettings: ReadonlyMap<string, Readonly<Record<string, string>>>
+  hasGeoJson: boolean
+}
+
+export interface Name {
+  schema: string
+  name: string
+}
+
+/** Names may contain any character but NUL. */
+export const keyOf = ({ schema, name }: Name): string => `${schema}\0${name}`
+
+export interface Table extends Name {
+  kind: 'table' | 'view' | 'foreign' | 'materialized' | 'partitioned'
+  columns: ReadonlyMap<string, Column>
+  primaryKey: readonly string[]
+  insertable: boolean
+  updatable: boolean
+  deletable: boolean
+}
+
+export interface Column {
+  name: string
+  /** Qualified and with its modifiers, such as `character varying(3)`. */
+  type: string
+  /** The SQL of its default; null if there is none. */
+  defaultSql: string | null
+}
+
+export interface Parameter {
+  name: string
+  type: string
+  isOptional: boolean
+  isVariadic: boolean
+}
+
+export interface Routine extends Name {
+  parameters: readonly Parameter[]
+  volatility: 'v' | 's' | 'i'
+  returnsSet: boolean
+  /** The relation whose rows are returned, if the rows are those of a relation. */
+  returnsRelation: Name | undefined
+  returns: 'void' | 'scalar' | 'composite'
+  /** The media type that the returned domain is named after. */
+  mediaType: string | undefined
+  /** Settings that must hold before the function starts. */
+  settings: Readonly<Record<string, string>>
+}
+
+/** Pairs of columns: of the source, of the target. */
+export type ColumnPairs = readonly (readonly [source: string, target: string])[]
+
+interface RelationshipEnds {
+  source: Name
+  target: Name
+  isSelf: boolean
+}
+
+export interface KeyRelationship extends RelationshipEnds {
+  kind: 'to-one' | 'to-many' | 'one-to-one'
+  constraint: string
+  columns: ColumnPairs
+  isSourceView: boolean
+  isTargetView: boolean
+}
+
+export interface JunctionRelationship extends RelationshipEnds {
+  kind: 'many-to-many'
+  junction: Name
+  sourceConstraint: string
+  targetConstraint: string
+  /** From the source to the junction. */
+  sourceColumns: ColumnPairs
+  /** From the target to the junction. */
+  targetColumns: ColumnPairs
+}
+
+export interface ComputedRelationship extends RelationshipEnds {
+  kind: 'computed'
+  routine: Name
+  isToOne: boolean
+}
+
+export type Relationship = KeyRelationship | JunctionRelationship | ComputedRelationship
+
+export const isToOne = (relationship: Relationship): boolean =>
+  relationship.kind === 'computed'
+    ? relationship.isToOne
+    : relationship.kind === 'to-one' || relationship.kind === 'one-to-one'

@@ -1,0 +1,122 @@
+import { createCtx, type SystemCtx } from '../../ctx.ts'
+import type { Bindings } from '../../platform/bindings.ts'
+import { currentQueryCount, type QueryCount } from '../../platform/db/client.ts'
+import { newTimedId } from '../../platform/db/id.ts'
+import { describeError, type RequestFacts } from '../../platform/http/log.ts'
+import { measureRequest } from '../../platform/metrics/counters.ts'
+import { addressIn, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
+import { countRequest } from '../gateway/request-counts.ts'
+import { allowedMethods } from './allowed-methods.ts'
+import { apiRequestOf, targetOf } from './api-request.ts'
+import { authenticate, describeRequest } from './caller.ts'
+import { compileCall } from './compile-call.ts'
+import { compileRead } from './compile-read.ts'
+import { compileWrite } from './compile-write.ts'
+import { CORS_HEADERS, isPreflight, preflight } from './cors.ts'
+import type { DataApiAddress } from './data-api-address.ts'
+import { DataApiError, requestError } from './data-api-error.ts'
+import { currentSchema, type DataApi, execute } from './execute.ts'
+import { requireValidPreferences } from './request/preferences.ts'
+import { errorResponse, responseOf } from './respond.ts'
+import { dataApiErrorOf } from './sql-error.ts'
+
+interface Call {
+  request: Request
+  address: DataApiAddress
+  bindings: Bindings
+  execution: ExecutionContext
+}
+
+type Facts = RequestFacts & QueryCount & { project?: string; error?: string }
+
+/** Serves the Data API of all projects, at each address that a project has. */
+export async function serveDataApi(call: Call): Promise<Response> {
+  const { request, address, bindings, execution } = call
+  if (isPreflight(request)) return preflight(request)
+  const startedAt = performance.now()
+  const requestId = newTimedId(new Date())
+  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), requestId })
+  const facts: Facts = { project: address.ref }
+  const response = await currentQueryCount.run(facts, () => answer(ctx, call, facts))
+  for (const [name, value] of Object.entries(CORS_HEADERS)) response.headers.set(name, value)
+  response.headers.set('x-request-id', requestId)
+  const { status } = response
+  const ms = Math.round((performance.now() - startedAt) * 10) / 10
+  measureRequest(ctx, { service: 'data-api', operation: `data-api.${request.method.toLowerCase()}`, status, ms })
+  ctx.log.info('request', { method: request.method, path: address.path, status, ms, ...facts })
+  return response
+}
+
+async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Response> {
+  const { request } = call
+  let isAnonymous = true
+  try {
+    const project = await requireProject(ctx, call)
+    countRequest(call, project.ref, 'rest', ctx.now().getTime())
+    const credential = await authenticate(project.trust, request, ctx.now())
+    isAnonymous = credential.role === 'anon'
+    const caller = { ...credential, ...describeRequest(request, call.address.path) }
+    return await respond({ ctx, project, config: project.dataApi }, caller, call)
+  } catch (thrown) {
+    const found = dataApiErrorOf(thrown, { isAnonymous })
+    const error = found instanceof DataApiError ? found : internalError(found)
+    facts.error = error.code
+    if (error.status >= 500 && error.cause !== undefined) {
+      ctx.log.error('failed', { code: error.code, error: describeError(error.cause) })
+    }
+    return errorResponse(error, request.method === 'HEAD')
+  }
+}
+
+const internalError = (cause: unknown) =>
+  new DataApiError({ status: 500, code: 'PGRSTX00', message: 'Internal Server Error' }, cause)
+
+async function respond(api: DataApi, caller: Parameters<typeof execute>[1]['caller'], { request, address }: Call) {
+  if (address.service === 'graphql') throw graphqlMissing()
+  const target = targetOf(address.path)
+  if (request.method === 'OPTIONS')
+    return allowedMethods(await currentSchema(api), target, { request, config: api.config })
+  if (target.kind === 'root') throw requestError('PGRST126')
+  const apiRequest = await apiRequestOf(request, target, api.config)
+  const { preferences, schema, isCall, method } = apiRequest
+  const isRead = method === 'GET' || method === 'HEAD'
+  const compileFor = isCall ? compileCall : isRead ? compileRead : compileWrite
+  const outcome = await execute(api, {
+    ...{ caller, schema, preferences },
+    compile(cache) {
+      requireValidPreferences(preferences, cache.timezones)
+      if (!cache.timezones.has(preferences.timezone ?? '')) preferences.timezone = undefined
+      return compileFor(apiRequest, cache)
+    },
+  })
+  return responseOf(apiRequest, outcome)
+}
+
+const graphqlMissing = () =>
+  new DataApiError({
+    ...{
+      status: 404,
+      code: 'PGRST127',
+      message: 'GraphQL is not available: the extension pg_graphql is not installed',
+    },
+    hint: 'Use the Data API at /rest/v1.',
+  })
+
+/** Unknown project refs count against the anonymous rate limit of the management API. */
+async function requireProject(ctx: SystemCtx, { request, address, bindings }: Call): Promise<OpenedProject> {
+  const project = await openProject(ctx, address.ref)
+  if (!project) {
+    const caller = rateLimitCaller(undefined, addressIn(ctx, request.headers))
+    const quota = { caller, scope: 'none', now: ctx.now().getTime() }
+    const { allowed } = await takeQuota(bindings.RATE_LIMITERS, quota, 'standard')
+    if (!allowed)
+      throw new DataApiError({ status: 429, code: 'PGRST000', message: 'Too many requests: try again later' })
+    throw new DataApiError({ status: 404, code: 'PGRST000', message: 'Project not found' })
+  }
+  const isActive = project.status.startsWith('ACTIVE_')
+  const current = isActive ? project : await reloadProject(ctx, address.ref)
+  if (current?.status.startsWith('ACTIVE_')) return current
+  const message = `The project must be active to serve requests: its status is ${current?.status ?? 'REMOVED'}`
+  throw new DataApiError({ status: 503, code: 'PGRST000', message, headers: { 'retry-after': '1' } })
+}

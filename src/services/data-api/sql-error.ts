@@ -1,0 +1,103 @@
+import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
+import { DataApiError, requestError } from './data-api-error.ts'
+import { CHECK_FAILED } from './sql/result-sql.ts'
+
+/** Statuses of Postgres's errors: by code, else by class. All others are the caller's fault: 400. */
+const BY_CODE: Readonly<Record<string, number>> = {
+  ...{ '23503': 409, '23505': 409, '25006': 405, '53400': 500, '57P01': 503, P0001: 400, '42883': 404, '42P01': 404 },
+  ...{ '42P17': 500 },
+}
+const BY_CLASS: Readonly<Record<string, number>> = {
+  ...{ '08': 503, '09': 500, '0L': 403, '0P': 403, '25': 500, '28': 403, '2D': 500, '38': 500, '39': 500, '3B': 500 },
+  ...{ '40': 500, '53': 503, '54': 500, '55': 500, '57': 500, '58': 500, F0: 500, HV: 500, P0: 500, XX: 500 },
+}
+
+/** Postgres's error as the Data API reports it. `isAnonymous` tells a missing login from a missing right. */
+export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: boolean }): unknown {
+  if (error instanceof EngineUnavailable) return unavailable(error)
+  if (!(error instanceof SqlError)) return error
+  const { code, message, detail = null, hint = null } = error
+  const check = failedCheck(error)
+  if (check) return check
+  if (code === 'PGRST') return raised(error)
+  const status = statusOf(error, isAnonymous)
+  const headers: Record<string, string> = status === 401 ? { 'www-authenticate': 'Bearer' } : {}
+  return new DataApiError({ status, code, message, details: detail, hint, headers }, error)
+}
+
+const TOO_MANY_CONNECTIONS = '53300'
+
+function unavailable(error: EngineUnavailable): DataApiError {
+  const isBusy = error.code === TOO_MANY_CONNECTIONS
+  const message = isBusy
+    ? 'Timed out acquiring connection from connection pool.'
+    : 'Database connection error. Retrying the connection.'
+  const headers = { 'retry-after': '1' }
+  return new DataApiError({ status: 503, code: isBusy ? 'PGRST003' : 'PGRST000', message, headers }, error)
+}
+
+function statusOf({ code, message }: SqlError, isAnonymous: boolean): number {
+  if (code === '42501') return isAnonymous ? 401 : 403
+  if (code === '21000') return message.endsWith('requires a WHERE clause') ? 400 : 500
+  if (code === '22023' && /^role .* does not exist$/s.test(message)) return 401
+  if (code.startsWith('PT')) return isStatus(Number(code.slice(2))) ? Number(code.slice(2)) : 500
+  return BY_CODE[code] ?? BY_CLASS[code.slice(0, 2)] ?? 400
+}
+
+const isStatus = (status: number): boolean => Number.isInteger(status) && status >= 200 && status <= 599
+
+/** A check of the request that failed in its transaction. */
+function failedCheck({ code, message }: SqlError): DataApiError | undefined {
+  if (code !== '22P02') return undefined
+  const [, check, detail = ''] = new RegExp(`"${CHECK_FAILED}(\\w+):(\\w*)"`).exec(message) ?? []
+  if (check === 'rows') return requestError('PGRST116', { details: `The result contains ${detail} rows` })
+  if (check === 'affected') return requestError('PGRST124', { details: `The query affects ${detail} rows` })
+  return check === 'url' ? requestError('PGRST115') : undefined
+}
+
+/** Whether the schema is no longer the one that the statement was made for. */
+export const isSchemaChanged = (error: unknown): boolean =>
+  error instanceof SqlError && error.code === '22P02' && error.message.includes(`"${CHECK_FAILED}schema:`)
+
+/** The project's database has no table of schema changes yet. */
+export const isUnprepared = (error: unknown): boolean =>
+  (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
+  (error instanceof SqlError &&
+    /^(3F000|42P01|42501)$/.test(error.code) &&
+    /\bstorage\b|schema_changes/.test(error.message))
+
+const MESSAGE_HINT =
+  "MESSAGE must be a JSON object with obligatory keys: 'code', 'message' and optional keys: 'details', 'hint'."
+const DETAIL_HINT =
+  "DETAIL must be a JSON object with obligatory keys: 'status', 'headers' and optional key: 'status_text'."
+
+/** `RAISE SQLSTATE 'PGRST'`: the message is the body, the detail has the status and the headers. */
+function raised({ message, detail }: SqlError): DataApiError {
+  const body = objectIn(message)
+  if (!body || typeof body.code !== 'string' || typeof body.message !== 'string') {
+    return requestError('PGRST121', { details: `Invalid JSON value for MESSAGE: '${message}'`, hint: MESSAGE_HINT })
+  }
+  const response = detail === undefined ? undefined : objectIn(detail)
+  if (!response || typeof response.status !== 'number' || !isStatus(response.status) || !isHeaders(response.headers)) {
+    const details =
+      detail === undefined ? 'DETAIL is missing in the RAISE statement' : `Invalid JSON value for DETAIL: '${detail}'`
+    return requestError('PGRST121', { details, hint: DETAIL_HINT })
+  }
+  return new DataApiError({
+    ...{ status: response.status, code: body.code, message: body.message, headers: response.headers },
+    details: body.details ?? null,
+    hint: typeof body.hint === 'string' ? body.hint : null,
+  })
+}
+
+function objectIn(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const isHeaders = (value: unknown): value is Record<string, string> =>
+  typeof value === 'object' && value !== null && Object.values(value).every((header) => typeof header === 'string')

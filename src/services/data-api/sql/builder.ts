@@ -1,0 +1,36 @@
+import { parseError } from '../data-api-error.ts'
+import type { Name } from '../schema/types.ts'
+
+/** Quotes an identifier: the only way in which a name gets into SQL. */
+export function quote(name: string): string {
+  if (name.includes('\0')) throw parseError('A name cannot contain a NUL character', 'unexpected "\\0"')
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+export const qualified = ({ schema, name }: Name): string => `${quote(schema)}.${quote(name)}`
+
+/** Collects the parameters of a statement: values never get into its text. */
+export class Parameters {
+  readonly values: (string | null)[] = []
+  private readonly typed = new Map<string, string>()
+
+  /** A parameter of the type that Postgres infers from its place. */
+  add(value: string | null): string {
+    this.values.push(value)
+    return `$${this.values.length}`
+  }
+
+  /** A parameter of a given type. Equal ones are the same parameter, so that equal expressions can be grouped by. */
+  addTyped(value: string, type: string): string {
+    const key = `${type} ${value}`
+    const known = this.typed.get(key)
+    if (known !== undefined) return known
+    const placeholder = `${this.add(value)}::${type}`
+    this.typed.set(key, placeholder)
+    return placeholder
+  }
+}
+
+/** The text of an array with these elements. */
+export const arrayText = (values: readonly string[]): string =>
+  `{${values.map((value) => `"${value.replace(/["\\]/g, '\\$&')}"`).join(',')}}`

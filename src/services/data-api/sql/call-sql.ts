@@ -1,0 +1,51 @@
+import type { JsonPayload, Payload } from '../request/payload.ts'
+import type { Parameter, Routine } from '../schema/types.ts'
+import { arrayText, type Parameters, qualified, quote } from './builder.ts'
+
+/** A function, and further columns to select from its rows: functions of a row can be called as columns there. */
+export type Called = Routine & { computed?: string }
+
+type Arguments = readonly (readonly [name: string, value: string])[]
+
+/** The call with arguments of the query string, each as text. */
+export function callWithArguments(params: Parameters, routine: Called, args: Arguments): string {
+  const given = routine.parameters.flatMap((parameter) => {
+    const values = args.filter(([name]) => name === parameter.name).map(([, value]) => value)
+    return values.length === 0 ? [] : [{ parameter, value: textOf(parameter, values) }]
+  })
+  const list = given.map(({ parameter, value }) => `${assigned(parameter)}${params.add(value)}::${typeOf(parameter)}`)
+  return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`)
+}
+
+/** A repeated argument is a list for a variadic parameter; for any other, the last one counts. */
+const textOf = ({ isVariadic }: Parameter, values: readonly string[]): string =>
+  isVariadic && !(values.length === 1 && values[0]?.startsWith('{')) ? arrayText(values) : (values.at(-1) ?? '')
+
+/** The call with the members of a JSON object. */
+export function callWithBody(params: Parameters, routine: Called, payload: JsonPayload): string {
+  const given = routine.parameters.filter(({ name }) => payload.keys.includes(name))
+  if (given.length === 0) return selectSql(routine, `${qualified(routine)}()`)
+  const list = given.map((parameter) => `${assigned(parameter)}pgrst_body.${quote(parameter.name)}`)
+  const definition = given.map((parameter) => `${quote(parameter.name)} ${typeOf(parameter)}`).join(', ')
+  const records = payload.isArray ? 'json_to_recordset' : 'json_to_record'
+  const body = `${records}(${params.add(payload.text)}::json) AS pgrst_body(${definition})`
+  return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`, body)
+}
+
+/** The call of a function whose only parameter takes the body as it is. */
+export function callWithWhole(params: Parameters, routine: Called, { text }: Payload): string {
+  const [parameter] = routine.parameters
+  return selectSql(routine, `${qualified(routine)}(${params.add(text)}::${parameter ? typeOf(parameter) : 'text'})`)
+}
+
+const assigned = ({ name, isVariadic }: Parameter) => `${isVariadic ? 'VARIADIC ' : ''}${quote(name)} := `
+
+/** Without a length, these two types have one character or bit; by their internal names, any number. */
+const typeOf = ({ type }: Parameter): string =>
+  type.replace(/^character(?=\[|$)/, 'bpchar').replace(/^bit(?=\[|$)/, 'pg_catalog."bit"')
+
+function selectSql({ returns, computed = '' }: Called, call: string, body?: string): string {
+  if (returns === 'composite')
+    return `SELECT pgrst_call.*${computed} FROM ${body ? `${body}, LATERAL ` : ''}${call} AS pgrst_call`
+  return `SELECT ${call} AS pgrst_scalar${body ? ` FROM ${body}` : ''}`
+}

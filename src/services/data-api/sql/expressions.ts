@@ -1,0 +1,120 @@
+import { filteredChild, orderedChild, type ReadNode } from '../plan/read-plan.ts'
+import type { Filter, Logic, Operation } from '../request/filters.ts'
+import type { OrderTerm } from '../request/order.ts'
+import type { Field } from '../request/select.ts'
+import { isToOne } from '../schema/types.ts'
+import { arrayText, type Parameters, quote } from './builder.ts'
+
+/** Column types that the JSON operators accept as they are. */
+const JSON_TYPES = ['json', 'jsonb']
+
+/** A column, and the steps into its JSON. Columns of other types become JSON first. */
+export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'table'>, { name, path }: Field): string {
+  const column = name === '*' ? `${quote(node.alias)}.*` : `${quote(node.alias)}.${quote(name)}`
+  if (path.length === 0) return column
+  const type = node.table?.columns.get(name)?.type
+  // Of a row whose columns are unknown, any column may be JSON.
+  const isJson = type === undefined ? node.table !== undefined : JSON_TYPES.includes(type)
+  const json = isJson ? column : `to_jsonb(${column})`
+  const steps = path.map(({ asText, key }) => {
+    const operand = typeof key === 'number' ? params.addTyped(String(key), 'int') : params.addTyped(key, 'text')
+    return `${asText ? '->>' : '->'}${operand}`
+  })
+  return `(${json}${steps.join('')})`
+}
+
+export function logicSql(params: Parameters, node: ReadNode, logic: Logic): string {
+  if (logic.kind === 'filter') return filterSql(params, node, logic)
+  const parts = logic.parts.map((part) => logicSql(params, node, part))
+  return `${logic.negated ? 'NOT ' : ''}(${parts.join(logic.operator === 'and' ? ' AND ' : ' OR ')})`
+}
+
+function filterSql(params: Parameters, node: ReadNode, filter: Filter): string {
+  const { negated, operation } = filter
+  const child = filteredChild(node, filter)
+  if (child && operation.kind === 'is') {
+    const isNull = (operation.value === 'null') !== negated
+    const rows = isToOne(child.relationship) ? quote(child.lateral) : `${quote(child.lateral)}.rows`
+    return `${rows} ${isNull ? 'IS NOT DISTINCT FROM' : 'IS DISTINCT FROM'} NULL`
+  }
+  const field = fieldSql(params, node, filter.field)
+  const sql = operationSql(params, { field, type: node.table?.columns.get(filter.field.name)?.type, operation })
+  return negated ? `NOT ${sql}` : sql
+}
+
+const OPERATORS = {
+  ...{
+    eq: '=',
+    gte: '>=',
+    gt: '>',
+    lte: '<=',
+    lt: '<',
+    neq: '<>',
+    like: 'LIKE',
+    ilike: 'ILIKE',
+    match: '~',
+    imatch: '~*',
+  },
+  ...{ cs: '@>', cd: '<@', ov: '&&', sl: '<<', sr: '>>', nxr: '&<', nxl: '&>', adj: '-|-' },
+} as const
+
+const SEARCH = {
+  fts: 'to_tsquery',
+  plfts: 'plainto_tsquery',
+  phfts: 'phraseto_tsquery',
+  wfts: 'websearch_to_tsquery',
+} as const
+
+const IS = { null: 'NULL', not_null: 'NOT NULL', true: 'TRUE', false: 'FALSE', unknown: 'UNKNOWN' } as const
+
+interface Compared {
+  field: string
+  /** Undefined if the schema cache has no such column. */
+  type: string | undefined
+  operation: Operation
+}
+
+function operationSql(params: Parameters, { field, type, operation }: Compared): string {
+  switch (operation.kind) {
+    case 'compare': {
+      const { operator, quantifier, value } = operation
+      const text = operator === 'like' || operator === 'ilike' ? value.replaceAll('*', '%') : value
+      const operand = params.add(text)
+      return `${field} ${OPERATORS[operator]} ${quantifier ? `${quantifier.toUpperCase()} (${operand})` : operand}`
+    }
+    case 'simple':
+      return `${field} ${OPERATORS[operation.operator]} ${params.add(operation.value)}`
+    case 'isdistinct':
+      return `${field} IS DISTINCT FROM ${params.add(operation.value)}`
+    case 'is':
+      return `${field} IS ${IS[operation.value]}`
+    case 'in': {
+      const { values } = operation
+      const isEmpty = values.length === 1 && values[0] === ''
+      return `${field} = ANY (${params.add(isEmpty ? '{}' : arrayText(values))})`
+    }
+    case 'search': {
+      const { operator, language, value } = operation
+      const config = language === undefined ? '' : `${params.addTyped(language, 'regconfig')}, `
+      const isText = type !== undefined && /^(text|character|json)/.test(type)
+      const document = isText ? `to_tsvector(${config}${field})` : field
+      return `${document} @@ ${SEARCH[operator]}(${config}${params.add(value)})`
+    }
+  }
+}
+
+export function orderSql(params: Parameters, node: ReadNode, terms: readonly OrderTerm[]): string {
+  if (terms.length === 0) return ''
+  const list = terms.map((term) => {
+    const child = term.relation === undefined ? undefined : orderedChild(node, term.relation)
+    const target = child ? { alias: child.lateral, table: child.table } : node
+    const nulls = term.nulls ? ` NULLS ${term.nulls.toUpperCase()}` : ''
+    return `${fieldSql(params, target, term.field)}${term.direction === 'desc' ? ' DESC' : ''}${nulls}`
+  })
+  return ` ORDER BY ${list.join(', ')}`
+}
+
+export function windowSql({ limit, offset }: ReadNode['window']): string {
+  const limited = limit === undefined ? '' : ` LIMIT ${limit}`
+  return `${limited}${offset > 0 ? ` OFFSET ${offset}` : ''}`
+}

@@ -1,0 +1,90 @@
+import type { Format } from '../request/media-types.ts'
+
+/** A check that runs in the transaction of the request and fails it, by a cast that cannot succeed. */
+export const CHECK_FAILED = 'pilothouse:'
+
+const failure = (check: string, detail: string) => `('${CHECK_FAILED}${check}:' || ${detail})::int`
+
+export interface Checks {
+  /** The rows must be exactly one. */
+  isSingular?: boolean
+  /** As for `isSingular`, with the error of a PUT. */
+  matchesUrl?: boolean
+  affectedMax?: number | undefined
+}
+
+/**
+ * Fails if the version of the schema is no longer the one that the statement was made for. The text of the failure must not be constant:
+ * Postgres would evaluate it when it plans the statement.
+ */
+export const requireVersion = (version: string, expected: string): string =>
+  `CASE WHEN ${version} = ${expected} THEN 0 ELSE ${failure('schema', version)} END`
+
+function checksSql({ isSingular, matchesUrl, affectedMax }: Checks): string {
+  const rows = 'count(pgrst_row)'
+  const cases = [
+    ...(matchesUrl ? [`WHEN ${rows} <> 1 THEN ${failure('url', rows)}`] : []),
+    ...(isSingular ? [`WHEN ${rows} <> 1 THEN ${failure('rows', rows)}`] : []),
+    ...(affectedMax === undefined ? [] : [`WHEN ${rows} > ${affectedMax} THEN ${failure('affected', rows)}`]),
+  ]
+  return cases.length === 0 ? '' : `, CASE ${cases.join(' ')} END AS checked`
+}
+
+/** How a function's rows are written: one value, or one row, instead of a list. */
+interface Shape {
+  isScalar?: boolean
+  isSingle?: boolean
+}
+
+function bodySql(format: Format, source: string, { isScalar, isSingle }: Shape): string {
+  const value = isScalar ? 'pgrst_row.pgrst_scalar' : 'pgrst_row'
+  const rows = `json_agg(${value})`
+  const list = `coalesce(${rows}, '[]')`
+  const first = `coalesce(${rows} -> 0, 'null')`
+  switch (format) {
+    case 'json':
+      return isSingle ? first : list
+    case 'object':
+      return first
+    case 'stripped-object':
+      return `json_strip_nulls(${first})`
+    case 'stripped-array':
+      return `json_strip_nulls(${isSingle ? first : list})`
+    case 'geojson':
+      return `json_build_object('type', 'FeatureCollection', 'features', coalesce(json_agg(ST_AsGeoJSON(pgrst_row)::json), '[]'))`
+    case 'csv':
+      return csvSql(source)
+    case 'custom':
+      return `string_agg(${value}::text, '')`
+    case 'plan':
+      return list
+  }
+}
+
+/** The text of a row is that of its fields in parentheses, with the quotes of CSV. */
+const csvSql = (source: string) => `(
+  SELECT coalesce(string_agg(name, ','), '') FROM (
+    SELECT json_object_keys(row_to_json(one)) AS name FROM (SELECT * FROM ${source} LIMIT 1) AS one) AS names)
+  || chr(10) || coalesce(string_agg(substr(pgrst_row::text, 2, length(pgrst_row::text) - 2), chr(10)), '')`
+
+interface Result {
+  format: Format
+  /** The common table expression of the rows. */
+  source: string
+  /** SQL of the number of all rows; absent if it is not asked for. */
+  total?: string | undefined
+  /** The body is not asked for: for HEAD, and for writes that return nothing. */
+  isEmpty?: boolean
+  checks?: Checks
+  shape?: Shape
+  more?: string
+}
+
+/** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
+export function resultSql({ format, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
+  const body = isEmpty ? 'NULL' : `(${bodySql(format, source, shape)})::text`
+  return `SELECT count(pgrst_row)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
+    nullif(current_setting('response.headers', true), '') AS headers,
+    nullif(current_setting('response.status', true), '') AS status${checksSql(checks)}${more}
+    FROM (SELECT * FROM ${source}) AS pgrst_row`
+}

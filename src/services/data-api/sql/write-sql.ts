@@ -1,0 +1,117 @@
+import { requestError } from '../data-api-error.ts'
+import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
+import type { JsonPayload } from '../request/payload.ts'
+import type { Column, Table } from '../schema/types.ts'
+import { type Parameters, qualified, quote } from './builder.ts'
+import { logicSql, orderSql, windowSql } from './expressions.ts'
+
+export interface Insert {
+  table: Table
+  payload: JsonPayload
+  columns: readonly Column[]
+  /** Missing keys get the column's default instead of null. */
+  fillsDefaults: boolean
+  conflict?: { columns: readonly string[]; action: 'merge' | 'ignore' } | undefined
+  /** The filters of a PUT: they hold for the rows of the body. */
+  bodyFilters?: ReadNode | undefined
+}
+
+/** The setting in which an upsert counts the rows that existed before. */
+const UPDATED = 'pgrst.updated'
+export const UPDATED_ROWS = `coalesce(nullif(current_setting('${UPDATED}', true), '')::int, 0)`
+
+export function insertSql(params: Parameters, insert: Insert, returning: string): string {
+  const { table, columns, payload, bodyFilters } = insert
+  const names = columns.map(({ name }) => quote(name)).join(', ')
+  const values = columns.map(({ name }) => `pgrst_body.${quote(name)}`).join(', ')
+  const target = columns.length === 0 ? '' : ` (${names})`
+  const where =
+    bodyFilters?.logic.map((logic) => logicSql(params, { ...bodyFilters, alias: 'pgrst_body' }, logic)) ?? []
+  const condition = where.length === 0 ? '' : ` WHERE ${where.join(' AND ')}`
+  const from = columns.length === 0 ? rowsSql(params, payload) : bodySql(params, insert)
+  return `INSERT INTO ${qualified(table)}${target} SELECT ${values} FROM ${from}${condition}${conflictSql(insert)} RETURNING ${returning}`
+}
+
+const rowsSql = (params: Parameters, { text, isArray }: Insert['payload']): string =>
+  isArray ? `json_array_elements(${params.add(text)}::json)` : '(SELECT 1) AS pgrst_body'
+
+function conflictSql({ conflict, columns }: Insert): string {
+  if (!conflict || conflict.columns.length === 0) return ''
+  const target = `ON CONFLICT (${conflict.columns.map(quote).join(', ')})`
+  if (conflict.action === 'ignore' || columns.length === 0) return ` ${target} DO NOTHING`
+  const set = columns.map(({ name }) => `${quote(name)} = EXCLUDED.${quote(name)}`).join(', ')
+  const counted = `set_config('${UPDATED}', (${UPDATED_ROWS} + 1)::text, true) <> ''`
+  return ` ${target} DO UPDATE SET ${set} WHERE ${counted}`
+}
+
+type Body = Pick<Insert, 'payload' | 'columns' | 'fillsDefaults'>
+
+/** The rows of the body with the types of the columns. */
+function bodySql(params: Parameters, { payload: { text, isArray }, columns, fillsDefaults }: Body): string {
+  const definition = columns.map(({ name, type }) => `${quote(name)} ${type}`).join(', ')
+  const alias = `AS pgrst_body(${definition})`
+  const defaults = fillsDefaults ? columns.filter(({ defaultSql }) => defaultSql !== null) : []
+  if (defaults.length === 0) {
+    return `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(text)}::json) ${alias}`
+  }
+  const given = `${params.add(text)}::jsonb`
+  const filled = defaults.map(({ name, defaultSql }) => `jsonb_build_object(${params.add(name)}::text, ${defaultSql})`)
+  const elements = isArray ? `jsonb_array_elements(${given})` : `(SELECT ${given} AS value)`
+  return `(SELECT jsonb_agg(${filled.join(' || ')} || pgrst_element.value) AS list FROM ${elements} AS pgrst_element(value)) AS pgrst_filled,
+    jsonb_to_recordset(pgrst_filled.list) ${alias}`
+}
+
+export function updateSql(
+  params: Parameters,
+  node: ReadNode,
+  body: Body & { table: Table },
+  returning: string,
+): string {
+  const { table, columns } = body
+  if (columns.length === 0) return `SELECT ${returning} FROM ${qualified(table)} WHERE FALSE`
+  const set = columns.map(({ name }) => `${quote(name)} = pgrst_body.${quote(name)}`).join(', ')
+  const from = `(SELECT * FROM ${bodySql(params, body)} LIMIT 1) AS pgrst_body`
+  return `UPDATE ${qualified(table)} SET ${set} FROM ${from}${conditionSql(params, node, table)} RETURNING ${returning}`
+}
+
+export const deleteSql = (params: Parameters, node: ReadNode, table: Table, returning: string): string =>
+  `DELETE FROM ${qualified(table)}${conditionSql(params, node, table)} RETURNING ${returning}`
+
+/** With a limit, only the first rows by their primary key or the given order. */
+function conditionSql(params: Parameters, node: ReadNode, { primaryKey }: Table): string {
+  const own: ReadNode = { ...node, children: [] }
+  const conditions = own.logic.map((logic) => logicSql(params, own, logic)).join(' AND ')
+  const { limit, offset } = node.window
+  if (limit === undefined && offset === 0) return conditions === '' ? '' : ` WHERE ${conditions}`
+  if (primaryKey.length === 0) throw requestError('PGRST127', { details: 'A limited change needs a primary key' })
+  const key = primaryKey.map((column) => `${quote(node.alias)}.${quote(column)}`).join(', ')
+  const order = orderSql(params, own, own.order) || ` ORDER BY ${key}`
+  const rows = `SELECT ${key} FROM ${qualified(node.relation)}${conditions === '' ? '' : ` WHERE ${conditions}`}`
+  return ` WHERE (${key}) IN (${rows}${order}${windowSql(node.window)})`
+}
+
+/** The columns that the reply needs: those selected, and those by which other relations are embedded. */
+export function returningSql(node: ReadNode): string {
+  const fields = node.fields.filter(({ aggregate }) => !aggregate)
+  const needsAll =
+    fields.some(({ field }) => field.name === '*') ||
+    node.children.some((child) => child.relationship.kind === 'computed')
+  const alias = quote(node.alias)
+  const ordered = node.order.flatMap(({ relation, field }) => (relation === undefined ? [field.name] : []))
+  const wanted = new Set([
+    ...fields.map(({ field }) => field.name),
+    ...ordered,
+    ...node.children.flatMap(sourceColumns),
+  ])
+  // Functions of the row can be called as columns of the table only, not of what the change returns.
+  const computed = [...wanted].filter((name) => name !== '*' && !node.table?.columns.has(name))
+  const names = needsAll ? computed : [...wanted]
+  const list = names.map((name) => `${alias}.${quote(name)}`)
+  return [...(needsAll ? [`${alias}.*`] : []), ...list].join(', ') || '1'
+}
+
+function sourceColumns({ relationship }: EmbedNode): string[] {
+  if (relationship.kind === 'computed') return []
+  const columns = relationship.kind === 'many-to-many' ? relationship.sourceColumns : relationship.columns
+  return columns.map(([source]) => source)
+}

@@ -1,0 +1,119 @@
+import { beforeAll, describe, expect, it } from 'vitest'
+import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
+
+const SCHEMA = `
+  create table things (id int primary key, name text);
+  insert into things values (1, 'one'), (2, 'two'), (3, 'three');
+  create function add(a int, b int default 10) returns int language sql immutable as 'select a + b';
+  create function add(a text) returns text language sql immutable as $$ select a || '!' $$;
+  create function total(variadic numbers int[]) returns int language sql immutable as 'select sum(n)::int from unnest(numbers) n';
+  create function find_things(first int) returns setof things language sql stable as 'select * from things where id >= first';
+  create function thing() returns things language sql stable as 'select * from things where id = 1';
+  create function pairs() returns table (n int, t text) language sql stable as $$ values (1, 'a'), (2, 'b') $$;
+  create function numbers() returns setof int language sql stable as 'values (1), (2)';
+  create function touch() returns void language sql as $$ update things set name = name $$;
+  create function whole(json) returns json language sql immutable as 'select $1';
+  create function whole_text(text) returns text language sql immutable as 'select $1';
+  create function refuse(code text) returns void language plpgsql stable as $$ begin
+    raise exception using errcode = code, message = 'no', detail = 'why', hint = 'how'; end $$;
+  create function answer() returns json language plpgsql stable as $$ begin
+    perform set_config('response.status', '418', true);
+    perform set_config('response.headers', '[{"x-pot": "tea"}, {"cache-control": "no-store"}]', true);
+    return '{"short": true}'; end $$;
+  create function raise_all() returns void language plpgsql stable as $$ begin
+    raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
+      detail = '{"status":402,"headers":{"x-price":"7"}}'; end $$;
+  create function request() returns json language sql stable as $$ select json_build_object(
+    'role', current_user, 'method', current_setting('request.method', true), 'path', current_setting('request.path', true),
+    'agent', current_setting('request.headers', true)::json ->> 'x-agent',
+    'key', current_setting('request.headers', true)::json ->> 'apikey',
+    'cookie', current_setting('request.cookies', true)::json ->> 'a',
+    'timeout', current_setting('statement_timeout')) $$`
+
+let api: TestDataApi
+beforeAll(async () => {
+  api = await newDataApi(SCHEMA)
+})
+
+const call = async (path: string, body?: unknown) =>
+  (await api.json(`/rpc/${path}`, body === undefined ? {} : writeOf('POST', body, ''))).body
+
+describe('a function', () => {
+  it('is chosen by its arguments, of the query string or of the body', async () => {
+    expect(await call('add?a=1&b=2')).toBe(3)
+    expect(await call('add', { a: 1, b: 5 })).toBe(6)
+    expect((await api.json('/rpc/add?a=1')).body.code).toBe('PGRST203')
+    expect(await call('total?numbers=1&numbers=2&numbers=3')).toBe(6)
+    expect(await call('total', { numbers: [4, 5] })).toBe(9)
+    const wrong = await api.json('/rpc/add?c=1')
+    expect([wrong.status, wrong.body.code]).toEqual([404, 'PGRST202'])
+    expect(wrong.body.message).toBe('Could not find the function public.add(c) in the schema cache')
+  })
+
+  it('returns a value, a row, rows, or nothing', async () => {
+    expect(await call('thing')).toEqual({ id: 1, name: 'one' })
+    expect(await call('numbers')).toEqual([1, 2])
+    expect(await call('pairs?select=t&n=eq.2')).toEqual([{ t: 'b' }])
+    const nothing = await api.json('/rpc/touch', { method: 'POST' })
+    expect([nothing.status, nothing.body]).toEqual([204, undefined])
+  })
+
+  it('that returns the rows of a table is read like one', async () => {
+    const reply = await api.json('/rpc/find_things?first=2&select=name&order=id.desc&limit=1', {
+      headers: { prefer: 'count=exact' },
+    })
+    expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([206, '0-0/2', [{ name: 'three' }]])
+  })
+
+  it('with one unnamed parameter takes the body as it is', async () => {
+    expect(await call('whole', { any: [1] })).toEqual({ any: [1] })
+    const text = { method: 'POST', body: 'as is', headers: { 'content-type': 'text/plain' } }
+    expect((await api.json('/rpc/whole_text', text)).body).toBe('as is')
+  })
+
+  it('that may write needs a POST', async () => {
+    const reply = await api.json('/rpc/touch')
+    expect([reply.status, reply.body.code]).toEqual([405, '25006'])
+    expect((await api.json('/rpc/touch', { method: 'DELETE' })).body.code).toBe('PGRST101')
+  })
+
+  it('can set the status, headers and body of the response, also by an error', async () => {
+    const response = await api.send(api.keys.anon, '/rpc/answer')
+    expect([response.status, response.headers.get('x-pot'), response.headers.get('cache-control')]).toEqual([
+      418,
+      'tea',
+      'no-store',
+    ])
+    expect(await response.json()).toEqual({ short: true })
+    const raised = await api.json('/rpc/raise_all')
+    expect([raised.status, raised.headers.get('x-price')]).toEqual([402, '7'])
+    expect(raised.body).toEqual({ code: '123', message: 'paid', details: 'd', hint: 'h' })
+    const custom = await api.json('/rpc/refuse?code=PT409')
+    expect([custom.status, custom.body]).toEqual([409, { code: 'PT409', message: 'no', details: 'why', hint: 'how' }])
+  })
+
+  it('sees the caller and the request, but no credentials', async () => {
+    const headers = { 'x-agent': 'me', cookie: 'a=1; b=2' }
+    const { body } = await api.json('/rpc/request', { headers }, api.keys.anon)
+    expect(body).toEqual({
+      role: 'anon',
+      method: 'GET',
+      path: '/rpc/request',
+      agent: 'me',
+      key: null,
+      cookie: '1',
+      timeout: '3s',
+    })
+  })
+})
+
+it('runs the function that the settings name before each request', async () => {
+  await api.sql(`create function check_request() returns void language plpgsql as $$ begin
+      if current_setting('request.headers')::json ->> 'x-stop' is not null then raise sqlstate 'PT403' using message = 'stopped'; end if; end $$;
+    alter database postgres set pgrst.db_pre_request = 'public.check_request'`)
+  expect((await api.json('/things?select=id&id=eq.1')).body).toEqual([{ id: 1 }])
+  const stopped = await api.json('/things', { headers: { 'x-stop': '1' } })
+  expect([stopped.status, stopped.body.message]).toEqual([403, 'stopped'])
+  await api.sql('alter database postgres reset pgrst.db_pre_request')
+  expect((await api.json('/things', { headers: { 'x-stop': '1' } })).status).toBe(200)
+})

@@ -1,0 +1,263 @@
+import { beforeAll, describe, expect, it } from 'vitest'
+import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
+import { openSql } from '../../support/storage-http.ts'
+
+const SCHEMA = `
+  create table authors (id int primary key, name text not null, born date);
+  create table books (id int primary key, title text not null, pages int, author_id int references authors, tags text[] default '{}', facts jsonb,
+    words tsvector generated always as (to_tsvector('english', title)) stored);
+  create table shelves (id int primary key, label text);
+  create table shelved (shelf_id int references shelves, book_id int references books, primary key (shelf_id, book_id));
+  create table parts (id int primary key, name text, part_of int references parts);
+  create view long_books as select id, title, author_id from books where pages > 200;
+  create function initials(authors) returns text language sql stable as $$ select left($1.name, 1) $$;
+  create function first_book(authors) returns setof books rows 1 language sql stable as
+    $$ select * from books where author_id = $1.id order by id limit 1 $$;
+  insert into authors values (1, 'Ada', '1815-12-10'), (2, 'Bo, "the" one', null), (3, 'Cy', '1900-01-01');
+  insert into books (id, title, pages, author_id, tags, facts) values
+    (1, 'Engines', 300, 1, '{math,old}', '{"isbn": "x1", "sizes": [1, 2]}'), (2, 'Notes', 120, 1, '{old}', null),
+    (3, 'The cats', 220, 2, '{}', '{"isbn": null}');
+  insert into shelves values (1, 'top'), (2, 'low'), (3, 'empty');
+  insert into shelved values (1, 1), (1, 3), (2, 1);
+  insert into parts values (1, 'car', null), (2, 'wheel', 1), (3, 'tyre', 2)`
+
+let api: TestDataApi
+beforeAll(async () => {
+  api = await newDataApi(SCHEMA)
+})
+
+const get = async (path: string, headers: Record<string, string> = {}) => (await api.json(path, { headers })).body
+const ids = async (query: string) => ((await get(query)) as { id: number }[]).map(({ id }) => id)
+
+describe('the selected columns', () => {
+  it('are renamed, cast, read out of JSON, and computed', async () => {
+    const select = 'n:name,born::text,initials'
+    expect(await get(`/authors?select=${select}&id=eq.1`)).toEqual([{ n: 'Ada', born: '1815-12-10', initials: 'A' }])
+    const path = 'facts->>isbn,first:facts->sizes->0,facts->sizes->>-1'
+    expect(await get(`/books?select=${path}&id=eq.1`)).toEqual([{ isbn: 'x1', first: 1, sizes: '2' }])
+  })
+})
+
+describe('filters', () => {
+  it.each([
+    ['id=eq.2', [2]],
+    ['id=neq.2', [1, 3]],
+    ['pages=gt.120&pages=lte.300', [1, 3]],
+    ['title=like.*ot*', [2]],
+    ['title=ilike.the*', [3]],
+    ['title=match.^E', [1]],
+    ['title=not.imatch.^e', [2, 3]],
+    ['title=like(any).{E*,N*}', [1, 2]],
+    ['id=eq(any).{1,3}', [1, 3]],
+    ['id=in.(1,"3")', [1, 3]],
+    ['id=in.()', []],
+    ['facts=is.null', [2]],
+    ['facts=is.not_null', [1, 3]],
+    ['pages=isdistinct.120', [1, 3]],
+    ['tags=cs.{old}', [1, 2]],
+    ['tags=cd.{old,new}', [2, 3]],
+    ['tags=ov.{math,x}', [1]],
+    ['words=fts.cat', [3]],
+    ['title=fts(english).engine', [1]],
+    ['title=wfts(english).cats -notes', [3]],
+    ['facts->>isbn=eq.x1', [1]],
+    ['or=(id.eq.1,and(pages.gt.100,pages.lt.200))', [1, 2]],
+    ['not.or=(id.eq.1,title.eq."The cats")', [2]],
+    ['and=(id.in.(1,2),not.and(id.eq.1,pages.eq.300))', [2]],
+  ])('%s finds %j', async (filter, found) => {
+    expect(await ids(`/books?select=id&order=id&${encodeURI(filter)}`)).toEqual(found)
+  })
+
+  it('take quoted values as they are', async () => {
+    expect(await ids(`/authors?select=id&name=in.(${encodeURIComponent('"Bo, \\"the\\" one"')})`)).toEqual([2])
+  })
+})
+
+describe('order, limit and count', () => {
+  it('sorts by columns with nulls first or last, and by a related column', async () => {
+    expect(await ids('/authors?select=id&order=born.desc.nullslast')).toEqual([3, 1, 2])
+    expect(await ids('/authors?select=id&order=born.asc.nullsfirst')).toEqual([2, 1, 3])
+    expect(await ids('/books?select=id,authors(name)&order=authors(name).desc,id.desc')).toEqual([3, 2, 1])
+  })
+
+  it('answers a part of a counted list with 206, its range, and the count', async () => {
+    const reply = await api.json('/books?select=id&order=id&limit=2', { headers: { prefer: 'count=exact' } })
+    expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([
+      206,
+      '0-1/3',
+      [{ id: 1 }, { id: 2 }],
+    ])
+    expect(reply.headers.get('preference-applied')).toBe('count=exact')
+    const ranged = await api.json('/books?select=id&order=id', { headers: { range: '1-1' } })
+    expect([ranged.status, ranged.headers.get('content-range'), ranged.body]).toEqual([200, '1-1/*', [{ id: 2 }]])
+  })
+
+  it('refuses an offset beyond the counted rows', async () => {
+    const reply = await api.json('/books?offset=9', { headers: { prefer: 'count=exact' } })
+    expect([reply.status, reply.headers.get('content-range')]).toEqual([416, '*/3'])
+    expect(reply.body).toEqual({
+      ...{ code: 'PGRST103', message: 'Requested range not satisfiable', hint: null },
+      details: 'An offset of 9 was requested, but there are only 3 rows.',
+    })
+  })
+
+  it('answers HEAD without a body', async () => {
+    const response = await api.send(api.keys.service, '/books', { method: 'HEAD', headers: { prefer: 'count=exact' } })
+    expect([response.status, response.headers.get('content-range'), await response.text()]).toEqual([200, '0-2/3', ''])
+  })
+
+  it('estimates a count by the plan', async () => {
+    const reply = await api.json('/books?select=id&id=eq.1', { headers: { prefer: 'count=planned' } })
+    expect(reply.headers.get('content-range')).toMatch(/^0-0\/\d+$/)
+  })
+})
+
+describe('embedding', () => {
+  it('follows foreign keys in both directions, over junctions and within a table', async () => {
+    expect(await get('/books?select=id,author:authors(name)&id=eq.1')).toEqual([{ id: 1, author: { name: 'Ada' } }])
+    expect(await get('/authors?select=id,books(id)&books.order=id.desc&order=id')).toEqual([
+      { id: 1, books: [{ id: 2 }, { id: 1 }] },
+      { id: 2, books: [{ id: 3 }] },
+      { id: 3, books: [] },
+    ])
+    expect(await get('/shelves?select=label,books(id,authors(name))&books.order=id&id=eq.1')).toEqual([
+      {
+        label: 'top',
+        books: [
+          { id: 1, authors: { name: 'Ada' } },
+          { id: 3, authors: { name: 'Bo, "the" one' } },
+        ],
+      },
+    ])
+    expect(await get('/parts?select=name,part_of(name),parts(name)&id=eq.2')).toEqual([
+      { name: 'wheel', part_of: { name: 'car' }, parts: [{ name: 'tyre' }] },
+    ])
+  })
+
+  it('filters, orders and limits embedded rows, and the rows that embed them', async () => {
+    const nested = 'books.pages=gt.130&books.limit=1&order=id'
+    expect(await get(`/authors?select=id,books(id)&${nested}`)).toEqual([
+      { id: 1, books: [{ id: 1 }] },
+      { id: 2, books: [{ id: 3 }] },
+      { id: 3, books: [] },
+    ])
+    expect(await ids('/authors?select=id,books!inner(id)&order=id')).toEqual([1, 2])
+    expect(await ids('/authors?select=id,books()&books=is.null')).toEqual([3])
+    const reply = await api.json('/authors?select=id,books!inner(id)', { headers: { prefer: 'count=exact' } })
+    expect(reply.headers.get('content-range')).toBe('0-1/2')
+  })
+
+  it('spreads related rows, reads views by the keys of their tables, and calls computed relationships', async () => {
+    expect(await get('/books?select=id,...authors(writer:name)&id=eq.1')).toEqual([{ id: 1, writer: 'Ada' }])
+    expect(await get('/authors?select=id,...books(titles:title)&id=eq.2')).toEqual([{ id: 2, titles: ['The cats'] }])
+    expect(await get('/long_books?select=title,authors(name)&id=eq.3')).toEqual([
+      { title: 'The cats', authors: { name: 'Bo, "the" one' } },
+    ])
+    expect(await get('/authors?select=id,first_book(title)&id=eq.1')).toEqual([
+      { id: 1, first_book: { title: 'Engines' } },
+    ])
+  })
+
+  it('names the relationships among which the caller must choose', async () => {
+    await api.sql('create table loans (id int primary key, book int references books, spare int references books)')
+    const reply = await api.json('/loans?select=id,books(id)')
+    expect([reply.status, reply.body.code]).toEqual([300, 'PGRST201'])
+    expect(reply.body.hint).toContain("'books!loans_book_fkey', 'books!loans_spare_fkey'")
+    expect(await get('/loans?select=id,books!spare(id)')).toEqual([])
+    const none = await api.json('/authors?select=id,shelves(id)')
+    expect([none.status, none.body.code]).toEqual([400, 'PGRST200'])
+  })
+})
+
+describe('media types', () => {
+  it('writes one object, rows without nulls, and CSV', async () => {
+    expect(await get('/books?select=id&id=eq.1', { accept: 'application/vnd.pgrst.object+json' })).toEqual({ id: 1 })
+    const many = await api.json('/books', { headers: { accept: 'application/vnd.pgrst.object+json' } })
+    expect([many.status, many.body]).toEqual([
+      406,
+      {
+        ...{ code: 'PGRST116', message: 'Cannot coerce the result to a single JSON object', hint: null },
+        details: 'The result contains 3 rows',
+      },
+    ])
+    const stripped = { accept: 'application/vnd.pgrst.array+json;nulls=stripped' }
+    expect(await get('/books?select=id,facts&id=eq.2', stripped)).toEqual([{ id: 2 }])
+    const csv = await api.send(api.keys.service, '/authors?select=id,name&order=id', {
+      headers: { accept: 'text/csv' },
+    })
+    expect(await csv.text()).toBe('id,name\n1,Ada\n2,"Bo, ""the"" one"\n3,Cy')
+    expect((await api.json('/books', { headers: { accept: 'image/png' } })).body.code).toBe('PGRST107')
+  })
+})
+
+describe('the schema', () => {
+  it('is seen as it is after a change, with the next request', async () => {
+    expect((await api.json('/later')).status).toBe(404)
+    await api.sql('create table later (id int)')
+    expect(await get('/later')).toEqual([])
+    await api.sql('alter table later add column more text')
+    expect((await api.json('/later', writeOf('POST', { id: 1, more: 'x' }))).status).toBe(201)
+    await api.sql('drop table later')
+    expect((await api.json('/later')).body.code).toBe('PGRST205')
+  })
+
+  it('is read in a project that was made before the Data API', async () => {
+    const { sql, close } = await openSql(api.project)
+    await sql('drop event trigger record_schema_changes')
+    await sql('drop event trigger record_schema_drops')
+    await sql('drop table storage.schema_changes')
+    await sql('revoke usage on schema storage from authenticator')
+    await sql(`comment on schema storage is 'Storage, schema 7'`)
+    await close()
+    expect(await get('/parts?select=id&order=id&limit=1')).toEqual([{ id: 1 }])
+    await api.sql('create table newer (id int)')
+    expect(await get('/newer')).toEqual([])
+  })
+
+  it('is the one that the settings expose, with no more rows than they allow', async () => {
+    await api.sql(`create schema other; create table other.things (id int); insert into other.things select generate_series(1, 5);
+      grant usage on schema other to anon; grant select on other.things to anon`)
+    const hidden = await api.json('/things', { headers: { 'accept-profile': 'other' } })
+    expect([hidden.status, hidden.body.code]).toEqual([406, 'PGRST106'])
+    const settings = { db_schema: 'public, other', max_rows: 2 }
+    expect((await api.organization.owner.patch(`/v1/projects/${api.ref}/postgrest`, settings)).status).toBe(200)
+    const shown = await api.json('/things', { headers: { 'accept-profile': 'other' } }, api.keys.anon)
+    expect([shown.status, shown.body, shown.headers.get('content-profile')]).toEqual([
+      200,
+      [{ id: 1 }, { id: 2 }],
+      'other',
+    ])
+    await api.organization.owner.patch(`/v1/projects/${api.ref}/postgrest`, { db_schema: 'public', max_rows: 1_000 })
+  })
+})
+
+describe('refusals', () => {
+  it.each([
+    ['/books?id=foo.1', 400, 'PGRST100'],
+    ['/books?select=id,', 400, 'PGRST100'],
+    ['/books?order=id.up', 400, 'PGRST100'],
+    ['/books?nope=eq.1', 400, '42703'],
+    ['/books?id=eq.x', 400, '22P02'],
+    ['/book', 404, 'PGRST205'],
+    ['/books?authors.name=eq.x', 400, 'PGRST108'],
+    ['/books?select=id.sum()', 400, 'PGRST123'],
+    ['/a/b', 404, 'PGRST125'],
+    ['/', 404, 'PGRST126'],
+    ['/rpc/nothing', 404, 'PGRST202'],
+  ])('%s is answered with %d and %s', async (path, status, code) => {
+    const reply = await api.json(path)
+    expect([reply.status, reply.body.code, reply.headers.get('proxy-status')]).toEqual([
+      status,
+      code,
+      `PostgREST; error=${code}`,
+    ])
+  })
+
+  it('tells that GraphQL is not installed', async () => {
+    const response = await fetch(api.url.replace('/rest/v1', '/graphql/v1'), { headers: { apikey: api.keys.anon } })
+    expect([response.status, await response.json()]).toMatchObject([
+      404,
+      { message: 'GraphQL is not available: the extension pg_graphql is not installed' },
+    ])
+  })
+})
