@@ -41,8 +41,8 @@ type Service = (typeof requestCounts.$inferSelect)['service']
 const count = (projectRef: string, minutes: number, requests: number, service: Service = 'storage') =>
   control.insert(requestCounts).values({ projectRef, service, requests, minute: new Date(shown(minutes)) })
 
-const counted = (storage: number) => ({
-  ...{ total_auth_requests: 0, total_realtime_requests: 0, total_rest_requests: 0 },
+const counted = (storage: number, rest = 0) => ({
+  ...{ total_auth_requests: 0, total_realtime_requests: 0, total_rest_requests: rest },
   total_storage_requests: storage,
 })
 
@@ -51,15 +51,17 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-counts', () => {
     const ref = await newProject(organization)
     for (const minutes of [0, -14, -20, -100, -600, -3_000, -8_000, -10_081]) await count(ref, minutes, 3 - minutes)
     await count(ref, 0, 1_000, 'functions')
+    await count(ref, -14, 7, 'rest')
     await count(await newProject(organization), 0, 5_000)
     const counts = (interval: string) => read(ref, `usage.api-counts${interval && `?interval=${interval}`}`)
-    const minutes = (...back: number[]) => back.map((one) => ({ timestamp: shown(one), ...counted(3 - one) }))
+    const minutes = (...back: number[]) =>
+      back.map((one) => ({ timestamp: shown(one), ...counted(3 - one, one === -14 ? 7 : 0) }))
     const hours = (...back: number[]) => back.map((one) => ({ timestamp: hour(one), ...counted(3 - one) }))
     expect(await counts('15min')).toEqual(minutes(-14, 0))
     expect(await counts('30min')).toEqual(minutes(-20, -14, 0))
     expect(await counts('1hr')).toEqual(minutes(-20, -14, 0))
     expect(await counts('3hr')).toEqual(minutes(-100, -20, -14, 0))
-    const day = [...hours(-600, -100), { timestamp: hour(-14), ...counted(17 + 23) }, ...hours(0)]
+    const day = [...hours(-600, -100), { timestamp: hour(-14), ...counted(17 + 23, 7) }, ...hours(0)]
     expect(await counts('1day')).toEqual(day)
     expect(await counts('')).toEqual(day)
     expect(await counts('3day')).toEqual([...hours(-3_000), ...day])

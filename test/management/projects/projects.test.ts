@@ -351,9 +351,16 @@ describe('GET /v1/projects/{ref}/health', () => {
     const { body } = await owner.get(`/v1/projects/${ref}/health?services=storage,rest,db`)
     expect(body).toEqual([
       { name: 'storage', ...healthy },
+      { name: 'rest', ...healthy },
       { name: 'db', ...healthy },
     ])
-    for (const query of ['', 'services=', 'services=nothing', 'services=auth,rest', 'services=db&timeout_ms=10001']) {
+    for (const query of [
+      '',
+      'services=',
+      'services=nothing',
+      'services=auth,realtime',
+      'services=db&timeout_ms=10001',
+    ]) {
       const reply = await owner.get(`/v1/projects/${ref}/health?${query}`)
       expect(reply.status).toBe(400)
       expect(reply.body.message).toMatch(/query\.(services|timeout_ms)/)

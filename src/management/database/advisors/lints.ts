@@ -264,7 +264,7 @@ const UNKNOWABLE = {
   instance_telemetry_lost: 'this installation stores no instance telemetry',
   instance_db_down: 'this installation stores no instance telemetry',
   instance_alert_firing: 'this installation stores no instance telemetry',
-  log_data_api_error_rate_high: 'this installation runs no Data API',
+  log_data_api_error_rate_high: 'this installation stores no error rates',
   log_auth_error_rate_high: 'this installation runs no Auth server',
   log_storage_error_rate_high: 'this installation stores no error rates',
   log_edge_function_error_rate_high: 'this installation stores no error rates',

@@ -66,7 +66,7 @@ export const analyticsRoutes = [
       id: 'v1-get-project-usage-api-count',
       summary: "Count requests to a project's services",
       description:
-        'Counts per minute for intervals up to 3 hours, otherwise per hour. Counts for Auth, Realtime and the Data API are zero: this installation does not run them.',
+        'Counts per minute for intervals up to 3 hours, otherwise per hour. Counts for Auth and Realtime are zero: this installation does not run them.',
       scope: 'any caller',
       permission: 'analytics:read',
       limit: 'apiCounts',

@@ -34,7 +34,7 @@ function windowOf({ now }: Ctx, interval: Name) {
 const startOf = (row: ReturnType<typeof windowOf>['row'], at: ReturnType<typeof sql>) =>
   sql`to_char(date_bin(${row}, ${at}, '2000-01-01Z'::timestamptz) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`
 
-/** Counts requests; only times with requests have rows. The installation runs no Auth, Realtime or Data API, so those are zero. */
+/** Counts requests; only times with requests have rows. The installation runs no Auth and no Realtime, so those are zero. */
 export async function getApiCounts(
   ctx: Ctx,
   { ref }: ProjectAccess,
@@ -44,8 +44,9 @@ export async function getApiCounts(
   const rows = await rowsOf<Row<typeof ApiCounts>>(
     ctx.db,
     sql`select ${startOf(row, sql`minute`)} as timestamp, 0 as total_auth_requests, 0 as total_realtime_requests,
-      0 as total_rest_requests, sum(requests)::int as total_storage_requests
-      from request_counts where project_ref = ${ref} and service = 'storage' and minute > ${start} and minute <= ${end}
+      (coalesce(sum(requests) filter (where service = 'rest'), 0))::int as total_rest_requests,
+      (coalesce(sum(requests) filter (where service = 'storage'), 0))::int as total_storage_requests
+      from request_counts where project_ref = ${ref} and service in ('storage', 'rest') and minute > ${start} and minute <= ${end}
       group by 1 order by 1`,
   )
   return { result: rows }

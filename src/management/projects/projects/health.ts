@@ -4,6 +4,7 @@ import type { Ctx } from '../../../ctx.ts'
 import type { EngineHealth } from '../../../engine/engine.ts'
 import { SqlError } from '../../../engine/engine-errors.ts'
 import { healthWithTimeout } from '../../../engine/health.ts'
+import { SCHEMA_CHANGES } from '../../../engine/storage/schema-changes.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from './region-values.ts'
@@ -19,11 +20,20 @@ const storage: HealthCheck = async (ctx, project, timeoutMs) => {
   const health = await database(ctx, project, timeoutMs)
   // A query would wake the database.
   if (!health.healthy || health.isAsleep) return health
-  return healthWithTimeout(timeoutMs, checkStorageTables(ctx, project))
+  return healthWithTimeout(timeoutMs, checkTables(ctx, project, 'storage', STORAGE_TABLES))
+}
+
+/** The Data API runs with the API too; it needs the role that it logs in as, and the table by which it notices changes. */
+const dataApi: HealthCheck = async (ctx, project, timeoutMs) => {
+  const health = await database(ctx, project, timeoutMs)
+  if (!health.healthy || health.isAsleep) return health
+  return healthWithTimeout(timeoutMs, checkTables(ctx, project, 'dataApi', [SCHEMA_CHANGES]))
 }
 
 /** Health checks of the services of this installation. Other services are left out, as clients wait for unhealthy ones. */
-const HEALTH_CHECKS: Partial<Record<Reply['name'], HealthCheck>> = { db: database, db_postgres_user: database, storage }
+const HEALTH_CHECKS: Partial<Record<Reply['name'], HealthCheck>> = {
+  ...{ db: database, db_postgres_user: database, storage, rest: dataApi },
+}
 
 export async function getServicesHealth(
   ctx: Ctx,
@@ -60,13 +70,18 @@ async function stateOf({ status }: ProjectAccess, check: () => Promise<EngineHea
   return { healthy, status: 'UNHEALTHY' as const, ...(error && { error }) }
 }
 
-const TABLES = ['storage.buckets', 'storage.objects']
+const STORAGE_TABLES = ['storage.buckets', 'storage.objects']
 
-async function checkStorageTables(ctx: Ctx, project: ProjectAccess): Promise<EngineHealth> {
+async function checkTables(
+  ctx: Ctx,
+  project: ProjectAccess,
+  service: 'storage' | 'dataApi',
+  tables: readonly string[],
+): Promise<EngineHealth> {
   const runnerPassword = await runnerPasswordOf(ctx, project)
-  const statements = TABLES.map((table) => ({ text: `select from ${table} limit 1`, params: [] }))
+  const statements = tables.map((table) => ({ text: `select from ${table} limit 1`, params: [] }))
   try {
-    await ctx.engine.runBatch({ ref: project.ref, runnerPassword, statements })
+    await ctx.engine.runBatch({ ref: project.ref, runnerPassword, service, statements })
     return { healthy: true }
   } catch (error) {
     if (!(error instanceof SqlError)) throw error
