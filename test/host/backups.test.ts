@@ -99,7 +99,7 @@ test('a dropped table can be restored to the second, and the restore can be undo
   await backups.undo(name)
   await expect(sql(instance, 'SELECT n FROM second_life')).rejects.toThrow('does not exist')
   expect(await sql(instance, 'SELECT count(*)::int AS n FROM kept')).toEqual([{ n: 50_001 }])
-  await expect(backups.undo(name)).rejects.toThrow('not kept')
+  await expect(backups.undo(name)).rejects.toThrow('no longer kept')
   await sql(instance, 'CREATE TABLE third_life AS SELECT 1 AS n')
   await backups.flush(name)
   const window = await backups.window(name)

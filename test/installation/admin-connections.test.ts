@@ -44,7 +44,7 @@ describe('connection', () => {
     expect(await admin(['list', organization.slug])).toBe(
       `${ref}  ${repository.name}  apps/db  2 branches for pull requests  changes only`,
     )
-    expect(await admin(['sync', '--project', ref])).toContain('no branch yet')
+    expect(await admin(['sync', '--project', ref])).toContain('not reported a branch yet')
     await repository.fault('access_tokens', 503, 1_000)
     const at = new Date()
     await control

@@ -90,10 +90,12 @@ async function serviceKey(owner: Caller, ref: string): Promise<string> {
 }
 
 /** Returns the backups in the host's archive. */
-async function archived({ folder: data, env }: Machine): Promise<unknown> {
+const archived = (installation: Machine) => ofHost(installation, '/backups')
+
+async function ofHost({ folder: data, env }: Machine, path: string): Promise<unknown> {
   const { HOST_KEY } = JSON.parse(await readFile(join(data, 'secrets.json'), 'utf8'))
   const headers = { authorization: `Bearer ${HOST_KEY}` }
-  return (await fetch(`http://127.0.0.1:${env.PROXY_PORT}/host/v1/backups`, { headers })).json()
+  return (await fetch(`http://127.0.0.1:${env.PROXY_PORT}/host/v1${path}`, { headers })).json()
 }
 
 /** Adds only the row of a host that nobody can reach. */
@@ -207,7 +209,7 @@ describe('npm run backup and npm run restore', () => {
     expect((await again.get(points)).body).toEqual(completed)
     expect(await archived(other)).toEqual([{ name: ref, id: expect.any(String) }])
     expect((await again.get(`/v1/projects/${paused}`)).body.status).toBe('INACTIVE')
-    await expect(query(other, `postgres.${paused}`, 'select 1')).rejects.toThrow('paused')
+    expect(await ofHost(other, `/instances/${paused}`)).toMatchObject({ state: 'paused' })
     const { body: listed } = await again.get(`/v1/organizations/${place.slug}/projects`)
     const { databases } = listed.projects.find((each: { ref: string }) => each.ref === ref)
     await vi.waitFor(async () => {

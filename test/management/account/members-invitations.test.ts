@@ -214,7 +214,7 @@ describe('an invitation', () => {
     ])
     await addMember(place.id, member.id, 'read-only')
     expect(await admin('invitation', 'accept', place.slug, member.username)).toContain('is a member')
-    expect(await admin('invitation', 'accept', place.slug, late.username)).toContain('are gone')
+    expect(await admin('invitation', 'accept', place.slug, late.username)).toContain('no longer exist')
     expect(await rolesOf(place.owner, place.slug, member)).toMatchObject([{ name: 'Read-only' }])
     expect(await rolesOf(place.owner, place.slug, late)).toBeUndefined()
     expect(await invitedTo(place)).toEqual([])
