@@ -83,10 +83,10 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
   })
 
   it.each([
-    ['silent', 'SIGSTOP'],
-    ['killed', 'SIGKILL'],
-  ] as const)('ends as %s by %s from outside', async (ending, signal) => {
-    const programs = await start(measure, { ...LIMITS, silentSeconds: 3 })
+    ['silent', 'SIGSTOP', 5],
+    ['killed', 'SIGKILL', 60],
+  ] as const)('ends as %s by %s from outside', async (ending, signal, silentSeconds) => {
+    const programs = await start(measure, { ...LIMITS, silentSeconds })
     expect(await endingAfter(programs, sendSignal(signal))).toBe(ending)
   })
 
