@@ -423,10 +423,19 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     const secrets = [SECRET, 'second secret', 'third secret'] as const
     const id = await newEndpoint(place, { url: receiver.url })
     await insertDelivery(place, id, later())
+    // A sweep that meets the sender at its end leaves the delivery to the next sweep.
+    const untilSent = (count: number) =>
+      vi.waitFor(
+        async () => {
+          await tick()
+          expect((await rowsOf(id)).map(({ status }) => status)).toEqual([...Array(count).fill('failure'), 'pending'])
+        },
+        { ...WAIT, interval: 1_000 },
+      )
     for (const [index, signing_secret] of secrets.entries()) {
       if (index > 0) await patchEndpoint(place, id, { signing_secret })
       await bringForward(id)
-      await untilStatuses(id, ...Array(index + 1).fill('failure'), 'pending')
+      await untilSent(index + 1)
       const request = receiver.received[index]
       for (const [other, secret] of secrets.entries()) {
         if (other <= index) expect(verified(request, secret).id).toBe(request?.headers['webhook-id'])
@@ -438,7 +447,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     const ended = oldSecrets.map((old) => ({ ...old, until: Date.now() - 1 }))
     await control.update(webhookEndpoints).set({ oldSecrets: ended }).where(eq(webhookEndpoints.id, id))
     await bringForward(id)
-    await untilStatuses(id, ...Array(4).fill('failure'), 'pending')
+    await untilSent(4)
     const last = receiver.received[3]
     expect(verified(last, secrets[2]).id).toBe(last?.headers['webhook-id'])
     expect(last?.headers['webhook-signature']).not.toContain(' ')
