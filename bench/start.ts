@@ -22,7 +22,7 @@ const SOURCES = [
   ...['src', 'dev', 'host', 'docs', 'drizzle'],
   ...['package.json', 'package-lock.json', 'tsconfig.json', 'wrangler.toml'],
 ]
-/** What a start makes in a clone. */
+/** Folders that a start creates in a clone. */
 const MADE = ['.local', 'dist', '.wrangler']
 /** The runtimes of the bucket, the API, the builder and the programs; the last two start after the API. */
 const RUNTIMES = 4
@@ -63,7 +63,7 @@ export async function start(report: Report): Promise<void> {
 
 interface Start {
   seconds: number
-  /** What it prints of the time of its steps, some of which run at the same time. */
+  /** Times of the steps, as the start prints them; some steps run at the same time. */
   steps: string
   memory?: ProcessMemory[]
 }

@@ -58,7 +58,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       isEnded = true
     }
     end.promise.then(ended, ended)
-    // Nobody may be waiting, and an unhandled rejection would end the process.
+    // The rejection is handled here even if no caller waits: an unhandled one would end the process.
     caughtUp.promise.catch(() => {})
     const fill = async (data: string, record: InstanceRecord) => {
       let follower: Follower | undefined

@@ -35,7 +35,7 @@ export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
   function change(name: string, by: number) {
     const before = shareOf(name)
     const after = before + by
-    // What an instance holds beyond its share does not count against the budget of the others.
+    // Bytes that an instance holds beyond its share do not count against the budget of the others.
     taken += Math.min(after, shareMax) - Math.min(before, shareMax)
     if (after === 0) shares.delete(name)
     else shares.set(name, after)

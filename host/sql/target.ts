@@ -7,7 +7,7 @@ import type { HostKey } from '../key.ts'
 import { Refusal } from './refusal.ts'
 
 /**
- * What happens to a session after a request: `stateless` roles are known to leave no state, `reset` resets the state,
+ * The state in which a request leaves its session: `stateless` roles are known to leave no state, `reset` resets the state,
  * `script` also resets what arbitrary SQL may have left, and `single` closes the session.
  */
 type Pooling = 'stateless' | 'reset' | 'script' | 'single'

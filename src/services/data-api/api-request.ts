@@ -5,7 +5,7 @@ import { readPayload } from './request/payload.ts'
 import { parsePreferences } from './request/preferences.ts'
 import { parseQuery } from './request/query-string.ts'
 
-/** What the path after `/rest/v1` names. */
+/** The target that the path after `/rest/v1` names. */
 export type Target = { kind: 'root' } | { kind: 'table' | 'routine'; name: string }
 
 export function targetOf(path: string): Target {

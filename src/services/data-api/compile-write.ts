@@ -45,7 +45,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   }
 }
 
-/** What the change returns: nothing, the key of the new row, or what the caller selects. */
+/** The rows that a change returns: none, the key of the new row, or the columns that the caller selects. */
 function returnedOf({ request, table, node }: Write) {
   const { preferences, method } = request
   if (preferences.return === 'representation') return { columns: returningSql(node), isRead: true, location: '' }

@@ -24,7 +24,7 @@ export interface ReadNode {
 export interface EmbedNode extends ReadNode {
   /** The key in the parent's JSON. */
   key: string
-  /** What the caller embeds; the key if there is no alias. */
+  /** The name of the relation or computed relationship in the request. The key is the same if there is no alias. */
   name: string
   relationship: Relationship
   parentAlias: string
