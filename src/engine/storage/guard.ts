@@ -51,9 +51,10 @@ function guardRows(): string[] {
   ]
 }
 
-function eventTrigger(name: string, event: string, body: string): string[] {
+/** SQL for an event trigger with a function of the same name. `security` is the right that the function runs with. */
+export function eventTrigger(name: string, event: string, body: string, security = 'SECURITY INVOKER'): string[] {
   return [
-    `CREATE OR REPLACE FUNCTION storage.${name}() RETURNS event_trigger LANGUAGE plpgsql
+    `CREATE OR REPLACE FUNCTION storage.${name}() RETURNS event_trigger LANGUAGE plpgsql ${security}
        SET search_path = pg_catalog, pg_temp AS $$ ${body} $$`,
     `ALTER FUNCTION storage.${name}() OWNER TO ${SCHEMA_OWNER}`,
     `DO $$ BEGIN

@@ -1,4 +1,5 @@
 import { APP_OWNER } from '../hosted-names.ts'
+import { eventTrigger } from './guard.ts'
 import { SCHEMA_OWNER, STORAGE_GROUP } from './names.ts'
 
 /** Tokens of the last transactions that changed the project's schema. */
@@ -39,20 +40,16 @@ const COMMANDS = `pg_event_trigger_ddl_commands() AS o WHERE o.schema_name IS DI
 const DROPS = `pg_event_trigger_dropped_objects() AS o WHERE NOT o.is_temporary AND o.original
   AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`
 
-const record = (name: string, event: string, changes: string): string[] => [
-  `CREATE OR REPLACE FUNCTION storage.${name}() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
-     SET search_path = pg_catalog, pg_temp AS $$ BEGIN
+const record = (name: string, event: string, changes: string): string[] =>
+  eventTrigger(
+    name,
+    event,
+    `BEGIN
        IF NOT EXISTS (SELECT FROM ${changes}) THEN RETURN; END IF;
        INSERT INTO ${SCHEMA_CHANGES} (token) SELECT gen_random_uuid()
          WHERE NOT EXISTS (SELECT FROM ${SCHEMA_CHANGES} WHERE xmin = pg_current_xact_id()::xid);
        DELETE FROM ${SCHEMA_CHANGES} WHERE id IN (
          SELECT id FROM ${SCHEMA_CHANGES} ORDER BY id DESC OFFSET ${KEPT} FOR UPDATE SKIP LOCKED);
-     END $$`,
-  `ALTER FUNCTION storage.${name}() OWNER TO ${SCHEMA_OWNER}`,
-  `DO $$ BEGIN
-     IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '${name}') THEN
-       CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION storage.${name}();
-     END IF;
-   END $$`,
-  `ALTER EVENT TRIGGER ${name} ENABLE ALWAYS`,
-]
+     END`,
+    'SECURITY DEFINER',
+  )
