@@ -6,6 +6,7 @@ import { type Instances, InstanceUnavailable, UnknownInstance } from '../instanc
 import { isObject, parseBody, readBody } from './body.ts'
 import type { Account } from './budget.ts'
 import type { SqlLimits } from './limits.ts'
+import { turn, UNPACED_BYTES } from './pace.ts'
 import { Refusal } from './refusal.ts'
 import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
 import type { Lease, SessionState, Sessions } from './sessions.ts'
@@ -195,8 +196,10 @@ export async function sendReply(
   res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes })
   for (let part = parts.shift(); part !== undefined && !res.destroyed; part = parts.shift()) {
     if (!res.write(part)) await waitForDrain(res)
-    left -= Buffer.byteLength(part)
+    const size = Buffer.byteLength(part)
+    left -= size
     account.hold(left)
+    if (bytes > UNPACED_BYTES) await turn(size)
   }
   clearTimeout(deadline)
   res.end()

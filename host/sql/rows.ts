@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import type { RowSink as Rows } from '../../src/engine/json-rows.ts'
+import { READ_BYTES, turn, UNPACED_BYTES } from './pace.ts'
 
 /** Receives what Postgres sends for a request. */
 export interface RowSink extends Rows {
@@ -13,9 +14,6 @@ const HEADER_BYTES = 5
 const ROW_BYTES = 64 * 1024
 /** A value up to this length is passed on as text, which is cheaper to collect. */
 const SHORT_BYTES = 4096
-
-/** The largest chunk that a socket reads at once. */
-const READ_BYTES = 64 * 1024
 
 /** The receiver of a session's rows. */
 interface Reader {
@@ -38,9 +36,17 @@ export function divertRows(socket: Socket, reader: Reader) {
   /** Bytes of the current message that have not arrived. */
   let left = 0
   let long: LongRow | undefined
+  /** The request whose rows are read, and the bytes that have arrived for it. */
+  let request: RowSink | undefined
+  let read = 0
 
   socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
-    reader.sink?.receive?.(chunk.length)
+    if (reader.sink !== request) {
+      request = reader.sink
+      read = 0
+    }
+    read += chunk.length
+    request?.receive?.(chunk.length)
     const bytes = rest ? Buffer.concat([rest, chunk]) : chunk
     /** Position up to which bytes have been passed on. */
     let from = 0
@@ -78,7 +84,9 @@ export function divertRows(socket: Socket, reader: Reader) {
     }
     passOn()
     rest = at < bytes.length ? bytes.subarray(at) : undefined
-    if (chunk.length >= READ_BYTES && reader.sink) yieldToOtherSockets(socket, reader)
+    if (!reader.sink) return
+    if (read > UNPACED_BYTES) pauseUntilTurn(socket, reader, chunk.length)
+    else if (chunk.length >= READ_BYTES) yieldToOtherSockets(socket, reader)
   })
 }
 
@@ -87,6 +95,13 @@ function yieldToOtherSockets(socket: Socket, reader: Reader) {
   if (socket.isPaused()) return
   socket.pause()
   setImmediate(() => {
+    if (!reader.isPaused) socket.resume()
+  })
+}
+
+function pauseUntilTurn(socket: Socket, reader: Reader, bytes: number) {
+  socket.pause()
+  turn(bytes).then(() => {
     if (!reader.isPaused) socket.resume()
   })
 }
