@@ -3,7 +3,7 @@ import { list, listPage } from './list-objects.ts'
 import { copy, move } from './move-object.ts'
 import { info, removeMany, removeOne } from './objects.ts'
 import { type Reader, serveObject } from './read-object.ts'
-import { del, get, jsonText, post, put, responses, streamed } from './route.ts'
+import { del, get, jsonText, post, put, type Route, responses, streamed } from './route.ts'
 import * as schema from './schema.ts'
 import { signMany, signOne, signUpload } from './signed-urls.ts'
 import type { StorageErrorCode } from './storage-error.ts'
@@ -30,10 +30,9 @@ const information = {
 
 const uploading = {
   body: streamed({ 'multipart/form-data': schema.UploadForm, '*/*': schema.Bytes }),
-  errors: [
-    ...(['NoSuchBucket', 'KeyAlreadyExists', 'InvalidMimeType', 'InvalidHeaderChar', 'InvalidXRobotsTag'] as const),
-  ],
-}
+  errors: ['NoSuchBucket', 'InvalidMimeType', 'InvalidHeaderChar', 'InvalidXRobotsTag'],
+} satisfies Partial<Route>
+const creating = { ...uploading, errors: [...uploading.errors, 'KeyAlreadyExists'] } satisfies Partial<Route>
 
 /** Uploads and downloads by the token of a signed URL, and the routes that sign them. */
 const signedRoutes = [
@@ -60,7 +59,7 @@ const signedRoutes = [
       query: schema.UrlToken,
       headers: schema.ReplaceHeaders,
       returns: schema.UploadedKey,
-      ...uploading,
+      ...creating,
     },
     (request) => uploadSigned(request),
   ),
@@ -240,7 +239,7 @@ export const objectRoutes = [
       access: 'caller',
       headers: schema.UploadHeaders,
       returns: schema.UploadedObject,
-      ...uploading,
+      ...creating,
     },
     (request) => upload(request, request.headers['x-upsert']),
   ),

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type * as z from 'zod'
-import { isJsonText, isResponses, type Route } from '../../../src/services/storage/route.ts'
+import { isJsonText, isResponses, isStreamed, type Route } from '../../../src/services/storage/route.ts'
 import { storageRoutes } from '../../../src/services/storage/routes.ts'
 import { newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
-import { type Call, calling } from '../../support/storage-http.ts'
+import { type Call, calling, codeOf } from '../../support/storage-http.ts'
 
 let storage: TestStorage
 let service: ReturnType<typeof calling>
@@ -87,4 +87,106 @@ it('no route is hidden behind an earlier one', () => {
     storageRoutes.slice(0, n).some((other) => other.method === route.method && patternOf(other).test(route.path)),
   )
   expect(hidden.map(({ id }) => id)).toEqual([])
+})
+
+describe.each(storageRoutes.filter(({ path }) => path.includes('{bucket')))('$method $path', ({ method, path }) => {
+  it('refuses a bucket name that no bucket can have', async () => {
+    const filled = path.replace(/\{bucket\w+\}/, 'a%23b').replace('{wildcard}', 'name')
+    expect(codeOf(await service(`${method} ${filled}?token=none`))).toBe('InvalidBucketName')
+  })
+})
+
+const withJsonBody = storageRoutes.filter(({ body }) => body && !isStreamed(body))
+describe.each(withJsonBody)('$method $path', ({ method, path }) => {
+  it('refuses a body of more than 1 MiB', async () => {
+    const call = { body: { name: 'x'.repeat(1024 * 1024) } }
+    expect(codeOf(await service(`${method} ${await fill(path, 'name')}`, call))).toBe('EntityTooLarge')
+  })
+})
+
+describe('a bucket that is deleted after a URL was signed', () => {
+  it('has no object and takes no upload', async () => {
+    const gone = await newBucket(storage)
+    await service(`POST /object/${gone}/name`, { body: 'text', headers: plain })
+    const download = await service(`POST /object/sign/${gone}/name`, { body: { expiresIn: 60 } })
+    const upload = await service(`POST /object/upload/sign/${gone}/other`)
+    await service(`POST /bucket/${gone}/empty`)
+    expect((await service(`DELETE /bucket/${gone}`)).status).toBe(200)
+    expect(codeOf(await service(`GET ${download.body.signedURL}`))).toBe('NoSuchBucket')
+    expect(codeOf(await service(`PUT ${upload.body.url}`, { body: 'text', headers: plain }))).toBe('NoSuchBucket')
+    const copy = { bucketId: gone, sourceKey: 'name', destinationBucket: bucket, destinationKey: 'copy' }
+    expect(codeOf(await service('POST /object/copy', { body: copy }))).toBe('NoSuchBucket')
+    expect(codeOf(await service(`POST /object/sign/${gone}/name`, { body: { expiresIn: 60 } }))).toBe('NoSuchBucket')
+  })
+})
+
+describe('the rules of a bucket and of headers', () => {
+  const png = { 'content-type': 'image/png' }
+
+  it('hold for replaced objects and for signed URLs', async () => {
+    const name = await newObject()
+    const sign = async () => (await service(`POST /object/upload/sign/${bucket}/${randomUUID()}`)).body.url
+    for (const request of [`PUT /object/${bucket}/${name}`, `PUT ${await sign()}`]) {
+      const errorWith = async (headers: Record<string, string>) =>
+        (await service(request, { body: 'text', headers })).body.error
+      expect(await errorWith(png)).toBe('invalid_mime_type')
+      expect(await errorWith({ ...plain, 'cache-control': 'é' })).toBe('invalid_header_char')
+      expect(await errorWith({ ...plain, 'x-robots-tag': 'anything' })).toBe('invalid_x_robots_tag')
+    }
+  })
+
+  it('hold for copied and moved objects', async () => {
+    const name = await newObject()
+    const pictures = await newBucket(storage, { allowed_mime_types: ['image/*'] })
+    const body = { bucketId: bucket, sourceKey: name, destinationBucket: pictures, destinationKey: 'copy' }
+    expect(codeOf(await service('POST /object/copy', { body }))).toBe('InvalidMimeType')
+    expect(codeOf(await service('POST /object/move', { body }))).toBe('InvalidMimeType')
+    const metadata = { cacheControl: 'é', mimetype: 'text/plain' }
+    const changed = { bucketId: bucket, sourceKey: name, destinationKey: 'copy', copyMetadata: false, metadata }
+    expect((await service('POST /object/copy', { body: changed })).body.error).toBe('invalid_header_char')
+  })
+})
+
+it('information about a missing object of a public bucket is refused', async () => {
+  expect(codeOf(await service(`GET /object/info/public/${bucket}/missing`))).toBe('NoSuchKey')
+})
+
+describe('resumable uploads', () => {
+  const tus = { 'tus-resumable': '1.0.0' }
+  const metadataOf = (bucketId: string, name: string) =>
+    `bucketName ${btoa(bucketId)},objectName ${btoa(name)},contentType ${btoa('text/plain')}`
+  const create = (bucketId: string, name: string, headers = {}, path = '/upload/resumable') =>
+    service(`POST ${path}`, {
+      headers: { ...tus, 'upload-length': '8', 'upload-metadata': metadataOf(bucketId, name), ...headers },
+    })
+
+  it('refuse a bucket name that no bucket can have', async () => {
+    expect((await create('a#b', 'name')).status).toBe(400)
+  })
+
+  it('refuse a token that is wrong, or for another object', async () => {
+    const sign = async (name: string) => (await service(`POST /object/upload/sign/${bucket}/${name}`)).body.token
+    const [own, other] = [await sign('own'), await sign('other')]
+    const signed = '/upload/resumable/sign'
+    expect((await create(bucket, 'own', { 'x-signature': 'wrong' }, signed)).status).toBe(400)
+    const created = await create(bucket, 'own', { 'x-signature': own }, signed)
+    expect(created.status).toBe(201)
+    const path = new URL(created.headers.get('location') ?? '').pathname.replace(/.*\/storage\/v1/, '')
+    const patch = { 'content-type': 'application/offset+octet-stream', 'upload-offset': '0' }
+    for (const token of ['wrong', other]) {
+      const headers = { ...tus, 'x-signature': token }
+      expect((await service(`HEAD ${path}`, { headers })).status).toBe(400)
+      expect((await service(`PATCH ${path}`, { headers: { ...headers, ...patch }, body: 'text' })).status).toBe(400)
+      expect((await service(`DELETE ${path}`, { headers })).status).toBe(400)
+    }
+  })
+
+  it('refuse bytes for a bucket that is gone', async () => {
+    const gone = await newBucket(storage)
+    const created = await create(gone, 'name')
+    const path = new URL(created.headers.get('location') ?? '').pathname.replace(/.*\/storage\/v1/, '')
+    expect((await service(`DELETE /bucket/${gone}`)).status).toBe(200)
+    const headers = { ...tus, 'content-type': 'application/offset+octet-stream', 'upload-offset': '0' }
+    expect((await service(`PATCH ${path}`, { headers, body: '12345678' })).status).toBe(404)
+  })
 })
