@@ -1,23 +1,10 @@
-import type { Argument, Catalogue, Relation, Routine } from './catalogue.ts'
-import {
-  byName,
-  compact,
-  compareTexts,
-  fields,
-  indent,
-  key,
-  members,
-  property,
-  quote,
-  type Union,
-  union,
-} from './print-types.ts'
+import type { Catalogue, Relation, Routine } from '../../../services/data-api/openapi/catalogue.ts'
+import { byName, compareTexts } from '../../../services/data-api/openapi/order.ts'
+import { inputsOf, TEXT_OR_JSON } from '../../../services/data-api/openapi/routines.ts'
+import { compact, fields, indent, key, members, property, quote, type Union, union } from './print-types.ts'
 import { notNull, orNull, type Types } from './resolve-types.ts'
 
 const NAME_DEPTH = 6
-export const TEXT_OR_JSON = ['json', 'jsonb', 'text']
-
-export const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
 
 /** A function is callable over HTTP if all its arguments have names, or if its only argument has none. */
 function isCallable(routine: Routine, { find }: Types): boolean {

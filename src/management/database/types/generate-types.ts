@@ -1,7 +1,8 @@
-import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
+import type { Catalogue, Column, Relation, Type } from '../../../services/data-api/openapi/catalogue.ts'
+import { byName } from '../../../services/data-api/openapi/order.ts'
+import { relateViews } from '../../../services/data-api/openapi/relationships.ts'
 import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
-import { byName, indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
-import { relateViews } from './relationships.ts'
+import { indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
 import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve-types.ts'
 import { SHORTHANDS } from './shorthands.ts'
 

@@ -5,10 +5,6 @@ export type Union = readonly string[]
 
 const inline = (union: Union): string => union.join(' | ')
 
-const collator = new Intl.Collator('en')
-export const byName = (a: { name: string }, b: { name: string }): number => collator.compare(a.name, b.name)
-export const compareTexts = (a: string, b: string): number => collator.compare(a, b)
-
 /** Uses the quotes that need fewer backslashes, and double quotes if both need the same. */
 export function quote(text: string): string {
   const quoted = JSON.stringify(text)

@@ -1,4 +1,4 @@
-import type { Catalogue, Relation, Type } from './catalogue.ts'
+import { type Catalogue, isView, type Relation, type Type } from '../../../services/data-api/openapi/catalogue.ts'
 import { quote, type Union } from './print-types.ts'
 
 const SCALARS: Readonly<Record<string, readonly string[]>> = {
@@ -17,7 +17,7 @@ const SCALAR = new Map(Object.entries(SCALARS).flatMap(([type, names]) => names.
 const UNKNOWN: Union = ['unknown']
 
 /** The group of `Database` to which a relation belongs. */
-export const groupOf = (kind: Relation['kind']): 'Tables' | 'Views' => (/[vm]/.test(kind) ? 'Views' : 'Tables')
+export const groupOf = (kind: Relation['kind']): 'Tables' | 'Views' => (isView({ kind }) ? 'Views' : 'Tables')
 
 export interface Types {
   typeOf(id: number): Union

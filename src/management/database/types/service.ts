@@ -2,12 +2,12 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { CATALOGUE, type Catalogue, SCHEMAS } from '../../../services/data-api/openapi/catalogue.ts'
+import { CATALOGUE_WITH_DETAILS, type Details } from '../../../services/data-api/openapi/catalogue-details.ts'
+import { DocumentTooLarge, openApiOf } from '../../../services/data-api/openapi/openapi.ts'
+import { TooManyRelationships } from '../../../services/data-api/openapi/relationships.ts'
 import { runQuery } from '../database/service.ts'
-import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
-import { CATALOGUE_WITH_DETAILS, type Details } from './catalogue-details.ts'
 import { generateTypes } from './generate-types.ts'
-import { DocumentTooLarge, openApiOf } from './openapi.ts'
-import { TooManyRelationships } from './relationships.ts'
 
 /** Reads the catalogue in one statement, and so in one snapshot. */
 export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {

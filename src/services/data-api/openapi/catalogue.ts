@@ -19,6 +19,8 @@ export interface Relation {
   origins: Origin[]
 }
 
+export const isView = ({ kind }: Pick<Relation, 'kind'>): boolean => kind === 'v' || kind === 'm'
+
 export interface Origin {
   name: string
   relation: number

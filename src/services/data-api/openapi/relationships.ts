@@ -1,5 +1,5 @@
 import type { Origin, Relation, Relationship } from './catalogue.ts'
-import { byName, compareTexts } from './print-types.ts'
+import { byName, compareTexts } from './order.ts'
 
 /** The maximum number of relationships through views: each view on one side is joined to each on the other. */
 const THROUGH_VIEWS_MAX = 20_000

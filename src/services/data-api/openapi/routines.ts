@@ -1,7 +1,10 @@
-import type { Argument, Catalogue } from './catalogue.ts'
+import type { Argument, Catalogue, Routine } from './catalogue.ts'
 import type { Details } from './catalogue-details.ts'
-import { inputsOf, TEXT_OR_JSON } from './functions.ts'
-import { byName, compareTexts } from './print-types.ts'
+import { byName, compareTexts } from './order.ts'
+
+export const TEXT_OR_JSON = ['json', 'jsonb', 'text']
+
+export const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
 
 /** A function that can be called over HTTP. */
 export interface Callable {

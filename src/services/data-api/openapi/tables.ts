@@ -1,8 +1,7 @@
-import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
+import { type Catalogue, type Column, isView, type Relation, type Type } from './catalogue.ts'
 import type { ColumnDetails, Details } from './catalogue-details.ts'
-import { byName } from './print-types.ts'
+import { byName } from './order.ts'
 import { primaryKeysOfViews, relateViews } from './relationships.ts'
-import { groupOf } from './resolve-types.ts'
 
 /** A table or view of an OpenAPI document. */
 export interface Table {
@@ -44,8 +43,6 @@ export function tablesOf(read: Catalogue, { relations: found }: Details): Table[
     })
     .sort(byName)
 }
-
-const isView = ({ kind }: Relation): boolean => groupOf(kind) === 'Views'
 
 function valuesOf(column: Column | undefined, types: ReadonlyMap<number, Type>): string[] | null {
   let type = types.get(column?.type ?? 0)
