@@ -33,7 +33,9 @@ export function schemaChanges({ watch }: { watch: boolean }): string[] {
 }
 
 /** Settings of the Data API that the owner gives to the database. */
-const SETTINGS = ['pgrst.db_pre_request', 'pgrst.db_aggregates_enabled', 'pgrst.db_plan_enabled']
+const SETTINGS = ['db_pre_request', 'db_aggregates_enabled', 'db_plan_enabled', 'openapi_mode'].map(
+  (name) => `pgrst.${name}`,
+)
 
 const COMMANDS = `pg_event_trigger_ddl_commands() AS o WHERE o.schema_name IS DISTINCT FROM 'pg_temp'
   AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`

@@ -26,23 +26,21 @@ function decoded(segment: string): string {
   }
 }
 
+const READS = ['GET', 'HEAD']
 const WRITES = ['POST', 'PATCH', 'PUT']
 
-export async function apiRequestOf(
-  request: Request,
-  target: Exclude<Target, { kind: 'root' }>,
-  config: DataApiConfig,
-): Promise<ApiRequest> {
+export async function apiRequestOf(request: Request, target: Target, config: DataApiConfig): Promise<ApiRequest> {
   const { method, headers } = request
   const isCall = target.kind === 'routine'
-  if (!['GET', 'HEAD', 'DELETE', ...WRITES].includes(method)) {
+  const methods = target.kind === 'root' ? READS : [...READS, 'DELETE', ...WRITES]
+  if (!methods.includes(method)) {
     throw requestError('PGRST117', { message: `Unsupported HTTP method: ${method}` })
   }
   const search = new URL(request.url).searchParams
   search.delete('apikey')
   const hasBody = WRITES.includes(method)
   return {
-    ...{ method, headers, search, isCall, name: target.name, config },
+    ...{ method, headers, search, isCall, name: target.kind === 'root' ? '' : target.name, config },
     schema: schemaFor(request, config),
     query: parseQuery(search, { isCall: isCall && !hasBody }),
     preferences: parsePreferences(headers.get('prefer')),

@@ -6,19 +6,23 @@ import { describeError, type RequestFacts } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
 import { addressIn, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
+import { projectUrl } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { allowedMethods } from './allowed-methods.ts'
-import { apiRequestOf, targetOf } from './api-request.ts'
+import { apiRequestOf, type Target, targetOf } from './api-request.ts'
 import { authenticate, describeRequest } from './caller.ts'
+import type { ApiRequest } from './compile.ts'
 import { compileCall } from './compile-call.ts'
+import { compileOpenApi } from './compile-openapi.ts'
 import { compileRead } from './compile-read.ts'
 import { compileWrite } from './compile-write.ts'
 import { CORS_HEADERS, isPreflight, preflight } from './cors.ts'
 import type { DataApiAddress } from './data-api-address.ts'
-import { DataApiError, requestError } from './data-api-error.ts'
+import { DataApiError } from './data-api-error.ts'
 import { currentSchema, type DataApi, execute } from './execute.ts'
 import { requireValidPreferences } from './request/preferences.ts'
 import { errorResponse, responseOf } from './respond.ts'
+import type { SchemaCache } from './schema/types.ts'
 import { dataApiErrorOf } from './sql-error.ts'
 
 interface Call {
@@ -77,11 +81,9 @@ async function respond(api: DataApi, caller: Parameters<typeof execute>[1]['call
   const target = targetOf(address.path)
   if (request.method === 'OPTIONS')
     return allowedMethods(await currentSchema(api), target, { request, config: api.config })
-  if (target.kind === 'root') throw requestError('PGRST126')
   const apiRequest = await apiRequestOf(request, target, api.config)
-  const { preferences, schema, isCall, method } = apiRequest
-  const isRead = method === 'GET' || method === 'HEAD'
-  const compileFor = isCall ? compileCall : isRead ? compileRead : compileWrite
+  const { preferences, schema } = apiRequest
+  const compileFor = compilerFor(target, api, request)
   const outcome = await execute(api, {
     ...{ caller, schema, preferences },
     compile(cache) {
@@ -91,6 +93,13 @@ async function respond(api: DataApi, caller: Parameters<typeof execute>[1]['call
     },
   })
   return responseOf(apiRequest, outcome)
+}
+
+function compilerFor({ kind }: Target, { ctx, project }: DataApi, { method }: Request) {
+  if (kind === 'routine') return compileCall
+  if (kind === 'table') return method === 'GET' || method === 'HEAD' ? compileRead : compileWrite
+  const url = `${projectUrl(ctx.config, project.ref)}/rest/v1`
+  return (request: ApiRequest, cache: SchemaCache) => compileOpenApi(request, cache, url)
 }
 
 const graphqlMissing = () =>

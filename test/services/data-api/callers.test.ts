@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { Validator } from '@seriousme/openapi-schema-validator'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { requestCounts } from '../../../src/model/tables/index.ts'
@@ -12,7 +13,12 @@ const SCHEMA = `
   create function whoami() returns json language sql stable as
     $$ select json_build_object('role', current_user, 'uid', auth.uid(), 'claims', current_setting('request.jwt.claims', true)::json) $$;
   create table closed (id int);
-  revoke all on closed from anon, authenticated`
+  revoke all on closed from anon, authenticated;
+  create table partly (id int, secret text);
+  revoke all on partly from anon, authenticated;
+  grant select (id) on partly to anon;
+  create function hidden() returns int language sql as 'select 1';
+  revoke execute on function hidden from public, anon, authenticated`
 
 let api: TestDataApi
 beforeAll(async () => {
@@ -103,6 +109,60 @@ it('is counted among the requests to the project', async () => {
     const rows = await control.select().from(requestCounts).where(eq(requestCounts.projectRef, api.ref))
     expect(rows.filter(({ service }) => service === 'rest').length).toBeGreaterThan(0)
   }, 30_000)
+})
+
+describe('the root', () => {
+  const documentOf = async (key: string, headers: Record<string, string> = {}) => {
+    const response = await api.send(key, '/', { headers })
+    expect([response.status, response.headers.get('content-type')]).toEqual([
+      200,
+      'application/openapi+json; charset=utf-8',
+    ])
+    // biome-ignore lint/suspicious/noExplicitAny: a document
+    return (await response.json()) as any
+  }
+  const pathsOf = async (key: string) => Object.keys((await documentOf(key)).paths)
+  const ALL = ['/', '/closed', '/notes', '/partly', '/rpc/hidden', '/rpc/whoami']
+  const ALLOWED = ['/', '/notes', '/partly', '/rpc/whoami']
+
+  it('is an OpenAPI document of what the role of the caller may use', async () => {
+    expect(await pathsOf(api.keys.anon)).toEqual(ALLOWED)
+    const document = await documentOf(api.keys.service, { accept: 'application/json' })
+    expect(Object.keys(document.paths)).toEqual(ALL)
+    expect(await new Validator().validate(structuredClone(document))).toEqual({ valid: true })
+    const server = { host: `${api.ref}.projects.example.com`, basePath: '/rest/v1', schemes: ['https'] }
+    const managed = await api.organization.owner.get(`/v1/projects/${api.ref}/database/openapi`)
+    expect(document).toEqual({ ...managed.body, ...server })
+  })
+
+  it('has the schema of the profile, and no body for HEAD', async () => {
+    const head = await api.send(api.keys.anon, '/', {
+      method: 'HEAD',
+      headers: { 'accept-profile': 'graphql_public' },
+    })
+    expect([head.status, head.headers.get('content-profile'), await head.text()]).toEqual([200, 'graphql_public', ''])
+    expect(head.headers.get('content-type')).toBe('application/openapi+json; charset=utf-8')
+    const { info } = await documentOf(api.keys.anon, { 'accept-profile': 'graphql_public' })
+    expect(info.title).toBe('graphql_public schema')
+  })
+
+  it.each([
+    ['POST', {}, 405, 'PGRST117'],
+    ['GET', { accept: 'text/csv' }, 406, 'PGRST107'],
+    ['GET', { 'accept-profile': 'auth' }, 406, 'PGRST106'],
+  ])('refuses %s with %o', async (method, headers, status, code) => {
+    const reply = await api.json('/', { method, headers })
+    expect([reply.status, reply.body.code]).toEqual([status, code])
+  })
+
+  it('shows all or nothing if the database is set to', async () => {
+    await api.sql(`alter database postgres set pgrst.openapi_mode = 'ignore-privileges'`)
+    expect(await pathsOf(api.keys.anon)).toEqual(ALL)
+    await api.sql(`alter database postgres set pgrst.openapi_mode = 'disabled'`)
+    expect(await api.json('/')).toMatchObject({ status: 404, body: { code: 'PGRST126' } })
+    await api.sql(`alter database postgres reset pgrst.openapi_mode`)
+    expect(await pathsOf(api.keys.anon)).toEqual(ALLOWED)
+  })
 })
 
 /** Texts that would change the statement if any got into it unquoted. */

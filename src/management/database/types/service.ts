@@ -3,7 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { CATALOGUE, type Catalogue, SCHEMAS } from '../../../services/data-api/openapi/catalogue.ts'
-import { CATALOGUE_WITH_DETAILS, type Details } from '../../../services/data-api/openapi/catalogue-details.ts'
+import { catalogueWithDetails, type SchemaDescription } from '../../../services/data-api/openapi/catalogue-details.ts'
 import { DocumentTooLarge, openApiOf } from '../../../services/data-api/openapi/openapi.ts'
 import { TooManyRelationships } from '../../../services/data-api/openapi/relationships.ts'
 import { runQuery } from '../database/service.ts'
@@ -27,14 +27,14 @@ function rejectTooLarge<T>(make: () => T): T {
 }
 
 export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schema: string) {
-  const rows = await runQuery(ctx, project, { query: CATALOGUE_WITH_DETAILS, parameters: [[schema]], readOnly: true })
-  const [found] = (await parseRows(rows)) as [{ catalogue: Catalogue; details: Details }]
-  const { catalogue, details } = found
-  if (catalogue.schemas.length === 0) {
+  const query = catalogueWithDetails({ followsPrivileges: false })
+  const rows = await runQuery(ctx, project, { query, parameters: [[schema]], readOnly: true })
+  const [found] = (await parseRows(rows)) as [SchemaDescription]
+  if (found.catalogue.schemas.length === 0) {
     const issue = { field: 'query.schema', code: 'unknown', message: 'must be a schema of the database' }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
-  return rejectTooLarge(() => openApiOf(schema, catalogue, details))
+  return rejectTooLarge(() => openApiOf(schema, found))
 }
 
 export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {

@@ -1,4 +1,10 @@
-import { CATALOGUE, WANTED } from './catalogue.ts'
+import { CATALOGUE, type Catalogue, WANTED } from './catalogue.ts'
+
+/** What the OpenAPI document of a schema is made of. */
+export interface SchemaDescription {
+  catalogue: Catalogue
+  details: Details
+}
 
 /** Facts for the OpenAPI document of a schema that the catalogue lacks. */
 export interface Details {
@@ -9,6 +15,8 @@ export interface Details {
 
 interface RelationDetails {
   id: number
+  /** False if privileges are followed and the current role has none. */
+  usable: boolean
   comment: string | null
   isPartition: boolean
   /** The columns of the primary key. */
@@ -28,6 +36,7 @@ export interface ColumnDetails {
 
 interface RoutineDetails {
   id: number
+  usable: boolean
   comment: string | null
   isVolatile: boolean
   /** The formatted types of the arguments, in order. */
@@ -61,9 +70,14 @@ const COLUMNS = `
     LATERAL (SELECT CASE WHEN base IS NULL THEN atttypmod ELSE base_modifier END AS modifier) AS modifiers
    WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
 
-const RELATIONS = `
+/** Any privilege counts, also one on a single column, as in PostgREST. */
+const RELATION_USABLE = `pg_has_role(relowner, 'USAGE')
+  OR has_table_privilege(class.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+  OR has_any_column_privilege(class.oid, 'SELECT, INSERT, UPDATE, REFERENCES')`
+
+const relations = (usable: string) => `
   SELECT json_agg(json_build_object(
-      'id', class.oid::int8, 'comment', obj_description(class.oid, 'pg_class'), 'isPartition', relispartition,
+      'id', class.oid::int8, 'usable', ${usable}, 'comment', obj_description(class.oid, 'pg_class'), 'isPartition', relispartition,
       'key', coalesce((SELECT json_agg(attname ORDER BY attnum) FROM pg_constraint
         JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
         WHERE conrelid = class.oid AND contype = 'p'), '[]'),
@@ -71,16 +85,21 @@ const RELATIONS = `
     FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace
    WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
 
-const FUNCTIONS = `
+const functions = (usable: string) => `
   SELECT json_agg(json_build_object(
-      'id', pg_proc.oid::int8, 'comment', obj_description(pg_proc.oid, 'pg_proc'), 'isVolatile', provolatile = 'v',
+      'id', pg_proc.oid::int8, 'usable', ${usable}, 'comment', obj_description(pg_proc.oid, 'pg_proc'), 'isVolatile', provolatile = 'v',
       'formats', (SELECT coalesce(json_agg(${formatOf('type', 'NULL')} ORDER BY place), '[]')
         FROM unnest(coalesce(proallargtypes, proargtypes::oid[])) WITH ORDINALITY AS argument (type, place))))
     FROM pg_proc JOIN wanted ON wanted.oid = pronamespace
    WHERE prokind = 'f'`
 
+interface Options {
+  /** Marks what the current role may not use. */
+  followsPrivileges: boolean
+}
+
 /** Resolves chains of domains to their base type. */
-const DETAILS = `
+const details = ({ followsPrivileges }: Options) => `
   WITH RECURSIVE domains (domain, base, base_modifier) AS (
     SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
     UNION ALL
@@ -89,8 +108,9 @@ const DETAILS = `
   ${WANTED}
   SELECT json_build_object(
     'comment', (SELECT obj_description(oid, 'pg_namespace') FROM wanted),
-    'relations', coalesce((${RELATIONS}), '[]'),
-    'functions', coalesce((${FUNCTIONS}), '[]'))`
+    'relations', coalesce((${relations(followsPrivileges ? RELATION_USABLE : 'true')}), '[]'),
+    'functions', coalesce((${functions(followsPrivileges ? `has_function_privilege(pg_proc.oid, 'EXECUTE')` : 'true')}), '[]'))`
 
 /** Takes a list of one schema and returns one row, read in one snapshot. */
-export const CATALOGUE_WITH_DETAILS = `SELECT (${CATALOGUE}) AS catalogue, (${DETAILS}) AS details`
+export const catalogueWithDetails = (options: Options): string =>
+  `SELECT (${CATALOGUE}) AS catalogue, (${details(options)}) AS details`

@@ -1,5 +1,4 @@
-import type { Catalogue } from './catalogue.ts'
-import type { Details } from './catalogue-details.ts'
+import type { SchemaDescription } from './catalogue-details.ts'
 import { type Callable, callablesOf } from './routines.ts'
 import { type Table, type TableColumn, tablesOf } from './tables.ts'
 
@@ -19,10 +18,10 @@ const MEDIA = [
 ]
 
 /**
- * Returns a Swagger 2.0 document in the format of PostgREST. It has no host, because this installation does not serve tables.
- * The length is measured while it is built: every column may repeat a long list of values.
+ * Returns a Swagger 2.0 document in the format of PostgREST. `url` is the address that serves the paths. The length is measured
+ * while it is built: every column may repeat a long list of values.
  */
-export function openApiOf(schema: string, catalogue: Catalogue, details: Details) {
+export function openApiOf(schema: string, { catalogue, details }: SchemaDescription, url?: string) {
   let length = 0
   const withinLimit = (entries: readonly Entry[]): object => {
     for (const entry of entries) {
@@ -37,6 +36,7 @@ export function openApiOf(schema: string, catalogue: Catalogue, details: Details
   return {
     swagger: '2.0',
     info: { title: title ?? `${schema} schema`, description, version: '1.0' },
+    ...(url !== undefined && serverOf(new URL(url))),
     consumes: [...MEDIA, 'text/csv'],
     produces: [...MEDIA, 'text/csv'],
     paths: withinLimit([INTROSPECTION, ...tables.map(tablePath), ...callables.map(callPath)]),
@@ -56,6 +56,12 @@ export function openApiOf(schema: string, catalogue: Catalogue, details: Details
     },
   }
 }
+
+const serverOf = ({ host, pathname, protocol }: URL) => ({
+  host,
+  basePath: pathname,
+  schemes: [protocol.slice(0, -1)],
+})
 
 const INTROSPECTION: Entry = [
   '/',

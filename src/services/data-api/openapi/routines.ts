@@ -24,7 +24,7 @@ export function callablesOf({ functions, types }: Catalogue, { functions: found 
     .toSorted((a, b) => byName(a, b) || compareTexts(a.signature, b.signature))
     .flatMap((routine) => {
       const own = details.get(routine.id)
-      if (!own) return []
+      if (!own?.usable) return []
       const formats = new Map(routine.arguments.map((argument, place) => [argument, own.formats[place] ?? '']))
       const inputs = inputsOf(routine).map((argument) => ({ ...argument, format: formats.get(argument) ?? '' }))
       const [first, ...others] = inputs

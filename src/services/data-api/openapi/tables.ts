@@ -18,7 +18,7 @@ export interface TableColumn extends ColumnDetails {
   refersTo: { table: string; column: string } | undefined
 }
 
-/** Leaves out partitions: their parent table has their rows. */
+/** Leaves out partitions, whose rows are in their parent table, and what may not be used. */
 export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const types = new Map(read.types.map((type) => [type.id, type]))
@@ -28,7 +28,7 @@ export function tablesOf(read: Catalogue, { relations: found }: Details): Table[
   return relations
     .flatMap((relation) => {
       const own = details.get(relation.id)
-      if (!own || own.isPartition) return []
+      if (!own?.usable || own.isPartition) return []
       const key = new Set([...own.key, ...(keys.get(relation.id) ?? [])])
       const byColumn = new Map(relation.columns.map((column) => [column.name, column]))
       const columns = own.columns.map((column) => ({

@@ -54,8 +54,24 @@ export function chooseMedia(header: string | null, offered: Offered): Media {
     const media = mediaFor(one, offered)
     if (media) return media
   }
+  throw notAvailable(accepted)
+}
+
+function notAvailable(accepted: readonly Accepted[]) {
   const types = accepted.map(({ type }) => type).join(', ')
-  throw requestError('PGRST107', { message: `None of these media types are available: ${types}` })
+  return requestError('PGRST107', { message: `None of these media types are available: ${types}` })
+}
+
+const OPENAPI = 'application/openapi+json'
+const ACCEPTED_FOR_OPENAPI = [OPENAPI, 'application/json', 'application/*', '*/*']
+
+/** The form of the OpenAPI document, for a caller that accepts JSON. */
+export function openApiMedia(header: string | null): Media {
+  const accepted = acceptedTypes(header)
+  if (accepted.some(({ type }) => ACCEPTED_FOR_OPENAPI.includes(type))) {
+    return { format: 'json', contentType: utf8(OPENAPI) }
+  }
+  throw notAvailable(accepted)
 }
 
 function mediaFor({ type, parameters }: Accepted, { hasGeoJson, allowsPlans, custom }: Offered): Media | undefined {

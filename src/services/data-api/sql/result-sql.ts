@@ -80,11 +80,14 @@ interface Result {
   more?: string
 }
 
+/** The settings by which SQL changes the response, as columns of the result. */
+export const RESPONSE_SETTINGS = `nullif(current_setting('response.headers', true), '') AS headers,
+    nullif(current_setting('response.status', true), '') AS status`
+
 /** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
 export function resultSql({ format, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
   const body = isEmpty ? 'NULL' : `(${bodySql(format, source, shape)})::text`
   return `SELECT count(pgrst_row)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
-    nullif(current_setting('response.headers', true), '') AS headers,
-    nullif(current_setting('response.status', true), '') AS status${checksSql(checks)}${more}
+    ${RESPONSE_SETTINGS}${checksSql(checks)}${more}
     FROM (SELECT * FROM ${source}) AS pgrst_row`
 }
