@@ -131,7 +131,7 @@ const OWNERS: Readonly<Record<string, readonly string[]>> = {
   'management/service-config/third-party-auth': ['thirdPartyAuths'],
   // Areas request what leaves the installation; outbound sends it.
   outbound: ['logDrainEntries', 'webhookDeliveries', 'webhookEndpoints', 'webhookEvents'],
-  services: ['invocations', 'requestCounts', 'storageRequests', 'workerImages'],
+  services: ['dataApiRequests', 'invocations', 'requestCounts', 'storageRequests', 'workerImages'],
   model: ['heartbeats'],
   engine: ['hosts'],
   'management/kernel': ['auditLog'],

@@ -100,6 +100,7 @@ export const duties: Duties = {
   postgres_logs_purge: purgePostgresLogs,
   request_counts: purgeRequestCounts,
   storage_requests: (ctx) => purgeLogs(ctx, 'storage_requests'),
+  data_api_requests: (ctx) => purgeLogs(ctx, 'data_api_requests'),
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,

@@ -1,14 +1,15 @@
 import { PostgrestClient } from '@supabase/postgrest-js'
 import { expect } from 'vitest'
-import { baseUrl } from './api.ts'
+import { baseUrl, newOrganization } from './api.ts'
 import { runSql } from './projects.ts'
 import { newStorage } from './storage.ts'
 import { signerOf } from './storage-http.ts'
 
 /** A project with tables, and its Data API as callers see it. */
 export async function newDataApi(definition: string) {
-  const project = await newStorage()
-  const { organization, ref, keys } = project
+  const organization = await newOrganization()
+  const project = await newStorage(organization)
+  const { ref, keys } = project
   const url = new URL(`/p/${ref}/rest/v1`, baseUrl).href
   const sql = async (query: string) => {
     const { status, body } = await runSql(organization.owner, ref, query)

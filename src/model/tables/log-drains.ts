@@ -51,7 +51,15 @@ export const logDrains = pgTable(
   ],
 )
 
-const ENTRY_KINDS = ['call', 'lines', 'build', 'run_line', 'postgres_log', 'storage_request'] as const
+const ENTRY_KINDS = [
+  'call',
+  'lines',
+  'build',
+  'run_line',
+  'postgres_log',
+  'storage_request',
+  'data_api_request',
+] as const
 
 /**
  * Outbox of a drain. Triggers write an entry in the transaction that logs the row, so a row that commits late is sent too, which a

@@ -93,6 +93,7 @@ const JOINS: Record<LogSource['of'], { on: SQL; line: SQL }> = {
   run_line: { on: sql`p.kind = 'run_line' and p.record_id = l.id`, line: sql`0` },
   postgres_log: { on: sql`p.kind = 'postgres_log' and p.record_id = g.id`, line: sql`0` },
   storage_request: { on: sql`p.kind = 'storage_request' and p.record_id = s.id`, line: sql`0` },
+  data_api_request: { on: sql`p.kind = 'data_api_request' and p.record_id = d.id`, line: sql`0` },
 }
 
 const ROWS = sql.join(

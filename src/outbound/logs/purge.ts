@@ -4,7 +4,7 @@ import { purgeInPortions } from '../../platform/db/purge.ts'
 
 export const LOGS_KEPT_DAYS = 7
 
-type Table = 'invocations' | 'postgres_logs' | 'storage_requests'
+type Table = 'invocations' | 'postgres_logs' | 'storage_requests' | 'data_api_requests'
 
 /** Deletes log records older than the retention. */
 export async function purgeLogs({ db, now, log }: SystemCtx, table: Table): Promise<void> {

@@ -6,11 +6,11 @@ export type LogColumn = (typeof LOG_COLUMNS)[number]
 
 /**
  * Log rows derived from records of one kind. Aliases: `i` a call, `l` a line of a call or a run, `t` a build, `r` a run, `g` a
- * Postgres message, `s` a storage request.
+ * Postgres message, `s` a storage request, `d` a Data API request.
  */
 export interface LogSource {
   name: string
-  of: 'call' | 'line' | 'build' | 'run_line' | 'postgres_log' | 'storage_request'
+  of: 'call' | 'line' | 'build' | 'run_line' | 'postgres_log' | 'storage_request' | 'data_api_request'
   columns: SQL
   from: SQL
   where: SQL
@@ -51,7 +51,9 @@ const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
 const requestOf = (record: SQL): SQL => sql`'request.method', ${record}.method, 'request.path', ${record}.path,
   'request.pathname', ${record}.path, 'response.status_code', ${record}.status::text, 'execution_time_ms', ${record}.ms::text`
 const CALL = sql`${requestOf(sql`i`)}, 'execution_id', i.id::text`
-const STORAGE_REQUEST = sql`${requestOf(sql`s`)}, 'request_id', s.id::text, 'identifier', s.project_ref`
+const serviceRequestOf = (record: SQL): SQL =>
+  sql`${requestOf(record)}, 'request_id', ${record}.id::text, 'identifier', ${record}.project_ref`
+const STORAGE_REQUEST = serviceRequestOf(sql`s`)
 
 const severityOfMessage = sql`case when g.attributes ->> 'parsed.error_severity' in ('ERROR', 'FATAL', 'PANIC') then 'ERROR'
   when g.attributes ->> 'parsed.error_severity' = 'WARNING' then 'WARN' else 'INFO' end`
@@ -70,7 +72,8 @@ const storageRequests = (
 
 /** The path at the storage server, as in its own log. */
 const storagePath = sql`substr(s.path, strpos(s.path, '/storage/v1/') + ${'/storage/v1'.length}::int)`
-const skippedNote = sql`case when s.skipped > 0 then ' | ' || s.skipped || ' requests before it left no row' else '' end`
+const skippedNote = (record: SQL): SQL =>
+  sql`case when ${record}.skipped > 0 then ' | ' || ${record}.skipped || ' requests before it left no row' else '' end`
 
 /** The log sources, named as on the hosted service where it has them. */
 export const LOG_SOURCES: readonly LogSource[] = [
@@ -131,8 +134,18 @@ export const LOG_SOURCES: readonly LogSource[] = [
   }),
   storageRequests('storage_logs', {
     id: sql`s.id::text collate "C"`,
-    message: sql`${storagePath} || ${skippedNote}`,
+    message: sql`${storagePath} || ${skippedNote(sql`s`)}`,
     attributes: sql`jsonb_strip_nulls(jsonb_build_object(${STORAGE_REQUEST}, 'error', s.error, 'level',
       lower(${severityOfStatus(sql`s.status`)})))`,
   }),
+  {
+    name: 'edge_logs',
+    of: 'data_api_request',
+    columns: sql`${derivedId(sql`'edge ' || d.id`)} as id, d.at as timestamp, 'edge_logs' as source,
+      ${severityOfStatus(sql`d.status`)} as severity_text,
+      d.method || ' | ' || d.status || ' | ' || d.path || ${skippedNote(sql`d`)} as event_message,
+      jsonb_strip_nulls(jsonb_build_object(${serviceRequestOf(sql`d`)}, 'error', d.error)) as log_attributes`,
+    from: sql`data_api_requests d`,
+    where: sql`true`,
+  },
 ]

@@ -6,8 +6,9 @@ import { describeError, type RequestFacts } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
 import { addressIn, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
-import { projectUrl } from '../gateway/project-address.ts'
+import { locate, projectUrl } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
+import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
 import { apiRequestOf, type Target, targetOf } from './api-request.ts'
 import { authenticate, describeRequest } from './caller.ts'
@@ -32,7 +33,10 @@ interface Call {
   execution: ExecutionContext
 }
 
+/** `project` is set once the project is known to exist. */
 type Facts = RequestFacts & QueryCount & { project?: string; error?: string }
+
+const logRequest = createRequestLog('data_api_requests')
 
 /** Serves the Data API of all projects, at each address that a project has. */
 export async function serveDataApi(call: Call): Promise<Response> {
@@ -41,14 +45,21 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const startedAt = performance.now()
   const requestId = newTimedId(new Date())
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), requestId })
-  const facts: Facts = { project: address.ref }
+  const at = ctx.now().getTime()
+  const facts: Facts = {}
   const response = await currentQueryCount.run(facts, () => answer(ctx, call, facts))
   for (const [name, value] of Object.entries(CORS_HEADERS)) response.headers.set(name, value)
   response.headers.set('x-request-id', requestId)
+  const { method } = request
   const { status } = response
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
-  measureRequest(ctx, { service: 'data-api', operation: `data-api.${request.method.toLowerCase()}`, status, ms })
-  ctx.log.info('request', { method: request.method, path: address.path, status, ms, ...facts })
+  measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
+  ctx.log.info('request', { method, path: address.path, status, ms, project: address.ref, ...facts })
+  if (facts.project !== undefined) {
+    const { pathname: path } = locate(request, bindings).url
+    const { project: projectRef, error = null } = facts
+    logRequest(call, { id: requestId, projectRef, at, method, path, status, ms: Math.round(ms), error })
+  }
   return response
 }
 
@@ -57,6 +68,7 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
   let isAnonymous = true
   try {
     const project = await requireProject(ctx, call)
+    facts.project = project.ref
     countRequest(call, project.ref, 'rest', ctx.now().getTime())
     const credential = await authenticate(project.trust, request, ctx.now())
     isAnonymous = credential.role === 'anon'

@@ -7,9 +7,9 @@ import { addressOf, rateLimitCaller, takeQuota } from '../../platform/rate-limit
 import { beginRequest } from '../gateway/begin-request.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
+import { createRequestLog } from '../gateway/request-log.ts'
 import { mount } from './mount.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
-import { logRequest } from './request-log.ts'
 import { UPLOAD_BYTES_MAX } from './resumable/create-upload.ts'
 import { isTusPath, renderTusError, requireVersion, setCapabilities, TUS_PATH } from './resumable/tus-protocol.ts'
 import { storageRoutes } from './routes.ts'
@@ -37,6 +37,8 @@ async function withoutBody(response: Response): Promise<Response> {
   head.headers.set('content-length', String(byteLength))
   return head
 }
+
+const logRequest = createRequestLog('storage_requests')
 
 const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const startedAt = performance.now()

@@ -604,6 +604,10 @@ describe('with many other rows', () => {
       insert into storage_requests (id, project_ref, method, path, status, ms, skipped, at)
       select gen_random_uuid(), project_ref, method, '/storage/v1/', status, ms, 0, at + interval '1 millisecond'
       from invocations where project_ref = ${project}`)
+    await control.execute(sql`
+      insert into data_api_requests select id, project_ref, method, '/rest/v1/', status, ms, null, 0, at from storage_requests
+      where project_ref = ${project}`)
+    await control.execute(sql`analyze data_api_requests`)
     await control.execute(sql`analyze invocations`)
     await control.execute(sql`analyze storage_requests`)
   })
@@ -622,11 +626,15 @@ describe('with many other rows', () => {
       day,
     ],
     [
-      'the newest of a day of two services',
+      'the newest of a day of three services',
       'select id, request.path from edge_logs order by timestamp desc limit 100',
       day,
     ],
-    ['the oldest of a day of two services', 'select id, request.path from edge_logs order by timestamp limit 100', day],
+    [
+      'the oldest of a day of three services',
+      'select id, request.path from edge_logs order by timestamp limit 100',
+      day,
+    ],
     [
       'the newest of storage',
       "select * from logs where source = 'storage_logs' order by timestamp desc limit 100",

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { requestCounts, storageRequests } from '../../../src/model/tables/index.ts'
+import { dataApiRequests, requestCounts, storageRequests } from '../../../src/model/tables/index.ts'
 import { createTokenBuckets } from '../../../src/services/gateway/token-bucket.ts'
 import {
   baseUrl,
@@ -186,13 +186,11 @@ it('may leave a number of rows at once, and then a number each minute', () => {
   expect(take('b', 1, 0)).toBe(true)
 })
 
-it('is deleted after seven days', async () => {
+it.each([storageRequests, dataApiRequests])('is deleted after seven days (%#)', async (table) => {
   const projectRef = randomUUID()
   const row = { projectRef, method: 'GET', path: '/', status: 200, ms: 1, error: null, skipped: 0 }
   const days = (back: number) => new Date(Date.now() - back * 86_400_000)
-  await control
-    .insert(storageRequests)
-    .values([7.01, 6.9].map((back) => ({ ...row, id: randomUUID(), at: days(back) })))
+  await control.insert(table).values([7.01, 6.9].map((back) => ({ ...row, id: randomUUID(), at: days(back) })))
   await tick()
-  await vi.waitFor(async () => expect(await rowsOf({ ref: projectRef })).toHaveLength(1), WAIT)
+  await vi.waitFor(async () => expect(await control.$count(table, eq(table.projectRef, projectRef))).toBe(1), WAIT)
 })

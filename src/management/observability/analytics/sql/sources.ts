@@ -32,6 +32,7 @@ const CONDITIONS: Record<LogSource['of'], (scope: Scope) => SQL> = {
   },
   postgres_log: (scope) => sql`g.project_ref = ${scope.project.ref} and ${inRange(sql`g.at`, scope)}`,
   storage_request: (scope) => sql`s.project_ref = ${scope.project.ref} and ${inRange(sql`s.at`, scope)}`,
+  data_api_request: (scope) => sql`d.project_ref = ${scope.project.ref} and ${inRange(sql`d.at`, scope)}`,
 }
 
 /** Sources of hosted projects that this installation does not record; they are always empty. */
