@@ -1,13 +1,17 @@
 import { randomUUID } from 'node:crypto'
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { as } from '../support/api.ts'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { as, baseUrl } from '../support/api.ts'
+import { newPage, startBrowser } from '../support/browser.ts'
 
 /** Makes a caller with a fresh address, so that tests do not share a quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
 
-const PAGES = globSync('docs/*.md').map((file) => `/docs/${file.slice('docs/'.length, -'.md'.length)}`)
+const PAGES = globSync('docs/*.md')
+  .filter((file) => file !== 'docs/README.md')
+  .map((file) => `/${file.slice(0, -'.md'.length)}`)
 
 describe('GET /docs/{page}', () => {
   it('serves the start page with a link to every page and to the API reference', async () => {
@@ -15,8 +19,7 @@ describe('GET /docs/{page}', () => {
     expect([status, headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
     expect(headers.get('content-security-policy')).toContain("script-src 'self';")
     expect(body).toContain('<title>Documentation · Pilothouse</title>')
-    for (const page of [...PAGES.filter((path) => path !== '/docs/README'), '/docs/decisions', '/docs/api'])
-      expect(body, page).toContain(`href="${page}"`)
+    for (const page of [...PAGES, '/docs/decisions', '/docs/api']) expect(body, page).toContain(`href="${page}"`)
   })
 
   it('serves each page with its title, and its files from this server', async () => {
@@ -39,7 +42,7 @@ describe('GET /docs/{page}', () => {
       if (!served.has(path)) served.set(path, String((await caller.get(path)).body))
       return served.get(path) ?? ''
     }
-    for (const page of ['/docs', '/docs/decisions', ...PAGES.filter((path) => path !== '/docs/README')]) {
+    for (const page of ['/docs', '/docs/decisions', ...PAGES]) {
       for (const [, path = '', id] of (await read(page)).matchAll(/href="(\/docs[^"#]*)?(?:#([^"]+))?"/g)) {
         if (/\.\w+$/.test(path)) continue
         const target = await read(path || page)
@@ -60,7 +63,7 @@ describe('GET /docs/{page}', () => {
       text: expect.stringContaining('tus-js-client'),
     })
     const pages = new Set(sections.map(({ path }: { path: string }) => path.split('#')[0]))
-    for (const page of PAGES.filter((path) => path !== '/docs/README')) expect(pages, page).toContain(page)
+    for (const page of PAGES) expect(pages, page).toContain(page)
   })
 
   it.each(['missing', 'decisions/missing', 'README', 'decisions/..%2Fstorage'])('has no page %s', async (name) => {
@@ -77,4 +80,65 @@ it.each(globSync('*.md'))('%s links only to files that exist', (file) => {
   const text = readFileSync(file, 'utf8')
   for (const [, link = ''] of text.matchAll(/\]\((?!https?:)([^)\s#]+)[^)]*\)/g))
     expect(existsSync(normalize(join(dirname(file), link))), link).toBe(true)
+})
+
+describe('/docs in a browser on a phone', () => {
+  let browser: Browser
+  let page: Page
+  const problems: string[] = []
+  beforeAll(async () => {
+    browser = await startBrowser()
+    page = await newPage(browser, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true })
+    page.on('console', (message) => message.type() === 'error' && problems.push(`${page.url()}: ${message.text()}`))
+    page.on('pageerror', (error) => problems.push(`${page.url()}: ${error.message}`))
+  })
+  afterAll(() => browser?.close())
+
+  /** Opens a page as a caller with a fresh address. */
+  async function open(path: string): Promise<void> {
+    await page.setExtraHTTPHeaders({ 'x-test-address': `test-${randomUUID()}` })
+    await page.goto(new URL(path, baseUrl).href)
+  }
+  const widthOf = async () => page.evaluate('document.documentElement.scrollWidth')
+
+  it('shows each page without scrolling sideways', async () => {
+    const wide: string[] = []
+    for (const path of ['/docs', '/docs/decisions', ...PAGES]) {
+      await open(path)
+      const width = await widthOf()
+      if (width !== 390) wide.push(`${path}: ${width}`)
+    }
+    expect([wide, problems]).toEqual([[], []])
+  })
+
+  it('finds a section, and leads to it below the header', async () => {
+    await open('/docs/storage')
+    await page.getByRole('searchbox').fill('resumable uplods')
+    const link = page.locator('#results a').first()
+    await link.waitFor()
+    expect([await link.textContent(), await widthOf()]).toEqual(['Storage: Resumable uploads', 390])
+    await link.tap()
+    await page.waitForURL('**/docs/storage#resumable-uploads')
+    const header = await page.locator('header').boundingBox()
+    const heading = await page.locator('#resumable-uploads').boundingBox()
+    expect(heading?.y).toBeGreaterThanOrEqual(header?.height ?? 0)
+    expect(heading?.y).toBeLessThan(844)
+  })
+
+  it('closes the results at a tap beside them', async () => {
+    await open('/docs/storage')
+    await page.getByRole('searchbox').fill('tus-js-client')
+    const results = page.locator('#results')
+    await results.waitFor()
+    await page.touchscreen.tap(200, 800)
+    await results.waitFor({ state: 'hidden' })
+  })
+
+  it.each(['v1', 'storage'])('renders the API reference of %s, and an operation in it', async (version) => {
+    await open(`/docs/api?version=${version}`)
+    await page.locator('.opblock-post .opblock-summary').first().tap()
+    await page.locator('.responses-table').first().waitFor()
+    expect(await page.locator('nav [aria-current]').textContent()).toBe(version)
+    expect([await widthOf(), problems]).toEqual([390, []])
+  })
 })

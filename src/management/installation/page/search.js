@@ -63,6 +63,6 @@ document.addEventListener('keydown', (event) => {
   event.preventDefault()
   input.focus()
 })
-list.addEventListener('click', () => {
-  list.hidden = true
+document.addEventListener('click', ({ target }) => {
+  if (target !== input) list.hidden = true
 })
