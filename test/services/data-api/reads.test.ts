@@ -33,6 +33,8 @@ describe('the selected columns', () => {
   it('are renamed, cast, read out of JSON, and computed', async () => {
     const select = 'n:name,born::text,initials'
     expect(await get(`/authors?select=${select}&id=eq.1`)).toEqual([{ n: 'Ada', born: '1815-12-10', initials: 'A' }])
+    const casts = 'id::Double  Precision,at:born::timestamp without time zone,v:name::character varying'
+    expect(await get(`/authors?select=${casts}&id=eq.1`)).toEqual([{ id: 1, at: '1815-12-10T00:00:00', v: 'Ada' }])
     const path = 'facts->>isbn,first:facts->sizes->0,facts->sizes->>-1'
     expect(await get(`/books?select=${path}&id=eq.1`)).toEqual([{ isbn: 'x1', first: 1, sizes: '2' }])
   })
@@ -238,6 +240,11 @@ describe('refusals', () => {
     ['/books?order=id.up', 400, 'PGRST100'],
     ['/books?nope=eq.1', 400, '42703'],
     ['/books?id=eq.x', 400, '22P02'],
+    ['/books?select=id::select', 400, '42704'],
+    ['/books?select=id::int int', 400, '42704'],
+    ['/books?select=title::unknown', 400, 'PGRST100'],
+    ['/books?title=fts(1).x', 400, '42704'],
+    ['/books?title=fts("-").x', 400, '42704'],
     ['/book', 404, 'PGRST205'],
     ['/books?authors.name=eq.x', 400, 'PGRST108'],
     ['/books?select=id.sum()', 400, 'PGRST123'],

@@ -125,7 +125,7 @@ function takeAggregate(scanner: Scanner): SelectedField['aggregate'] {
   return { name, cast: takeCast(scanner) }
 }
 
-/** A type name without quotes, such as `double precision`: only letters, digits, `_` and blanks, because it is not quoted. */
+/** A type name without quotes, such as `double precision`. */
 function takeCast(scanner: Scanner): string | undefined {
   if (!scanner.take('::')) return undefined
   const type = scanner.takeWhile((character) => /[A-Za-z0-9_ ]/.test(character)).trim()

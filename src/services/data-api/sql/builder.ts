@@ -9,6 +9,18 @@ export function quote(name: string): string {
 
 export const qualified = ({ schema, name }: Name): string => `${quote(schema)}.${quote(name)}`
 
+/** Types whose names are words of SQL's grammar, not names of the catalogue. */
+const GRAMMAR_TYPES =
+  /^(int|integer|smallint|bigint|real|float|double precision|dec|decimal|numeric|boolean|interval|varchar|(bit|n?char|(national )?(char|character))( varying)?|(time|timestamp)( with(out)? time zone)?)$/
+
+/** The type of a cast, which a caller names without quotes. */
+export function castType(text: string): string {
+  const type = text.toLowerCase().replace(/ +/g, ' ')
+  // Postgres fails with an internal error if a value stays of this type.
+  if (type === 'unknown') throw parseError('Cannot cast to the type "unknown"', 'unexpected "unknown" expecting a type')
+  return GRAMMAR_TYPES.test(type) ? type : quote(type)
+}
+
 /** Collects the parameters of a statement: values never get into its text. */
 export class Parameters {
   readonly values: (string | null)[] = []

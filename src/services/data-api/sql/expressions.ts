@@ -95,13 +95,16 @@ function operationSql(params: Parameters, { field, type, operation }: Compared):
     }
     case 'search': {
       const { operator, language, value } = operation
-      const config = language === undefined ? '' : `${params.addTyped(language, 'regconfig')}, `
+      const config = language === undefined ? '' : `${params.addTyped(configName(language), 'regconfig')}, `
       const isText = type !== undefined && /^(text|character|json)/.test(type)
       const document = isText ? `to_tsvector(${config}${field})` : field
       return `${document} @@ ${SEARCH[operator]}(${config}${params.add(value)})`
     }
   }
 }
+
+/** Postgres reads a number, or a dash, as the oid of a configuration, and fails with an internal error if there is none. */
+const configName = (language: string): string => (/^(\d+|-)$/.test(language) ? quote(language) : language)
 
 export function orderSql(params: Parameters, node: ReadNode, terms: readonly OrderTerm[]): string {
   if (terms.length === 0) return ''

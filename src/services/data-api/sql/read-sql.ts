@@ -1,7 +1,7 @@
 import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
-import { type Parameters, qualified, quote } from './builder.ts'
+import { castType, type Parameters, qualified, quote } from './builder.ts'
 import { fieldSql, logicSql, orderSql, windowSql } from './expressions.ts'
 
 /** A selected expression, and whether rows are grouped by it. */
@@ -78,7 +78,7 @@ function conditionsToParent(node: ReadNode): string[] {
 
 function selectedField(params: Parameters, node: ReadNode, { field, alias, cast, aggregate }: SelectedField): Selected {
   const column = fieldSql(params, node, field)
-  const value = cast === undefined ? column : `CAST(${column} AS ${cast})`
+  const value = cast === undefined ? column : `CAST(${column} AS ${castType(cast)})`
   if (!aggregate) {
     const name = alias ?? nameOf(field)
     if (field.name === '*') return { sql: column }
@@ -86,7 +86,7 @@ function selectedField(params: Parameters, node: ReadNode, { field, alias, cast,
     return { sql: isPlain ? column : `${value} AS ${quote(name)}`, groupBy: value }
   }
   const call = field.name === '*' ? 'count(*)' : `${aggregate.name}(${value})`
-  const result = aggregate.cast === undefined ? call : `CAST(${call} AS ${aggregate.cast})`
+  const result = aggregate.cast === undefined ? call : `CAST(${call} AS ${castType(aggregate.cast)})`
   return { sql: `${result} AS ${quote(alias ?? aggregate.name)}` }
 }
 
