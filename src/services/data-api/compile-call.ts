@@ -35,7 +35,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
         isLimited: true,
       })
   const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
-  const rows = node ? `, pgrst_rows AS (${readSql(params, node, SOURCE)})` : ''
+  const rows = node ? `, pgrst_rows AS (${readSql(params, node, { source: SOURCE })})` : ''
   const total =
     node === undefined
       ? 'count(pgrst_row)'

@@ -30,7 +30,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   const params = new Parameters()
   const returned = returnedOf(write)
   const changed = changeSql(params, write, returned.columns)
-  const rows = returned.isRead ? `, pgrst_rows AS (${readSql(params, readOf(write), SOURCE)})` : ''
+  const rows = returned.isRead ? `, pgrst_rows AS (${readSql(params, readOf(write), { source: SOURCE })})` : ''
   const source = returned.isRead ? 'pgrst_rows' : SOURCE
   const { preferences } = request
   const result = resultSql({

@@ -160,8 +160,11 @@ describe('the calls of postgrest-js', () => {
     await api.sql(`alter database postgres set pgrst.db_aggregates_enabled = 'true'`)
     const sums = client.from('players').select('team_id, score.sum(), n:id.count()').order('team_id')
     expect(await dataOf(client.from('players').select('count(), all:count()'))).toEqual([{ count: 3, all: 3 }])
-    const spread = await client.from('players').select('id, ...teams(id.count())')
-    expect(spread.error).toMatchObject({ code: 'PGRST127' })
+    const perTeam = client.from('players').select('best:score.max(), ...teams(team:name)').order('teams(team)')
+    expect(await dataOf(perTeam)).toEqual([
+      { best: null, team: 'blue' },
+      { best: 20, team: 'red' },
+    ])
     expect(await dataOf(sums)).toEqual([
       { team_id: 1, sum: 30, n: 2 },
       { team_id: 2, sum: null, n: 1 },

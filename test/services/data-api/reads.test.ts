@@ -160,6 +160,30 @@ describe('embedding', () => {
     ])
   })
 
+  it('groups the rows by what a spread row has, and refuses aggregates of spread lists', async () => {
+    await api.sql('alter database postgres set pgrst.db_aggregates_enabled = true')
+    const perAuthor = 'select=pages.sum(),...authors(writer:name)&order=authors(writer)'
+    expect(await get(`/books?${perAuthor}`)).toEqual([
+      { sum: 420, writer: 'Ada' },
+      { sum: 220, writer: 'Bo, "the" one' },
+    ])
+    const spread = '...books(title,facts,...authors(born.max()::text,count()))&order=books(title)'
+    expect(await get(`/shelved?select=${spread}`)).toEqual([
+      { title: 'Engines', facts: { isbn: 'x1', sizes: [1, 2] }, max: '1815-12-10', count: 2 },
+      { title: 'The cats', facts: { isbn: null }, max: null, count: 1 },
+    ])
+    const whole = 'select=*,...books(count(),authors(name))&order=book_id,shelf_id&limit=1'
+    expect(await get(`/shelved?${whole}`)).toEqual([{ shelf_id: 1, book_id: 1, count: 1, authors: { name: 'Ada' } }])
+    expect(await get('/authors?select=id,...first_book(pages.avg()::int)&order=id')).toEqual([
+      { id: 1, avg: 300 },
+      { id: 2, avg: 220 },
+      { id: 3, avg: null },
+    ])
+    const many = await api.json('/authors?select=id,...books(pages.sum())')
+    expect([many.status, many.body.code]).toEqual([400, 'PGRST127'])
+    await api.sql('alter database postgres reset pgrst.db_aggregates_enabled')
+  })
+
   it('names the relationships among which the caller must choose', async () => {
     await api.sql('create table loans (id int primary key, book int references books, spare int references books)')
     const reply = await api.json('/loans?select=id,books(id)')

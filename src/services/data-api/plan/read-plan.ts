@@ -104,9 +104,9 @@ class Planner {
     this.laterals += 1
     const lateral = `pgrst_embed_${this.laterals}`
     const selected = this.select(items, node, depth)
-    // Spread, it would have to aggregate the rows of the parent.
-    if (isSpread && selected.fields.some(({ aggregate }) => aggregate)) {
-      throw requestError('PGRST127', { details: 'Aggregates are not supported in a spread resource' })
+    if (isSpread && !isToOne(relationship) && hasAggregates(selected)) {
+      const details = 'Aggregates are not implemented for one-to-many or many-to-many spreads.'
+      throw requestError('PGRST127', { details })
     }
     return {
       ...{ ...node, table: this.cache.tables.get(keyOf(relation)), ...EMPTY(), ...selected },
@@ -123,6 +123,16 @@ class Planner {
     }
   }
 }
+
+/** Aggregates of a spread row group the rows of the parent: the query around it applies them. */
+export const isHoisted = (node: ReadNode): node is EmbedNode =>
+  'relationship' in node && (node as EmbedNode).isSpread && isToOne((node as EmbedNode).relationship)
+
+/** Whether the query around the node has to apply aggregates to its columns. */
+const hoistsAggregates = (node: ReadNode): boolean => isHoisted(node) && hasAggregates(node)
+
+export const hasAggregates = ({ fields, children }: Pick<ReadNode, 'fields' | 'children'>): boolean =>
+  fields.some(({ aggregate }) => aggregate) || children.some(hoistsAggregates)
 
 /** Postgres cuts names at 63 bytes; the depth at the end of an alias must stay. */
 const ALIAS_LENGTH = 15

@@ -1,8 +1,10 @@
-import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
+import { type EmbedNode, hasAggregates, isHoisted, type ReadNode } from '../plan/read-plan.ts'
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
 import { castType, type Parameters, qualified, quote } from './builder.ts'
 import { fieldSql, logicSql, orderSql, windowSql } from './expressions.ts'
+
+type Aggregation = NonNullable<SelectedField['aggregate']>
 
 /** A selected expression, and whether rows are grouped by it. */
 interface Selected {
@@ -10,15 +12,23 @@ interface Selected {
   groupBy?: string | undefined
 }
 
-/** The query of a node: with `source`, of the rows of that common table expression. */
-export function readSql(params: Parameters, node: ReadNode, source?: string): string {
-  const isGrouped = node.fields.some(({ aggregate }) => aggregate)
+interface ReadOptions {
+  /** A common table expression that has the rows. */
+  source?: string | undefined
+  /** Whether the query around this one groups by its columns. */
+  isGroupedBy?: boolean
+}
+
+/** The query of a node. */
+export function readSql(params: Parameters, node: ReadNode, { source, isGroupedBy = false }: ReadOptions = {}): string {
+  const isGrouped = hasAggregates(node) && !isHoisted(node)
+  const comparable = isGrouped || isGroupedBy
   const selected = [
-    ...node.fields.map((field) => selectedField(params, node, field)),
-    ...node.children.flatMap((child) => selectedChild(child, isGrouped)),
+    ...node.fields.flatMap((field, index) => selectedField(params, node, { field, index, isGrouped: comparable })),
+    ...node.children.flatMap((child) => selectedChild(node, child, comparable)),
   ]
   const columns = selected.map(({ sql }) => sql).join(', ')
-  const joins = node.children.map((child) => joinSql(params, child)).join('')
+  const joins = node.children.map((child) => joinSql(params, child, comparable)).join('')
   const conditions = node.logic.map((logic) => logicSql(params, node, logic))
   const groups = isGrouped ? selected.flatMap(({ groupBy }) => groupBy ?? []) : []
   const groupBy = groups.length > 0 ? ` GROUP BY ${groups.join(', ')}` : ''
@@ -76,19 +86,43 @@ function conditionsToParent(node: ReadNode): string[] {
   ]
 }
 
-function selectedField(params: Parameters, node: ReadNode, { field, alias, cast, aggregate }: SelectedField): Selected {
-  const column = fieldSql(params, node, field)
-  const value = cast === undefined ? column : `CAST(${column} AS ${castType(cast)})`
-  if (!aggregate) {
-    const name = alias ?? nameOf(field)
-    if (field.name === '*') return { sql: column }
-    const isPlain = alias === undefined && cast === undefined && field.path.length === 0
-    return { sql: isPlain ? column : `${value} AS ${quote(name)}`, groupBy: value }
-  }
-  const call = field.name === '*' ? 'count(*)' : `${aggregate.name}(${value})`
-  const result = aggregate.cast === undefined ? call : `CAST(${call} AS ${castType(aggregate.cast)})`
-  return { sql: `${result} AS ${quote(alias ?? aggregate.name)}` }
+interface FieldAt {
+  field: SelectedField
+  /** Its place among the fields of the node. */
+  index: number
+  isGrouped: boolean
 }
+
+function selectedField(params: Parameters, node: ReadNode, { field: selected, index, isGrouped }: FieldAt): Selected[] {
+  const { field, alias, cast, aggregate } = selected
+  if (field.name === '*' && !aggregate && isGrouped && node.table) {
+    return [...node.table.columns.keys()].flatMap((name) =>
+      selectedField(params, node, { field: { kind: 'field', field: { name, path: [] } }, index, isGrouped }),
+    )
+  }
+  const column = fieldSql(params, node, field)
+  if (field.name === '*' && !aggregate) return [{ sql: column }]
+  const value = cast === undefined ? column : `CAST(${column} AS ${castType(cast)})`
+  if (aggregate && isHoisted(node)) {
+    return [{ sql: `${field.name === '*' ? '1' : value} AS ${quote(hoistedName(node, index))}` }]
+  }
+  const key = quote(keyOf(selected))
+  if (aggregate) return [{ sql: `${aggregateSql(aggregate, field.name === '*' ? '*' : value)} AS ${key}` }]
+  const isPlain = alias === undefined && cast === undefined && field.path.length === 0
+  return [isPlain ? selectedColumn(column) : { sql: `${value} AS ${key}`, groupBy: value }]
+}
+
+const selectedColumn = (column: string): Selected => ({ sql: column, groupBy: column })
+
+const hoistedName = ({ lateral }: EmbedNode, index: number): string => `${lateral}_${index}`
+
+function aggregateSql({ name, cast }: Aggregation, value: string): string {
+  const call = `${name}(${value})`
+  return cast === undefined ? call : `CAST(${call} AS ${castType(cast)})`
+}
+
+/** The key of a field in JSON. */
+const keyOf = ({ field, alias, aggregate }: SelectedField): string => alias ?? aggregate?.name ?? nameOf(field)
 
 /** Without an alias, a JSON path is named after its last key. */
 function nameOf({ name, path }: SelectedField['field']): string {
@@ -96,38 +130,59 @@ function nameOf({ name, path }: SelectedField['field']): string {
   return typeof key === 'string' ? key : name
 }
 
-/** The names of the columns that a node's query returns, as far as they are known: for spreads. */
-function columnNames(node: ReadNode): string[] {
-  const own = node.fields.flatMap(({ field, alias, aggregate }) => {
-    if (field.name === '*' && !aggregate) return [...(node.table?.columns.keys() ?? [])]
-    return [alias ?? aggregate?.name ?? nameOf(field)]
-  })
-  const children = node.children.filter(({ isEmpty }) => !isEmpty)
-  return [...own, ...children.flatMap((child) => (child.isSpread ? columnNames(child) : [child.key]))]
+/** A column that a node's query returns, its key in JSON, and the aggregate that is still to be applied to it. */
+interface Output {
+  column: string
+  key: string
+  aggregate?: Aggregation | undefined
 }
 
-function selectedChild(child: EmbedNode, isGrouped: boolean): Selected[] {
+const outputOf = (key: string): Output => ({ column: key, key })
+
+/** The columns that a node's query returns, as far as they are known: for spreads. */
+function outputsOf(node: ReadNode): Output[] {
+  const own = node.fields.flatMap((selected, index): Output[] => {
+    const { field, aggregate } = selected
+    if (field.name === '*' && !aggregate) return [...(node.table?.columns.keys() ?? [])].map(outputOf)
+    const key = keyOf(selected)
+    return [aggregate && isHoisted(node) ? { column: hoistedName(node, index), key, aggregate } : outputOf(key)]
+  })
+  const children = node.children.filter(({ isEmpty }) => !isEmpty)
+  return [...own, ...children.flatMap((child) => (child.isSpread ? spreadOutputs(node, child) : outputOf(child.key)))]
+}
+
+const spreadOutputs = (node: ReadNode, child: EmbedNode): Output[] =>
+  outputsOf(child).map((output) => (isHoisted(node) && output.aggregate ? output : outputOf(output.key)))
+
+function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Selected[] {
   if (child.isEmpty) return []
   const lateral = quote(child.lateral)
   const isOne = isToOne(child.relationship)
-  if (child.isSpread) {
-    return columnNames(child).map((name) => {
-      const column = `${lateral}.${quote(name)}`
-      return { sql: isOne ? column : `coalesce(${column}, '[]') AS ${quote(name)}`, groupBy: column }
-    })
-  }
+  // Values of the type json cannot be grouped by.
   const json = isGrouped ? '::jsonb' : ''
+  if (child.isSpread) return outputsOf(child).map((output) => selectedOutput(node, lateral, output))
   const value = isOne ? `row_to_json(${lateral}.*)${json}` : `coalesce(${lateral}.rows, '[]')${json}`
   return [{ sql: `${value} AS ${quote(child.key)}`, groupBy: value }]
+
+  function selectedOutput(parent: ReadNode, from: string, { column, key, aggregate }: Output): Selected {
+    const value = `${from}.${quote(column)}`
+    if (aggregate && !isHoisted(parent)) return { sql: `${aggregateSql(aggregate, value)} AS ${quote(key)}` }
+    if (isOne) return selectedColumn(value)
+    const list = `coalesce(${value}, '[]')${json}`
+    return { sql: `${list} AS ${quote(key)}`, groupBy: list }
+  }
 }
 
-function joinSql(params: Parameters, child: EmbedNode): string {
+function joinSql(params: Parameters, child: EmbedNode, isGrouped = false): string {
   const lateral = quote(child.lateral)
   const join = child.isInner ? ' INNER JOIN LATERAL' : ' LEFT JOIN LATERAL'
-  if (isToOne(child.relationship)) return `${join} (${readSql(params, selectable(child))}) AS ${lateral} ON TRUE`
+  if (isToOne(child.relationship)) {
+    const query = readSql(params, selectable(child), { isGroupedBy: isGrouped && child.isSpread })
+    return `${join} (${query}) AS ${lateral} ON TRUE`
+  }
   const rows = quote(`${child.lateral}_rows`)
-  const names = child.isSpread ? columnNames(child) : []
-  const spread = names.map((name) => `json_agg(${rows}.${quote(name)}) AS ${quote(name)}`)
+  const outputs = child.isSpread ? outputsOf(child) : []
+  const spread = outputs.map(({ column }) => `json_agg(${rows}.${quote(column)}) AS ${quote(column)}`)
   const columns = [`json_agg(${rows}) AS rows`, ...spread].join(', ')
   const on = child.isInner ? `${lateral}.rows IS NOT NULL` : 'TRUE'
   return `${join} (SELECT ${columns} FROM (${readSql(params, selectable(child))}) AS ${rows}) AS ${lateral} ON ${on}`
