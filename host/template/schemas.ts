@@ -10,6 +10,8 @@ const DATA_API_ROLES = `${OWNER}, ${API}`
 export const schemas = (): string[] => [
   `ALTER DATABASE postgres OWNER TO ${OWNER}`,
   'ALTER DATABASE postgres SET search_path = "$user", public, extensions',
+  // The default of the hosted service; with the locale C, initdb would choose a configuration without stemming.
+  `ALTER DATABASE postgres SET default_text_search_config = 'pg_catalog.english'`,
   'GRANT ALL ON DATABASE postgres TO dashboard_user',
   `GRANT USAGE ON SCHEMA public TO ${DATA_API_ROLES}`,
   ...[OWNER, SUPERUSER].flatMap((role) =>

@@ -61,6 +61,7 @@ describe('filters', () => {
     ['tags=ov.{math,x}', [1]],
     ['words=fts.cat', [3]],
     ['title=fts(english).engine', [1]],
+    ['title=fts.engine', [1]],
     ['title=wfts(english).cats -notes', [3]],
     ['facts->>isbn=eq.x1', [1]],
     ['or=(id.eq.1,and(pages.gt.100,pages.lt.200))', [1, 2]],
