@@ -284,6 +284,17 @@ describe('refusals', () => {
     ])
   })
 
+  it('suggest a similar name, also if another one has a longer part in common', async () => {
+    await api.sql('create table articles (id int); create table garden_furniture_makers (id int)')
+    expect((await api.json('/garlic')).body.hint).toBe("Perhaps you meant the table 'public.articles'")
+  })
+
+  it('suggest no other table for one whose relationships are all hidden', async () => {
+    await api.sql(`create schema hidden; create table hidden.notes (id int primary key);
+      create table bookss (id int references hidden.notes)`)
+    expect((await api.json('/bookss?select=shelves(id)')).body).toMatchObject({ code: 'PGRST200', hint: null })
+  })
+
   it('tells that GraphQL is not installed', async () => {
     const response = await fetch(api.url.replace('/rest/v1', '/graphql/v1'), { headers: { apikey: api.keys.anon } })
     expect([response.status, await response.json()]).toMatchObject([

@@ -44,7 +44,8 @@ function matches(relationship: Relationship, schema: string, { target, hint }: W
 
 function missing(cache: SchemaCache, schema: string, { source, target, hint }: Wanted) {
   const related = (cache.relationships.get(keyOf(source)) ?? []).map((one) => one.target.name)
-  const isKnown = related.length > 0
+  // All relationships of a table may be with tables that are not exposed.
+  const isKnown = cache.relationships.has(keyOf(source))
   const sources = [...cache.relationships.values()].flatMap(([one]) =>
     one && one.source.schema === schema ? [one.source.name] : [],
   )

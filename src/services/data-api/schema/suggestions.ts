@@ -11,7 +11,7 @@ export function suggest(names: Iterable<string>, wanted: string): string | undef
     const [best] = near
       .map((name) => ({ name, similarity: similarityOf(name.toLowerCase(), wanted.toLowerCase()) }))
       .sort((a, b) => b.similarity - a.similarity)
-    return best && best.similarity >= SIMILARITY_MIN ? best.name : undefined
+    if (best && best.similarity >= SIMILARITY_MIN) return best.name
   }
   return undefined
 }
