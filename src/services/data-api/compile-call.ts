@@ -23,7 +23,10 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
     argumentNames: argumentNames(request),
   })
   if (isAffectedLimited(request) && !routine.returnsSet) throw requestError('PGRST128')
-  const media = mediaOf(request, cache, routine.returnsSet ? undefined : routine.mediaType)
+  const media = mediaOf(request, cache, {
+    relation: routine.returnsRelation,
+    custom: routine.returnsSet ? undefined : routine.mediaType,
+  })
   const params = new Parameters()
   const isScalar = routine.returns !== 'composite'
   const { returnsRelation } = routine
@@ -41,7 +44,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
       ? 'count(pgrst_row)'
       : totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
   const result = resultSql({
-    ...{ format: media.format, source: node ? 'pgrst_rows' : SOURCE, total },
+    ...{ media, source: node ? 'pgrst_rows' : SOURCE, total },
     isEmpty: method === 'HEAD' || routine.returns === 'void',
     shape: { isScalar, isSingle: !routine.returnsSet },
     checks: {

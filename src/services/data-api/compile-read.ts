@@ -23,12 +23,12 @@ export function requireTable(cache: SchemaCache, { schema, name }: ApiRequest): 
 
 export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
   const table = requireTable(cache, request)
-  const media = mediaOf(request, cache)
+  const media = mediaOf(request, cache, { relation: table })
   const node = planRows(request, cache, { relation: table, isLimited: true })
   const params = new Parameters()
   const source = `WITH ${SOURCE} AS (${readSql(params, node)})`
   const total = totalSql(params, request, node)
-  const result = resultSql({ format: media.format, source: SOURCE, total, isEmpty: request.method === 'HEAD' })
+  const result = resultSql({ media, source: SOURCE, total, isEmpty: request.method === 'HEAD' })
   const { offset } = node.window
   return {
     main: { text: `${source} ${result}`, params: params.values },

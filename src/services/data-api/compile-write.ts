@@ -23,7 +23,7 @@ interface Write {
 export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled {
   const table = requireTable(cache, request)
   const write: Write = {
-    ...{ request, table, media: mediaOf(request, cache) },
+    ...{ request, table, media: mediaOf(request, cache, { relation: table }) },
     node: planRows(request, cache, { relation: table, isLimited: false }),
   }
   if (request.method === 'PUT') requirePut(write)
@@ -34,7 +34,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   const source = returned.isRead ? 'pgrst_rows' : SOURCE
   const { preferences } = request
   const result = resultSql({
-    ...{ format: write.media.format, source, isEmpty: preferences.return !== 'representation' },
+    ...{ media: write.media, source, isEmpty: preferences.return !== 'representation' },
     checks: checksOf(write),
     more: `, ${UPDATED_ROWS} AS updated${returned.location}`,
   })

@@ -7,7 +7,8 @@ import type { Payload } from './request/payload.ts'
 import type { Preferences } from './request/preferences.ts'
 import type { QueryParams } from './request/query-string.ts'
 import { intersectWindows, parseRange } from './request/range.ts'
-import type { Name, SchemaCache, Table } from './schema/types.ts'
+import type { SelectItem } from './request/select.ts'
+import { ANY_RELATION, keyOf, type Name, type SchemaCache, type Table } from './schema/types.ts'
 import { Parameters } from './sql/builder.ts'
 import { countSql } from './sql/read-sql.ts'
 
@@ -59,12 +60,27 @@ export interface Compiled {
 const isEnabled = ({ settings }: SchemaCache, name: string): boolean =>
   /^(t|true|on|yes|1)$/i.test(settings[`pgrst.${name}`] ?? '')
 
-export const mediaOf = ({ headers }: ApiRequest, cache: SchemaCache, custom?: string): Media =>
+interface Body {
+  /** The relation that the rows belong to. */
+  relation?: Name | undefined
+  /** The media type that the called function returns itself. */
+  custom?: string | undefined
+}
+
+export const mediaOf = ({ headers, query }: ApiRequest, cache: SchemaCache, { relation, custom }: Body): Media =>
   chooseMedia(headers.get('accept'), {
     hasGeoJson: cache.hasGeoJson,
     allowsPlans: isEnabled(cache, 'db_plan_enabled'),
-    ...(custom !== undefined && { custom }),
+    custom,
+    handlers: {
+      // Other columns would not be a row of the relation.
+      own: relation && selectsRows(query.select) ? cache.handlers.get(keyOf(relation)) : undefined,
+      any: cache.handlers.get(ANY_RELATION),
+    },
   })
+
+const selectsRows = ([first, ...more]: readonly SelectItem[]): boolean =>
+  first?.kind === 'field' && first.field.name === '*' && !first.aggregate && more.length === 0
 
 interface Rows {
   relation: Name

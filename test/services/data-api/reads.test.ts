@@ -217,6 +217,52 @@ describe('media types', () => {
   })
 })
 
+describe('media types of the project', () => {
+  beforeAll(async () => {
+    await api.sql(`create domain "text/tab-separated-values" as text; create domain "x/rows" as text; create domain "*/*" as bytea;
+      create function to_lines(state text, next authors) returns "text/tab-separated-values" language sql as
+        $$ select state || next.id || E'\\t' || next.name || E'\\n' $$;
+      create aggregate lines(authors) (initcond = '', stype = "text/tab-separated-values", sfunc = to_lines);
+      create function add_row(state text, next anyelement) returns "x/rows" language sql as $$ select concat(state, next::text, ';') $$;
+      create aggregate rows_of(anyelement) (initcond = '', stype = "x/rows", sfunc = add_row);
+      create function add_byte(state bytea, next shelves) returns "*/*" language sql as
+        $$ select state || set_byte('\\x00', 0, next.id) $$;
+      create aggregate bytes_of(shelves) (initcond = '', stype = "*/*", sfunc = add_byte);
+      create function all_authors() returns setof authors language sql stable as 'select * from authors order by id';
+      create function last_id() returns int language sql stable as 'select max(id) from authors'`)
+  })
+
+  const read = async (path: string, accept: string) => {
+    const response = await api.send(api.keys.service, path, { headers: { accept } })
+    return [response.status, response.headers.get('content-type')?.split(';')[0], await response.text()]
+  }
+
+  it('are written by the aggregate that takes the rows of the relation', async () => {
+    const tsv = 'text/tab-separated-values'
+    expect(await read('/authors?id=in.(1,3)&order=id', tsv)).toEqual([200, tsv, '1\tAda\n3\tCy\n'])
+    expect(await read('/rpc/all_authors?limit=1', `x/none, ${tsv}`)).toEqual([200, tsv, '1\tAda\n'])
+    expect(await read('/authors?id=eq.99', tsv)).toEqual([200, tsv, ''])
+    expect((await read('/authors?select=id', tsv))[0]).toBe(406)
+    expect((await read('/books', tsv))[0]).toBe(406)
+  })
+
+  it('are written by an aggregate that takes any rows, of what is selected', async () => {
+    expect(await read('/books?select=id,title&order=id&limit=2', 'x/rows')).toEqual([
+      200,
+      'x/rows',
+      '(1,Engines);(2,Notes);',
+    ])
+    expect(await read('/rpc/last_id', 'x/rows')).toEqual([200, 'x/rows', '3;'])
+  })
+
+  it('are all written by an aggregate for any media type', async () => {
+    const response = await api.send(api.keys.service, '/shelves?order=id', { headers: { accept: 'image/png' } })
+    expect(response.headers.get('content-type')).toBe('application/octet-stream')
+    expect([...new Uint8Array(await response.arrayBuffer())]).toEqual([1, 2, 3])
+    expect(await get('/shelves?select=id&id=eq.1')).toEqual([{ id: 1 }])
+  })
+})
+
 describe('the schema', () => {
   it('is seen as it is after a change, with the next request', async () => {
     expect((await api.json('/later')).status).toBe(404)

@@ -1,10 +1,13 @@
 import { requestError } from '../data-api-error.ts'
+import type { MediaHandler, MediaHandlers } from '../schema/types.ts'
 
-export type Format = 'json' | 'object' | 'stripped-object' | 'stripped-array' | 'csv' | 'geojson' | 'plan' | 'custom'
+type Format = 'json' | 'object' | 'stripped-object' | 'stripped-array' | 'csv' | 'geojson' | 'plan' | 'custom'
 
 export interface Media {
   format: Format
   contentType: string
+  /** Of the format `custom`: the aggregate that writes the rows, unless the called function returns the body itself. */
+  handler?: MediaHandler | undefined
   /** Of a plan: what is asked of EXPLAIN. */
   plan?: { asText: boolean; options: readonly string[] } | undefined
 }
@@ -42,7 +45,9 @@ interface Offered {
   /** The project lets callers read plans. */
   allowsPlans: boolean
   /** The media type that the called function returns itself. */
-  custom?: string
+  custom?: string | undefined
+  /** Aggregates that take the rows of the relation, and those that take any rows. */
+  handlers: { own: MediaHandlers | undefined; any: MediaHandlers | undefined }
 }
 
 const utf8 = (type: string) => `${type}; charset=utf-8`
@@ -74,13 +79,16 @@ export function openApiMedia(header: string | null): Media {
   throw notAvailable(accepted)
 }
 
-function mediaFor({ type, parameters }: Accepted, { hasGeoJson, allowsPlans, custom }: Offered): Media | undefined {
+function mediaFor({ type, parameters }: Accepted, offered: Offered): Media | undefined {
+  const { hasGeoJson, allowsPlans, custom } = offered
   const isStripped = parameters.get('nulls') === 'stripped'
   // A function that returns any media type names its own in a header.
   if (custom === '*/*') return { format: 'custom', contentType: 'application/octet-stream' }
   if (custom === type || (custom !== undefined && type === '*/*')) {
     return { format: 'custom', contentType: withCharset(custom) }
   }
+  const handled = handledMedia(type, offered)
+  if (handled) return handled
   switch (type) {
     case '*/*':
     case 'application/*':
@@ -107,6 +115,16 @@ function mediaFor({ type, parameters }: Accepted, { hasGeoJson, allowsPlans, cus
     default:
       return undefined
   }
+}
+
+/** A handler for all media types names its own in a header. The types of PostgREST itself cannot be handled. */
+function handledMedia(type: string, { handlers: { own, any } }: Offered): Media | undefined {
+  if (type.startsWith('application/vnd.pgrst.')) return undefined
+  const general = own?.get('*/*')
+  const handler = general ?? own?.get(type) ?? any?.get(type)
+  if (!handler) return undefined
+  const isAny = handler === general || type === '*/*'
+  return { format: 'custom', contentType: isAny ? 'application/octet-stream' : withCharset(type), handler }
 }
 
 const withCharset = (type: string) => (type.startsWith('text/') || type.endsWith('json') ? utf8(type) : type)

@@ -37,6 +37,8 @@ export interface Introspection {
     of: number | null
     settings: readonly string[] | null
   }[]
+  /** Aggregates that return a domain named after a media type; without a relation, they take rows of any. */
+  handlers: readonly (readonly [schema: string, name: string, media: string, relation: number | null])[]
   timezones: readonly string[]
   settings: Readonly<Record<string, string>>
   roleSettings: Readonly<Record<string, Readonly<Record<string, string>>>>
@@ -127,6 +129,11 @@ export function introspect(schemas: readonly string[]): Statement {
           FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace JOIN pg_type AS t ON t.oid = p.prorettype
           JOIN pg_type AS b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
           WHERE ${exposed} AND p.prokind = 'f' AND t.oid <> 'trigger'::regtype AND t.oid <> 'event_trigger'::regtype),
+        'handlers', (SELECT coalesce(json_agg(json_build_array(n.nspname, p.proname, lower(t.typname), nullif(a.typrelid, 0)::int8)), '[]')
+          FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+          JOIN pg_type AS t ON t.oid = p.prorettype AND t.typtype = 'd' AND t.typname LIKE '%/%'
+          JOIN pg_type AS a ON a.oid = p.proargtypes[0] AND (a.typrelid <> 0 OR a.oid = 'anyelement'::regtype)
+          WHERE ${exposed} AND p.prokind = 'a' AND p.pronargs = 1),
         'timezones', (SELECT coalesce(json_agg(name), '[]') FROM pg_timezone_names),
         'settings', (SELECT coalesce(json_object_agg(split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)
             ORDER BY s.setrole), '{}')

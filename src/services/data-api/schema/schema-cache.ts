@@ -1,9 +1,12 @@
 import type { Introspection } from './introspection.ts'
 import { namesInView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
 import {
+  ANY_RELATION,
   type Column,
   type ComputedRelationship,
   keyOf,
+  type MediaHandler,
+  type MediaHandlers,
   type Name,
   type Parameter,
   type Relationship,
@@ -50,11 +53,23 @@ export function schemaCacheOf(text: string): SchemaCache {
       found.routines.map((routine) => routineOf(routine, oids)),
       keyOf,
     ),
+    handlers: handlersOf(found, oids),
     timezones: new Set(found.timezones),
     settings: found.settings,
     roleSettings: new Map(Object.entries(found.roleSettings)),
     hasGeoJson: found.hasGeoJson,
   }
+}
+
+function handlersOf({ handlers }: Introspection, oids: ReadonlyMap<number, Name>): Map<string, MediaHandlers> {
+  const byRelation = new Map<string, Map<string, MediaHandler>>()
+  for (const [schema, name, media, oid] of handlers) {
+    const relation = oid === null ? undefined : oids.get(oid)
+    if (oid !== null && !relation) continue
+    const key = relation ? keyOf(relation) : ANY_RELATION
+    byRelation.set(key, (byRelation.get(key) ?? new Map()).set(media, { schema, name, relation }))
+  }
+  return byRelation
 }
 
 const nameKey = (name: Name | undefined) => (name ? keyOf(name) : '')

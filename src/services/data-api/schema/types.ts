@@ -7,6 +7,8 @@ export interface SchemaCache {
   functions: ReadonlyMap<string, readonly Routine[]>
   /** By `keyOf` of the source. */
   relationships: ReadonlyMap<string, readonly Relationship[]>
+  /** By `keyOf` of the relation whose rows they take, or by `ANY_RELATION`; then by media type. */
+  handlers: ReadonlyMap<string, MediaHandlers>
   timezones: ReadonlySet<string>
   /** `pgrst.*` settings of the role `authenticator` and of the database. */
   settings: Readonly<Record<string, string>>
@@ -22,6 +24,16 @@ export interface Name {
 
 /** Names may contain any character but NUL. */
 export const keyOf = ({ schema, name }: Name): string => `${schema}\0${name}`
+
+export const ANY_RELATION = ''
+
+/** An aggregate that writes rows in a media type. */
+export interface MediaHandler extends Name {
+  /** The relation whose rows it takes; undefined if it takes any. */
+  relation: Name | undefined
+}
+
+export type MediaHandlers = ReadonlyMap<string, MediaHandler>
 
 export interface Table extends Name {
   kind: 'table' | 'view' | 'foreign' | 'materialized' | 'partitioned'

@@ -1,4 +1,6 @@
-import type { Format } from '../request/media-types.ts'
+import type { Media } from '../request/media-types.ts'
+import type { MediaHandler } from '../schema/types.ts'
+import { qualified } from './builder.ts'
 
 /** A check that runs in the transaction of the request and fails it, by a cast that cannot succeed. */
 export const CHECK_FAILED = 'pilothouse:'
@@ -36,7 +38,7 @@ interface Shape {
   isSingle?: boolean
 }
 
-function bodySql(format: Format, source: string, { isScalar, isSingle }: Shape): string {
+function bodySql({ format, handler }: Media, source: string, { isScalar, isSingle }: Shape): string {
   const value = isScalar ? 'pgrst_row.pgrst_scalar' : 'pgrst_row'
   const rows = `json_agg(${value})`
   const list = `coalesce(${rows}, '[]')`
@@ -55,11 +57,15 @@ function bodySql(format: Format, source: string, { isScalar, isSingle }: Shape):
     case 'csv':
       return csvSql(source)
     case 'custom':
-      return `string_agg(${value}::text, '')`
+      return handler ? handledSql(handler, value) : `string_agg(${value}::text, '')`
     case 'plan':
       return list
   }
 }
+
+/** Rows of a query are no rows of a relation until they are cast. */
+const handledSql = (handler: MediaHandler, value: string): string =>
+  `coalesce(${qualified(handler)}(${value}${handler.relation ? `::${qualified(handler.relation)}` : ''})::text, '')`
 
 /** The text of a row is that of its fields in parentheses, with the quotes of CSV. */
 const csvSql = (source: string) => `(
@@ -68,7 +74,7 @@ const csvSql = (source: string) => `(
   || chr(10) || coalesce(string_agg(substr(pgrst_row::text, 2, length(pgrst_row::text) - 2), chr(10)), '')`
 
 interface Result {
-  format: Format
+  media: Media
   /** The common table expression of the rows. */
   source: string
   /** SQL of the number of all rows; absent if it is not asked for. */
@@ -85,8 +91,8 @@ export const RESPONSE_SETTINGS = `nullif(current_setting('response.headers', tru
     nullif(current_setting('response.status', true), '') AS status`
 
 /** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
-export function resultSql({ format, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
-  const body = isEmpty ? 'NULL' : `(${bodySql(format, source, shape)})::text`
+export function resultSql({ media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
+  const body = isEmpty ? 'NULL' : `(${bodySql(media, source, shape)})::text`
   return `SELECT count(pgrst_row)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
     ${RESPONSE_SETTINGS}${checksSql(checks)}${more}
     FROM (SELECT * FROM ${source}) AS pgrst_row`
