@@ -36,6 +36,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
         relation: { schema: request.schema, name: routine.name },
         table: returnsRelation && cache.tables.get(keyOf(returnsRelation)),
         isLimited: true,
+        media,
       })
   const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
   const rows = node ? `, pgrst_rows AS (${readSql(params, node, { source: SOURCE })})` : ''

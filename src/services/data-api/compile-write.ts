@@ -22,9 +22,10 @@ interface Write {
 /** POST, PATCH, PUT and DELETE of a table. */
 export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled {
   const table = requireTable(cache, request)
+  const media = mediaOf(request, cache, { relation: table })
   const write: Write = {
-    ...{ request, table, media: mediaOf(request, cache, { relation: table }) },
-    node: planRows(request, cache, { relation: table, isLimited: false }),
+    ...{ request, table, media },
+    node: planRows(request, cache, { relation: table, isLimited: false, media }),
   }
   if (request.method === 'PUT') requirePut(write)
   const params = new Parameters()

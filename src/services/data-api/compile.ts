@@ -86,10 +86,15 @@ interface Rows {
   relation: Name
   table?: Table | undefined
   isLimited: boolean
+  media: Media
 }
 
 /** Plans the rows that a request reads; the range of a GET is a window of the requested rows. */
-export function planRows(request: ApiRequest, cache: SchemaCache, { relation, table, isLimited }: Rows): ReadNode {
+export function planRows(
+  request: ApiRequest,
+  cache: SchemaCache,
+  { relation, table, isLimited, media }: Rows,
+): ReadNode {
   const { config, headers, method, query } = request
   const range = method === 'GET' ? parseRange(headers.get('range')) : undefined
   const node = planRead(
@@ -102,6 +107,8 @@ export function planRows(request: ApiRequest, cache: SchemaCache, { relation, ta
     },
   )
   if (range) node.window = intersectWindows(node.window, range)
+  // An aggregate takes rows of the relation, with the values that are stored.
+  if (media.handler?.relation && node.table) node.table = { ...node.table, isFormatted: false }
   return node
 }
 

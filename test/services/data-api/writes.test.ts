@@ -14,6 +14,7 @@ beforeAll(async () => {
 
 let lastId = 0
 const newId = () => ++lastId
+const body = async (path: string) => (await api.json(path)).body
 const rowOf = async (id: number) => (await api.json(`/items?id=eq.${id}`)).body[0]
 
 describe('POST', () => {
@@ -129,5 +130,62 @@ describe('a change that must not stand', () => {
       expect([reply.status, reply.body.code]).toEqual([status, code])
     }
     expect((await api.json('/items', { method: 'POST', body: '{' })).body.code).toBe('PGRST102')
+  })
+})
+
+describe('a domain with casts to and from JSON and text', () => {
+  beforeAll(async () => {
+    await api.sql(`create domain color as int;
+      create function show_color(color) returns json language sql immutable as $$ select to_json('#' || lpad(to_hex($1::int), 6, '0')) $$;
+      create function color(json) returns color language sql immutable as $$ select color($1 #>> '{}') $$;
+      create function color(text) returns color language sql immutable as
+        $$ select ('x' || lpad(substr($1, 2), 8, '0'))::bit(32)::int::color $$;
+      create cast (color as json) with function show_color(color) as implicit;
+      create cast (json as color) with function color(json) as implicit;
+      create cast (text as color) with function color(text) as implicit;
+      create table paints (code color primary key, name text, mix color);
+      create table walls (id int primary key, paint color references paints)`)
+  })
+
+  it('is written, read, embedded and filtered in the form that the casts define', async () => {
+    const rows = [
+      { code: '#0000ff', name: 'blue', mix: null },
+      { code: '#ff0000', name: 'red', mix: '#0000ff' },
+    ]
+    expect((await api.json('/paints', writeOf('POST', rows))).body).toEqual(rows)
+    expect((await api.json('/walls?select=id,paint', writeOf('POST', { id: 1, paint: '#ff0000' }))).body).toEqual([
+      { id: 1, paint: '#ff0000' },
+    ])
+    expect(await body('/walls?select=*,paints(*)')).toEqual([{ id: 1, paint: '#ff0000', paints: rows[1] }])
+    expect(await body('/walls?select=wall:id,...paints(c:code,m:mix)')).toEqual([
+      { wall: 1, c: '#ff0000', m: '#0000ff' },
+    ])
+    for (const filter of [
+      'code=eq.%230000ff',
+      'code=neq.%23ff0000',
+      'code=in.(%230000ff,%23000001)',
+      'code=eq(any).{%230000ff}',
+      'or=(code.eq.%230000ff,mix.isdistinct.%230000ff)',
+    ]) {
+      expect([filter, await body(`/paints?select=code&${filter}`)]).toEqual([filter, [{ code: '#0000ff' }]])
+    }
+    await api.sql('alter database postgres set pgrst.db_aggregates_enabled = true')
+    expect(await body('/walls?select=count(),paint,...paints(*)')).toEqual([{ count: 1, paint: '#ff0000', ...rows[1] }])
+    await api.sql(`create domain "x/paints" as text;
+      create function add_paint(state text, next paints) returns "x/paints" language sql as $$ select state || next.code || ';' $$;
+      create aggregate paints_of(paints) (initcond = '', stype = "x/paints", sfunc = add_paint)`)
+    const handled = await api.send(api.keys.service, '/paints?order=code', { headers: { accept: 'x/paints' } })
+    expect(await handled.text()).toBe('255;16711680;')
+    const [raw] = await api.sql('select code::int, mix::int from paints where name = $$red$$')
+    expect(raw).toEqual({ code: 0xff0000, mix: 0xff })
+  })
+
+  it('is updated and replaced by it', async () => {
+    const changed = writeOf('PATCH', { mix: '#00ff00' })
+    expect((await api.json('/paints?code=eq.%23ff0000&select=mix', changed)).body).toEqual([{ mix: '#00ff00' }])
+    const replaced = writeOf('PUT', { code: '#0000ff', name: 'navy', mix: '#000001' })
+    expect((await api.json('/paints?code=eq.%230000ff', replaced)).body).toEqual([
+      { code: '#0000ff', name: 'navy', mix: '#000001' },
+    ])
   })
 })

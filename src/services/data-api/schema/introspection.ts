@@ -39,6 +39,8 @@ export interface Introspection {
   }[]
   /** Aggregates that return a domain named after a media type; without a relation, they take rows of any. */
   handlers: readonly (readonly [schema: string, name: string, media: string, relation: number | null])[]
+  /** Functions of implicit casts between domains and the types json and text. */
+  casts: readonly (readonly [source: string, target: string, schema: string, name: string])[]
   timezones: readonly string[]
   settings: Readonly<Record<string, string>>
   roleSettings: Readonly<Record<string, Readonly<Record<string, string>>>>
@@ -134,6 +136,11 @@ export function introspect(schemas: readonly string[]): Statement {
           JOIN pg_type AS t ON t.oid = p.prorettype AND t.typtype = 'd' AND t.typname LIKE '%/%'
           JOIN pg_type AS a ON a.oid = p.proargtypes[0] AND (a.typrelid <> 0 OR a.oid = 'anyelement'::regtype)
           WHERE ${exposed} AND p.prokind = 'a' AND p.pronargs = 1),
+        'casts', (SELECT coalesce(json_agg(json_build_array(format_type(c.castsource, NULL), format_type(c.casttarget, NULL), n.nspname, p.proname)), '[]')
+          FROM pg_cast AS c JOIN pg_type AS s ON s.oid = c.castsource JOIN pg_type AS t ON t.oid = c.casttarget
+          JOIN pg_proc AS p ON p.oid = c.castfunc JOIN pg_namespace AS n ON n.oid = p.pronamespace
+          WHERE c.castcontext = 'i' AND c.castmethod = 'f' AND has_function_privilege(p.oid, 'EXECUTE')
+            AND ((s.typtype = 'd' AND t.oid = 'json'::regtype) OR (t.typtype = 'd' AND s.oid IN ('json'::regtype, 'text'::regtype)))),
         'timezones', (SELECT coalesce(json_agg(name), '[]') FROM pg_timezone_names),
         'settings', (SELECT coalesce(json_object_agg(split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)
             ORDER BY s.setrole), '{}')

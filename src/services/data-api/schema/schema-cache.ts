@@ -10,6 +10,7 @@ import {
   type Name,
   type Parameter,
   type Relationship,
+  type Representation,
   type Routine,
   type SchemaCache,
   type Table,
@@ -24,8 +25,12 @@ export function schemaCacheOf(text: string): SchemaCache {
   const found = JSON.parse(text) as Introspection
   const origins = viewOrigins(found)
   const keys = new Map(found.keys.filter(({ primary }) => primary).map(({ o, c }) => [o, c]))
+  const representations = representationsOf(found)
   const tables = new Map(
-    found.tables.map((table) => [keyOf({ schema: table.s, name: table.n }), tableOf(table, keys, origins)]),
+    found.tables.map((table) => [
+      keyOf({ schema: table.s, name: table.n }),
+      tableOf(table, { keys, origins, representations }),
+    ]),
   )
   const oids = new Map(found.tables.map(({ o, s, n }) => [o, { schema: s, name: n }]))
   const isExposed = (name: Name) => tables.has(keyOf(name))
@@ -78,12 +83,29 @@ const INSERTS = 8
 const UPDATES = 4
 const DELETES = 16
 
-function tableOf(
-  { o, s, n, k, w, c }: FoundTable,
-  keys: ReadonlyMap<number, readonly string[]>,
-  origins: ViewOrigins,
-): Table {
-  const columns = new Map(c.map(([, name, type, defaultSql]): [string, Column] => [name, { name, type, defaultSql }]))
+interface Found {
+  keys: ReadonlyMap<number, readonly string[]>
+  origins: ViewOrigins
+  /** By the name of the domain. */
+  representations: ReadonlyMap<string, Representation>
+}
+
+function representationsOf({ casts }: Introspection): Map<string, Representation> {
+  const byDomain = new Map<string, Representation>()
+  for (const [source, target, schema, name] of casts) {
+    const [domain, use] = target === 'json' ? [source, 'toJson'] : [target, source === 'json' ? 'fromJson' : 'fromText']
+    byDomain.set(domain, { ...byDomain.get(domain), [use]: { schema, name } })
+  }
+  return byDomain
+}
+
+function tableOf({ o, s, n, k, w, c }: FoundTable, { keys, origins, representations }: Found): Table {
+  const columns = new Map(
+    c.map(([, name, type, defaultSql]): [string, Column] => [
+      name,
+      { name, type, defaultSql, representation: representations.get(type) },
+    ]),
+  )
   const isView = k === 'v' || k === 'm'
   return {
     ...{
@@ -91,6 +113,7 @@ function tableOf(
       name: n,
       kind: KINDS[k],
       columns,
+      isFormatted: [...columns.values()].some(({ representation }) => representation?.toJson),
       primaryKey: isView ? keyOfView(o, keys, origins) : (keys.get(o) ?? []),
     },
     ...{ insertable: (w & INSERTS) > 0, updatable: (w & UPDATES) > 0, deletable: (w & DELETES) > 0 },

@@ -38,6 +38,8 @@ export type MediaHandlers = ReadonlyMap<string, MediaHandler>
 export interface Table extends Name {
   kind: 'table' | 'view' | 'foreign' | 'materialized' | 'partitioned'
   columns: ReadonlyMap<string, Column>
+  /** Whether a column has a representation in JSON of its own. */
+  isFormatted: boolean
   primaryKey: readonly string[]
   insertable: boolean
   updatable: boolean
@@ -50,6 +52,14 @@ export interface Column {
   type: string
   /** The SQL of its default; null if there is none. */
   defaultSql: string | null
+  representation: Representation | undefined
+}
+
+/** Functions that convert values of a domain where callers read, write and filter them. */
+export interface Representation {
+  toJson?: Name
+  fromJson?: Name
+  fromText?: Name
 }
 
 export interface Parameter {

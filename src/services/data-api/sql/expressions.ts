@@ -2,8 +2,8 @@ import { filteredChild, orderedChild, type ReadNode } from '../plan/read-plan.ts
 import type { Filter, Logic, Operation } from '../request/filters.ts'
 import type { OrderTerm } from '../request/order.ts'
 import type { Field } from '../request/select.ts'
-import { isToOne } from '../schema/types.ts'
-import { arrayText, type Parameters, quote } from './builder.ts'
+import { isToOne, type Name } from '../schema/types.ts'
+import { arrayText, type Parameters, qualified, quote } from './builder.ts'
 
 /** Column types that the JSON operators accept as they are. */
 const JSON_TYPES = ['json', 'jsonb']
@@ -38,7 +38,9 @@ function filterSql(params: Parameters, node: ReadNode, filter: Filter): string {
     return `${rows} ${isNull ? 'IS NOT DISTINCT FROM' : 'IS DISTINCT FROM'} NULL`
   }
   const field = fieldSql(params, node, filter.field)
-  const sql = operationSql(params, { field, type: node.table?.columns.get(filter.field.name)?.type, operation })
+  const { type, representation } = node.table?.columns.get(filter.field.name) ?? {}
+  const parse = filter.field.path.length === 0 ? representation?.fromText : undefined
+  const sql = operationSql(params, { field, type, operation, parse })
   return negated ? `NOT ${sql}` : sql
 }
 
@@ -72,26 +74,31 @@ interface Compared {
   /** Undefined if the schema cache has no such column. */
   type: string | undefined
   operation: Operation
+  /** The function that makes a value of the column's type of a text. */
+  parse: Name | undefined
 }
 
-function operationSql(params: Parameters, { field, type, operation }: Compared): string {
+function operationSql(params: Parameters, { field, type, operation, parse }: Compared): string {
+  const operandOf = (value: string) => (parse ? `${qualified(parse)}(${params.add(value)}::text)` : params.add(value))
+  const listOf = (text: string) =>
+    parse ? `SELECT ${qualified(parse)}(value) FROM unnest(${params.add(text)}::text[]) AS value` : params.add(text)
   switch (operation.kind) {
     case 'compare': {
       const { operator, quantifier, value } = operation
       const text = operator === 'like' || operator === 'ilike' ? value.replaceAll('*', '%') : value
-      const operand = params.add(text)
-      return `${field} ${OPERATORS[operator]} ${quantifier ? `${quantifier.toUpperCase()} (${operand})` : operand}`
+      const operand = quantifier ? `${quantifier.toUpperCase()} (${listOf(text)})` : operandOf(text)
+      return `${field} ${OPERATORS[operator]} ${operand}`
     }
     case 'simple':
-      return `${field} ${OPERATORS[operation.operator]} ${params.add(operation.value)}`
+      return `${field} ${OPERATORS[operation.operator]} ${operandOf(operation.value)}`
     case 'isdistinct':
-      return `${field} IS DISTINCT FROM ${params.add(operation.value)}`
+      return `${field} IS DISTINCT FROM ${operandOf(operation.value)}`
     case 'is':
       return `${field} IS ${IS[operation.value]}`
     case 'in': {
       const { values } = operation
       const isEmpty = values.length === 1 && values[0] === ''
-      return `${field} = ANY (${params.add(isEmpty ? '{}' : arrayText(values))})`
+      return `${field} = ANY (${listOf(isEmpty ? '{}' : arrayText(values))})`
     }
     case 'search': {
       const { operator, language, value } = operation

@@ -95,20 +95,24 @@ interface FieldAt {
 
 function selectedField(params: Parameters, node: ReadNode, { field: selected, index, isGrouped }: FieldAt): Selected[] {
   const { field, alias, cast, aggregate } = selected
-  if (field.name === '*' && !aggregate && isGrouped && node.table) {
+  if (field.name === '*' && !aggregate && node.table && (isGrouped || node.table.isFormatted)) {
     return [...node.table.columns.keys()].flatMap((name) =>
       selectedField(params, node, { field: { kind: 'field', field: { name, path: [] } }, index, isGrouped }),
     )
   }
   const column = fieldSql(params, node, field)
   if (field.name === '*' && !aggregate) return [{ sql: column }]
-  const value = cast === undefined ? column : `CAST(${column} AS ${castType(cast)})`
+  const format =
+    aggregate || field.path.length > 0 ? undefined : node.table?.columns.get(field.name)?.representation?.toJson
+  // Values of the type json cannot be grouped by.
+  const shown = format ? `${qualified(format)}(${column})${isGrouped ? '::jsonb' : ''}` : column
+  const value = cast === undefined ? shown : `CAST(${shown} AS ${castType(cast)})`
   if (aggregate && isHoisted(node)) {
     return [{ sql: `${field.name === '*' ? '1' : value} AS ${quote(hoistedName(node, index))}` }]
   }
   const key = quote(keyOf(selected))
   if (aggregate) return [{ sql: `${aggregateSql(aggregate, field.name === '*' ? '*' : value)} AS ${key}` }]
-  const isPlain = alias === undefined && cast === undefined && field.path.length === 0
+  const isPlain = alias === undefined && cast === undefined && field.path.length === 0 && !format
   return [isPlain ? selectedColumn(column) : { sql: `${value} AS ${key}`, groupBy: value }]
 }
 

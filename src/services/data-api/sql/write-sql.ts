@@ -47,8 +47,21 @@ function conflictSql({ conflict, columns }: Insert): string {
 type Body = Pick<Insert, 'payload' | 'columns' | 'fillsDefaults'>
 
 /** The rows of the body with the types of the columns. */
-function bodySql(params: Parameters, { payload: { text, isArray }, columns, fillsDefaults }: Body): string {
-  const definition = columns.map(({ name, type }) => `${quote(name)} ${type}`).join(', ')
+function bodySql(params: Parameters, body: Body): string {
+  const { columns } = body
+  if (!columns.some(({ representation }) => representation?.fromJson)) return recordsSql(params, body)
+  const values = columns.map(({ name, representation }) => {
+    const parse = representation?.fromJson
+    return parse ? `${qualified(parse)}(${quote(name)}) AS ${quote(name)}` : quote(name)
+  })
+  return `(SELECT ${values.join(', ')} FROM ${recordsSql(params, body)}) AS pgrst_body`
+}
+
+/** As `bodySql`, but values that a function makes of JSON are still JSON. */
+function recordsSql(params: Parameters, { payload: { text, isArray }, columns, fillsDefaults }: Body): string {
+  const definition = columns
+    .map(({ name, type, representation }) => `${quote(name)} ${representation?.fromJson ? 'json' : type}`)
+    .join(', ')
   const alias = `AS pgrst_body(${definition})`
   const defaults = fillsDefaults ? columns.filter(({ defaultSql }) => defaultSql !== null) : []
   if (defaults.length === 0) {
