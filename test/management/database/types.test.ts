@@ -150,6 +150,11 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
   it('writes them in the form of the public generators', async () => {
     const generated = await types()
     expect(generated).toMatch(/^export type Json =\n {2}\| string\n/)
+    expect(generated).toContain(`export type Database = {
+  __InternalSupabase: {
+    PostgrestVersion: "14.0"
+  }
+  `)
     expect(generated).toContain(`      profiles: {
         Row: {
           picture: string | null

@@ -1,6 +1,7 @@
 import type { Catalogue, Column, Relation, Type } from '../../../services/data-api/openapi/catalogue.ts'
 import { byName } from '../../../services/data-api/openapi/order.ts'
 import { relateViews } from '../../../services/data-api/openapi/relationships.ts'
+import { POSTGREST_VERSION } from '../../../services/data-api/postgrest-version.ts'
 import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
 import { indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
 import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve-types.ts'
@@ -15,6 +16,9 @@ const JSON_TYPE = `export type Json =
   | Json[]
 `
 
+/** Tells the types of clients which protocol the Data API speaks, such as whether lists can be spread. */
+const CLIENT_OPTIONS = property('__InternalSupabase', members([`PostgrestVersion: ${quote(POSTGREST_VERSION)}`]))
+
 const FIELD_DEPTH = 10
 const NAME_DEPTH = 6
 
@@ -24,7 +28,7 @@ export function generateTypes(read: Catalogue): string {
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
   const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }
-  const database = members(schemas.flatMap((schema) => printSchema(schema, printed)))
+  const database = members([...CLIENT_OPTIONS, ...schemas.flatMap((schema) => printSchema(schema, printed))])
   return [
     JSON_TYPE,
     `export type Database = ${database.join('\n')}`,
