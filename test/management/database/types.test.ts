@@ -114,6 +114,7 @@ is<Same<Keys<'profiles'>[number]['isOneToOne'], true>>()
 is<Same<Keys<'posts'>[number]['isOneToOne'], false>>()
 is<Same<Keys<'pair_notes'>[0]['columns'], ['a', 'b']>>()
 is<Same<Keys<'to_far'>, []>>()
+is<Alike<Database['public']['Views']['pets']['Relationships'], [Key<'pets_owner_fkey', ['owned_by'], 'owners', ['id']>]>>()
 
 type Views = Database['public']['Views']
 type ViewKeys<View extends keyof Views> = Views[View]['Relationships']

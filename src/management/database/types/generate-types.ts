@@ -24,7 +24,7 @@ const NAME_DEPTH = 6
 
 /** Generates TypeScript types of the schemas in the format of the public generators. */
 export function generateTypes(read: Catalogue): string {
-  const catalogue = { ...read, relations: relateViews(read.relations) }
+  const catalogue = { ...read, relations: relateViews(read) }
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
   const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }

@@ -2,6 +2,8 @@
 export interface Catalogue {
   schemas: string[]
   relations: Relation[]
+  /** Relations of other schemas, without columns: views of the requested schemas may have their keys. */
+  hidden: Relation[]
   functions: Routine[]
   types: Type[]
 }
@@ -124,17 +126,27 @@ const ORIGINS = String.raw`
     JOIN pg_attribute AS origin ON origin.attrelid = found[2]::oid AND origin.attnum = found[3]::int2
    WHERE depth = 2`
 
+const KEYS_AND_ORIGINS = `
+      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]'),
+      'origins', CASE WHEN relkind IN ('v', 'm') THEN coalesce((${ORIGINS}), '[]') ELSE '[]' END`
+
 const RELATIONS = `
   SELECT json_agg(json_build_object(
       'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
       'insertable', (events & 8) > 0, 'updatable', (events & 4) > 0,
-      'columns', coalesce((${COLUMNS}), '[]'),
-      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]'),
-      'origins', CASE WHEN relkind IN ('v', 'm') THEN coalesce((${ORIGINS}), '[]') ELSE '[]' END))
+      'columns', coalesce((${COLUMNS}), '[]'), ${KEYS_AND_ORIGINS}))
     FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace,
       LATERAL (SELECT CASE relkind WHEN 'v' THEN pg_relation_is_updatable(class.oid, true) ELSE 0 END AS events) AS updates,
       LATERAL (SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = class.oid AND tgtype & 64 > 0) AS has_instead) AS triggers
    WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
+
+const HIDDEN = `
+  SELECT json_agg(json_build_object(
+      'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
+      'insertable', false, 'updatable', false, 'columns', json_build_array(), ${KEYS_AND_ORIGINS}))
+    FROM pg_class AS class JOIN pg_namespace AS space ON space.oid = relnamespace AND NOT ${SYSTEM_SCHEMA}
+   WHERE space.oid NOT IN (SELECT oid FROM wanted) AND (relkind IN ('v', 'm') OR EXISTS (
+     SELECT FROM pg_constraint AS con WHERE con.contype = 'f' AND class.oid IN (con.conrelid, con.confrelid)))`
 
 const ARGUMENTS = `
   SELECT json_agg(json_build_object(
@@ -173,6 +185,7 @@ export const CATALOGUE = `
   SELECT json_build_object(
     'schemas', coalesce((SELECT json_agg(nspname) FROM wanted), '[]'),
     'relations', coalesce((${RELATIONS}), '[]'),
+    'hidden', coalesce((${HIDDEN}), '[]'),
     'functions', coalesce((${FUNCTIONS}), '[]'),
     'types', coalesce((${TYPES}), '[]')) AS catalogue`
 

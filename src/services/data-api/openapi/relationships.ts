@@ -1,4 +1,4 @@
-import type { Origin, Relation, Relationship } from './catalogue.ts'
+import type { Catalogue, Origin, Relation, Relationship } from './catalogue.ts'
 import { byName, compareTexts } from './order.ts'
 
 /** The maximum number of relationships through views: each view on one side is joined to each on the other. */
@@ -19,7 +19,8 @@ interface ViewEnd extends End {
 }
 
 /** Adds relationships of views: a foreign key also applies to each view that has all its columns, on either side. */
-export function relateViews(relations: readonly Relation[]): Relation[] {
+export function relateViews({ relations: own, hidden }: Pick<Catalogue, 'relations' | 'hidden'>): Relation[] {
+  const relations = [...own, ...hidden]
   const nameKey = ({ schema, name }: End['relation']) => JSON.stringify([schema, name])
   const relationByKey = new Map(relations.map((relation) => [nameKey(relation), relation]))
   const viewsOf = findViews(relations)
@@ -37,7 +38,7 @@ export function relateViews(relations: readonly Relation[]): Relation[] {
       for (const one of from) found.get(one.relation)?.push(...to.map((other) => toRelationship(key, one, other)))
     }
   }
-  return relations.map((relation) => ({
+  return own.map((relation) => ({
     ...relation,
     relationships: (found.get(relation) ?? []).sort(compareRelationships),
   }))

@@ -22,7 +22,7 @@ export interface TableColumn extends ColumnDetails {
 export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const types = new Map(read.types.map((type) => [type.id, type]))
-  const relations = relateViews(read.relations)
+  const relations = relateViews(read)
   const views = new Set(relations.filter(isView).map(({ name }) => name))
   const keys = primaryKeysOfViews(read.relations, ({ id }) => details.get(id)?.key ?? [])
   return relations
