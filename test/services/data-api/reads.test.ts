@@ -311,6 +311,7 @@ describe('refusals', () => {
     ['/books?order=id.up', 400, 'PGRST100'],
     ['/books?nope=eq.1', 400, '42703'],
     ['/books?id=eq.x', 400, '22P02'],
+    ['/books?select="":id', 400, 'PGRST100'],
     ['/books?select=id::select', 400, '42704'],
     ['/books?select=id::int int', 400, '42704'],
     ['/books?select=title::unknown', 400, 'PGRST100'],

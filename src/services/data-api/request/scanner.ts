@@ -59,7 +59,7 @@ export class Scanner {
 
   /** A name: letters, digits, `_`, `$`, blanks inside, and single dashes; or any text in double quotes. */
   name(): string {
-    if (this.peek() === '"') return this.quoted()
+    if (this.peek() === '"') return this.quoted() || this.fail('a name inside the quotes')
     const start = this.at
     for (;;) {
       const codePoint = String.fromCodePoint(this.text.codePointAt(this.at) ?? 0)
