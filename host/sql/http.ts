@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { errorCode, errorMessage } from '../../dev/start-error.ts'
 import type { JsonPiece } from '../../src/engine/json-bytes.ts'
+import { JSON_BYTES, SEPARATE_VALUE } from '../../src/engine/separate-value.ts'
 import type { Caller } from '../gateway/gateway.ts'
 import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
 import { isObject, parseBody, readBody } from './body.ts'
@@ -66,7 +67,14 @@ function formatOf(headers: IncomingHttpHeaders, isBatch: boolean, { resultBytesM
     isRaw: headers['neon-raw-text-output'] === 'true',
     asArray: headers['neon-array-mode'] === 'true',
     bytesMax: MEMORY_FACTOR * resultBytesMax,
+    separate: separateOf(headers),
   }
+}
+
+/** A value that is sent after the JSON needs not be escaped, and its receiver can pass it on without reading it. */
+function separateOf(headers: IncomingHttpHeaders): ReplyFormat['separate'] {
+  const [, statement, column] = /^(\d+)\.(\d+)$/.exec(String(headers[SEPARATE_VALUE])) ?? []
+  return column === undefined ? undefined : { statement: Number(statement), column: Number(column) }
 }
 
 async function runInSession(sessions: Sessions, target: Target, work: Work, res: ServerResponse): Promise<Reply> {
@@ -176,24 +184,28 @@ function toErrorReply(error: unknown): Record<string, unknown> {
   return { message: errorMessage(error), ...fields }
 }
 
-function send(res: ServerResponse, status: number, text: string) {
+function send(res: ServerResponse, status: number, text: string, headers: Record<string, number> = {}) {
   if (res.destroyed || res.headersSent) return
-  res.writeHead(status, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) })
+  res.writeHead(status, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...headers })
   res.end(text)
 }
+
+/** A complete reply, as text or in parts. */
+type SentReply = Pick<Reply, 'text' | 'bytes'> & { parts: JsonPiece[]; jsonBytes?: number | undefined }
 
 /** Sends the reply. A large reply counts against the memory budget until its client has read it. */
 export async function sendReply(
   res: ServerResponse,
-  { text, parts, bytes }: { text: string; parts: JsonPiece[]; bytes: number },
+  { text, parts, bytes, jsonBytes }: SentReply,
   account: Account,
   timeoutMs: number,
 ) {
-  if (parts.length === 0) return send(res, 200, text)
+  const headers: Record<string, number> = jsonBytes === undefined ? {} : { [JSON_BYTES]: jsonBytes }
+  if (parts.length === 0) return send(res, 200, text, headers)
   account.hold(bytes)
   const deadline = setTimeout(() => res.destroy(), timeoutMs)
   let left = bytes
-  res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes })
+  res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes, ...headers })
   for (let part = parts.shift(); part !== undefined && !res.destroyed; part = parts.shift()) {
     if (!res.write(part)) await waitForDrain(res)
     const size = Buffer.byteLength(part)

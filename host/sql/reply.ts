@@ -25,6 +25,8 @@ export interface ReplyFormat {
   isRaw: boolean
   asArray: boolean
   bytesMax: number
+  /** The value that follows the JSON as it is, in which it is null: that of the first row of a statement. */
+  separate?: { statement: number; column: number } | undefined
 }
 
 /** Text longer than this is encoded to bytes; a smaller reply stays one string. */
@@ -39,12 +41,16 @@ export class Reply {
   /** Total size of `parts`. */
   bytes = 0
   text: string
+  /** Size of the JSON if a value follows it. */
+  jsonBytes: number | undefined
   isTooLarge = false
   private readonly format: ReplyFormat
   private results = 0
   private rows = 0
   private value: JsonPiece[] = []
   private encodeValue: ((text: string) => string) | undefined
+  private isSeparate = false
+  private separate: JsonPiece[] | undefined
 
   constructor(format: ReplyFormat) {
     this.format = format
@@ -53,7 +59,7 @@ export class Reply {
 
   row(columns: Columns, values: readonly (string | null)[]) {
     const { isRaw, asArray } = this.format
-    if (isRaw && asArray) {
+    if (isRaw && asArray && !this.hasSeparate()) {
       this.text += this.separator(columns) + JSON.stringify(values)
       this.encodeIfLong()
       return
@@ -73,18 +79,21 @@ export class Reply {
   }
 
   beginValue({ fields }: Columns, index: number, isNull: boolean) {
-    const { isRaw, asArray } = this.format
+    const { isRaw, asArray, separate } = this.format
     const field = fields[index]
     if (index > 0) this.text += ','
     if (!asArray) this.text += `${JSON.stringify(field?.name ?? '')}:`
     this.encodeValue = isRaw ? undefined : ENCODERS[field?.dataTypeID ?? 0]
     this.value = []
-    if (isNull) this.text += 'null'
+    this.isSeparate = separate?.column === index && separate.statement === this.results && this.rows === 1
+    if (this.isSeparate && !isNull) this.separate = []
+    if (isNull || this.isSeparate) this.text += 'null'
     else if (!this.encodeValue) this.text += '"'
   }
 
   part(part: JsonPiece) {
-    if (this.encodeValue && this.encodeValue !== asIs) this.value.push(part)
+    if (this.isSeparate) this.separate?.push(part)
+    else if (this.encodeValue && this.encodeValue !== asIs) this.value.push(part)
     else if (typeof part === 'string') this.text += this.encodeValue ? part : JSON.stringify(part).slice(1, -1)
     else {
       this.encode()
@@ -94,6 +103,7 @@ export class Reply {
   }
 
   endValue() {
+    if (this.isSeparate) return
     this.text += this.encodeValue ? this.encodeValue(joinText(this.value)) : '"'
   }
 
@@ -113,7 +123,19 @@ export class Reply {
 
   finish() {
     if (this.format.isBatch) this.text += ']}'
-    if (this.parts.length > 0) this.encode()
+    if (this.separate) this.jsonBytes = this.bytes + Buffer.byteLength(this.text)
+    for (const part of this.separate ?? []) {
+      if (typeof part === 'string') this.text += part
+      else {
+        this.encode()
+        this.push(part)
+      }
+    }
+    if (this.parts.length > 0 || this.text.length > PART_LENGTH) this.encode()
+  }
+
+  private hasSeparate(): boolean {
+    return this.format.separate?.statement === this.results && this.rows === 0
   }
 
   private separator(columns: Columns): string {
@@ -130,6 +152,7 @@ export class Reply {
   }
 
   private encode() {
+    if (this.text === '') return
     this.push(Buffer.from(this.text))
     this.text = ''
   }

@@ -277,6 +277,8 @@ export interface BatchRequest {
   service?: 'storage' | 'dataApi'
   /** Run in one transaction. */
   statements: readonly Statement[]
+  /** A text of the only row of a statement that may be returned as bytes or a stream, by the positions of statement and column. */
+  separate?: { statement: number; column: number }
 }
 
 /** JSON text: an array of the last statement's rows as objects. */

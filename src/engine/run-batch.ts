@@ -5,6 +5,7 @@ import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.t
 import { isDatabaseError, statementFailure } from './database-errors.ts'
 import type { BatchRequest, Row, Statement } from './engine.ts'
 import { EngineUnavailable } from './engine-errors.ts'
+import { JSON_BYTES, readSeparately, SEPARATE_VALUE } from './separate-value.ts'
 import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './value-encoders.ts'
 
@@ -16,14 +17,14 @@ const clients = new BoundedMap<string, SqlOverHttp>(CLIENTS_MAX)
  * each.
  */
 export async function runBatch(cluster: Cluster, request: BatchRequest): Promise<Row[][]> {
-  const { runnerPassword, statements, service = 'storage' } = request
+  const { runnerPassword, statements, service = 'storage', separate } = request
   const send = clientOf(cluster, cluster.names[service], runnerPassword)
   countQuery('project_queries')
   try {
-    const response = await send(JSON.stringify({ queries: statements.map(queryOf) }))
+    const body = JSON.stringify({ queries: statements.map(queryOf) })
+    const response = await send(body, separate && { [SEPARATE_VALUE]: `${separate.statement}.${separate.column}` })
     if (!response.ok) throw await errorOf(response)
-    const { results } = await response.json<{ results: Result[] }>()
-    return results.map(rowsOf)
+    return await rowsIn(response, separate)
   } catch (error) {
     throw batchFailure(error)
   }
@@ -43,6 +44,21 @@ function clientOf(cluster: Cluster, role: string, password: string): SqlOverHttp
   const client = sqlOverHttp({ url: url.href, proxy, egress, key })
   clients.set(name, client)
   return client
+}
+
+async function rowsIn(response: Response, separate: BatchRequest['separate']): Promise<Row[][]> {
+  const jsonBytes = response.headers.get(JSON_BYTES)
+  if (!separate || jsonBytes === null) {
+    const { results } = await response.json<{ results: Result[] }>()
+    return results.map(rowsOf)
+  }
+  const [json, value] = await readSeparately(response, Number(jsonBytes))
+  const { results } = JSON.parse(json) as { results: Result[] }
+  const rows = results.map(rowsOf)
+  const row = rows[separate.statement]?.[0]
+  const field = results[separate.statement]?.fields[separate.column]
+  if (row && field) row[field.name] = value
+  return rows
 }
 
 const queryOf = ({ text, params }: Statement) => ({ query: text, params: params.map(parameterText) })

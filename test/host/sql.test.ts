@@ -305,6 +305,31 @@ it("answers Neon's driver as Neon does", async () => {
   expect(second?.rows).toEqual([{ b: 2 }, { b: 3 }])
 })
 
+it.each([3, 50_000, 400_000])(
+  'sends a value of a batch after the JSON if it is asked to: é" %i times',
+  async (times) => {
+    const body = JSON.stringify({
+      queries: [['select 1'], [`select 2, repeat('é"', $1), 'x"'`, times], ['select 3']].map(([query, ...params]) => ({
+        query,
+        params,
+      })),
+    })
+    const headers = {
+      ...{ 'neon-connection-string': `postgresql://${storage.user}@any.host/postgres`, authorization: `Bearer ${KEY}` },
+      ...{ 'neon-raw-text-output': 'true', 'neon-array-mode': 'true' },
+    }
+    const send = (more: Record<string, string>) =>
+      fetch(`${host.url}/sql`, { method: 'POST', body, headers: { ...headers, ...more } })
+    const reply = await send({ 'pilothouse-separate-value': '1.1' })
+    const bytes = Buffer.from(await reply.arrayBuffer())
+    const at = Number(reply.headers.get('pilothouse-json-bytes'))
+    const { results } = JSON.parse(bytes.toString('utf8', 0, at))
+    expect(results.map(({ rows }: { rows: unknown }) => rows)).toEqual([[['1']], [['2', null, 'x"']], [['3']]])
+    expect(bytes.toString('utf8', at) === 'é"'.repeat(times)).toBe(true)
+    expect((await send({ 'pilothouse-separate-value': '1.7' })).headers.has('pilothouse-json-bytes')).toBe(false)
+  },
+)
+
 it('answers with values and objects if neither text nor arrays are requested', async () => {
   const headers = { 'neon-raw-text-output': 'false', 'neon-array-mode': 'false' }
   const text = `select 1 as n, 1.5::float4 as f, 'inf'::float8 as inf, '[1,{"a":null}]'::json as j, false as no, 'x' as n2`

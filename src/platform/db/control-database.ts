@@ -48,8 +48,8 @@ export function route({ url, proxy, egress, key }: DatabaseAddress): void {
   if (key !== undefined) keys.set(`${base}/sql`, key)
 }
 
-/** Sends one request body of the Neon driver's HTTP protocol. */
-export type SqlOverHttp = (body: string) => Promise<Response>
+/** Sends one request body of the Neon driver's HTTP protocol, with further headers. */
+export type SqlOverHttp = (body: string, more?: Record<string, string>) => Promise<Response>
 
 /** Prepares the URL and headers once. The driver does it for each request, which at thousands a second is a large part of the cost. */
 export function sqlOverHttp(address: DatabaseAddress): SqlOverHttp {
@@ -63,5 +63,5 @@ export function sqlOverHttp(address: DatabaseAddress): SqlOverHttp {
     'neon-array-mode': 'true',
     ...(address.key !== undefined && { authorization: `Bearer ${address.key}` }),
   }
-  return (body) => send(endpoint, { method: 'POST', headers, body })
+  return (body, more) => send(endpoint, { method: 'POST', headers: { ...headers, ...more }, body })
 }

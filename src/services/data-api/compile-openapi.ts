@@ -23,7 +23,8 @@ export function compileOpenApi(request: ApiRequest, { settings }: SchemaCache, u
       params: method === 'HEAD' ? [] : [[schema]],
     },
     ...{ isReadOnly: true, settings: {}, media: openApiMedia(headers.get('accept')), effective: [] },
-    reply: (row) => ({ status: 200, headers: {}, body: row.body === null ? null : documentOf(row.body) }),
+    reply: (row) => ({ status: 200, headers: {}, body: typeof row.body === 'string' ? documentOf(row.body) : null }),
+    readsBody: true,
   }
 
   function documentOf(text: string): string {

@@ -1,4 +1,5 @@
 import type { Statement } from '../../engine/engine.ts'
+import type { SeparateValue } from '../../engine/separate-value.ts'
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
 import type { ReadNode } from './plan/read-plan.ts'
 import { planRead } from './plan/read-plan.ts'
@@ -26,11 +27,13 @@ export interface ApiRequest {
   config: DataApiConfig
 }
 
+type Body = string | SeparateValue | null
+
 /** The row that the main statement returns. */
 export interface ResultRow {
   rows: number
   total: string | null
-  body: string | null
+  body: Body
   headers: string | null
   status: string | null
   location?: string | null
@@ -40,7 +43,7 @@ export interface ResultRow {
 export interface Reply {
   status: number
   headers: Record<string, string>
-  body: string | null
+  body: Body
 }
 
 /** A statement, and how its result becomes the response. */
@@ -53,6 +56,8 @@ export interface Compiled {
   settings: Readonly<Record<string, string>>
   /** The media type of the body. */
   media: Media
+  /** The reply is made from the body's text. */
+  readsBody?: boolean
   effective: readonly (keyof Preferences)[]
   reply(row: ResultRow, estimate: number | undefined): Reply
 }

@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../ctx.ts'
-import type { Row, Statement } from '../../engine/engine.ts'
+import type { BatchRequest, Row, Statement } from '../../engine/engine.ts'
 import { EngineUnavailable } from '../../engine/engine-errors.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
@@ -15,7 +15,7 @@ import { schemaCacheOf } from './schema/schema-cache.ts'
 import type { SchemaCache } from './schema/types.ts'
 import { VERSION } from './schema/version.ts'
 import { Parameters, quote } from './sql/builder.ts'
-import { requireVersion } from './sql/result-sql.ts'
+import { BODY_COLUMN, requireVersion } from './sql/result-sql.ts'
 import { isSchemaChanged, isUnprepared } from './sql-error.ts'
 
 export interface DataApi {
@@ -28,12 +28,16 @@ export interface DataApi {
 const ANSWER_MS_MAX = 40_000
 
 /** Runs statements in one transaction and one round trip. */
-async function run({ ctx, project }: DataApi, statements: readonly Statement[]): Promise<Row[][]> {
+async function run(
+  { ctx, project }: DataApi,
+  statements: readonly Statement[],
+  separate?: BatchRequest['separate'],
+): Promise<Row[][]> {
   const { ref, runnerPassword } = project
   const send = () =>
     withTimeout(
       ANSWER_MS_MAX,
-      ctx.engine.runBatch({ ref, runnerPassword, service: 'dataApi', statements }),
+      ctx.engine.runBatch({ ref, runnerPassword, service: 'dataApi', statements, ...(separate && { separate }) }),
       () => new EngineUnavailable('The database did not answer in time'),
     )
   const sentAt = ctx.now().getTime()
@@ -114,7 +118,12 @@ async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): 
     // A change that is rolled back still fails if it breaks a deferred constraint.
     ...(preferences.tx === 'rollback' ? [{ text: 'SET CONSTRAINTS ALL IMMEDIATE', params: [] }, ROLLBACK] : []),
   ]
-  const [rows = [], estimated] = (await run(api, statements)).slice(preRequest ? 2 : 1)
+  const statement = preRequest ? 2 : 1
+  const { format } = compiled.media
+  // What a function makes for a media type of its own may have to be decoded.
+  const isPassedOn = format !== 'custom' && format !== 'plan' && !compiled.readsBody
+  const results = await run(api, statements, isPassedOn ? { statement, column: BODY_COLUMN } : undefined)
+  const [rows = [], estimated] = results.slice(statement)
   // The main statement returns exactly one row of this shape.
   const row = compiled.media.plan ? planRow(rows) : (rows[0] as unknown as ResultRow)
   return { compiled, row, estimate: compiled.estimate ? rowsIn(estimated) : undefined }

@@ -28,8 +28,8 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
 const BODILESS = [101, 204, 205, 304]
 
 /** Binary values come as hexadecimal text. */
-function bodyOf(text: string | null, contentType: string): string | Uint8Array<ArrayBuffer> | null {
-  if (text === null) return null
+function bodyOf(text: Reply['body'], contentType: string): Reply['body'] {
+  if (typeof text !== 'string') return text
   if (/^(text\/|application\/(.*\+)?json)/.test(contentType) || !/^\\x([0-9a-f]{2})*$/.test(text)) return text
   return Uint8Array.from(text.slice(2).match(/../g) ?? [], (pair) => Number.parseInt(pair, 16))
 }

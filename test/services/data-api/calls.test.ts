@@ -28,7 +28,8 @@ const SCHEMA = `
     'agent', current_setting('request.headers', true)::json ->> 'x-agent',
     'key', current_setting('request.headers', true)::json ->> 'apikey',
     'cookie', current_setting('request.cookies', true)::json ->> 'a',
-    'timeout', current_setting('statement_timeout')) $$`
+    'timeout', current_setting('statement_timeout')) $$;
+  create function long(times int) returns text language sql immutable as $$ select repeat('é"', times) $$`
 
 let api: TestDataApi
 beforeAll(async () => {
@@ -69,6 +70,13 @@ describe('a function', () => {
     expect(await call('whole', { any: [1] })).toEqual({ any: [1] })
     const text = { method: 'POST', body: 'as is', headers: { 'content-type': 'text/plain' } }
     expect((await api.json('/rpc/whole_text', text)).body).toBe('as is')
+  })
+
+  it.each([10, 500_000])('returns a text of two characters, %i times, with its length', async (times) => {
+    const reply = await api.send(api.keys.service, `/rpc/long?times=${times}`)
+    const bytes = Buffer.from(await reply.arrayBuffer())
+    expect(reply.headers.get('content-length')).toBe(String(bytes.length))
+    expect(JSON.parse(bytes.toString()) === 'é"'.repeat(times)).toBe(true)
   })
 
   it('that may write needs a POST', async () => {

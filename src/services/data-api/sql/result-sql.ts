@@ -90,6 +90,9 @@ interface Result {
 export const RESPONSE_SETTINGS = `nullif(current_setting('response.headers', true), '') AS headers,
     nullif(current_setting('response.status', true), '') AS status`
 
+/** The position of the body among the columns of `resultSql`. */
+export const BODY_COLUMN = 2
+
 /** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
 export function resultSql({ media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
   const body = isEmpty ? 'NULL' : `(${bodySql(media, source, shape)})::text`
