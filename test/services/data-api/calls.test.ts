@@ -1,5 +1,6 @@
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
+import { openSql } from '../../support/storage-http.ts'
 
 const SCHEMA = `
   create table things (id int primary key, name text);
@@ -29,7 +30,8 @@ const SCHEMA = `
     'key', current_setting('request.headers', true)::json ->> 'apikey',
     'cookie', current_setting('request.cookies', true)::json ->> 'a',
     'timeout', current_setting('statement_timeout')) $$;
-  create function long(times int) returns text language sql immutable as $$ select repeat('é"', times) $$`
+  create function long(times int) returns text language sql immutable as $$ select repeat('é"', times) $$;
+  create function wait() returns void language sql set statement_timeout = '60s' as 'select pg_advisory_xact_lock_shared(1)'`
 
 let api: TestDataApi
 beforeAll(async () => {
@@ -114,6 +116,29 @@ describe('a function', () => {
     })
   })
 })
+
+it('refuses calls that too many slow ones of the project are before, and answers other projects meanwhile', async () => {
+  const other = await newDataApi('create table things (id int)')
+  const gate = await openSql(api)
+  await gate.sql('select pg_advisory_lock(1)')
+  const answered: Response[] = []
+  const calls = Array.from({ length: SLOW_MAX + 20 }, async () => {
+    const response = await api.send(api.keys.service, '/rpc/wait', { method: 'POST' })
+    answered.push(response)
+    return response.status
+  })
+  await vi.waitFor(() => expect(answered.length).toBeGreaterThanOrEqual(20), 30_000)
+  const [refused] = answered
+  expect([refused?.status, refused?.headers.get('retry-after')]).toEqual([503, '1'])
+  expect(await refused?.json()).toMatchObject({ code: 'PGRST003' })
+  expect((await other.json('/things')).body).toEqual([])
+  await gate.close()
+  const statuses = await Promise.all(calls)
+  expect(new Set(statuses)).toEqual(new Set([204, 503]))
+})
+
+/** Calls that the database host runs at once, and calls that wait there. */
+const SLOW_MAX = 20 + 200
 
 it('runs the function that the settings name before each request', async () => {
   await api.sql(`create function check_request() returns void language plpgsql as $$ begin
