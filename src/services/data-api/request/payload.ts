@@ -47,6 +47,10 @@ export async function readPayload(request: Request): Promise<Payload> {
 }
 
 async function readBytes(request: Request): Promise<Uint8Array> {
+  const length = request.headers.get('content-length')
+  if (Number(length) > BODY_BYTES_MAX) throw tooLarge()
+  // Cheaper than to read it in chunks, which is needed only if its size is unknown.
+  if (length !== null) return new Uint8Array(await request.arrayBuffer())
   const chunks: Uint8Array[] = []
   let size = 0
   for await (const chunk of request.body ?? []) {
