@@ -1,5 +1,6 @@
 import { describeFailure } from '../dev/lifetime.ts'
 import { branches } from './branches.ts'
+import { dataApi } from './data-api.ts'
 import { deploy } from './deploy.ts'
 import { withEnvironment } from './environment.ts'
 import { fleet } from './fleet.ts'
@@ -25,6 +26,7 @@ const BENCHMARKS = {
   webhooks,
   storage,
   sql,
+  'data-api': dataApi,
   branches,
   neighbours,
   programs,

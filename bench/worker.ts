@@ -91,6 +91,20 @@ bench.post('/bench/batch', async (c) => {
   return c.json(await ctx.engine.runBatch(await c.req.json<BatchRequest>()))
 })
 
+const batches = new Map<string, BatchRequest>()
+bench.put('/bench/batches/:name', async (c) => {
+  batches.set(c.req.param('name'), await c.req.json<BatchRequest>())
+  return c.text('ok')
+})
+
+/** Runs a stored batch and returns the body that its last statement has made: the least that the Data API can do. */
+bench.get('/bench/batches/:name', async (c) => {
+  const batch = batches.get(c.req.param('name'))
+  if (!batch) return c.notFound()
+  const results = await createCtx({ bindings: c.env, waitUntil: () => {} }).engine.runBatch(batch)
+  return c.body((results.at(-1)?.[0]?.body ?? '') as string)
+})
+
 const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const waitUntil = (work: Promise<unknown>) => c.executionCtx.waitUntil(work)
   c.set('facts', {})

@@ -1,15 +1,10 @@
 import { join } from 'node:path'
-import { eq } from 'drizzle-orm'
-import pg from 'pg'
-import type { ControlDb } from '../../dev/seed.ts'
-import type { SystemCtx } from '../../src/ctx.ts'
-import { openJwtSecret } from '../../src/model/secrets/project.ts'
-import { projects } from '../../src/model/tables/index.ts'
+import type pg from 'pg'
 import { signClaims } from '../../src/services/gateway/credentials.ts'
-import { type OpenedProject, openProject } from '../../src/services/gateway/open-project.ts'
+import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
 import type { Environment } from '../environment.ts'
-import { createProject, ownerUrl, PASSWORD } from '../project.ts'
-import { seedOrganization, seedOwners, seedTokens } from '../seed.ts'
+import { ownerUrl } from '../project.ts'
+import { connectClient, createServedProject } from '../served-project.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'
 export const BUCKETS = { private: 'files', public: 'pictures', thousands: 'ten-thousand', million: 'million' }
@@ -24,46 +19,17 @@ interface Bench {
 }
 
 /** Creates a project through the API, with buckets; the objects to be listed are only rows. */
-export async function prepareProject({
-  port,
-  control,
-  encryptionKey,
-  gatewayPort,
-  sockets,
-}: Environment): Promise<Bench> {
-  const organization = await seedOrganization(control, 'storage', 0)
-  const userIds = await seedOwners(control, [organization], 1)
-  const [token = ''] = await seedTokens(control, userIds, 1)
-  const fields = { name: 'measured', organization_slug: organization.slug, db_pass: PASSWORD }
-  const project = await openBenchProject({ control, encryptionKey }, await createProject(port, token, fields))
-  const owner = await connectClient({ connectionString: ownerUrl(gatewayPort, project.ref).href })
+export async function prepareProject(environment: Environment): Promise<Bench> {
+  const { ref, jwtSecret, open } = await createServedProject(environment, 'storage')
+  const owner = await connectClient({ connectionString: ownerUrl(environment.gatewayPort, ref).href })
   await seedObjects(owner)
   await owner.end()
-  const [row] = await control.select().from(projects).where(eq(projects.ref, project.ref))
-  const jwtSecret = await openJwtSecret(encryptionKey, project.ref, row?.sealedJwtSecret ?? '')
   return {
-    project,
+    project: await open(),
     token: await signClaims({ jwtSecret }, { sub: USER, role: 'authenticated' }, 3600, new Date()),
     connect: () =>
-      connectClient({ host: join(sockets, project.ref), user: 'supabase_storage_admin', database: 'postgres' }),
+      connectClient({ host: join(environment.sockets, ref), user: 'supabase_storage_admin', database: 'postgres' }),
   }
-}
-
-async function openBenchProject(
-  { control, encryptionKey }: { control: ControlDb; encryptionKey: string },
-  ref: string,
-) {
-  // The part of a context that opening a project needs.
-  const ctx = { db: control, config: { ENCRYPTION_KEY: encryptionKey }, now: () => new Date() } as unknown as SystemCtx
-  const project = await openProject(ctx, ref)
-  if (!project) throw new Error(`no project ${ref}`)
-  return project
-}
-
-async function connectClient(config: pg.ClientConfig & { pipeline?: boolean }): Promise<pg.Client> {
-  const client = new pg.Client({ ...config, pipeline: true } as pg.ClientConfig)
-  await client.connect()
-  return client
 }
 
 async function seedObjects(owner: pg.Client): Promise<void> {

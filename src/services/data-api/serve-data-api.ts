@@ -88,7 +88,12 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
 const internalError = (cause: unknown) =>
   new DataApiError({ status: 500, code: 'PGRSTX00', message: 'Internal Server Error' }, cause)
 
-async function respond(api: DataApi, caller: Parameters<typeof execute>[1]['caller'], { request, address }: Call) {
+/** Answers a request of an authenticated caller. */
+export async function respond(
+  api: DataApi,
+  caller: Parameters<typeof execute>[1]['caller'],
+  { request, address }: Pick<Call, 'request' | 'address'>,
+): Promise<Response> {
   if (address.service === 'graphql') throw graphqlMissing()
   const target = targetOf(address.path)
   if (request.method === 'OPTIONS')

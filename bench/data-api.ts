@@ -1,0 +1,178 @@
+import { join } from 'node:path'
+import { BODY_COLUMN } from '../src/services/data-api/sql/result-sql.ts'
+import { signClaims } from '../src/services/gateway/credentials.ts'
+import { bearer, type Connection, get, type Request as Sent, send, withConnections } from './client.ts'
+import { CASES, type Case, SCHEMA } from './data-api/cases.ts'
+import { openCompiler } from './data-api/compiler.ts'
+import { peakMemory, schemaLoad } from './data-api/limits.ts'
+import { startLite } from './data-api/lite.ts'
+import type { Environment } from './environment.ts'
+import { ownerUrl } from './project.ts'
+import type { Report } from './report.ts'
+import { inTurn } from './seed.ts'
+import { connectClient, createServedProject } from './served-project.ts'
+import { measureInterleaved, median, type NextJob, type Rates } from './storage/interleaved.ts'
+
+const CONCURRENCY = 16
+const ROUNDS = 7
+const ROWS_MAX = 20_000
+
+const FLOOR_MIN = 0.8
+const LITE_MIN = 1
+const COMPILE_MS_MAX = 0.2
+
+interface Lane {
+  api: Connection
+  lite: Connection
+}
+
+type Compiler = ReturnType<typeof openCompiler>
+
+interface Bench {
+  ref: string
+  port: number
+  runnerPassword: string
+  /** Headers of the service role. */
+  headers: Record<string, string>
+  compiler: Compiler
+  lanes: Lane[]
+  hasLite: boolean
+}
+
+/**
+ * Compares the Data API with the floor, a Worker that sends the same statements and returns their body, and with `@supabase/lite` if
+ * `SUPABASE_LITE` names the folder in which it is installed.
+ */
+export async function dataApi(environment: Environment, report: Report): Promise<void> {
+  const { port, gatewayPort, sockets, pids } = environment
+  const { ref, token, jwtSecret, open } = await createServedProject(environment, 'data-api')
+  const owner = await connectClient({ connectionString: ownerUrl(gatewayPort, ref).href })
+  await owner.query(SCHEMA)
+  const config = await fetch(`http://127.0.0.1:${port}/v1/projects/${ref}/postgrest`, {
+    method: 'PATCH',
+    headers: { ...bearer(token), 'content-type': 'application/json' },
+    body: JSON.stringify({ max_rows: ROWS_MAX }),
+  })
+  if (!config.ok) throw new Error(`the settings were not changed: ${await config.text()}`)
+  const socket = join(sockets, ref)
+  const folder = process.env.SUPABASE_LITE
+  const lite = folder ? await startLite({ folder, socket, jwtSecret }) : undefined
+  if (!lite) report.line('@supabase/lite is left out: SUPABASE_LITE is not set')
+  const project = await open()
+  const client = await connectClient({ host: socket, user: 'authenticator', database: 'postgres' })
+  const compiler = openCompiler(project, client)
+  const service = await signClaims({ jwtSecret }, { role: 'service_role' }, 3600, new Date())
+  const headers = { apikey: service, ...bearer(service) }
+  const { runnerPassword } = project
+  try {
+    await withConnections(port, CONCURRENCY, (apis) =>
+      withConnections(lite?.port ?? port, CONCURRENCY, async (lites) => {
+        const lanes = apis.map((api, n) => ({ api, lite: lites[n] ?? api }))
+        const bench = { ref, port, runnerPassword, headers, compiler, lanes, hasLite: lite !== undefined }
+        for (const each of CASES) await compare(bench, each, report)
+      }),
+    )
+    const address = { url: `http://127.0.0.1:${port}/p/${ref}/rest/v1`, headers }
+    if (pids.api !== undefined) await peakMemory({ pid: pids.api, ...address }, report)
+    await schemaLoad(owner, address, report)
+  } finally {
+    await lite?.stop()
+    await Promise.all([client.end(), owner.end()])
+  }
+}
+
+async function compare(bench: Bench, of: Case, report: Report): Promise<void> {
+  const { name, jobs, request, compileMsMax = COMPILE_MS_MAX } = of
+  const { ref, port, headers, compiler, lanes, hasLite } = bench
+  const numbers = Array.from({ length: CONCURRENCY }, (_, n) => n)
+  const sentTo = (base: string) => numbers.map((n) => rawRequest(base, headers, request(n)))
+  const requests: Record<string, Sent[]> = {
+    server: sentTo(`/p/${ref}/rest/v1`),
+    floor: await storeBatches(bench, name, numbers.map(request)),
+    ...(hasLite && { lite: sentTo('/rest/v1') }),
+  }
+  await checkSameReplies(bench, requests)
+  const sides = Object.fromEntries(
+    Object.entries(requests).map(([side, each]) => [side, jobsOf(connectionOf(side), each)]),
+  )
+  const rates = await measureInterleaved({ lanes, rounds: ROUNDS, jobs }, sides)
+  report.title(`${name}, concurrency ${CONCURRENCY} (${ROUNDS} × ${jobs} requests each at most, in turns)`)
+  const base = `http://127.0.0.1:${port}/rest/v1`
+  const next = inTurn(numbers)
+  const compileMs = await compiler.medianMs(() => fetchRequest(base, headers, request(next())))
+  const server = rates.server?.perSecond ?? []
+  for (const [side, { perSecond, p50Ms, p99Ms }] of Object.entries<Rates>(rates)) {
+    const share = median(server.map((each, round) => each / (perSecond[round] ?? Number.NaN)))
+    const text = `${(NAMES[side] ?? side).padEnd(18)}${median(perSecond).toFixed(0).padStart(6)}/s`
+    report.line(`${text}  p50 ${p50Ms.toFixed(1).padStart(6)} ms  p99 ${p99Ms.toFixed(1).padStart(6)} ms`)
+    if (side !== 'server')
+      report.atLeast(`share of ${NAMES[side]}`, round(share), side === 'lite' ? LITE_MIN : FLOOR_MIN)
+  }
+  report.atMost('compile time, p50 ms', Number(compileMs.toFixed(3)), compileMsMax)
+}
+
+const NAMES: Record<string, string> = { server: 'Data API', floor: 'the floor', lite: '@supabase/lite' }
+const connectionOf = (side: string): keyof Lane => (side === 'lite' ? 'lite' : 'api')
+const round = (value: number) => Number(value.toFixed(2))
+
+type Described = ReturnType<Case['request']>
+
+const headersOf = (headers: Record<string, string>, { prefer, body }: Described) => ({
+  ...headers,
+  ...(prefer && { prefer }),
+  ...(body !== undefined && { 'content-type': 'application/json' }),
+})
+
+function rawRequest(base: string, headers: Record<string, string>, of: Described): Sent {
+  const own = headersOf(headers, of)
+  if (of.method === 'GET') return get(base + of.path, own)
+  return send('POST', base + of.path, Buffer.from(JSON.stringify(of.body)), own)
+}
+
+const fetchRequest = (base: string, headers: Record<string, string>, of: Described) =>
+  new Request(base + of.path, {
+    method: of.method,
+    headers: headersOf(headers, of),
+    ...(of.body !== undefined && { body: JSON.stringify(of.body) }),
+  })
+
+/** Stores the statements of each request in the Worker, and returns the requests that only run them. */
+async function storeBatches({ ref, port, runnerPassword, headers, compiler }: Bench, name: string, all: Described[]) {
+  const requests: Sent[] = []
+  for (const [n, of] of all.entries()) {
+    const statements = await compiler.statementsOf(fetchRequest(`http://127.0.0.1:${port}/rest/v1`, headers, of))
+    const path = `/bench/batches/${encodeURIComponent(name)}-${n}`
+    const separate = { statement: statements.length - 1, column: BODY_COLUMN }
+    const body = JSON.stringify({ ref, runnerPassword, service: 'dataApi', statements, separate })
+    const stored = await fetch(`http://127.0.0.1:${port}${path}`, { method: 'PUT', body })
+    if (!stored.ok) throw new Error(`the statements were not stored: ${await stored.text()}`)
+    requests.push(get(path))
+  }
+  return requests
+}
+
+/** Compares the replies of all sides to the first request, unless they are too long to be kept. */
+async function checkSameReplies({ lanes: [lane] }: Bench, requests: Record<string, Sent[]>): Promise<void> {
+  const bodies: string[] = []
+  for (const [side, [request]] of Object.entries(requests)) {
+    if (!lane || !request) continue
+    const reply = await lane[connectionOf(side)].send(request)
+    if (reply.bodyBytes === 0 || reply.bodyBytes > COMPARED_BYTES_MAX) continue
+    bodies.push(JSON.stringify(JSON.parse(reply.body)))
+  }
+  const [first] = bodies
+  if (bodies.some((body) => body !== first)) throw new Error(`the replies differ: ${bodies.join('\n').slice(0, 2000)}`)
+}
+
+const COMPARED_BYTES_MAX = 100_000
+
+function jobsOf(side: keyof Lane, requests: readonly Sent[]): NextJob<Lane> {
+  const next = inTurn(requests)
+  return () => {
+    const request = next()
+    return async (lane) => {
+      const reply = await lane[side].send(request)
+      if (reply.status > 299) throw new Error(`${side} answered ${reply.status}: ${reply.body.slice(0, 500)}`)
+    }
+  }
+}
