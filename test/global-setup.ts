@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { createServer, type Server as HttpServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -36,6 +36,13 @@ declare module 'vitest' {
   }
 }
 
+/** Moves the templates of an installation to a folder that its copies and the hosts of tests use too. */
+function shareTemplates(installation: string, shared: string): void {
+  const own = join(installation, 'host', 'templates')
+  renameSync(own, shared)
+  symlinkSync(shared, own)
+}
+
 /** The token that opens /metrics of the run's Worker. */
 const METRICS_TOKEN = 'metrics-token-of-the-tests-0123456789'
 
@@ -47,11 +54,17 @@ const BASE_URL = 'https://api.example.com'
 /** Starts one Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
+  // For the hosts that tests start, whether in a worker of vitest or in a process of their own.
+  const templates = join(folder, 'templates')
+  process.env.TEST_TEMPLATES = templates
   const begun = join(folder, 'begun')
   const bundle = join(folder, 'bundle')
   const start = async (folder: string) =>
     startServices({ folder, baseUrl: BASE_URL, durable: false, sleepAfterSeconds: 20 })
-  const begin = async () => (await start(begun)).stop()
+  const begin = async () => {
+    await (await start(begun)).stop()
+    shareTemplates(begun, templates)
+  }
   const [names, github] = await Promise.all([
     startDoh(),
     startGithubServer(),

@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import pg from 'pg'
 import { type Host, startHost } from '../../host/host.ts'
@@ -7,6 +7,7 @@ import type { HostAddress, HostDirectory } from '../../src/engine/host/directory
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import { type HostEngineConfig, type HostState, hostAccess } from '../../src/engine/host/project-host.ts'
 import type { Cluster } from '../../src/engine/session.ts'
+import { newHostFolder } from '../host/host-folder.ts'
 import { newRef, specOf } from './specs.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -34,10 +35,7 @@ export const oneHost = (host: HostAddress): HostDirectory => ({
 
 /** Starts a database host for one test, and the driver in front of it. */
 export async function startHostEngine(): Promise<HostEngine> {
-  // The path of a socket has at most 107 bytes.
-  const folder = await mkdtemp('/tmp/ph-')
-  // Instances run under accounts of their own, which must reach the folder.
-  await chmod(folder, 0o711)
+  const folder = await newHostFolder()
   const host = await startHost({ folder, key: KEY, isDurable: false })
   const states = new Map<string, HostState>()
   const config: HostEngineConfig = {

@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { freePort } from '../../dev/ports.ts'
@@ -15,6 +15,7 @@ import { newBranch } from '../support/branches.ts'
 import { deploy } from '../support/deploys.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 import { newProject, PASSWORD, runSql } from '../support/projects.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 /** A poll that outlasts the cron, which runs each minute. */
@@ -36,11 +37,8 @@ Deno.serve(async () => {
 
 const folders: string[] = []
 async function newFolder(): Promise<string> {
-  // A socket's path must be short.
-  const folder = await mkdtemp('/tmp/ph-')
+  const folder = await newHostFolder()
   folders.push(folder)
-  // Instances run under accounts of their own, which must reach the folder.
-  await chmod(folder, 0o711)
   return folder
 }
 afterAll(async () => {

@@ -1,6 +1,5 @@
 import { existsSync } from 'node:fs'
-import { chmod, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -8,6 +7,7 @@ import { type Host, startHost } from '../../host/host.ts'
 import { parseLines } from '../../host/logs/lines.ts'
 import { FILE_BYTES_MAX, type LogPage, rotateLog } from '../../host/logs/log-file.ts'
 import type { Metrics } from '../../host/metrics/metrics.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const NAME = 'abcdefghijklmnopqrst'
 const ASLEEP = 'tsrqponmlkjihgfedcba'
@@ -17,10 +17,8 @@ let folder: string
 let host: Host
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'ph-logs-'))
-  // Servers run under accounts of their own, which must reach the folder.
-  await chmod(folder, 0o711)
-  host = await startHost({ folder: join(folder, 'host'), key: KEY, isDurable: false })
+  folder = await newHostFolder()
+  host = await startHost({ folder, key: KEY, isDurable: false })
   await host.pool.ensure({ name: NAME, password: 'secret-of-the-owner' })
   const other = await host.pool.ensure({ name: ASLEEP, password: 'secret-of-the-owner', sleepAfterSeconds: 1 })
   await other.sleepIfIdle(Date.now() + 60_000)

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
-import { makeFolder } from './instance.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const PASSWORD = 'correct-horse'
@@ -26,7 +26,7 @@ beforeAll(async () => {
   copy = s3Store({ ...place, bucket: 'copy' })
   const key = randomBytes(32).toString('hex')
   const start = async (bucket: string) => {
-    const folder = await makeFolder()
+    const folder = await newHostFolder()
     const host = await startHost({ folder, key: KEY, isDurable: false, archive: { ...place, bucket, key } })
     ends.unshift(host.stop, () => rm(folder, { recursive: true }))
     return host

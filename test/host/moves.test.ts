@@ -5,7 +5,7 @@ import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { type Host, startHost } from '../../host/host.ts'
-import { makeFolder } from './instance.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const PASSWORD = 'correct-horse'
@@ -32,8 +32,8 @@ beforeAll(async () => {
     ...S3_KEYS,
     key: randomBytes(32).toString('hex'),
   }
-  hereFolder = await makeFolder()
-  thereFolder = await makeFolder()
+  hereFolder = await newHostFolder()
+  thereFolder = await newHostFolder()
   ends.push(
     () => rm(hereFolder, { recursive: true }),
     () => rm(thereFolder, { recursive: true }),

@@ -1,17 +1,16 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import type { PostgresInstance } from '../../host/instances/instance.ts'
 import { InstancePool } from '../../host/instances/instances.ts'
 import type { Instance, Programs } from '../../host/instances/types.ts'
 import { extensiblePrograms } from '../../host/programs.ts'
 import { openLimits } from '../../host/settings/cgroup.ts'
+import { newHostFolder } from './host-folder.ts'
 
 /** Opens a daemon's instances without the daemon, in a folder of their own. */
 export async function openPool(
   programs?: readonly Programs[],
 ): Promise<{ pool: InstancePool; folder: string; close(): Promise<void> }> {
-  // The path of a socket has at most 107 bytes.
-  const folder = await mkdtemp('/tmp/ph-')
-  await chmod(folder, 0o711)
+  const folder = await newHostFolder()
   const pool = new InstancePool({
     folders: { root: folder, run: folder },
     programs: programs ?? (await extensiblePrograms(folder)),

@@ -1,8 +1,7 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { rm } from 'node:fs/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const NAME = 'abcdefghijklmnopqrst'
 const KEY = 'k'.repeat(32)
@@ -11,10 +10,8 @@ let folder: string
 let host: Host
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'ph-settings-'))
-  // Servers run under accounts of their own, which must reach the folder.
-  await chmod(folder, 0o711)
-  host = await startHost({ folder: join(folder, 'host'), key: KEY, isDurable: false })
+  folder = await newHostFolder()
+  host = await startHost({ folder, key: KEY, isDurable: false })
   expect(await send('PUT', '', { password: 'secret-of-the-owner', size: 'micro' })).toMatchObject({ status: 200 })
 }, 60_000)
 afterAll(async () => {

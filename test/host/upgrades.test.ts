@@ -1,7 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
@@ -12,17 +12,12 @@ import type { PostgresInstance } from '../../host/instances/instance.ts'
 import type { AdminSession } from '../../host/instances/types.ts'
 import { dumpSchema } from '../../host/upgrades/dump.ts'
 import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
+import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const KEYS = { accessKeyId: 'archive', secretAccessKey: 'archive-secret' }
 const FIXTURE = readFileSync(new URL('upgrade-fixture.sql', import.meta.url), 'utf8')
 const refOf = (letter: string) => letter.repeat(20)
-
-let root: string
-beforeAll(async () => {
-  root = await mkdtemp('/tmp/ph-')
-})
-afterAll(() => rm(root, { recursive: true, force: true }))
 
 const callerOf = (url: string, ref: string) => async (method: string, path: string, body?: object) => {
   const response = await fetch(`${url}/host/v1/instances/${ref}${path}`, {
@@ -106,13 +101,14 @@ describe('a host with an archive', () => {
     })
   let s3: Awaited<ReturnType<typeof startS3>>
   beforeAll(async () => {
-    folder = join(root, 'one')
+    folder = await newHostFolder()
     s3 = await startS3({ buckets: ['archive'], ...KEYS })
     host = await start(s3)
   })
   afterAll(async () => {
     await host.stop()
     await s3.stop()
+    await rm(folder, { recursive: true, force: true })
   })
 
   const made = async (letter: string, version = '17') => {
@@ -290,7 +286,11 @@ describe('a host with an archive', () => {
 })
 
 describe('a daemon that is killed', () => {
-  const folderOf = () => join(root, 'killed')
+  let folder: string
+  beforeAll(async () => {
+    folder = await newHostFolder()
+  })
+  afterAll(() => rm(folder, { recursive: true, force: true }))
   const daemons: ChildProcess[] = []
   afterEach(async () => {
     for (const child of daemons.splice(0)) {
@@ -301,7 +301,7 @@ describe('a daemon that is killed', () => {
   })
 
   async function daemon() {
-    const child = spawn('node', [fileURLToPath(new URL('daemon.ts', import.meta.url)), folderOf(), KEY], {
+    const child = spawn('node', [fileURLToPath(new URL('daemon.ts', import.meta.url)), folder, KEY], {
       stdio: ['ignore', 'pipe', 'inherit'],
     })
     daemons.push(child)
@@ -311,7 +311,7 @@ describe('a daemon that is killed', () => {
   const servers = () =>
     execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' })
       .split('\n')
-      .filter((line) => line.includes('postgres -D') && line.includes(folderOf())).length
+      .filter((line) => line.includes('postgres -D') && line.includes(folder)).length
 
   it.each(['launch', 'copy', 'switch'])('in the phase %s leaves one version or the other', async (phase) => {
     const ref = refOf(phase.charAt(2))
@@ -342,7 +342,7 @@ describe('a daemon that is killed', () => {
     if (phase !== 'switch') expect(row).toEqual({ major: 17 })
     expect([17, 18]).toContain(row?.major)
     expect(await query('select count(*)::int as n from kept')).toEqual([{ n: 100_000 }])
-    expect(readdirSync(join(folderOf(), 'instances', ref)).filter((name) => /new|ready|undone/.test(name))).toEqual([])
+    expect(readdirSync(join(folder, 'instances', ref)).filter((name) => /new|ready|undone/.test(name))).toEqual([])
     expect(await callerOf(second.url, ref)('GET', '')).toMatchObject({
       body: { version: expect.stringMatching(`^${row?.major}`) },
     })
