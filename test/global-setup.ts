@@ -54,6 +54,8 @@ const BASE_URL = 'https://api.example.com'
 /** Starts one Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
+  // For all processes of the run: hundreds of them load wrangler, Miniflare or the control plane's modules.
+  process.env.NODE_COMPILE_CACHE ??= join(folder, 'compile-cache')
   // For the hosts that tests start, whether in a worker of vitest or in a process of their own.
   const templates = join(folder, 'templates')
   process.env.TEST_TEMPLATES = templates
