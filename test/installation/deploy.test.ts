@@ -9,7 +9,7 @@ import { json } from 'node:stream/consumers'
 import pg from 'pg'
 import { describe, expect, inject, it, onTestFinished } from 'vitest'
 import { neededResources } from '../../dev/cloud-resources.ts'
-import { newControlDatabase } from '../support/control-databases.ts'
+import { newDatabase } from '../support/control-databases.ts'
 
 const ACCOUNT = 'a'.repeat(32)
 const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
@@ -106,14 +106,13 @@ case "$*" in deploy*--dry-run*) exec ${real} "$@";; deploy*) echo "$*" >> ${uplo
 `,
     { mode: 0o755 },
   )
-  const database = await newControlDatabase(inject('adminUrl'), 'deploy')
+  const database = await newDatabase(inject('adminUrl'), 'deploy')
   onTestFinished(() => database.drop())
   const query = async (text: string) => {
     const client = new pg.Client({ connectionString: database.url })
     await client.connect()
     return client.query(text).finally(() => client.end())
   }
-  await query('drop schema public cascade; drop schema drizzle cascade; create schema public')
   const env = {
     ...process.env,
     PATH: `${join(root, 'bin')}:${process.env.PATH}`,
