@@ -1,12 +1,13 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { readCommand } from '../../dev/admin/commands.ts'
+import { confirm } from '../../dev/confirm.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { readSettings, warningsOf } from '../../dev/settings.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
@@ -223,11 +224,39 @@ const MINIMAL = {
   S3_SECRET_ACCESS_KEY: 'x',
 }
 
+describe('npm start -- --reset', () => {
+  it.each([
+    ['yes', undefined],
+    [' yes\n', undefined],
+    ['y', 'Nothing was changed.'],
+    ['', 'Nothing was changed.'],
+  ])('handles the answer %j at a terminal', async (answer, failure) => {
+    const asked: string[] = []
+    const ask = async (question: string) => {
+      asked.push(question)
+      return answer
+    }
+    const confirmed = confirm(
+      { what: 'deletes all data in /x', command: 'npm start -- --reset', isConfirmed: false },
+      ask,
+    )
+    if (failure) await expect(confirmed).rejects.toThrow(failure)
+    else await confirmed
+    expect(asked).toEqual(['npm start -- --reset deletes all data in /x. Type "yes" to continue: '])
+  })
+})
+
 describe('npm run admin', () => {
-  it('creates users and tokens, limits, lists and revokes them, sets plans and roles', async () => {
-    const { credentials, get } = machine
+  it('after a reset, which deletes only its own data: creates, limits, lists and revokes users and tokens, sets plans and roles', async () => {
+    const { credentials, folder, get } = machine
+    const secrets = join(folder, 'secrets.json')
+    const mine = join(folder, 'mine.txt')
+    writeFileSync(mine, 'mine')
+    const before = readFileSync(secrets, 'utf8')
     const running = await machine.started('--reset', '--yes')
     expect((await get('/v1/projects')).body).toEqual([])
+    expect(readFileSync(secrets, 'utf8')).not.toBe(before)
+    expect(readFileSync(mine, 'utf8')).toBe('mine')
     const { organization_slug: slug } = credentials()
 
     expect(await machine.admin('user', 'create', 'ada', 'ada@example.com')).toMatch(/^user [0-9a-f-]{36}$/)
