@@ -20,11 +20,11 @@ const FIXTURE = readFileSync(new URL('upgrade-fixture.sql', import.meta.url), 'u
 const refOf = (letter: string) => letter.repeat(20)
 
 const callerOf = (url: string, ref: string) => async (method: string, path: string, body?: object) => {
-  const response = await fetch(`${url}/host/v1/instances/${ref}${path}`, {
-    method,
-    headers: { authorization: `Bearer ${KEY}` },
-    ...(body && { body: JSON.stringify(body) }),
-  })
+  const send = (to: string, init: RequestInit) =>
+    fetch(`${url}/host/v1${to}`, { ...init, headers: { authorization: `Bearer ${KEY}` } })
+  let response = await send(`/instances/${ref}${path}`, { method, ...(body && { body: JSON.stringify(body) }) })
+  while (response.status === 202)
+    response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
   const text = await response.text()
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }
