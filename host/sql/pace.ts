@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os'
 /** The largest chunk that a socket reads at once. */
 export const READ_BYTES = 64 * 1024
 /** A result up to this size is received and sent as fast as possible. */
-export const UNPACED_BYTES = 256 * 1024
+export const UNPACED_BYTES = 1024 * 1024
 
 const STEP_MS = 3
 /** Bytes of larger results that all sessions together move in one step: about 10 MiB a second for each core. */

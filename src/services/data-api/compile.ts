@@ -65,14 +65,14 @@ export interface Compiled {
 const isEnabled = ({ settings }: SchemaCache, name: string): boolean =>
   /^(t|true|on|yes|1)$/i.test(settings[`pgrst.${name}`] ?? '')
 
-interface Body {
+interface BodySource {
   /** The relation that the rows belong to. */
   relation?: Name | undefined
   /** The media type that the called function returns itself. */
   custom?: string | undefined
 }
 
-export const mediaOf = ({ headers, query }: ApiRequest, cache: SchemaCache, { relation, custom }: Body): Media =>
+export const mediaOf = ({ headers, query }: ApiRequest, cache: SchemaCache, { relation, custom }: BodySource): Media =>
   chooseMedia(headers.get('accept'), {
     hasGeoJson: cache.hasGeoJson,
     allowsPlans: isEnabled(cache, 'db_plan_enabled'),
