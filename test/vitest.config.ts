@@ -5,7 +5,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
  * Small files that take long. They start first: files start in the order of their size, so each would run alone at
  * the end.
  */
-const LONG = ['engine/contract-host', 'faults', 'engine/diff']
+const LONG = ['engine/contract-host', 'faults', 'engine/diff', 'management/database/sql-memory', 'host/sql-bounds']
 
 class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
