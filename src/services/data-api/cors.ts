@@ -6,10 +6,6 @@ export const CORS_HEADERS = { 'access-control-allow-origin': '*', 'access-contro
 
 const METHODS = 'GET, POST, PATCH, PUT, DELETE, OPTIONS, HEAD'
 
-/** Whether a browser asks if it may send a request of another origin. */
-export const isPreflight = ({ method, headers }: Request): boolean =>
-  method === 'OPTIONS' && headers.has('origin') && headers.has('access-control-request-method')
-
 export function preflight({ headers }: Request): Response {
   const wanted = headers.get('access-control-request-headers')
   return new Response(null, {

@@ -2,6 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { findFunction } from '../functions/run-function.ts'
+import { allowRequest, isPreflight } from '../gateway/preflight.ts'
 import { findWorker } from '../workers/run-worker.ts'
 import { admitCall, countCall, rejectCall } from './admit-call.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
@@ -55,12 +56,16 @@ async function findCallable(ctxOf: () => SystemCtx, call: ProgramCall): Promise<
   const { kind } = call.address
   const program = await FINDERS[kind](ctxOf, call)
   if (!program && call.scheduled) return markNotRun(logRefusal(ctxOf(), call, refuse(kind, 'NOT_FOUND')))
-  if (!program) return refuseUnknownProgram(ctxOf(), call)
+  if (!program) return readable(call, await refuseUnknownProgram(ctxOf(), call))
   const problem = await program.findProblem()
   if (!problem) return program
   const refusal = logRefusal(ctxOf(), call, refuse(kind, problem))
-  return rejectCall({ call, ids: program.ids }, refusal, `refused: ${problem}`)
+  return readable(call, rejectCall({ call, ids: program.ids }, refusal, `refused: ${problem}`))
 }
+
+/** A browser shows a page the refusal of its call only if the preflight was allowed. */
+const readable = ({ request }: ProgramCall, refusal: Response): Response =>
+  isPreflight(request) ? markNotRun(allowRequest(request)) : refusal
 
 /** Returns the static asset for a call. It counts as a request and has no row in the invocation log. */
 async function assetOf(call: ProgramCall, { ids, answerWithoutRun }: FoundProgram): Promise<Response | undefined> {

@@ -191,6 +191,14 @@ describe('supabase-js in a page of another origin', () => {
     expect(stored).toEqual(['hello.txt', KEY_TAKEN.message, 'Hello', 'Hello'])
   })
 
+  it('reads why a function could not be called', async () => {
+    const failed = await inPage(async (client) => {
+      const { error } = await client.functions.invoke('missing', { body: {} })
+      return { name: error.name, status: error.context.status }
+    })
+    expect(failed).toEqual({ name: 'FunctionsHttpError', status: 404 })
+  })
+
   it('invokes a function, which calls the Data API', async () => {
     await putFunction(api.ref, SHOUT, { slug: 'shout' })
     const invoked = await inPage(async (client) => client.functions.invoke('shout', { body: { word: 'hi' } }))
