@@ -13,6 +13,7 @@ import type { AdminSession } from '../../host/instances/types.ts'
 import { dumpSchema } from '../../host/upgrades/dump.ts'
 import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
 import { newHostFolder } from './host-folder.ts'
+import { makeFolder } from './instance.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const KEYS = { accessKeyId: 'archive', secretAccessKey: 'archive-secret' }
@@ -287,8 +288,9 @@ describe('a host with an archive', () => {
 
 describe('a daemon that is killed', () => {
   let folder: string
+  // A killed daemon must not leave its marks in the templates of other hosts.
   beforeAll(async () => {
-    folder = await newHostFolder()
+    folder = await makeFolder()
   })
   afterAll(() => rm(folder, { recursive: true, force: true }))
   const daemons: ChildProcess[] = []
