@@ -53,7 +53,7 @@ Terraform
     access_token = jsondecode(file("${credentials}")).access_token
   }
 
-supabase-js (storage and functions; the keys of a project are in ${base_url}/v1/projects/<ref>/api-keys?reveal=true)
+supabase-js (data, storage and functions; the keys of a project are in ${base_url}/v1/projects/<ref>/api-keys?reveal=true)
   const supabase = createClient('${base_url}/p/<ref>', '<key>')
 `
 }

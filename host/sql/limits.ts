@@ -20,7 +20,7 @@ export const DEFAULT_LIMITS = {
   resultBytesMax: 16 * MIB,
   /** Memory for all results together. */
   budgetBytesMax: 256 * MIB,
-  /** Large results of one instance wait for each other: 30 of 15 MB take about 25 s on two cores. */
+  /** Large results of one instance wait for each other: 30 of 15 MB take about 45 s on two cores. */
   budgetWaitMs: 60_000,
   /** A client that has not read its reply after this time is disconnected, because the reply takes memory of the budget. */
   sendTimeoutMs: 60_000,
