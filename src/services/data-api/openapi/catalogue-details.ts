@@ -1,6 +1,6 @@
 import { CATALOGUE, type Catalogue, WANTED } from './catalogue.ts'
 
-/** What the OpenAPI document of a schema is made of. */
+/** The parts of the database from which the OpenAPI document of a schema is generated. */
 export interface SchemaDescription {
   catalogue: Catalogue
   details: Details

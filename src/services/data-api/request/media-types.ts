@@ -6,7 +6,7 @@ type Format = 'json' | 'object' | 'stripped-object' | 'stripped-array' | 'csv' |
 export interface Media {
   format: Format
   contentType: string
-  /** Of the format `custom`: the aggregate that writes the rows, unless the called function returns the body itself. */
+  /** The aggregate that writes the rows in the format `custom`; undefined if the called function returns the body itself. */
   handler?: MediaHandler | undefined
   /** Of a plan: what is asked of EXPLAIN. */
   plan?: { asText: boolean; options: readonly string[] } | undefined
