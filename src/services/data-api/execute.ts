@@ -120,7 +120,7 @@ async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): 
   ]
   const statement = preRequest ? 2 : 1
   const { format } = compiled.media
-  // A function may return a media type of its own as an encoded value, which is decoded here.
+  // A function may return a media type of its own as an encoded value, which is decoded and so not passed on.
   const isPassedOn = format !== 'custom' && format !== 'plan' && !compiled.readsBody
   const results = await run(api, statements, isPassedOn ? { statement, column: BODY_COLUMN } : undefined)
   const [rows = [], estimated] = results.slice(statement)
