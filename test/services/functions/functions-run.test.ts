@@ -469,7 +469,8 @@ describe('an idle program', () => {
   it('is stopped after 400 seconds, and starts again with its next call', async () => {
     const { slug } = await putFunction(project.ref, `let calls = 0\n${serve('return Response.json(++calls)')}`)
     const callAt = async (at: number) => (await fetch(urlOf(slug), { headers: { 'x-test-clock': String(at) } })).json()
-    expect([await callAt(Date.now()), await callAt(Date.now() - 390_000)]).toEqual([1, 2])
+    expect([await callAt(Date.now()), await callAt(Date.now() - 300_000)]).toEqual([1, 2])
+    // Ticks may come late on a busy machine, so the first is well before the limit.
     await tick()
     expect(await callAt(Date.now() - 401_000)).toBe(3)
     await tick()
