@@ -307,7 +307,10 @@ describe('a daemon that is killed', () => {
       stdio: ['ignore', 'pipe', 'inherit'],
     })
     daemons.push(child)
-    const [line] = (await once(child.stdout, 'data')) as [Buffer]
+    const ended = once(child, 'exit').then(([code, signal]) => {
+      throw new Error(`the daemon ended before it was ready: ${code ?? signal}`)
+    })
+    const [line] = (await Promise.race([once(child.stdout, 'data'), ended])) as [Buffer]
     return { child, ...(JSON.parse(String(line)) as { url: string; gatewayPort: number }) }
   }
   const servers = () =>
