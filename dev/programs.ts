@@ -38,10 +38,10 @@ const WAIT_MS = 10_000
 const RETRIED_MS = 100
 /** The API's list of calls under way may lack a call that got its process within this time. */
 const IN_FLIGHT_MS = 1_000
-/** Time after which a process that does not answer is ended, and an idle one is asked. */
+/** Time after which a process that neither answers nor runs is ended, and an idle one is asked. */
 const SILENT_SECONDS = 60
-/** A process that has used less processor time than this since its last answer counts as idle. */
-const ASKED_AFTER_SECONDS = 0.1
+/** A process that has used less processor time than this counts as idle. */
+const WORK_SECONDS = 0.1
 const ENDINGS_KEPT_MAX = 1_000
 /** Priorities: after the API and the databases come programs, then programs that ended a process before. */
 const NICE = { programs: 5, suspect: 19 }
@@ -78,6 +78,8 @@ interface Process extends Place {
   usedAt: number
   /** Time of its last answer, and the processor time that it had used by then. */
   answered: { at: number; cpuSeconds: number }
+  /** The same for the last time that it was seen to work. */
+  worked: { at: number; cpuSeconds: number }
   isAsked: boolean
   hasEnded: PromiseWithResolvers<EndReason>
 }
@@ -117,7 +119,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       lowerPriority(running.pid, NICE.programs)
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
-        ...{ id, slot, running, answered, group: undefined, ref: undefined, usedAt: Date.now() },
+        ...{ id, slot, running, answered, worked: answered, group: undefined, ref: undefined, usedAt: Date.now() },
         ...{ isAsked: false, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
@@ -223,11 +225,16 @@ export async function startPrograms(options: Options): Promise<Programs> {
     if (residentMiB > memoryMiB) return end(process, 'memory')
     if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
     // NaN if the operating system does not report usage: then only silence ends the process.
-    const spent = (usage?.cpuSeconds ?? Number.NaN) - answered.cpuSeconds
-    const isSilent = performance.now() - answered.at > silentSeconds * 1_000
+    const cpuSecondsNow = usage?.cpuSeconds ?? Number.NaN
+    const spent = cpuSecondsNow - answered.cpuSeconds
+    // A busy machine gives a process of low priority little time: it may loop without end, or soon answer.
+    if (cpuSecondsNow - process.worked.cpuSeconds >= WORK_SECONDS) {
+      process.worked = { at: performance.now(), cpuSeconds: cpuSecondsNow }
+    }
+    const isSilent = performance.now() - Math.max(answered.at, process.worked.at) > silentSeconds * 1_000
     if (process.isAsked && spent > cpuSeconds) return end(process, endingByCpu(residentMiB))
     if (process.isAsked && isSilent) return end(process, 'silent')
-    if (process.isAsked || (spent < ASKED_AFTER_SECONDS && !isSilent)) return
+    if (process.isAsked || (spent < WORK_SECONDS && !isSilent)) return
     process.isAsked = true
     answered.at = performance.now()
     void ask(process, 'alive').then(async (reply) => {

@@ -100,6 +100,18 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
   })
 })
 
+describe('a process that gets little processor time', () => {
+  it('is not silent, and ends after its processor time is used up', async () => {
+    let cpuSeconds = 0
+    const slow = async () => {
+      cpuSeconds += 0.2
+      return { cpuSeconds, residentMiB: 100 }
+    }
+    const programs = await start(slow, { cpuSeconds: 3, memoryMiB: 600, silentSeconds: 1 })
+    expect(await endingAfter(programs, callTo('/loop'))).toBe('cpu')
+  })
+})
+
 describe('an unmeasured process', () => {
   it('ends once it is silent, without a known fault', async () => {
     const programs = await start(async () => undefined, { ...LIMITS, silentSeconds: 3 })
