@@ -91,6 +91,19 @@ describe('GET /v1/organizations/{slug}/projects', () => {
     expect(await sorted('name_desc')).toEqual(refs)
   })
 
+  it.each([
+    ['RESIZING', 'RESIZING'],
+    ['INACTIVE', 'UNKNOWN'],
+  ] as const)('shows the database of a project that is %s as %s', async (status, expected) => {
+    const { id, slug, owner } = await newOrganization()
+    await control.insert(projects).values({
+      ...{ ref: randomLetters(20), organizationId: id, name: 'One', region: 'us-east-1', instanceSize: 'nano', status },
+      ...{ sealedPassword: '', sealedRunnerPassword: '', createdAt: new Date() },
+    })
+    const { body } = await owner.get(`/v1/organizations/${slug}/projects`)
+    expect(body.projects).toMatchObject([{ status, databases: [{ status: expected }] }])
+  })
+
   it('sorts by age', async () => {
     const dates = (body: { projects: Project[] }) => body.projects.map(({ inserted_at }) => inserted_at)
     const rising = dates((await list('sort=created_asc')).body)

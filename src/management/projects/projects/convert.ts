@@ -104,6 +104,7 @@ const DATABASE_STATUSES: readonly ProjectStatus[] = [
   'INIT_FAILED',
   'RESTORING',
   'RESTARTING',
+  'RESIZING',
 ]
 const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(status) ? status : 'UNKNOWN')
 
