@@ -24,7 +24,7 @@ export const analyticsRoutes = [
       summary: 'Query the logs of a project',
       description: LOGS,
       scope: 'analytics:read',
-      limit: 'logs',
+      limit: 'logsAll',
       query: LogsQuery,
       returns: AnalyticsAnswer,
     },
@@ -53,7 +53,7 @@ export const analyticsRoutes = [
       description:
         'Includes connections, transactions, size, cache, WAL, CPU, memory and replica lag. For a suspended database, returns only its state.',
       scope: 'analytics:read',
-      limit: 'logs',
+      limit: 'metrics',
       returns: text('text/plain; charset=utf-8', z.string()),
       errors: ['bad_request.driver', 'service_unavailable.project_database'],
     },
