@@ -21,6 +21,7 @@ import {
   type Quota,
   rateLimitCaller,
   takeQuota,
+  UNKNOWN_NAME_SCOPE,
 } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
 import type { AppEnv, Resources } from './app-env.ts'
@@ -48,13 +49,14 @@ const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
 /** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap checks come first. */
 export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
+    const find = createFinder(route)
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
       ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
       rateLimit(route),
-      countRefused(requireScope(route)),
-      countRefused(validate('param', route.params)),
-      resolve(route),
+      countRefused(requireScope(route), find),
+      countRefused(validate('param', route.params), find),
+      resolve(route, find),
       ...(refusesUnknownQuery(route) ? [refuseUnknownQuery(route)] : []),
       ...(route.query ? [validate('query', route.query)] : []),
       ...readBody(route),
@@ -93,9 +95,9 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
   }
 }
 
-/** Limits a request that matches no route; these requests share the quota without a scope. */
+/** Limits a request that matches no route; these requests share the quota of unknown names. */
 export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
-  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && 'none'), 'standard')
+  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && UNKNOWN_NAME_SCOPE), 'standard')
   sendLimitHeaders(c, decision)
   requireAllowed(decision)
 }
@@ -126,21 +128,26 @@ function requireAllowed({ allowed, limit, windowMs, resetMs }: Decision): void {
 }
 
 /** Counts a guess. If it is refused, the headers describe this counter and not the counter of the path. */
-async function countGuess(c: Context<AppEnv>, scope: 'none' | 'guesses' = 'none'): Promise<void> {
+async function countGuess(c: Context<AppEnv>, scope = UNKNOWN_NAME_SCOPE): Promise<void> {
   const decision = await takeFromQuota(c, quotaOf(c, scope), 'standard')
   if (!decision.allowed) sendLimitHeaders(c, decision)
   requireAllowed(decision)
 }
 
+const isMiss = (error: unknown): boolean => error instanceof ApiError && error.status === 404
+
 /** Counts a 404 as a guess: all unknown refs and slugs share one quota. */
 async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
-  if (error instanceof ApiError && error.status === 404) await countGuess(c)
+  if (isMiss(error)) await countGuess(c)
   throw error
 }
 
-/** Counts a refusal as a guess if it happens before the ref or slug was looked up, as that may be any value. */
+/**
+ * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
+ * lookup itself: a refusal in a visible resource must not count against any other.
+ */
 const countRefused =
-  (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
     let passed = false
     const nextOnce = async () => {
@@ -150,7 +157,8 @@ const countRefused =
     try {
       return await check(c, nextOnce)
     } catch (error) {
-      if (!passed && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none') await countGuess(c)
+      const hasResource = find && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none'
+      if (!passed && hasResource && (await find(c).then(() => false, isMiss))) await countGuess(c)
       throw error
     }
   }
@@ -190,8 +198,7 @@ function createFinder({ params }: Route): Find | undefined {
 }
 
 /** Resolves the resource of the path, checks the caller's role in it and passes it to the handler. */
-function resolve(route: Route): MiddlewareHandler<AppEnv> {
-  const find = createFinder(route)
+function resolve(route: Route, find: Find | undefined): MiddlewareHandler<AppEnv> {
   const permission = route.permission ?? scopeOf(route)
   return async function resolve(c, next) {
     if (!find) return next()

@@ -33,6 +33,9 @@ export type Limit = keyof typeof LIMITS
 /** Scope of requests with an invalid token. It differs from `none`, so that requests without a token cannot lock out tokens. */
 export const INVALID_TOKEN_SCOPE = 'wrong tokens'
 
+/** Scope of requests for names that the caller cannot see. It differs from `none`, so that they cannot exhaust the quota of lists. */
+export const UNKNOWN_NAME_SCOPE = 'unknown names'
+
 interface RequestContext {
   var: { ctx: Pick<PlatformCtx, 'config'> }
   req: { header(name: string): string | undefined }
@@ -101,7 +104,7 @@ export const isRateLimitedGuess = (quota: Quota): boolean =>
   quota.scope !== 'none' &&
   quota.scope !== INVALID_TOKEN_SCOPE &&
   !reached.has(counterOf(quota)) &&
-  isOverLimit({ ...quota, scope: 'none' })
+  isOverLimit({ ...quota, scope: UNKNOWN_NAME_SCOPE })
 
 /** Quota of requests with invalid tokens or signatures from an address. */
 export const invalidTokenQuota = (address: string | undefined, now: number): Quota => ({

@@ -56,9 +56,31 @@ describe('the standard limit', () => {
     expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
     expect(await left(owner, '/v1/projects')).toBe(119)
     expect(await left(other, `/v1/projects/${one}`)).toBe(119)
-    // A branch id has a quota of its own; an unknown one also counts against the other.
+    // A branch id has a quota of its own, even an unknown one.
     expect(await left(owner, `/v1/branches/${randomUUID()}`)).toBe(119)
-    expect(await left(owner, '/v1/projects')).toBe(117)
+    expect(await left(owner, '/v1/projects')).toBe(118)
+  })
+
+  it.each([
+    ['a wrong parameter', 'api-keys/x', {}, 400],
+    ['a scope that the token lacks', 'api-keys', { scopes: ['projects:read' as const] }, 403],
+  ])('counts a request that is refused for %s against its project alone', async (_, path, fields, status) => {
+    const organization = await newOrganization()
+    const [one, two] = [await createProject(organization), await createProject(organization)]
+    const caller = (await tokenOf(organization.userId, fields)).at(new Date(Date.now() + 10 * MINUTE_MS))
+    const refused = await Promise.all(Array.from({ length: 120 }, () => caller.get(`/v1/projects/${one}/${path}`)))
+    expect(refused.map((reply) => reply.status)).toEqual(Array(120).fill(status))
+    expect((await caller.get(`/v1/projects/${two}/${path}`)).status).toBe(status)
+    expect(headersOf(await caller.get('/v1/projects'))).toMatchObject({ remaining: 119 })
+  })
+
+  it('counts a path without a route apart from all endpoints', async () => {
+    const organization = await newOrganization()
+    const project = await createProject(organization)
+    const caller = organization.owner.at(new Date(Date.now() + 10 * MINUTE_MS))
+    await Promise.all(Array.from({ length: 120 }, () => caller.get(`/v1/projects/${project}/nothing`)))
+    expect(headersOf(await caller.get('/v1/projects'))).toMatchObject({ remaining: 119 })
+    expect(headersOf(await caller.get(`/v1/projects/${project}`))).toMatchObject({ remaining: 119 })
   })
 
   it('counts refused requests too, by address if there is no token', async () => {
