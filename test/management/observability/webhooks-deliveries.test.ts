@@ -297,7 +297,7 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect([type, other]).toContain(verified(receiver.received[0]).type)
   })
 
-  it('needs no body: a missing and an empty one mean the same as {}', async () => {
+  it('needs no body and no type: without them, it sends any type that the endpoint subscribes to', async () => {
     const { owner, ...place } = await newPlace(kind)
     const id = await newEndpoint({ ...place, owner })
     const path = `${place.base}/endpoints/${id}/test`
@@ -310,7 +310,9 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
         body: { data: { type: 'ingress' } },
       })
     expect(await owner.send('POST', path, { headers, raw: ' ' })).toMatchObject({ status: 400 })
-    expect(await rowsOf(id)).toHaveLength(5)
+    for (const data of [{ type: 'event' }, { type: 'event', attributes: {} }])
+      expect(await owner.post(path, { data })).toMatchObject({ status: 201 })
+    expect(await rowsOf(id)).toHaveLength(7)
   })
 
   it('accepts every alias and sends the type itself, marked as a test', async () => {
@@ -368,8 +370,8 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     const bodies: [unknown, string][] = [
       [testOf('v1.project.exploded'), 'body.data.attributes.type'],
       [testOf('*'), 'body.data.attributes.type'],
-      [{ data: { type: 'event', attributes: {} } }, 'body.data.attributes.type'],
-      [{ data: { type: 'event' } }, 'body.data.attributes'],
+      [{ data: { type: 'event', attributes: { types: 'v1.project.paused' } } }, 'body.data.attributes'],
+      [{ data: { type: 'event', attribute: { type: 'v1.project.paused' } } }, 'body.data'],
       [{ data: { type: 'test', attributes: { type: 'v1.project.paused' } } }, 'body.data.type'],
       [{ data: null }, 'body.data'],
       [{ type: 'v1.project.removed' }, 'body'],

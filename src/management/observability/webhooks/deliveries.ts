@@ -156,7 +156,7 @@ async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & {
 export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent> = {}) {
   const endpoint = await findEndpoint(ctx, owner, id)
   if (!endpoint.enabled) throw new ApiError('bad_request.endpoint.test.disabled')
-  const type = testTypeOf(endpoint, data?.attributes.type)
+  const type = testTypeOf(endpoint, data?.attributes?.type)
   const eventId = newTimedId(ctx.now())
   const payload = payloadOf(
     { ...owner, fields: { ...SAMPLES[type], is_test: true } },

@@ -156,7 +156,10 @@ export const DeliveryListQuery = z
 export const TestEvent = z
   .strictObject({
     data: z
-      .object({ type: z.literal('event'), attributes: z.object({ type: z.enum(EVENT_TYPE_SPELLINGS) }) })
+      .strictObject({
+        type: z.literal('event'),
+        attributes: z.strictObject({ type: z.enum(EVENT_TYPE_SPELLINGS).optional() }).optional(),
+      })
       .optional(),
   })
   .meta({ id: 'WebhookTestEvent', description: 'Default: an event of a subscribed type' })
