@@ -236,15 +236,22 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     expect(seen).toEqual(all.slice(all.indexOf(seen[0] ?? ''), -1))
   })
 
-  it.each(['page[size]=0', 'page[size]=101', 'page[size]=x', 'page[after]=x', 'page[before]=x'])(
-    'refuse the page %s',
-    async (query) => {
-      const place = await newPlace(kind)
-      const reply = await deliveriesOf(place, await newEndpoint(place), `?${query}`)
-      expect(reply.status).toBe(400)
-      expect(fieldsOf(reply)).toEqual([`query.${query.split('=')[0]}`])
-    },
-  )
+  it.each(['page[size]=0', 'page[size]=x', 'page[after]=x', 'page[before]=x'])('refuse the page %s', async (query) => {
+    const place = await newPlace(kind)
+    const reply = await deliveriesOf(place, await newEndpoint(place), `?${query}`)
+    expect(reply.status).toBe(400)
+    expect(fieldsOf(reply)).toEqual([`query.${query.split('=')[0]}`])
+  })
+
+  it('are at most 100 on a page', async () => {
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place)
+    await insertMany(place, id, 101)
+    const { body } = await deliveriesOf(place, id, '?page[size]=101')
+    const first = `${place.base}/endpoints/${id}/deliveries?page[size]=100`
+    expect(body.data).toHaveLength(100)
+    expect(body.links).toEqual({ first, prev: null, next: `${first}&page[after]=${body.data.at(-1).id}` })
+  })
 
   it('refuse a page with both before and after', async () => {
     const place = await newPlace(kind)

@@ -107,9 +107,16 @@ export const EndpointReply = z.object({ data: Endpoint }).meta({ id: 'WebhookEnd
 export const EndpointsReply = z.object({ data: z.array(Endpoint) }).meta({ id: 'WebhookEndpointsReply' })
 export const EndpointList = z.object({ data: z.array(Endpoint), links: Links }).meta({ id: 'WebhookEndpointList' })
 
+const PAGE_SIZE_MAX = 100
+/** A larger size is reduced, because the specification has no upper limit for it. */
+const PageSize = wholeNumber(1, Number.MAX_SAFE_INTEGER)
+  .transform((size) => Math.min(size, PAGE_SIZE_MAX))
+  .meta({ type: 'integer', minimum: 1, description: `A page has at most ${PAGE_SIZE_MAX}` })
+  .default(20)
+
 export const EndpointListQuery = z.object({
   'page[offset]': wholeNumber(0, 1_000_000).default(0),
-  'page[limit]': wholeNumber(1, 100).default(20),
+  'page[limit]': PageSize,
 })
 
 const Delivery = z
@@ -143,7 +150,7 @@ export const DeliveryList = z.object({ data: z.array(Delivery), links: Links }).
 
 export const DeliveryListQuery = z
   .object({
-    'page[size]': wholeNumber(1, 100).default(20),
+    'page[size]': PageSize,
     'page[after]': z.uuid().optional(),
     'page[before]': z.uuid().optional(),
   })
