@@ -72,6 +72,18 @@ const ENDED: readonly StepRecord['status'][] = ['EXITED', 'DEAD']
 const hasEnded = (steps: readonly StepRecord[]) =>
   steps.some(({ status }) => status === 'DEAD') || steps.every(({ status }) => ENDED.includes(status))
 
+function requireSteps(steps: readonly StepRecord[], names: readonly string[]): void {
+  const known: string[] = steps.map(({ name }) => name)
+  const issues = names
+    .filter((name) => !known.includes(name))
+    .map((name) => ({
+      field: `body.${name}`,
+      code: 'unknown',
+      message: `is not a step of this run: must be one of ${known.join(', ')}`,
+    }))
+  if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
+}
+
 /** Updates the status of steps that an external runner executes. */
 export async function updateActionRun(
   ctx: Ctx,
@@ -84,6 +96,7 @@ export async function updateActionRun(
     const [row] = await tx.select(RUN_COLUMNS).from(actionRuns).where(eq(actionRuns.id, runId)).for('update')
     if (!row) throw new ApiError('not_found.action_run')
     if (hasEnded(row.steps)) throw new ApiError('conflict.run_ended')
+    requireSteps(row.steps, Object.keys(statuses))
     const at = ctx.now().toISOString()
     const steps = row.steps.map((step) => {
       const status = statuses[step.name]
