@@ -107,7 +107,7 @@ describe('POST /v1/projects', () => {
   it('accepts the deprecated and the unknown fields that clients still send', async () => {
     const reply = await create({
       organization_id: organization.slug,
-      kps_enabled: false,
+      kps_enabled: true,
       release_channel: 'ga',
       postgres_engine: '17',
       desired_instance_size: 'small',
@@ -131,7 +131,7 @@ describe('POST /v1/projects', () => {
 
   it.each([
     ['organization_id', 'another'],
-    ['kps_enabled', true],
+    ['kps_enabled', 'yes'],
     ['name', undefined],
     ['name', ''],
     ['name', 'x'.repeat(257)],

@@ -62,10 +62,7 @@ export const CreateProject = z
       .enum(['free', 'pro'])
       .optional()
       .meta({ deprecated: true, description: "Deprecated: must be the organization's plan" }),
-    kps_enabled: z
-      .literal(false, 'key permission sets are not supported by this installation: must be false')
-      .optional()
-      .meta({ deprecated: true }),
+    kps_enabled: z.boolean().optional().meta({ deprecated: true, description: 'Deprecated: has no effect' }),
     release_channel: z.enum(RELEASE_CHANNELS).optional().meta({ deprecated: true }),
     postgres_engine: PostgresEngine.optional().meta({ deprecated: true }),
   })
