@@ -330,7 +330,17 @@ describe('a custom hostname', () => {
     const nothing = await place.reverify()
     expect([nothing.status, nothing.body]).toEqual([
       201,
-      { ...begun, data: { ...data, result: { ...result, verification_errors: errors } } },
+      {
+        ...begun,
+        data: {
+          ...data,
+          result: {
+            ...result,
+            ssl: { ...result.ssl, validation_errors: [{ message: errors[0] }] },
+            verification_errors: errors,
+          },
+        },
+      },
     ])
     expect(await place.go()).toMatchObject({ status: 400 })
 

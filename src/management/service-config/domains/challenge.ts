@@ -6,6 +6,10 @@ import { askRecords } from '../../../platform/net/dns.ts'
 /** The name of the TXT record that proves ownership of a hostname. */
 export const challengeName = (hostname: string): string => `_pilothouse-challenge.${hostname}`
 
+/** Reported if the TXT record is missing or has another value. */
+export const recordProblem = ({ hostname, challenge }: Pick<Challenge, 'hostname' | 'challenge'>): string =>
+  `the TXT record ${challengeName(hostname)} must be ${challenge}`
+
 interface Challenge {
   hostname: string
   challenge: string
@@ -24,7 +28,7 @@ export async function verify(ctx: Ctx, { hostname, challenge, origin }: Challeng
   const [texts, isAlias] = await Promise.all([readTexts(ctx, challengeName(hostname)), pointsTo(ctx, hostname, origin)])
   const isOwned = texts.includes(challenge)
   const errors = [
-    ...(isOwned ? [] : [`the TXT record ${challengeName(hostname)} must be ${challenge}`]),
+    ...(isOwned ? [] : [recordProblem({ hostname, challenge })]),
     ...(isAlias ? [] : [`${hostname} must be an alias (CNAME) of ${origin}`]),
   ]
   if (!isOwned) return { status: '2_initiated', errors }

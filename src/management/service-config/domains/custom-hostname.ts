@@ -11,7 +11,7 @@ import { forgetHost } from '../../../services/gateway/hostnames.ts'
 import { isDnsName } from '../../../services/gateway/project-address.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { challengeName, verify } from './challenge.ts'
+import { challengeName, recordProblem, verify } from './challenge.ts'
 import type { CustomHostnameConfig } from './schema.ts'
 
 type Row = typeof customHostnames.$inferSelect
@@ -127,6 +127,7 @@ const originProblem = (origin: string): string | undefined =>
 function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
   const isUnverified = status === '2_initiated'
   const [name, value] = [challengeName(hostname), challenge]
+  const message = recordProblem({ hostname, challenge })
   return {
     status,
     custom_hostname: hostname,
@@ -139,7 +140,11 @@ function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, error
         hostname,
         // The CLI shows the record from here. Certificates are managed by the TLS proxy in front of this installation.
         ssl: isUnverified
-          ? { status: 'pending_validation', validation_records: [{ txt_name: name, txt_value: value }] }
+          ? {
+              status: 'pending_validation',
+              validation_records: [{ txt_name: name, txt_value: value }],
+              ...(errors.includes(message) && { validation_errors: [{ message }] }),
+            }
           : { status: 'external', validation_records: [] },
         ownership_verification: isUnverified ? { type: 'txt', name, value } : {},
         custom_origin_server: originOf(ctx, projectRef),

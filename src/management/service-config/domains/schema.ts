@@ -32,6 +32,7 @@ export const CustomHostnameConfig = z
           .object({
             status: z.enum(['pending_validation', 'external']),
             validation_records: z.array(z.object({ txt_name: z.string(), txt_value: z.string() })),
+            validation_errors: z.array(z.object({ message: z.string() })).optional(),
           })
           .meta({ description: 'Certificates are managed by the TLS proxy in front of this installation' }),
         ownership_verification: z
