@@ -101,6 +101,7 @@ function isReadable(request: Request, bindings: Bindings): boolean {
 }
 
 const methodsAt = createMethodTable(routes)
+const summaries = new Map<unknown, string>(routes.map(({ id, summary }) => [id, summary]))
 
 function createApi(): Hono<AppEnv> {
   const app = new Hono<AppEnv>({ router: createRouter() })
@@ -113,7 +114,7 @@ function createApi(): Hono<AppEnv> {
     }
     if (error.status === 503) c.header('retry-after', '1')
     if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
-    return c.json(renderError(c.req.path, error, requestId), error.status, JSON_TYPE)
+    return c.json(renderError(c.req.path, error, requestId, summaries.get(c.var.facts?.route)), error.status, JSON_TYPE)
   })
   app.use(begin)
   const health = createHealthReporter()

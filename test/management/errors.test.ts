@@ -1,6 +1,8 @@
+import { sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { anyone, as, type Caller, newOrganization, type TestOrganization, workerLogs } from '../support/api.ts'
 import { createBranch } from '../support/branches.ts'
+import { startInstallation } from '../support/storage-installation.ts'
 import { insertProject } from '../support/webhooks.ts'
 
 let organization: TestOrganization
@@ -201,5 +203,21 @@ describe('the log', () => {
       organization: organization.slug,
     })
     expect((await workerLogs()).join('\n')).not.toContain(caller.token)
+  })
+})
+
+describe('an internal error', () => {
+  it('names the endpoint that failed on v1, and nothing of the cause', async () => {
+    const installation = await startInstallation()
+    try {
+      const { owner } = await installation.newOrganization()
+      await installation.control.execute(sql`alter table snippets rename to moved`)
+      expect(await owner.get('/v1/snippets')).toMatchObject({
+        status: 500,
+        body: { message: 'Failed to list SQL snippets' },
+      })
+    } finally {
+      await installation.stop()
+    }
   })
 })

@@ -95,6 +95,13 @@ describe.each(Object.keys(DECLARED))('GET /api/%s-json', (name) => {
   })
 })
 
+it('the published document of v1 names the failure of each endpoint', async () => {
+  const { body } = await stranger().get('/api/v1-json')
+  const { get, post } = (body.paths as Paths)['/v1/projects/{ref}/branches'] ?? {}
+  expect(get?.responses['500']).toMatchObject({ description: 'Failed to list the branches of a project' })
+  expect(post?.responses['500']).toMatchObject({ description: 'Failed to create a branch' })
+})
+
 it('the published document marks what clients should not use any more', async () => {
   const { body } = await stranger().get('/api/v1-json')
   const operations = Object.values(body.paths as Paths).flatMap((methods) => Object.values(methods))

@@ -1,4 +1,11 @@
-import { type ApiVersion, type ErrorCode, isOAuthPath, messageOf, statusOf } from '../../platform/http/error.ts'
+import {
+  type ApiVersion,
+  type ErrorCode,
+  failureMessage,
+  isOAuthPath,
+  messageOf,
+  statusOf,
+} from '../../platform/http/error.ts'
 import { createComponents, type Json, type Publication } from '../../platform/http/openapi.ts'
 import { isBufferedBody } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
@@ -84,7 +91,9 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     return Object.fromEntries(
       Array.from(byStatus, ([status, group]) => {
         const name = responseName(route, status, group)
-        return [status, shareResponse(name, failure(route, status, group, version))]
+        const shared = shareResponse(name, failure(route, status, group, version))
+        const isFault = version === 'v1' && status === 500
+        return [status, isFault ? { ...shared, description: failureMessage(route.summary) } : shared]
       }),
     )
   }

@@ -237,7 +237,14 @@ function codeOf(error: unknown): ErrorCode {
   return isCancelled(error) ? 'request_timeout' : 'internal_server_error'
 }
 
-const v1 = ({ message, detail, extra }: ApiError) => ({ message: detail ? `${message}: ${detail}` : message, ...extra })
+/** Message of an internal error in v1, which names the endpoint by its summary. */
+export const failureMessage = (summary: string): string =>
+  `Failed to ${summary.charAt(0).toLowerCase()}${summary.slice(1)}`
+
+function v1({ code, message, detail, extra }: ApiError, summary?: string) {
+  const text = code === 'internal_server_error' && summary ? failureMessage(summary) : message
+  return { message: detail ? `${text}: ${detail}` : text, ...extra }
+}
 
 const v2 = ({ code, detail, issues, extra }: ApiError, requestId: string) => ({
   error: {
@@ -255,8 +262,8 @@ const v2 = ({ code, detail, issues, extra }: ApiError, requestId: string) => ({
 export const isOAuthPath = (path: string): boolean => path.startsWith('/v1/oauth/')
 
 /** Error body of RFC 6749, 5.2, which forbids quotes and backslashes in descriptions, together with the members of v1. */
-function oauth(error: ApiError) {
-  const { message, ...extra } = v1(error)
+function oauth(error: ApiError, summary?: string) {
+  const { message, ...extra } = v1(error, summary)
   const description = message.replaceAll(/["\\]/g, "'").replaceAll(/[^\x20-\x7e]/g, '?')
   return { error: oauthCode(error), error_description: description, message, ...extra }
 }
@@ -272,7 +279,7 @@ function oauthCode({ code, status }: ApiError): string {
 export const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
 
 /** Renders an error in the format of the API version that the path belongs to. */
-export function renderError(path: string, error: ApiError, requestId: string) {
+export function renderError(path: string, error: ApiError, requestId: string, summary?: string) {
   if (path.startsWith('/v2/')) return v2(error, requestId)
-  return isOAuthPath(path) ? oauth(error) : v1(error)
+  return isOAuthPath(path) ? oauth(error, summary) : v1(error, summary)
 }
