@@ -60,17 +60,11 @@ function returnedOf({ request, table, node }: Write) {
 }
 
 /** The filters and the window hold for the change; what is read are all changed rows. */
-const readOf = ({ node }: Write): ReadNode => ({
-  ...node,
-  logic: node.logic.filter((logic) => isOfChild(node, logic)),
-  window: { offset: 0 },
-})
-
-const isOfChild = ({ children }: ReadNode, logic: ReadNode['logic'][number]): boolean =>
-  logic.kind === 'filter' && logic.field.path.length === 0 && children.some(({ key }) => key === logic.field.name)
+const readOf = ({ node }: Write): ReadNode => ({ ...node, logic: [], window: { offset: 0 } })
 
 function changeSql(params: Parameters, { request, table, node }: Write, returning: string): string {
-  const change: ReadNode = { ...node, logic: node.logic.filter((logic) => !isOfChild(node, logic)), children: [] }
+  // Every filter must hold for the change, so none may be read as one of an embedded resource.
+  const change: ReadNode = { ...node, children: [] }
   if (request.method === 'DELETE') return deleteSql(params, change, table, returning)
   const payload = requireJson(request.payload)
   const columns = columnsOf(request, table, payload)

@@ -103,6 +103,21 @@ describe('PATCH, PUT and DELETE', () => {
   })
 })
 
+it('changes only the filtered rows if a related resource has the name of the filtered column', async () => {
+  await api.sql(`create table pages (id int primary key, maker int references makers);
+    insert into makers values (2, 'Best'); insert into pages values (1, 1), (2, 2), (3, null)`)
+  const related = 'select=id,maker:makers(name)'
+  const patch = await api.json(`/pages?maker=eq.2&${related}`, writeOf('PATCH', { id: 20 }))
+  expect([patch.status, patch.body]).toEqual([200, [{ id: 20, maker: { name: 'Best' } }]])
+  const removed = await api.json('/pages?maker=eq.2&select=id,maker(name)', writeOf('DELETE', undefined))
+  expect([removed.status, removed.body]).toEqual([200, [{ id: 20, maker: { name: 'Best' } }]])
+  const none = await api.json(`/pages?maker=is.null&${related}`, writeOf('DELETE', undefined))
+  expect([none.status, none.body]).toEqual([200, [{ id: 3, maker: null }]])
+  const byRelated = await api.json('/pages?makers=is.null&select=id,makers()', writeOf('DELETE', undefined))
+  expect([byRelated.status, byRelated.body.code]).toEqual([400, '42703'])
+  expect(await body('/pages?select=id')).toEqual([{ id: 1 }])
+})
+
 describe('a change that must not stand', () => {
   it('is rolled back if the caller asks for it, or if it affects other rows than allowed', async () => {
     const id = newId()

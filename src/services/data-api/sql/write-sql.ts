@@ -92,13 +92,12 @@ export const deleteSql = (params: Parameters, node: ReadNode, table: Table, retu
 
 /** With a limit, only the first rows by their primary key or the given order. */
 function conditionSql(params: Parameters, node: ReadNode, { primaryKey }: Table): string {
-  const own: ReadNode = { ...node, children: [] }
-  const conditions = own.logic.map((logic) => logicSql(params, own, logic)).join(' AND ')
+  const conditions = node.logic.map((logic) => logicSql(params, node, logic)).join(' AND ')
   const { limit, offset } = node.window
   if (limit === undefined && offset === 0) return conditions === '' ? '' : ` WHERE ${conditions}`
   if (primaryKey.length === 0) throw requestError('PGRST127', { details: 'A limited change needs a primary key' })
   const key = primaryKey.map((column) => `${quote(node.alias)}.${quote(column)}`).join(', ')
-  const order = orderSql(params, own, own.order) || ` ORDER BY ${key}`
+  const order = orderSql(params, node, node.order) || ` ORDER BY ${key}`
   const rows = `SELECT ${key} FROM ${qualified(node.relation)}${conditions === '' ? '' : ` WHERE ${conditions}`}`
   return ` WHERE (${key}) IN (${rows}${order}${windowSql(node.window)})`
 }
