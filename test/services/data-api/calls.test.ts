@@ -31,6 +31,10 @@ const SCHEMA = `
     'cookie', current_setting('request.cookies', true)::json ->> 'a',
     'timeout', current_setting('statement_timeout')) $$;
   create function long(times int) returns text language sql immutable as $$ select repeat('é"', times) $$;
+  create function privileged() returns setof things language sql stable set role = 'service_role' as 'select * from things';
+  revoke execute on function privileged() from public, anon;
+  create function pathless() returns setof things language sql stable set search_path = '' as 'select * from public.things';
+  create domain label as text;
   create function wait() returns void language sql set statement_timeout = '60s' as 'select pg_advisory_xact_lock_shared(1)'`
 
 let api: TestDataApi
@@ -115,6 +119,13 @@ describe('a function', () => {
       timeout: '3s',
     })
   })
+})
+
+it('keeps the role and the search path that a function sets inside the function', async () => {
+  const closed = await api.json('/rpc/privileged', {}, api.keys.anon)
+  expect([closed.status, closed.body.code]).toEqual([401, '42501'])
+  const cast = await api.json('/rpc/pathless?select=name::label&limit=1')
+  expect([cast.status, cast.body]).toEqual([200, [{ name: 'one' }]])
 })
 
 it('refuses calls that too many slow ones of the project are before, and answers other projects meanwhile', async () => {

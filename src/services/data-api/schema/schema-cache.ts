@@ -157,13 +157,17 @@ function routineOf(found: FoundRoutine, oids: ReadonlyMap<number, Name>): Routin
     },
     ...{ returns: kind, mediaType: media ?? undefined, parameters: parametersOf(found) },
     settings: Object.fromEntries(
-      (settings ?? []).map((setting) => {
+      (settings ?? []).flatMap((setting) => {
         const at = setting.indexOf('=')
-        return [setting.slice(0, at).toLowerCase(), setting.slice(at + 1)]
+        const name = setting.slice(0, at).toLowerCase()
+        return REQUEST_SETTINGS.includes(name) ? [[name, setting.slice(at + 1)]] : []
       }),
     ),
   }
 }
+
+/** Settings of a function that have no effect once its statement runs. Any other, above all `role`, must hold inside the function only. */
+const REQUEST_SETTINGS = ['statement_timeout', 'plan_filter.statement_cost_limit']
 
 /** Names and modes cover outputs too; types cover inputs only. */
 function parametersOf({ names, modes, types, defaults }: FoundRoutine): Parameter[] {

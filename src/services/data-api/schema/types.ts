@@ -78,7 +78,7 @@ export interface Routine extends Name {
   returns: 'void' | 'scalar' | 'composite'
   /** The media type that the returned domain is named after. */
   mediaType: string | undefined
-  /** Settings that must hold before the function starts. */
+  /** Settings of the function that hold for the whole request. */
   settings: Readonly<Record<string, string>>
 }
 
