@@ -68,8 +68,18 @@ type More = Partial<Pick<Fields, 'message' | 'details' | 'hint' | 'headers'>>
 
 export function requestError(code: keyof typeof REQUEST_ERRORS, more: More = {}): DataApiError {
   const [status, message] = REQUEST_ERRORS[code]
-  return new DataApiError({ status, code, message, ...more })
+  const { details } = more
+  return new DataApiError({
+    ...{ status, code, ...more, message: shortened(more.message ?? message) },
+    details: typeof details === 'string' ? shortened(details) : details,
+  })
 }
+
+const TEXT_LENGTH_MAX = 2_000
+
+/** Cuts the middle out of a text that repeats a long name of the caller. */
+const shortened = (text: string): string =>
+  text.length <= TEXT_LENGTH_MAX ? text : `${text.slice(0, TEXT_LENGTH_MAX / 2)}…${text.slice(-TEXT_LENGTH_MAX / 2)}`
 
 /** A parameter of the query string that does not follow the grammar. */
 export const parseError = (message: string, details: string): DataApiError =>

@@ -336,6 +336,24 @@ describe('refusals', () => {
     expect((await api.json('/garlic')).body.hint).toBe("Perhaps you meant the table 'public.articles'")
   })
 
+  it('shorten long names, and suggest nothing for them', async () => {
+    const name = `book${'s'.repeat(10_000)}`
+    const body = writeOf('POST', { [name]: 1 })
+    const refused: [path: string, init: RequestInit, status: number][] = [
+      [`/${name}`, {}, 404],
+      [`/rpc/${name}`, {}, 404],
+      ['/rpc/initials', body, 404],
+      ['/books', body, 400],
+      [`/books?select=${name}(id)`, {}, 400],
+    ]
+    for (const [path, init, status] of refused) {
+      const reply = await api.json(path, init)
+      expect([reply.status, reply.body.hint]).toEqual([status, null])
+      expect(reply.body.message).toMatch(/^Could not find .*….* in the schema cache$/)
+      expect(JSON.stringify(reply.body).length).toBeLessThan(5_000)
+    }
+  })
+
   it('suggest no other table for one whose relationships are all hidden', async () => {
     await api.sql(`create schema hidden; create table hidden.notes (id int primary key);
       create table bookss (id int references hidden.notes)`)

@@ -3,7 +3,8 @@ const SIMILARITY_MIN = 0.33
 
 /** The name most similar to a misspelt one, if any is similar enough. */
 export function suggest(names: Iterable<string>, wanted: string): string | undefined {
-  const candidates = [...new Set(names)]
+  const candidates = [...new Set(names)].filter((name) => hasSimilarLength(name, wanted))
+  if (candidates.length === 0) return undefined
   for (const size of GRAM_SIZES) {
     const own = gramsOf(wanted, size)
     const near = candidates.filter((name) => sharesGram(own, gramsOf(name, size)))
@@ -15,6 +16,10 @@ export function suggest(names: Iterable<string>, wanted: string): string | undef
   }
   return undefined
 }
+
+/** Texts are at most as similar as their lengths. This bounds the work for a long text of a caller by the length of the names. */
+const hasSimilarLength = (a: string, b: string): boolean =>
+  Math.min(a.length, b.length) >= SIMILARITY_MIN * Math.max(a.length, b.length)
 
 function gramsOf(text: string, size: number): Set<string> {
   const padded = `-${text.toLowerCase()}-`
