@@ -15,6 +15,7 @@ const SCHEMA = `
   create function touch() returns void language sql as $$ update things set name = name $$;
   create function whole(json) returns json language sql immutable as 'select $1';
   create function whole_text(text) returns text language sql immutable as 'select $1';
+  create function whole_bytes(bytea) returns text language sql immutable as $$ select encode($1, 'hex') $$;
   create function refuse(code text) returns void language plpgsql stable as $$ begin
     raise exception using errcode = code, message = 'no', detail = 'why', hint = 'how'; end $$;
   create function answer() returns json language plpgsql stable as $$ begin
@@ -76,6 +77,9 @@ describe('a function', () => {
     expect(await call('whole', { any: [1] })).toEqual({ any: [1] })
     const text = { method: 'POST', body: 'as is', headers: { 'content-type': 'text/plain' } }
     expect((await api.json('/rpc/whole_text', text)).body).toBe('as is')
+    const bytes = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
+    const binary = { method: 'POST', body: bytes, headers: { 'content-type': 'application/octet-stream' } }
+    expect((await api.json('/rpc/whole_bytes', binary)).body).toBe(bytes.toString('hex'))
   })
 
   it.each([10, 500_000])('returns a text of two characters, %i times, with its length', async (times) => {

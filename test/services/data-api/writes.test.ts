@@ -54,6 +54,12 @@ describe('POST', () => {
     expect((await api.json('/items', { method: 'POST', body: new URLSearchParams({ id: `${c}` }) })).status).toBe(201)
   })
 
+  it('refuses CSV that is much larger as JSON', async () => {
+    const csv = `${'n'.repeat(25_000)}\n${'a\n'.repeat(1_000)}`
+    const reply = await api.json('/items', { method: 'POST', body: csv, headers: { 'content-type': 'text/csv' } })
+    expect([reply.status, reply.body]).toMatchObject([413, { code: 'PGRST102' }])
+  })
+
   it('merges or ignores duplicates by the key or by other unique columns', async () => {
     const id = newId()
     await api.json('/items', writeOf('POST', { id, name: 'old' }))

@@ -20,6 +20,8 @@ export type JsonPayload = Extract<Payload, { kind: 'json' }>
 
 /** A body with its parameters must fit into one request to the database. */
 const BODY_BYTES_MAX = 10 * 1024 * 1024
+/** The database host takes no larger request. */
+const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 type Row = Record<string, unknown>
 
@@ -69,10 +71,20 @@ async function readBytes(request: Request): Promise<Uint8Array> {
   return bytes
 }
 
-const tooLarge = () =>
-  new DataApiError({ status: 413, code: 'PGRST102', message: `The body is larger than ${BODY_BYTES_MAX} bytes` })
+const tooLarge = (limit = `${BODY_BYTES_MAX} bytes`) =>
+  new DataApiError({ status: 413, code: 'PGRST102', message: `The body is larger than ${limit}` })
 
-const hexOf = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+const HEX_DIGITS = new TextEncoder().encode('0123456789abcdef')
+
+/** Makes no string for each byte, of which there may be millions. */
+function hexOf(bytes: Uint8Array): string {
+  const digits = new Uint8Array(bytes.length * 2)
+  bytes.forEach((byte, at) => {
+    digits[at * 2] = HEX_DIGITS[byte >> 4] ?? 0
+    digits[at * 2 + 1] = HEX_DIGITS[byte & 15] ?? 0
+  })
+  return new TextDecoder().decode(digits)
+}
 
 function jsonPayload(text: string): JsonPayload {
   if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
@@ -110,6 +122,8 @@ const hasKeys = (row: object, keys: readonly string[]): boolean =>
 function csvRows(text: string): Row[] {
   const [header = [], ...lines] = csvLines(text)
   const names = header.map((cell) => cell ?? '')
+  // As JSON, each line repeats the names.
+  if (lines.length * JSON.stringify(names).length > JSON_LENGTH_MAX) throw tooLarge(`${JSON_LENGTH_MAX} bytes as JSON`)
   return lines.map((cells) => {
     if (cells.length !== names.length)
       throw requestError('PGRST102', { message: 'All lines must have same number of fields' })
