@@ -40,6 +40,16 @@ describe('the selected columns', () => {
   })
 })
 
+it('selects as many columns as fit into an address', async () => {
+  const fields = Array.from({ length: 900 }, (_, n) => `c${n}:id`)
+  const [row] = await get(`/books?id=eq.1&select=${fields}`)
+  expect(Object.keys(row).length).toBe(900)
+  const failed = await api.json('/books?select=id,😀')
+  expect(failed.body.details).toBe('unexpected "😀" expecting field name (* or [a..z0..9_$])')
+  const values = Array.from({ length: 600 }, (_, n) => `"${n}"b`)
+  expect(await get(`/books?select=id&title=in.(${encodeURI(values.join())})`)).toEqual([])
+})
+
 describe('filters', () => {
   it.each([
     ['id=eq.2', [2]],

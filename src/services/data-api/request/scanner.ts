@@ -2,11 +2,15 @@ import { parseError } from '../data-api-error.ts'
 
 const NAME = /[\p{L}\p{N}_ $]/u
 
+/** Thrown within `attempt`, where nobody reads the error: making one for each column of a long `select` takes long. */
+const ATTEMPT_FAILED = new Error('The attempt failed')
+
 /** Reads the grammar of query parameters from left to right. */
 export class Scanner {
   readonly text: string
   at = 0
   private readonly label: string
+  private attempts = 0
 
   constructor(text: string, label: string) {
     this.text = text
@@ -43,11 +47,14 @@ export class Scanner {
   /** Returns the result of `read`, or undefined, at the same place, if it fails. */
   attempt<Value>(read: () => Value): Value | undefined {
     const { at } = this
+    this.attempts += 1
     try {
       return read()
     } catch {
       this.at = at
       return undefined
+    } finally {
+      this.attempts -= 1
     }
   }
 
@@ -87,12 +94,13 @@ export class Scanner {
   }
 
   fail(expected: string): never {
-    const rest = this.text.slice(this.at)
-    const found = rest === '' ? 'unexpected end of input' : `unexpected "${[...rest][0] ?? ''}"`
+    const next = this.text.codePointAt(this.at)
+    const found = next === undefined ? 'unexpected end of input' : `unexpected "${String.fromCodePoint(next)}"`
     this.failWith(`${found} expecting ${expected}`)
   }
 
   failWith(details: string): never {
+    if (this.attempts > 0) throw ATTEMPT_FAILED
     throw parseError(`"failed to parse ${this.label} (${this.text})" (line 1, column ${this.at + 1})`, details)
   }
 }
