@@ -1,8 +1,10 @@
 import { EngineUnavailable, SqlError, type SqlErrorFields } from './engine-errors.ts'
 
 /** The driver's error for an error message of the server, with the position as text. */
-interface DatabaseError extends Error, Omit<SqlErrorFields, 'message' | 'position'> {
+export interface DatabaseError extends Error, Omit<SqlErrorFields, 'message' | 'position'> {
   position?: string
+  /** The function in Postgres's source that reported the error. */
+  routine?: string
 }
 
 export function isDatabaseError(error: unknown): error is DatabaseError {

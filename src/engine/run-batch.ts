@@ -2,7 +2,7 @@ import { types } from '@neondatabase/serverless'
 import { BoundedMap } from '../platform/bounded-map.ts'
 import { countQuery } from '../platform/db/client.ts'
 import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.ts'
-import { isDatabaseError, statementFailure } from './database-errors.ts'
+import { type DatabaseError, isDatabaseError, statementFailure } from './database-errors.ts'
 import type { BatchRequest, Row, Statement } from './engine.ts'
 import { EngineUnavailable } from './engine-errors.ts'
 import { JSON_BYTES, readSeparately, SEPARATE_VALUE } from './separate-value.ts'
@@ -93,8 +93,14 @@ async function errorOf(response: Response): Promise<Error> {
 /** SQLSTATEs of failed connections: unknown or closed role or database, no connection left. */
 const NO_SESSION = /^(08|28|3D|53300|55000)/
 
+/**
+ * Whether Postgres refused a statement, which may have an SQLSTATE of a failed connection too. A refused login has the severity FATAL,
+ * and the refusal of a proxy names no routine of Postgres.
+ */
+const isOfStatement = ({ severity, routine }: DatabaseError) => severity === 'ERROR' && routine !== undefined
+
 function batchFailure(error: unknown): Error {
-  if (isDatabaseError(error) && NO_SESSION.test(error.code)) {
+  if (isDatabaseError(error) && NO_SESSION.test(error.code) && !isOfStatement(error)) {
     return new EngineUnavailable(error.message, { code: error.code, cause: error })
   }
   return statementFailure(error, 0)

@@ -139,6 +139,24 @@ describe('a change that must not stand', () => {
     expect(unknown.body).toMatchObject({ code: 'PGRST122', details: 'Invalid preferences: nonsense' })
   })
 
+  it('is refused with the code that Postgres gives, also if it looks like that of a failed connection', async () => {
+    await api.sql(`create view prices as select maker_id, max(price) from items group by maker_id;
+      create function refuse_with(code text) returns void language plpgsql as $$ begin
+        raise exception using errcode = code, message = 'no'; end $$`)
+    const grouped = await api.json('/prices', writeOf('POST', { maker_id: 1 }))
+    expect([grouped.status, grouped.body.code]).toEqual([500, '55000'])
+    expect(grouped.body.message).toBe('cannot insert into view "prices"')
+    for (const [code, status] of [
+      ['28000', 403],
+      ['08000', 503],
+      ['3D000', 400],
+      ['53300', 503],
+    ] as const) {
+      const raised = await api.json('/rpc/refuse_with', writeOf('POST', { code }))
+      expect([raised.status, raised.body]).toEqual([status, { code, message: 'no', details: null, hint: null }])
+    }
+  })
+
   it('is refused with the class of the error', async () => {
     const refusals = [
       [{ id: newId(), maker_id: 99 }, 409, '23503'],
