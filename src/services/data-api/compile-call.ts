@@ -28,34 +28,28 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
     custom: routine.returnsSet ? undefined : routine.mediaType,
   })
   const params = new Parameters()
-  const isScalar = routine.returns !== 'composite'
   const { returnsRelation } = routine
-  const node = isScalar
-    ? undefined
-    : planRows(request, cache, {
-        relation: { schema: request.schema, name: routine.name },
-        table: returnsRelation && cache.tables.get(keyOf(returnsRelation)),
-        isLimited: true,
-        media,
-      })
+  const node = planRows(request, cache, {
+    relation: { schema: request.schema, name: routine.name },
+    table: returnsRelation && cache.tables.get(keyOf(returnsRelation)),
+    isLimited: true,
+    media,
+  })
   const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
-  const rows = node ? `, pgrst_rows AS (${readSql(params, node, { source: SOURCE })})` : ''
-  const total =
-    node === undefined
-      ? 'count(pgrst_row)'
-      : totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
+  const rows = readSql(params, node, { source: SOURCE })
+  const total = totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
   const result = resultSql({
-    ...{ media, source: node ? 'pgrst_rows' : SOURCE, total },
+    ...{ media, source: 'pgrst_rows', total },
     isEmpty: method === 'HEAD' || routine.returns === 'void',
-    shape: { isScalar, isSingle: !routine.returnsSet },
+    shape: { isScalar: routine.returns !== 'composite', isSingle: !routine.returnsSet },
     checks: {
       isSingular: isSingular(media) && routine.returnsSet,
       affectedMax: isAffectedLimited(request) ? preferences.maxAffected : undefined,
     },
   })
-  const offset = node?.window.offset ?? 0
+  const { offset } = node.window
   return {
-    main: { text: `WITH ${SOURCE} AS (${called})${rows} ${result}`, params: params.values },
+    main: { text: `WITH ${SOURCE} AS (${called}), pgrst_rows AS (${rows}) ${result}`, params: params.values },
     isReadOnly: method !== 'POST' || routine.volatility !== 'v',
     ...{
       settings: routine.settings,
@@ -92,8 +86,7 @@ const argumentNames = ({ payload, query }: ApiRequest): string[] => {
 }
 
 /** The selected columns that the rows of the function do not have: functions of the row. */
-function computedSql(node: ReadNode | undefined): string {
-  const { table, fields = [] } = node ?? {}
+function computedSql({ table, fields }: ReadNode): string {
   if (!table) return ''
   const names = fields.flatMap(({ field }) => (field.name === '*' || table.columns.has(field.name) ? [] : [field.name]))
   return [...new Set(names)].map((name) => `, pgrst_call.${quote(name)}`).join('')

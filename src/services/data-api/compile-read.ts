@@ -24,7 +24,7 @@ export function requireTable(cache: SchemaCache, { schema, name }: ApiRequest): 
 export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
   const table = requireTable(cache, request)
   const media = mediaOf(request, cache, { relation: table })
-  const node = planRows(request, cache, { relation: table, isLimited: true, media })
+  const node = planRows(request, cache, { relation: table, table, isLimited: true, media })
   const params = new Parameters()
   const source = `WITH ${SOURCE} AS (${readSql(params, node)})`
   const total = totalSql(params, request, node)

@@ -25,7 +25,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   const media = mediaOf(request, cache, { relation: table })
   const write: Write = {
     ...{ request, table, media },
-    node: planRows(request, cache, { relation: table, isLimited: false, media }),
+    node: planRows(request, cache, { relation: table, table, isLimited: false, media }),
   }
   if (request.method === 'PUT') requirePut(write)
   const params = new Parameters()

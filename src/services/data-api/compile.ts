@@ -89,7 +89,8 @@ const selectsRows = ([first, ...more]: readonly SelectItem[]): boolean =>
 
 interface Rows {
   relation: Name
-  table?: Table | undefined
+  /** The table whose rows they are; undefined for a function that returns rows of no table. */
+  table: Table | undefined
   isLimited: boolean
   media: Media
 }
@@ -105,7 +106,7 @@ export function planRows(
   const node = planRead(
     cache,
     query,
-    { relation, ...(table && { table }) },
+    { relation, table },
     {
       rowsMax: isLimited ? config.rowsMax : undefined,
       allowsAggregates: isEnabled(cache, 'db_aggregates_enabled'),

@@ -12,6 +12,7 @@ const SCHEMA = `
   create function thing() returns things language sql stable as 'select * from things where id = 1';
   create function pairs() returns table (n int, t text) language sql stable as $$ values (1, 'a'), (2, 'b') $$;
   create function numbers() returns setof int language sql stable as 'values (1), (2)';
+  create function many() returns setof int language sql stable as 'select generate_series(1, 1500)';
   create function touch() returns void language sql as $$ update things set name = name $$;
   create function whole(json) returns json language sql immutable as 'select $1';
   create function whole_text(text) returns text language sql immutable as 'select $1';
@@ -71,6 +72,19 @@ describe('a function', () => {
       headers: { prefer: 'count=exact' },
     })
     expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([206, '0-0/2', [{ name: 'three' }]])
+  })
+
+  it('that returns a set of values is read in parts', async () => {
+    const exact = { prefer: 'count=exact' }
+    const limited = await api.json('/rpc/many?limit=2&offset=1', { headers: exact })
+    expect([limited.status, limited.headers.get('content-range'), limited.body]).toEqual([206, '1-2/1500', [2, 3]])
+    const ranged = await api.json('/rpc/many', { headers: { range: '5-6' } })
+    expect([ranged.status, ranged.headers.get('content-range'), ranged.body]).toEqual([200, '5-6/*', [6, 7]])
+    const all = await api.json('/rpc/many', writeOf('POST', {}, 'count=exact'))
+    expect([all.status, all.headers.get('content-range'), all.body.length]).toEqual([206, '0-999/1500', 1_000])
+    const beyond = await api.json('/rpc/many?offset=2000', { headers: exact })
+    expect([beyond.status, beyond.headers.get('content-range')]).toEqual([416, '*/1500'])
+    expect(await call('many?pgrst_scalar=gte.1499')).toEqual([1499, 1500])
   })
 
   it('with one unnamed parameter takes the body as it is', async () => {

@@ -37,10 +37,9 @@ export interface EmbedNode extends ReadNode {
 }
 
 interface Root {
+  /** A table, or a function whose rows are those of `table`, if of any. */
   relation: Name
-  alias?: string
-  /** The relation that the rows belong to, if it is not `relation`. */
-  table?: Table | undefined
+  table: Table | undefined
 }
 
 interface Limits {
@@ -51,9 +50,10 @@ interface Limits {
 export function planRead(
   cache: SchemaCache,
   query: QueryParams,
-  { relation, alias = relation.name, table = cache.tables.get(keyOf(relation)) }: Root,
+  { relation, table }: Root,
   { rowsMax, allowsAggregates }: Limits,
 ): ReadNode {
+  const alias = relation.name
   const planner = new Planner(cache, relation.schema, allowsAggregates)
   const root: ReadNode = {
     relation,
