@@ -38,7 +38,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
   const rows = readSql(params, node, { source: SOURCE })
   const total = totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
-  const result = resultSql({
+  const result = resultSql(params, {
     ...{ media, source: 'pgrst_rows', total },
     isEmpty: method === 'HEAD' || routine.returns === 'void',
     shape: { isScalar: routine.returns !== 'composite', isSingle: !routine.returnsSet },

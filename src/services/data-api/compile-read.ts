@@ -28,7 +28,7 @@ export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
   const params = new Parameters()
   const source = `WITH ${SOURCE} AS (${readSql(params, node)})`
   const total = totalSql(params, request, node)
-  const result = resultSql({ media, source: SOURCE, total, isEmpty: request.method === 'HEAD' })
+  const result = resultSql(params, { media, source: SOURCE, total, isEmpty: request.method === 'HEAD' })
   const { offset } = node.window
   return {
     main: { text: `${source} ${result}`, params: params.values },

@@ -34,7 +34,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   const rows = returned.isRead ? `, pgrst_rows AS (${readSql(params, readOf(write), { source: SOURCE })})` : ''
   const source = returned.isRead ? 'pgrst_rows' : SOURCE
   const { preferences } = request
-  const result = resultSql({
+  const result = resultSql(params, {
     ...{ media: write.media, source, isEmpty: preferences.return !== 'representation' },
     checks: checksOf(write),
     more: `, ${UPDATED_ROWS} AS updated${returned.location}`,

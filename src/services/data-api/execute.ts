@@ -187,6 +187,6 @@ function settingsStatement(
   const calls = Object.entries(settings).map(
     ([name, value]) => `set_config(${params.add(name)}, ${params.add(value)}, true)`,
   )
-  const check = requireVersion(VERSION, `${params.add(cache.version)}::text`)
+  const check = requireVersion(params, VERSION, cache.version)
   return { text: `SELECT ${check} AS checked, num_nulls(${calls.join(', ')}) AS settings`, params: params.values }
 }

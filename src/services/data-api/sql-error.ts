@@ -1,6 +1,6 @@
 import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { DataApiError, requestError } from './data-api-error.ts'
-import { CHECK_FAILED } from './sql/result-sql.ts'
+import { failurePrefix } from './sql/result-sql.ts'
 
 /** Statuses of Postgres's errors: by code, else by class. All others are the caller's fault: 400. */
 const BY_CODE: Readonly<Record<string, number>> = {
@@ -49,7 +49,7 @@ const isStatus = (status: number): boolean => Number.isInteger(status) && status
 /** A check of the request that failed in its transaction. */
 function failedCheck({ code, message }: SqlError): DataApiError | undefined {
   if (code !== '22P02') return undefined
-  const [, check, detail = ''] = new RegExp(`"${CHECK_FAILED}(\\w+):(\\w*)"`).exec(message) ?? []
+  const [, check, detail = ''] = new RegExp(`"${failurePrefix()}(\\w+):(\\w*)"`).exec(message) ?? []
   if (check === 'rows') return requestError('PGRST116', { details: `The result contains ${detail} rows` })
   if (check === 'affected') return requestError('PGRST124', { details: `The query affects ${detail} rows` })
   return check === 'url' ? requestError('PGRST115') : undefined
@@ -57,7 +57,7 @@ function failedCheck({ code, message }: SqlError): DataApiError | undefined {
 
 /** Whether the schema is no longer the one that the statement was made for. */
 export const isSchemaChanged = (error: unknown): boolean =>
-  error instanceof SqlError && error.code === '22P02' && error.message.includes(`"${CHECK_FAILED}schema:`)
+  error instanceof SqlError && error.code === '22P02' && error.message.includes(`"${failurePrefix()}schema:`)
 
 /** The project's database has no table of schema changes yet. */
 export const isUnprepared = (error: unknown): boolean =>

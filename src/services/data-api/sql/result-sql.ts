@@ -1,11 +1,18 @@
 import type { Media } from '../request/media-types.ts'
 import type { MediaHandler } from '../schema/types.ts'
-import { qualified } from './builder.ts'
+import { type Parameters, qualified } from './builder.ts'
 
-/** A check that runs in the transaction of the request and fails it, by a cast that cannot succeed. */
-export const CHECK_FAILED = 'pilothouse:'
+let prefix: string | undefined
+/** Begins the text of a failed check. It is random, because a filter can give Postgres any other text to refuse. */
+export function failurePrefix(): string {
+  // A Worker has no random values before its first request.
+  prefix ??= `${crypto.randomUUID()}:`
+  return prefix
+}
 
-const failure = (check: string, detail: string) => `('${CHECK_FAILED}${check}:' || ${detail})::int`
+/** Fails the transaction of the request, by a cast that cannot succeed. A parameter leaves the statement the same in each Worker. */
+const failure = (params: Parameters, check: string, detail: string) =>
+  `(${params.addTyped(`${failurePrefix()}${check}:`, 'text')} || ${detail})::int`
 
 export interface Checks {
   /** The rows must be exactly one. */
@@ -19,15 +26,15 @@ export interface Checks {
  * Fails if the version of the schema is no longer the one that the statement was made for. The text of the failure must not be constant:
  * Postgres would evaluate it when it plans the statement.
  */
-export const requireVersion = (version: string, expected: string): string =>
-  `CASE WHEN ${version} = ${expected} THEN 0 ELSE ${failure('schema', version)} END`
+export const requireVersion = (params: Parameters, version: string, expected: string): string =>
+  `CASE WHEN ${version} = ${params.addTyped(expected, 'text')} THEN 0 ELSE ${failure(params, 'schema', version)} END`
 
-function checksSql({ isSingular, matchesUrl, affectedMax }: Checks): string {
+function checksSql(params: Parameters, { isSingular, matchesUrl, affectedMax }: Checks): string {
   const rows = 'count(pgrst_row)'
   const cases = [
-    ...(matchesUrl ? [`WHEN ${rows} <> 1 THEN ${failure('url', rows)}`] : []),
-    ...(isSingular ? [`WHEN ${rows} <> 1 THEN ${failure('rows', rows)}`] : []),
-    ...(affectedMax === undefined ? [] : [`WHEN ${rows} > ${affectedMax} THEN ${failure('affected', rows)}`]),
+    ...(matchesUrl ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'url', rows)}`] : []),
+    ...(isSingular ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'rows', rows)}`] : []),
+    ...(affectedMax === undefined ? [] : [`WHEN ${rows} > ${affectedMax} THEN ${failure(params, 'affected', rows)}`]),
   ]
   return cases.length === 0 ? '' : `, CASE ${cases.join(' ')} END AS checked`
 }
@@ -94,9 +101,12 @@ export const RESPONSE_SETTINGS = `nullif(current_setting('response.headers', tru
 export const BODY_COLUMN = 2
 
 /** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
-export function resultSql({ media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result): string {
+export function resultSql(
+  params: Parameters,
+  { media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result,
+): string {
   const body = isEmpty ? 'NULL' : `(${bodySql(media, source, shape)})::text`
   return `SELECT count(pgrst_row)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
-    ${RESPONSE_SETTINGS}${checksSql(checks)}${more}
+    ${RESPONSE_SETTINGS}${checksSql(params, checks)}${more}
     FROM (SELECT * FROM ${source}) AS pgrst_row`
 }
