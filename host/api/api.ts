@@ -3,7 +3,7 @@ import { DamagedObject, MissingObject } from '../backups/errors.ts'
 import { Locked, type Locks } from '../instances/locks.ts'
 import { InstanceUnavailable, Refused, UnknownInstance } from '../instances/types.ts'
 import type { HostKey } from '../key.ts'
-import { ApiFailure, type Call, type Reply, readBody, send } from './http.ts'
+import { ApiFailure, type Call, parseBody, type Reply, readBody, send } from './http.ts'
 import { Operations } from './operations.ts'
 
 type Method = 'GET' | 'PUT' | 'POST' | 'DELETE'
@@ -69,7 +69,9 @@ export function createApi({
     const { route, params } = hit
     const lock = req.headers['x-lock']?.toString()
     const { name = '' } = params
-    const call: Call = { name, params, query, body: (shape) => readBody(req, shape) }
+    // Read before the wait for the lock: Node discards what is unread of a request once it has been answered with 202.
+    const text = await readBody(req)
+    const call: Call = { name, params, query, body: async (shape) => parseBody(text, shape) }
     const handle = async (): Promise<Reply> => {
       const body = await route.handle(call)
       return { status: body === undefined ? 204 : 200, body }

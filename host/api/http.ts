@@ -32,7 +32,7 @@ export interface Call {
   body<Shape extends z.ZodType>(shape: Shape): Promise<z.infer<Shape>>
 }
 
-export async function readBody<Shape extends z.ZodType>(req: IncomingMessage, shape: Shape): Promise<z.infer<Shape>> {
+export async function readBody(req: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = []
   let bytes = 0
   for await (const chunk of req as AsyncIterable<Buffer>) {
@@ -40,7 +40,11 @@ export async function readBody<Shape extends z.ZodType>(req: IncomingMessage, sh
     if (bytes > BODY_BYTES_MAX) throw new ApiFailure(413, 'too_large', 'The body is larger than 256 KiB')
     chunks.push(chunk)
   }
-  const parsed = shape.safeParse(bytes === 0 ? {} : parseJson(Buffer.concat(chunks).toString('utf8')))
+  return Buffer.concat(chunks).toString('utf8')
+}
+
+export function parseBody<Shape extends z.ZodType>(text: string, shape: Shape): z.infer<Shape> {
+  const parsed = shape.safeParse(text === '' ? {} : parseJson(text))
   if (parsed.success) return parsed.data
   throw new ApiFailure(400, 'invalid', z.prettifyError(parsed.error))
 }

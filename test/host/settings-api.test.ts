@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
 import { newHostFolder } from './host-folder.ts'
 
@@ -18,6 +18,7 @@ afterAll(async () => {
   await host?.stop()
   await rm(folder, { recursive: true, force: true })
 })
+afterEach(() => void vi.useRealTimers())
 
 async function send(method: string, path: string, body?: object): Promise<{ status: number; body: unknown }> {
   const response = await fetch(`${host.url}/host/v1/instances/${NAME}${path}`, {
@@ -28,6 +29,10 @@ async function send(method: string, path: string, body?: object): Promise<{ stat
   const text = await response.text()
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }
+
+/** The outcome of an operation that has outlasted its request. */
+const outcomeOf = (operation: string): Promise<Response> =>
+  fetch(`${host.url}/host/v1/operations/${operation}`, { headers: { authorization: `Bearer ${KEY}` } })
 
 async function shownSettings(): Promise<Map<string, { value: string; pending_restart: boolean }>> {
   const { settings } = (await send('GET', '/settings')).body as {
@@ -72,4 +77,20 @@ test('a size sets its values', async () => {
   expect((await shownSettings()).get('max_connections')?.value).toBe('90')
   expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })
   expect(await send('PUT', '/size', { size: 'huge' })).toMatchObject({ status: 422 })
+}, 30_000)
+
+test('a change that outlasts its request while it waits for the lock takes effect', async () => {
+  const { lock } = (await send('POST', '/lock')).body as { lock: string }
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  let isAnswered = false
+  const sent = send('PUT', '/access', { ssl: true, networks: ['192.0.2.0/24'] }).finally(() => {
+    isAnswered = true
+  })
+  await expect.poll(() => vi.advanceTimersByTimeAsync(5_000).then(() => isAnswered)).toBe(true)
+  vi.useRealTimers()
+  const { status, body } = await sent
+  expect(status).toBe(202)
+  await send('DELETE', `/lock/${lock}`)
+  expect((await outcomeOf((body as { operation: string }).operation)).status).toBe(204)
+  expect(await send('GET', '')).toMatchObject({ body: { access: { ssl: true, networks: ['192.0.2.0/24'] } } })
 }, 30_000)
