@@ -211,8 +211,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       checkNetworks(session, await recheckLogin(instance, role, login))
     }
     const attempt = unauthenticated.begin(address, () => {})
+    const check = () => attempt.waitFor(name, () => checkPassword({ instance, role, secret }, password))
     try {
-      const login = await delayGuesses(logIn(session, () => checkPassword({ instance, role, secret }, password)))
+      const login = await delayGuesses(logIn(session, check))
       return { recheck: () => recheck(login) }
     } finally {
       attempt.end()

@@ -1,6 +1,7 @@
 import { timingSafeEqual } from 'node:crypto'
 import type { Duplex } from 'node:stream'
 import { scramKeys } from '../../src/engine/scram.ts'
+import { KeyedMutex, Semaphore } from '../instances/mutex.ts'
 import type { Instance } from '../instances/types.ts'
 import { SERVICE_ROLES } from '../template/roles.ts'
 import { AUTHENTICATION_OK, authentication, Fatal, readMessage, text } from './messages.ts'
@@ -11,6 +12,13 @@ import type { Attempt } from './unauthenticated.ts'
 const ROLE_BYTES_MAX = 63
 /** The same limit as in Postgres. */
 const SASL_BYTES_MAX = 1024
+
+/** Owners choose the iterations of a verifier; a password is not checked for a client if there are more. */
+const CHECKED_ITERATIONS_MAX = 100_000
+/** Each running check occupies one of libuv's four threads, which file access and name resolution need, too. */
+const runningChecks = new Semaphore(2)
+/** The checks of an instance run one at a time, so that those of other instances do not wait for all of them. */
+const instanceChecks = new KeyedMutex()
 
 const MECHANISM = 'SCRAM-SHA-256'
 
@@ -68,9 +76,11 @@ export async function authenticate(stream: Duplex, { instance, role, secret, att
 
 /** Checks a password that the client has sent in clear text. */
 export async function checkPassword({ instance, role, secret }: PasswordRequest, password: string): Promise<Login> {
-  const { row, verifier } = await findRole(instance, role)
+  const { row, verifier: stored } = await findRole(instance, role)
+  const verifier = stored && stored.iterations <= CHECKED_ITERATIONS_MAX ? stored : undefined
   const { iterations, salt, storedKey } = verifier ?? mockVerifier(secret, `${instance.name} ${role}`)
-  const keys = await scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
+  const computeKeys = () => scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
+  const keys = await instanceChecks.run(instance.name, () => runningChecks.run(computeKeys))
   const isRight = timingSafeEqual(Buffer.from(keys.storedKey), storedKey)
   if (!verifier || !row || !isRight) throw new WrongPassword(role)
   return loginOf(row)

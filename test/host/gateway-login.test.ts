@@ -4,6 +4,7 @@ import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { authentication, int32, message, text } from '../../host/gateway/messages.ts'
 import { mockVerifier, parseVerifier, ScramExchange } from '../../host/gateway/scram.ts'
+import { scramVerifier } from '../../src/engine/scram.ts'
 import type { TestGateway } from './gateway.ts'
 import {
   dial,
@@ -72,6 +73,31 @@ it('refuses a wrong password', async () => {
   for (const password of ['wrong', `${PASSWORD} `]) {
     await expect(logIn({ port, password })).rejects.toMatchObject(wrongPassword('postgres'))
   }
+})
+
+describe('a password that is checked for the client', () => {
+  const caller = { address: '127.0.0.1', isSecure: true, isTrusted: false }
+  const check = (name: string, role: string) => gateway.authenticate(name, role, PASSWORD, caller)
+
+  beforeAll(async () => {
+    for (const iterations of [100_000, 100_001]) {
+      const verifier = await scramVerifier(PASSWORD, iterations)
+      await server.sql(`create role with_${iterations} login password '${verifier}'`)
+    }
+  })
+
+  it('is refused if its verifier takes too many iterations, which only the client itself may compute', async () => {
+    await check(REF, 'with_100000')
+    await expect(check(REF, 'with_100001')).rejects.toMatchObject({ code: '28P01' })
+    await expect(asRole('with_100001')).rejects.toThrow('SCRAM-SERVER-FIRST-MESSAGE: iteration count 100001')
+  })
+
+  it('does not wait for the checks of another instance', async () => {
+    const ended: string[] = []
+    const names = [...Array<string>(20).fill(REF), OTHER]
+    await Promise.all(names.map((name) => check(name, 'with_100000').then(() => ended.push(name))))
+    expect(ended.indexOf(OTHER)).toBeLessThan(10)
+  })
 })
 
 describe('the exchange', () => {
