@@ -4,7 +4,7 @@ import { ignoreMissing } from '../copies/data-files.ts'
 import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists } from '../instances/files.ts'
-import { adoptServer } from '../instances/server.ts'
+import { adoptServer, removeData } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
@@ -134,10 +134,7 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
     }
   }
   const folders = [NEW, `${NEW}.wal`, READY, UNDONE, '.drill', '.drill.wal'].map((suffix) => `${data}${suffix}`)
-  for (const folder of [...folders, `${socket}.new`, `${socket}.drill`]) {
-    await (await adoptServer({ data: folder }))?.stop()
-    await rm(folder, { recursive: true, force: true })
-  }
+  for (const folder of [...folders, `${socket}.new`, `${socket}.drill`]) await removeData(folder)
 }
 
 /** Removes the data that the last restore replaced, if that restore was earlier than `before`. */

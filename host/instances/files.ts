@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { chmod, chown, lstat, mkdir, readdir, rename, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, lstat, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { InstanceRecord } from './types.ts'
@@ -14,6 +14,10 @@ export async function makePrivate(folder: string, account: Account): Promise<voi
   await chmod(folder, 0o700)
   if (account) await chown(folder, account.uid, account.gid)
 }
+
+/** Removes a folder. A program that a killed daemon has started, such as `initdb`, may write into it for some moments more. */
+export const removeFolder = (folder: string): Promise<void> =>
+  rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
 
 /** Copies a folder's contents for the account, without copying bytes where the file system can share them. */
 export async function copyFolder(from: string, to: string, account: Account): Promise<void> {

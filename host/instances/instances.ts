@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { chmod, mkdir, rename, rm } from 'node:fs/promises'
+import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises'
 import { availableParallelism, totalmem } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { initdbAccount, nextAccount } from '../accounts.ts'
@@ -13,7 +13,7 @@ import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
 import { diskOf, inMib } from './disk.ts'
-import { copyFolder, exists, makePrivate } from './files.ts'
+import { copyFolder, exists, makePrivate, removeFolder } from './files.ts'
 import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
 import { Mutex, Semaphore } from './mutex.ts'
 import {
@@ -22,13 +22,15 @@ import {
   isInstanceName,
   isReplicaName,
   listLeftovers,
+  listNames,
   pathsOf,
-  readRecords,
+  readRecord,
   writeRecord,
 } from './record.ts'
-import { removeLeftover } from './server.ts'
+import { removeData } from './server.ts'
 import {
   type Instance,
+  type InstancePaths,
   type InstanceRecord,
   type Instances,
   InstanceUnavailable,
@@ -81,7 +83,9 @@ export class InstancePool implements Instances {
   readonly #options: PoolOptions
   readonly #facts: HostFacts
   readonly #instances = new Map<string, PostgresInstance>()
-  /** Accounts of instances that are being created. */
+  /** Instances that could not be opened. */
+  readonly #unopened = new Set<string>()
+  /** Accounts of instances that are being created or could not be opened. */
   readonly #reserved = new Set<number>()
   readonly #trials = new Mutex()
   #clock: NodeJS.Timeout | undefined
@@ -111,19 +115,43 @@ export class InstancePool implements Instances {
 
   /** Reads the instances, adopts servers that still run, and starts to put idle ones to sleep. */
   async open(): Promise<void> {
-    for (const folder of await listLeftovers(this.#options.folders)) await removeLeftover(folder)
-    for (const record of await readRecords(this.#options.folders)) {
-      await sweepLeftovers(pathsOf(this.#options.folders, record.name))
-      this.#add(record)
+    const { folders, log } = this.#options
+    for (const folder of await listLeftovers(folders)) {
+      await removeData(join(folder, 'data'))
+        .then(() => removeFolder(folder))
+        .catch((error) => log('leftover_not_removed', { folder, error: String(error) }))
     }
-    await Promise.all(this.list().map((instance) => instance.adopt()))
+    for (const name of await listNames(folders)) {
+      await this.#openOne(name, async ({ folder, ...paths }) => {
+        await sweepLeftovers({ folder, ...paths })
+        this.#add(await readRecord(folder))
+      })
+    }
+    await Promise.all(this.list().map((instance) => this.#openOne(instance.name, () => instance.adopt())))
     this.#clock = setInterval(() => this.#tick(), TICK_MS)
     this.#clock.unref()
     // With an archive, the backups remove old data, under the lock that restores take.
     if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#removeReplacedData(), HOUR_MS).unref()
   }
 
+  /** Opens an instance. If that fails, its calls are refused, and the other instances are served. */
+  async #openOne(name: string, open: (paths: InstancePaths) => Promise<unknown>): Promise<void> {
+    const paths = pathsOf(this.#options.folders, name)
+    try {
+      await open(paths)
+    } catch (error) {
+      this.#instances.delete(name)
+      this.#unopened.add(name)
+      // A new instance must not get the account of this one.
+      const owned = await stat(paths.wal).catch(() => undefined)
+      if (owned) this.#reserved.add(owned.uid)
+      this.#options.log('instance_not_opened', { instance: name, error: String(error) })
+    }
+  }
+
   find(name: string): PostgresInstance | undefined {
+    if (this.#unopened.has(name))
+      throw new InstanceUnavailable(`The database ${name} cannot be opened: the log of its host says why`)
     return this.#instances.get(name)
   }
 

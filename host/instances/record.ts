@@ -40,12 +40,12 @@ const shortName = (name: string): string => `0${createHash('sha256').update(name
 export const writeRecord = (folder: string, record: InstanceRecord): Promise<void> =>
   replaceFile(join(folder, FILE), `${JSON.stringify(record, null, 2)}\n`)
 
-/** The records of all complete instances. */
-export async function readRecords(folders: HostFolders): Promise<InstanceRecord[]> {
-  const names = (await entriesOf(folders)).filter(isInstanceName)
-  const read = async (name: string) => JSON.parse(await readFile(join(instancesIn(folders), name, FILE), 'utf8'))
-  return Promise.all(names.map((name): Promise<InstanceRecord> => read(name)))
-}
+export const readRecord = async (folder: string): Promise<InstanceRecord> =>
+  JSON.parse(await readFile(join(folder, FILE), 'utf8'))
+
+/** The names of all complete instances. */
+export const listNames = async (folders: HostFolders): Promise<string[]> =>
+  (await entriesOf(folders)).filter(isInstanceName)
 
 /** Lists the folders that an interrupted creation or removal has left. */
 export async function listLeftovers(folders: HostFolders): Promise<string[]> {

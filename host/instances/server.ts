@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import { canReach } from '../accounts.ts'
+import { removeFolder } from './files.ts'
 import { type InstancePaths, type InstanceRecord, InstanceUnavailable, type Programs } from './types.ts'
 
 const POLL_MS = 5
@@ -68,16 +69,15 @@ export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<S
   const { pid } = await readPostmaster(paths.data)
   if (!pid || !(await isPostmasterOf(pid, paths.data))) return undefined
   const ended = (async () => {
-    while (isAlive(pid)) await delay(ADOPTED_POLL_MS, undefined, { ref: false })
+    while (await isAlive(pid)) await delay(ADOPTED_POLL_MS, undefined, { ref: false })
   })()
   return { pid, ended, stop: () => stop(pid, ended) }
 }
 
-/** Removes an incomplete instance, and stops the server that may run in it. */
-export async function removeLeftover(folder: string): Promise<void> {
-  const server = await adoptServer({ data: join(folder, 'data') })
-  await server?.stop()
-  await rm(folder, { recursive: true, force: true })
+/** Removes a data folder that an earlier daemon has left, and stops the server that may run in it. */
+export async function removeData(data: string): Promise<void> {
+  await (await adoptServer({ data }))?.stop()
+  await removeFolder(data)
 }
 
 /** Ends the recovery of a standby after all available WAL, and resolves when the server accepts sessions. */
@@ -142,7 +142,10 @@ function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-export function isAlive(pid: number): boolean {
+/** Whether the process runs. One that has ended stays a zombie if PID 1, as in many containers, does not reap. */
+export async function isAlive(pid: number): Promise<boolean> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+  if (stat !== '') return !/\) [ZX] [^)]*$/.test(stat)
   try {
     process.kill(pid, 0)
     return true
@@ -160,7 +163,7 @@ async function readPostmaster(data: string): Promise<{ pid?: number; isReady: bo
 
 /** Whether the pid is a postmaster's. If another program has it by now, removes `postmaster.pid`: with it, Postgres would not start. */
 async function isPostmasterOf(pid: number, data: string): Promise<boolean> {
-  const comm = isAlive(pid) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => 'postgres'))
+  const comm = (await isAlive(pid)) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => 'postgres'))
   if (comm && comm.trim() === 'postgres') return true
   await rm(join(data, 'postmaster.pid'), { force: true })
   return false

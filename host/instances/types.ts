@@ -99,6 +99,7 @@ export interface Instance {
 
 /** The instances of this machine. */
 export interface Instances {
+  /** Throws `InstanceUnavailable` for an instance that could not be opened. */
   find(name: string): Instance | undefined
   list(): Instance[]
 }

@@ -22,7 +22,7 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
     open.add(client)
     client.once('close', () => open.delete(client))
     destroyOnError(client)
-    relay(client, replica.name, primary()).catch(() => client.destroy())
+    relay(client, replica.name, primary).catch(() => client.destroy())
   })
   await rm(path, { force: true })
   server.listen(path)
@@ -37,7 +37,8 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
 }
 
 /** Passes a connection on to the primary. It does not count as use of the primary, which could never sleep then. */
-async function relay(client: Socket, name: string, primary: Instance | undefined): Promise<void> {
+async function relay(client: Socket, name: string, find: () => Instance | undefined): Promise<void> {
+  const primary = find()
   const length = (await readBytes(client, 4)).readInt32BE(0)
   if (length < 8 || length > STARTUP_BYTES_MAX || primary?.state() !== 'running') return void client.destroy()
   await readBytes(client, length - 4)

@@ -214,11 +214,12 @@ export class Replicas {
     const { name, record } = instance
     if (record.primary) {
       this.#relay(instance, record.primary.name).catch((error) => this.#logFailure(name, error))
-      this.#pool
-        .find(record.primary.name)
-        ?.wake()
-        .catch((error) => this.#logFailure(name, error))
+      this.#wake(record.primary.name).catch((error) => this.#logFailure(name, error))
     } else if (this.#applyAccess && this.#pool.replicasOf(name).length > 0) void this.follow(name)
+  }
+
+  async #wake(name: string): Promise<void> {
+    await this.#pool.find(name)?.wake()
   }
 
   #relay(replica: PostgresInstance, primary: string): Promise<() => void> {

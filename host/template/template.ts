@@ -7,7 +7,7 @@ import { errorCode } from '../../dev/start-error.ts'
 import { type Account, canReach, daemonUser, initdbAccount } from '../accounts.ts'
 import { withAdminAt } from '../instances/admin.ts'
 import { exists, ownAll } from '../instances/files.ts'
-import { isAlive, startServer } from '../instances/server.ts'
+import { isAlive, removeData, startServer } from '../instances/server.ts'
 import type { Programs } from '../instances/types.ts'
 import { roles, SUPERUSER } from './roles.ts'
 import { schemas } from './schemas.ts'
@@ -181,7 +181,7 @@ async function removeOthers(templates: string, name: string, major: string): Pro
   for (const other of await readdir(templates)) {
     if (other === name || !other.startsWith(`${major}-`)) continue
     const [, builder] = /\.draft-(\d+)-/.exec(other) ?? []
-    if (builder && isAlive(Number(builder))) continue
-    await rm(join(templates, other), { recursive: true, force: true })
+    if (builder && (await isAlive(Number(builder)))) continue
+    await removeData(join(templates, other))
   }
 }

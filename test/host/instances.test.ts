@@ -1,12 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
+import { isAlive } from '../../host/instances/server.ts'
 import { FolderInUse } from '../../host/run-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -213,7 +214,7 @@ describe('a host', () => {
       expect(await call('DELETE', `/instances/${ref}`)).toMatchObject({ status: 204 })
     expect(existsSync(join(folder, 'instances', ref))).toBe(false)
     expect(existsSync(join(host.run, ref))).toBe(false)
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    expect(await isAlive(pid)).toBe(false)
     expect(await call('GET', `/instances/${ref}`)).toMatchObject({ status: 404 })
   })
 
@@ -252,7 +253,10 @@ describe('a daemon that is killed', () => {
       stdio: ['ignore', 'pipe', 'inherit'],
     })
     running.push(child)
-    const [line] = (await once(child.stdout, 'data')) as [Buffer]
+    const ended = once(child, 'exit').then(([code, signal]) => {
+      throw new Error(`the daemon ended before it was ready: ${code ?? signal}`)
+    })
+    const [line] = (await Promise.race([once(child.stdout, 'data'), ended])) as [Buffer]
     return { child, ...(JSON.parse(String(line)) as { url: string; gatewayPort: number; run: string }) }
   }
 
@@ -271,7 +275,7 @@ describe('a daemon that is killed', () => {
     expect(pidOf(folder, ref)).toBe(pid)
     second.child.kill('SIGTERM')
     await once(second.child, 'exit')
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    expect(await isAlive(pid)).toBe(false)
   })
 
   it('leaves nothing of an instance that was being created or removed', async () => {
@@ -282,6 +286,68 @@ describe('a daemon that is killed', () => {
     }
     await daemon(folder)
     expect(readdirSync(instances)).toEqual([])
+  })
+
+  it('leaves programs that still write into a folder, which the next daemon removes', async () => {
+    const folder = join(root, 'writing')
+    const ref = refOf('a')
+    const first = await daemon(folder)
+    await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    first.child.kill('SIGKILL')
+    await once(first.child, 'exit')
+    const data = join(folder, 'instances', ref, 'data.new')
+    await mkdir(data)
+    for (let n = 0; n < 1_000; n++) await writeFile(join(data, `file-${n}`), '')
+    // Writes more from the first removal on, as initdb does, until what it wrote then is removed, too.
+    const script = 'while [ -e file-0 ]; do :; done; : >late; while [ -e late ]; do n=$((n + 1)); : >more$n; done'
+    const writer = spawn('sh', ['-c', script], { cwd: data, stdio: 'ignore' })
+    const ended = once(writer, 'exit')
+    const { gatewayPort } = await daemon(folder)
+    await ended
+    expect(existsSync(data)).toBe(false)
+    expect(await query(gatewayPort, ref, 'select 1 as n')).toEqual([{ n: 1 }])
+  })
+
+  it('keeps nobody from the other instances if one cannot be opened', async () => {
+    const folder = join(root, 'unreadable')
+    const [broken, sound, later] = [refOf('a'), refOf('b'), refOf('c')]
+    const first = await daemon(folder)
+    for (const ref of [broken, sound]) await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    first.child.kill('SIGTERM')
+    await once(first.child, 'exit')
+    const record = join(folder, 'instances', broken, 'instance.json')
+    const text = await readFile(record, 'utf8')
+    await writeFile(record, '')
+    const second = await daemon(folder)
+    expect(await query(second.gatewayPort, sound, 'select 1 as n')).toEqual([{ n: 1 }])
+    await expect(connect(second.gatewayPort, broken)).rejects.toMatchObject({ code: '57P03' })
+    const call = callerOf(second.url)
+    const refused = { status: 503, body: { error: { message: expect.stringContaining('cannot be opened') } } }
+    expect(await call('GET', `/instances/${broken}`)).toMatchObject(refused)
+    expect(await call('PUT', `/instances/${broken}`, { password: 'x' })).toMatchObject(refused)
+    expect(await call('DELETE', `/instances/${broken}`)).toMatchObject(refused)
+    await call('PUT', `/instances/${later}`, { password: `of ${later}` })
+    const uidOf = async (ref: string) => (await stat(join(folder, 'instances', ref, 'data'))).uid
+    if (process.getuid?.() === 0) expect(await uidOf(later)).not.toBe(await uidOf(broken))
+    second.child.kill('SIGTERM')
+    await once(second.child, 'exit')
+    await writeFile(record, text)
+    const third = await daemon(folder)
+    expect(await query(third.gatewayPort, broken, 'select 1 as n')).toEqual([{ n: 1 }])
+  })
+
+  it('leaves servers that count as ended even if nobody reaps them', async () => {
+    const script = 'exec 3<&0; cat <&3 & echo $!; exec sleep infinity'
+    const parent = spawn('sh', ['-c', script], { stdio: ['pipe', 'pipe', 'ignore'] })
+    running.push(parent)
+    const [line] = (await once(parent.stdout, 'data')) as [Buffer]
+    const pid = Number(String(line))
+    // A shell would reap its child.
+    await vi.waitFor(() => expect(readFileSync(`/proc/${parent.pid}/comm`, 'utf8')).toBe('sleep\n'), WAIT)
+    expect(await isAlive(pid)).toBe(true)
+    parent.stdin.end()
+    await vi.waitFor(async () => expect(await isAlive(pid)).toBe(false), WAIT)
+    expect(process.kill(pid, 0)).toBe(true)
   })
 
   it('at any moment of a creation leaves an instance or none', async () => {
