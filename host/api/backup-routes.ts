@@ -2,6 +2,7 @@ import * as z from 'zod'
 import type { Backups } from '../backups/backups.ts'
 import { MissingObject } from '../backups/errors.ts'
 import { requireVersion } from '../backups/recovery.ts'
+import { readRestoreId } from '../backups/restore.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { type Instance, Refused } from '../instances/types.ts'
 import { mutation, type Route, route, unknown } from './api.ts'
@@ -62,12 +63,12 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       const instance = pool.require(name)
       const asked = await body(Restore)
       const id = 'id' in asked ? asked.id : undefined
-      if (id !== undefined && instance.record.restoredBy === id) return
+      if (id !== undefined && (await readRestoreId(instance.paths)) === id) return
       endSessions(name)
       const to = 'at' in asked ? { at: asked.at } : { backup: asked.backup }
-      const password = asked.password === undefined ? {} : { password: asked.password }
-      await backups.restore(name, to, password).catch(throwUnknownBackup)
-      if (id !== undefined) await instance.update({ restoredBy: id })
+      const { password } = asked
+      const options = { ...(password !== undefined && { password }), ...(id !== undefined && { id }) }
+      await backups.restore(name, to, options).catch(throwUnknownBackup)
     }),
     mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {
       endSessions(pool.require(name).name)
@@ -94,8 +95,8 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
 
 /** Only instances with a backup archive their WAL: WAL alone restores nothing. */
 async function setArchived(instance: Instance, isArchived: boolean): Promise<void> {
-  if ((instance.record.isArchived ?? false) === isArchived) return
-  await instance.update({ isArchived })
+  if ((instance.record.isArchived ?? false) !== isArchived) await instance.update({ isArchived })
+  // Applied even if it is recorded already: a request before this one may have failed in between.
   await instance.writeConfiguration()
   if (instance.state() === 'running') await instance.admin.rows('SELECT pg_reload_conf()')
 }

@@ -10,7 +10,7 @@ import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
 import { archivedWindow, byWal, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
-import { removeReplacedData, restoreTo, undoRestore } from './restore.ts'
+import { type RestoreOptions, removeReplacedData, restoreTo, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
 import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
@@ -170,7 +170,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     },
 
     /** Restores the instance to a backup, or to a moment of the window. */
-    restore: (name: string, to: { backup: string } | { at: Date }, { password }: { password?: string } = {}) =>
+    restore: (name: string, to: { backup: string } | { at: Date }, options: RestoreOptions = {}) =>
       withInstanceLock(name, async (instance) => {
         if ('at' in to && to.at.getTime() > Date.now()) {
           throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
@@ -178,7 +178,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         // A server that does not start is restored from what is archived already.
         await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
         const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
-        await restoreTo(archive, instance, plan, password)
+        await restoreTo(archive, instance, plan, options)
         await archiveInstance(instance)
       }),
 

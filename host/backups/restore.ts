@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
-import { exists } from '../instances/files.ts'
+import { exists, replaceFile } from '../instances/files.ts'
 import { adoptServer, removeData } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
@@ -17,6 +17,19 @@ export const READY = '.ready'
 export const OLD = '.old'
 const UNDONE = '.undone'
 
+/** File in the data folder with the id of the restore that made it. A switch to other data switches it, too. */
+const RESTORE_ID = 'pilothouse_restore_id'
+
+/** The id of the restore whose data is in service, which makes repeating it a no-op. */
+export const readRestoreId = ({ data }: Pick<InstancePaths, 'data'>): Promise<string | undefined> =>
+  readFile(join(data, RESTORE_ID), 'utf8').catch(ignoreMissing)
+
+export interface RestoreOptions {
+  /** The owner's new password; undefined leaves it as it is. */
+  password?: string
+  id?: string
+}
+
 interface Login {
   name: string
   password: string | null
@@ -28,7 +41,7 @@ export async function restoreTo(
   archive: Archive,
   instance: Instance,
   plan: RestorePlan,
-  password?: string,
+  { password, id }: RestoreOptions = {},
 ): Promise<void> {
   const { data, socket } = instance.paths
   // A server that does not start can be restored too; its logins are then unknown.
@@ -41,6 +54,7 @@ export async function restoreTo(
       if (password !== undefined) await setOwnerPassword(admin, password)
     })
     await recovered.finish()
+    if (id !== undefined) await replaceFile(join(place.data, RESTORE_ID), id, instance.record.account)
   } catch (error) {
     await recovered.drop()
     throw error

@@ -149,9 +149,22 @@ export class PostgresInstance implements Instance {
       const server = await adoptServer(this.paths)
       // A closed instance has a server only if a daemon was killed during a backup, a move or a login.
       if (this.#isClosed) await server?.stop()
-      else if (server) this.#setServer(server)
+      else if (server) {
+        this.#setServer(server)
+        await this.#reload(server)
+      }
       return server !== undefined && !this.#isClosed
     })
+  }
+
+  /** Makes an adopted server use the record, which a killed daemon may have changed without applying it. */
+  async #reload({ pid }: Server): Promise<void> {
+    try {
+      await this.writeConfiguration()
+      process.kill(pid, 'SIGHUP')
+    } catch (error) {
+      this.#facts.log('configuration_not_applied', { instance: this.name, error: String(error) })
+    }
   }
 
   async wake(): Promise<void> {

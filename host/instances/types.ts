@@ -29,8 +29,6 @@ export interface InstanceRecord {
   access: AccessRules
   /** Whether WAL is archived. It is if there is a backup to apply it to. */
   isArchived?: boolean
-  /** The id of the last restore to a moment, which makes repeating it a no-op. */
-  restoredBy?: string
   /** Time without a session after which the server stops; null for never, undefined for the daemon's default. */
   sleepAfterSeconds?: number | null
   /** The operating-system account that owns the data and runs the server; undefined for the daemon's own. */

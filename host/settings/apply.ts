@@ -52,7 +52,8 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
   const changed = changedBetween(instance.record, record, instance, trial)
   if (changed.length > 0) await tryConfiguration(instance, { record, changed }, trial)
   await instance.update(changes)
-  if (changed.length === 0) return
+  // A daemon that was killed, or a request that failed, may have recorded these values without applying them.
+  if (changed.length === 0) return instance.state() === 'running' ? activate(instance, mayRestart) : undefined
   try {
     await activate(instance, mayRestart)
   } catch (error) {

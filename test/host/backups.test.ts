@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { existsSync } from 'node:fs'
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -7,7 +8,7 @@ import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { createBackups } from '../../host/backups/backups.ts'
-import { sweepLeftovers } from '../../host/backups/restore.ts'
+import { readRestoreId, sweepLeftovers } from '../../host/backups/restore.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import type { Instance } from '../../host/instances/types.ts'
 import { ARCHIVE_SETTINGS, OWNER, type TestInstance, testInstance } from './instance.ts'
@@ -310,6 +311,32 @@ test('a restore that a crash interrupted is completed or removed', async () => {
   await mkdir(`${data}.undone`)
   await sweepLeftovers(instance.paths)
   expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
+})
+
+test('the id of a restore is recorded with the switch, before anything else is archived', async () => {
+  const [held, uploads] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const slow: ArchiveStore = Object.create(store, {
+    put: {
+      async value(...upload: Parameters<ArchiveStore['put']>) {
+        if (existsSync(`${instance.paths.data}.old`)) {
+          held.resolve()
+          await uploads.promise
+        }
+        return store.put(...upload)
+      },
+    },
+  })
+  const { name, instance, backups } = await archived({ store: slow })
+  await sql(instance, 'CREATE TABLE a AS SELECT 1')
+  await backups.make(name, '1')
+  expect(await readRestoreId(instance.paths)).toBeUndefined()
+  const restored = backups.restore(name, { backup: '1' }, { id: 'first' })
+  await Promise.race([held.promise, restored])
+  expect(await readRestoreId(instance.paths)).toBe('first')
+  uploads.resolve()
+  await restored
+  await backups.undo(name)
+  expect(await readRestoreId(instance.paths)).toBeUndefined()
 })
 
 test('the old data stays in service if the restored data does not start', async () => {

@@ -270,7 +270,15 @@ describe('a daemon that is killed', () => {
     first.child.kill('SIGKILL')
     await once(first.child, 'exit')
     expect(process.kill(pid, 0)).toBe(true)
+    // The daemon may have been killed after it recorded a change, and before the server had it.
+    const record = join(folder, 'instances', ref, 'instance.json')
+    const settings = { work_mem: '7MB' }
+    await writeFile(record, JSON.stringify({ ...JSON.parse(await readFile(record, 'utf8')), settings }))
     const second = await daemon(folder)
+    await vi.waitFor(
+      async () => expect(await query(second.gatewayPort, ref, 'show work_mem')).toEqual([{ work_mem: '7MB' }]),
+      WAIT,
+    )
     expect(await query(second.gatewayPort, ref, 'select n from kept')).toEqual([{ n: 7 }])
     expect(pidOf(folder, ref)).toBe(pid)
     second.child.kill('SIGTERM')

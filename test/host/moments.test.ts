@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { rm } from 'node:fs/promises'
+import { mkdir, rm, rmdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
@@ -172,6 +173,32 @@ test('a paused instance gets its first backup, and is paused after the restore',
   expect(there.pool.find(name)?.state()).toBe('paused')
   await ask(there, 'POST', `/instances/${name}/resume`)
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+})
+
+test('a first backup that failed before the server archives its WAL can be repeated', async () => {
+  const name = await newInstance()
+  const configuration = join(here.pool.require(name).paths.data, 'postgresql.conf')
+  await rm(configuration)
+  await mkdir(configuration)
+  await expect(ask(here, 'PUT', `/instances/${name}/backups/1`)).rejects.toThrow('The host failed')
+  await rmdir(configuration)
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await sql(here, name, 'insert into written values (1)')
+  const at = new Date()
+  await arrive(name, at, await momentOf(name, at))
+  expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+})
+
+test('a restore that is repeated keeps what was written after it', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const at = new Date()
+  await sql(here, name, 'insert into written values (1)')
+  await ask(here, 'POST', `/instances/${name}/restore`, { at, id: 'first' })
+  expect(await sql(here, name, 'select n from written')).toEqual([])
+  await sql(here, name, 'insert into written values (2)')
+  await ask(here, 'POST', `/instances/${name}/restore`, { at, id: 'first' })
+  expect(await sql(here, name, 'select n from written')).toEqual([{ n: 2 }])
 })
 
 test('a moment that the archive does not reach is refused, and so is a future one', async () => {

@@ -72,6 +72,17 @@ test('a restart can be deferred', async () => {
   await send('PUT', '/settings', { reset: ['max_connections'] })
 }, 30_000)
 
+test('a repeated request applies settings that were only recorded', async () => {
+  await host.pool.require(NAME).update({ settings: { work_mem: '7MB', max_connections: '72' } })
+  expect(await send('PUT', '/settings', { set: { work_mem: '7MB', max_connections: 72 } })).toMatchObject({
+    status: 204,
+  })
+  const settings = await shownSettings()
+  expect(settings.get('work_mem')?.value).toBe('7MB')
+  expect(settings.get('max_connections')).toMatchObject({ value: '72', pending_restart: false })
+  await send('PUT', '/settings', { reset: ['work_mem', 'max_connections'] })
+}, 30_000)
+
 test('a size sets its values', async () => {
   expect(await send('PUT', '/size', { size: 'small' })).toMatchObject({ status: 204 })
   expect((await shownSettings()).get('max_connections')?.value).toBe('90')
