@@ -1,6 +1,6 @@
-import { copyFile, mkdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownAll } from '../instances/files.ts'
+import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import { type Server, startServer } from '../instances/server.ts'
 import { type Instance, type InstanceRecord, type Programs, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
@@ -27,7 +27,8 @@ export const ownerOf = ({ programs, record, paths }: Instance): Owner => ({
   programs,
   account: record.account,
   async configure(data) {
-    for (const file of [...CONFIGURATION, OVERRIDES]) await copyFile(join(paths.data, file), join(data, file))
+    for (const file of [...CONFIGURATION, OVERRIDES])
+      await replaceFile(join(data, file), await readOwned(join(paths.data, file)), record.account)
   },
 })
 
@@ -60,7 +61,7 @@ export async function recover(archive: Archive, owner: Owner, place: Place, plan
     await mkdir(place.data, { mode: 0o700 })
     await unpackBackup(archive, plan.base, place.data)
     await owner.configure(place.data)
-    await writeFile(join(place.data, 'recovery.signal'), '', { mode: 0o600 })
+    await replaceFile(join(place.data, 'recovery.signal'), '')
     await ownAll(place.data, account)
     const server = await replay(archive, owner, place, plan)
     return {
@@ -92,7 +93,7 @@ async function replay(archive: Archive, owner: Owner, place: Place, plan: Restor
   const folder = `${place.data}.wal`
   const feed = await startFeed(archive, { plan, folder, account })
   const start = async (target: Record<string, string>) => {
-    await writeFile(join(place.data, OVERRIDES), recoverySettings(place, feed.command, plan, target), { mode: 0o600 })
+    await replaceFile(join(place.data, OVERRIDES), recoverySettings(place, feed.command, plan, target), account)
     const paths = { data: place.data, log: join(folder, 'recovery.log') }
     return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX })
   }

@@ -1,5 +1,7 @@
 import { execFile } from 'node:child_process'
-import { chmod, chown, lstat, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { constants } from 'node:fs'
+import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { InstanceRecord } from './types.ts'
@@ -23,7 +25,7 @@ export const removeFolder = (folder: string): Promise<void> =>
 export async function copyFolder(from: string, to: string, account: Account): Promise<void> {
   const share = process.platform === 'darwin' ? ['-c'] : ['--reflink=auto']
   await run('cp', ['-R', ...share, from, to])
-  if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, to])
+  await ownAll(to, account)
 }
 
 /** The size of a folder on disk, in bytes. Files that disappear meanwhile are not counted. */
@@ -44,18 +46,31 @@ export const exists = (path: string): Promise<boolean> =>
     () => false,
   )
 
-/** Gives a folder and all in it to the account. */
+/** Gives a folder and all in it to the account. `chown -R` follows no links, even if the account makes them meanwhile. */
 export async function ownAll(folder: string, account: Account): Promise<void> {
-  if (!account) return
-  await chown(folder, account.uid, account.gid)
-  for (const entry of await readdir(folder, { withFileTypes: true, recursive: true })) {
-    await chown(join(entry.parentPath, entry.name), account.uid, account.gid)
-  }
+  if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, folder])
 }
 
-/** Replaces a file atomically: a crash leaves the old or the new one. */
+/** Reads a file of a folder that an account owns. A link could lead to a file that the account must not read. */
+export const readOwned = (path: string): Promise<string> =>
+  readFile(path, { encoding: 'utf8', flag: constants.O_RDONLY | constants.O_NOFOLLOW })
+
+/**
+ * Replaces a file atomically: a crash leaves the old or the new one. It follows no links, because an account that owns the folder
+ * could lead it to any file of the machine.
+ */
 export async function replaceFile(path: string, text: string, account?: Account): Promise<void> {
-  await writeFile(`${path}.new`, text, { mode: 0o600 })
-  if (account) await chown(`${path}.new`, account.uid, account.gid)
-  await rename(`${path}.new`, path)
+  const draft = `${path}.${randomBytes(8).toString('hex')}.tmp`
+  // Exclusive creation fails for a link, too.
+  const file = await open(draft, 'wx', 0o600)
+  try {
+    await file.writeFile(text)
+    if (account) await file.chown(account.uid, account.gid)
+    await rename(draft, path)
+  } catch (error) {
+    await rm(draft, { force: true })
+    throw error
+  } finally {
+    await file.close()
+  }
 }

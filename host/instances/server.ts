@@ -1,11 +1,12 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { open, readFile, rm, writeFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { open, readFile, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import { canReach } from '../accounts.ts'
-import { removeFolder } from './files.ts'
+import { removeFolder, replaceFile } from './files.ts'
 import { type InstancePaths, type InstanceRecord, InstanceUnavailable, type Programs } from './types.ts'
 
 const POLL_MS = 5
@@ -13,6 +14,8 @@ const POLL_MS = 5
 const START_SECONDS_MAX = 300
 const STOP_SECONDS_MAX = 30
 const ADOPTED_POLL_MS = 250
+/** The account owns the log's folder, so a link there could lead to any file. */
+const LOG_FLAGS = constants.O_CREAT | constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW
 
 /** A running postmaster, started by this daemon or by one before it. */
 export interface Server {
@@ -40,7 +43,7 @@ export async function startServer({
   secondsMax = START_SECONDS_MAX,
   isStandby = false,
 }: StartOptions): Promise<Server> {
-  const log = await open(paths.log, 'a', 0o600)
+  const log = await open(paths.log, LOG_FLAGS, 0o600)
   const { size: logStart } = await log.stat()
   // The account may be unable to enter the parents of its data folder, but a process can always use its working directory.
   const data = (await canReach(account, paths.data)) ? paths.data : '/proc/self/cwd'
@@ -82,7 +85,7 @@ export async function removeData(data: string): Promise<void> {
 
 /** Ends the recovery of a standby after all available WAL, and resolves when the server accepts sessions. */
 export async function promoteServer({ pid, ended }: Server, { data }: Pick<InstancePaths, 'data'>): Promise<void> {
-  await writeFile(join(data, 'promote'), '')
+  await replaceFile(join(data, 'promote'), '')
   signal(pid, 'SIGUSR1')
   let hasEnded = false
   void ended.then(() => {
@@ -161,10 +164,23 @@ async function readPostmaster(data: string): Promise<{ pid?: number; isReady: bo
   return { ...(pid > 0 && { pid }), isReady: status === 'ready', isRecovering: status === 'standby' }
 }
 
-/** Whether the pid is a postmaster's. If another program has it by now, removes `postmaster.pid`: with it, Postgres would not start. */
+/**
+ * Whether the pid is that of this data's postmaster, which works in the data folder. If not, removes `postmaster.pid`, with which
+ * Postgres would not start: another program has the pid by now, or the account has written that of a server which is not its own.
+ */
 async function isPostmasterOf(pid: number, data: string): Promise<boolean> {
-  const comm = (await isAlive(pid)) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => 'postgres'))
-  if (comm && comm.trim() === 'postgres') return true
+  const comm = (await isAlive(pid)) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => undefined))
+  // Not every operating system has this folder.
+  if (comm === undefined) return true
+  if (comm && comm.trim() === 'postgres' && (await worksIn(pid, data))) return true
   await rm(join(data, 'postmaster.pid'), { force: true })
   return false
+}
+
+async function worksIn(pid: number, data: string): Promise<boolean> {
+  const paths = [`/proc/${pid}`, `/proc/${pid}/cwd`, data]
+  const [owner, cwd, folder] = await Promise.all(paths.map((path) => stat(path).catch(() => undefined)))
+  // Root in a container may be unable to see where the process of another account works.
+  const isThere = !cwd || (cwd.dev === folder?.dev && cwd.ino === folder.ino)
+  return owner !== undefined && owner.uid === folder?.uid && isThere
 }

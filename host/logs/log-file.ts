@@ -1,4 +1,14 @@
-import { closeSync, fstatSync, ftruncateSync, openSync, readSync, renameSync, rmSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from 'node:fs'
 import { open, readdir, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { KeyedMutex } from '../instances/mutex.ts'
@@ -72,10 +82,12 @@ export async function rotateLog(instance: Logged): Promise<void> {
  */
 function moveLog(path: string, { start, older }: LogFiles): void {
   const draft = `${path}.new`
-  const from = openSync(path, 'r+')
+  // The account owns the folder: links there could lead to any file.
+  const from = openSync(path, constants.O_RDWR | constants.O_NOFOLLOW)
   let at = Math.max(0, fstatSync(from).size - FILE_BYTES_MAX)
   try {
-    const to = openSync(draft, 'w', 0o600)
+    rmSync(draft, { force: true })
+    const to = openSync(draft, 'wx', 0o600)
     try {
       at = copyAll(from, to, at)
     } catch {
@@ -118,7 +130,7 @@ async function findFiles({ paths: { log }, record }: Logged): Promise<LogFiles> 
 
 async function readBytes(path: string, position: number, length: number): Promise<Buffer> {
   if (length <= 0) return Buffer.alloc(0)
-  const file = await open(path, 'r')
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
   try {
     const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, position)
     return buffer.subarray(0, bytesRead)

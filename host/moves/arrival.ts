@@ -1,4 +1,4 @@
-import { chown, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Archive } from '../backups/archive.ts'
@@ -8,7 +8,7 @@ import { OVERRIDES, RECOVERY_SECONDS_MAX, recover, recoverySettings } from '../b
 import type { Bundle } from '../backups/wal.ts'
 import { type Feed, startFeed } from '../backups/wal-feed.ts'
 import { numberOf, toBytes } from '../copies/wal-segments.ts'
-import { ownAll } from '../instances/files.ts'
+import { ownAll, replaceFile } from '../instances/files.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { promoteServer, type Server, startServer } from '../instances/server.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -41,7 +41,7 @@ export async function recoverAt({ archive, pool, record, data }: Arrival, plan: 
     account: record.account,
     async configure(folder: string) {
       await pool.writeConfiguration(folder, record)
-      await writeFile(join(folder, OVERRIDES), '', { mode: 0o600 })
+      await replaceFile(join(folder, OVERRIDES), '', record.account)
     },
   }
   const place = { data, socket: `${pool.socketOf(record.name)}.new` }
@@ -101,8 +101,7 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
       // The last segment may end early, but all WAL before it must have been applied.
       const needed = lsn === undefined ? end - BigInt(plan.base.segmentBytes) : toBytes(lsn)
       if (reached < needed) throw new InstanceUnavailable('The archive could not be applied to its end')
-      await writeFile(join(data, OVERRIDES), '', { mode: 0o600 })
-      if (account) await chown(join(data, OVERRIDES), account.uid, account.gid)
+      await replaceFile(join(data, OVERRIDES), '', account)
     },
     async stop() {
       isStopped = true

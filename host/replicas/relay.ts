@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { chmod, chown, rm } from 'node:fs/promises'
+import { lchown, rm } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { startupMessage } from '../gateway/messages.ts'
@@ -27,9 +27,9 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
   await rm(path, { force: true })
   server.listen(path)
   await once(server, 'listening')
-  await chmod(path, 0o600)
   const { account } = replica.record
-  if (account) await chown(path, account.uid, account.gid)
+  // The account owns the folder, and could put a link in the place of the socket.
+  if (account) await lchown(path, account.uid, account.gid)
   return () => {
     server.close()
     for (const client of open) client.destroy()

@@ -1,8 +1,8 @@
-import { chown, rm, writeFile } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { copyFiles } from '../copies/copy-files.ts'
-import { exists } from '../instances/files.ts'
+import { exists, replaceFile } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { KeyedMutex } from '../instances/mutex.ts'
@@ -243,6 +243,5 @@ interface Alignment {
 
 async function copyPrimary(primary: Instance, data: string, { account }: InstanceRecord): Promise<void> {
   await copyFiles(primary, { data, ...(account && { account }) })
-  await writeFile(join(data, SIGNAL), '', { mode: 0o600 })
-  if (account) await chown(join(data, SIGNAL), account.uid, account.gid)
+  await replaceFile(join(data, SIGNAL), '', account)
 }

@@ -1,7 +1,7 @@
-import { readdir, rm, writeFile } from 'node:fs/promises'
+import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openAdmin } from '../instances/admin.ts'
-import { ownAll } from '../instances/files.ts'
+import { replaceFile } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import { startServer } from '../instances/server.ts'
 
@@ -13,14 +13,13 @@ const historyFile = (timeline: number) => `${timeline.toString(16).toUpperCase()
  */
 export async function startTimelineAfter(newest: number, instance: PostgresInstance): Promise<void> {
   const { paths, programs, record } = instance
-  const write = (file: string, text: string) => writeFile(join(paths.data, file), text, { mode: 0o600 })
+  const write = (file: string, text: string) => replaceFile(join(paths.data, file), text, record.account)
   for (let timeline = 2; timeline <= newest; timeline++) await write(`pg_wal/${historyFile(timeline)}`, '')
   await write('recovery.signal', '')
   await write(
     'postgresql.auto.conf',
     "restore_command = 'false'\nrecovery_target_timeline = 'current'\nhot_standby = off\n",
   )
-  await ownAll(paths.data, record.account)
   const server = await startServer({ paths, programs, account: record.account })
   const admin = await openAdmin(paths.socket, 'postgres')
   // After the switch, the next segment has no page of the previous timeline, which is not a parent of the new one.
@@ -32,5 +31,4 @@ export async function startTimelineAfter(newest: number, instance: PostgresInsta
   // The server archives the history at its start, before the first segment.
   await write(`pg_wal/${historyFile(newest + 1)}`, `# Postgres ${record.major}, without a parent\n`)
   await write(`pg_wal/archive_status/${historyFile(newest + 1)}.ready`, '')
-  await ownAll(paths.data, record.account)
 }

@@ -1,13 +1,14 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
-import { isAlive } from '../../host/instances/server.ts'
+import { ownAll } from '../../host/instances/files.ts'
+import { adoptServer, isAlive } from '../../host/instances/server.ts'
 import { FolderInUse } from '../../host/run-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -132,6 +133,37 @@ describe('a host', () => {
     await expect(read(join(folder, 'tls', 'server.key'))).rejects.toMatchObject({ code: '42501' })
     const socket = join(host.run, other, '.s.PGSQL.5432')
     await expect(admin.rows(`COPY (SELECT) TO PROGRAM 'test -w ${socket}'`)).rejects.toMatchObject({ code: '38000' })
+  })
+
+  it('writes to no file that the account of an instance has linked to', async () => {
+    const ref = refOf('l')
+    await create(ref)
+    const { admin, paths, record } = host.pool.require(ref)
+    if (record.account === undefined) return
+    const target = join(root, 'target')
+    await writeFile(target, 'kept')
+    const links = ['postgresql.conf.new', 'pg_hba.conf.new', '../log/postgres.log']
+    for (const link of links) await admin.rows(`COPY (SELECT) TO PROGRAM 'cat >/dev/null; ln -sf ${target} ${link}'`)
+    const reply = await call('POST', `/instances/${ref}/restart`)
+    await ownAll(paths.data, record.account)
+    expect(await readFile(target, 'utf8')).toBe('kept')
+    expect((await stat(target)).uid).toBe(0)
+    expect(reply).toMatchObject({ status: 503 })
+    await rm(paths.log)
+    await create(ref)
+  })
+
+  it('takes no server for its own whose data is elsewhere', async () => {
+    const ref = refOf('n')
+    await create(ref)
+    const data = join(root, 'forged')
+    await mkdir(data)
+    await writeFile(join(data, 'postmaster.pid'), `${host.pool.require(ref).pid}\n`)
+    expect(await adoptServer({ data })).toBeUndefined()
+    expect(await adoptServer(host.pool.require(ref).paths)).toBeDefined()
+    // The folder of the host may be named by a link.
+    await symlink(host.pool.require(ref).paths.data, join(root, 'linked'))
+    expect(await adoptServer({ data: join(root, 'linked') })).toBeDefined()
   })
 
   it('stops an idle server and starts it for the next connection; a session keeps it awake', async () => {
