@@ -64,7 +64,8 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     const { before, status } = await withSpoolLock(name, async () => {
       const before = statuses.get(name)
       const wasStopped = before?.state === 'stopped'
-      const status = await archiveSpool(archive, instance).then(
+      const upload = uploads.run(() => archiveSpool(archive, instance))
+      const status = await upload.then(
         (): ArchiveStatus => ({ state: wasStopped ? 'stopped' : 'archiving', spoolBytes: 0 }),
         async (error): Promise<ArchiveStatus> => {
           const spoolBytes = await sizeOf(instance.paths.wal)
@@ -83,11 +84,13 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
 
   /** Archives all WAL that the server has written, and returns its end. Wakes the server only if it stopped with WAL not archived. */
   async function archiveWritten(instance: Instance): Promise<{ lsn: string; isStopped: boolean }> {
-    const stopped = await instance.unlessRunning(async () => {
+    const readStopped = async () => {
       if (await hasUnarchivedWal(instance.paths.data)) return undefined
-      await withSpoolLock(instance.name, () => archiveSpool(archive, instance))
+      await archiveSpool(archive, instance)
       return { lsn: await readStoppedLsn(instance.paths.data), isStopped: true }
-    })
+    }
+    // A flush wakes the instance under the lock of the spool, so that lock must be taken first here, too.
+    const stopped = await withSpoolLock(instance.name, () => instance.unlessRunning(readStopped))
     if (stopped) return stopped
     if (instance.record.isPaused)
       throw new Refused([{ setting: 'at', reason: 'the project was paused before all of its WAL was archived' }])
@@ -96,8 +99,16 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     return { lsn: String(row?.lsn), isStopped: false }
   }
 
-  async function archiveTick(): Promise<void> {
-    await Promise.all(instances.list().map((instance) => uploads.run(() => archiveInstance(instance))))
+  const archiveTick = () => Promise.all(instances.list().map(archiveInstance))
+
+  /** Archives an instance unless that is still under way. */
+  function startPass(instance: Instance): void {
+    const { name } = instance
+    if (passes.has(name)) return
+    const pass = archiveInstance(instance)
+      .catch((error) => log('wal_archive_failed', { instance: name, error: String(error) }))
+      .finally(() => passes.delete(name))
+    passes.set(name, pass)
   }
 
   /** Removes data that a restore replaced more than a day ago; until then the restore can be undone. */
@@ -110,17 +121,9 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   const uploads = new Semaphore(UPLOADS_AT_ONCE)
-  let tick: Promise<void> = Promise.resolve()
-  let isTicking = false
-  const clock = setInterval(() => {
-    if (isTicking) return
-    isTicking = true
-    tick = archiveTick()
-      .catch((error) => log('wal_archive_failed', { error: String(error) }))
-      .finally(() => {
-        isTicking = false
-      })
-  }, tickMs)
+  /** One for each instance that is being archived, so that it delays no other. */
+  const passes = new Map<string, Promise<void>>()
+  const clock = setInterval(() => instances.list().forEach(startPass), tickMs)
   clock.unref()
   const hourly = setInterval(() => void removeOldData(), HOUR_MS)
   hourly.unref()
@@ -231,7 +234,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     async stop(): Promise<void> {
       clearInterval(clock)
       clearInterval(hourly)
-      await tick
+      await Promise.all(passes.values())
     },
   }
 }

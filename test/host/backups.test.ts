@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { createBackups } from '../../host/backups/backups.ts'
 import { readRestoreId, sweepLeftovers } from '../../host/backups/restore.ts'
@@ -15,6 +15,7 @@ import { ARCHIVE_SETTINGS, OWNER, type TestInstance, testInstance } from './inst
 
 const KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
 const key = randomBytes(32)
+const HOUR_MS = 3_600_000
 const made: TestInstance[] = []
 const stops: (() => Promise<unknown>)[] = []
 let store: ArchiveStore
@@ -222,6 +223,33 @@ test('a bucket that is away for a long time does not fill the disk', async () =>
   await backups.make(name, '2')
   await backups.restore(name, { at: new Date() })
   expect(await sql(instance, 'SELECT FROM after_gap')).toHaveLength(1)
+})
+
+test('a slow upload of one instance does not delay the archive of another', async () => {
+  const [slow, other] = [await archived({ tickMs: HOUR_MS }), await archived({ tickMs: HOUR_MS })]
+  const [held, uploads] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const holding: ArchiveStore = Object.create(store, {
+    put: {
+      async value(...[path, source]: Parameters<ArchiveStore['put']>) {
+        if (path.includes(slow.name)) {
+          held.resolve()
+          await uploads.promise
+        }
+        return store.put(path, source)
+      },
+    },
+  })
+  const both = [slow.instance, other.instance]
+  const instances = { find: (name: string) => both.find((each) => each.name === name), list: () => both }
+  const backups = createBackups({ store: holding, key, instances, log: () => {}, tickMs: 20 })
+  await sql(slow.instance, 'SELECT pg_switch_wal()', 'supabase_admin')
+  await held.promise
+  await sql(other.instance, 'CREATE TABLE a AS SELECT 1')
+  await sql(other.instance, 'SELECT pg_switch_wal()', 'supabase_admin')
+  const archivedWal = async () => (await store.list('')).filter((object) => object.key.includes(`${other.name}/wal/`))
+  await vi.waitFor(async () => expect(await archivedWal()).not.toEqual([]), { timeout: 20_000 })
+  uploads.resolve()
+  await backups.stop()
 })
 
 test('objects that were changed, swapped or sealed with another key are refused', async () => {

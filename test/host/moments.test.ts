@@ -1,12 +1,15 @@
 import { randomBytes } from 'node:crypto'
 import { mkdir, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
+import { createBackups } from '../../host/backups/backups.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
 import { newHostFolder } from './host-folder.ts'
+import { testInstance } from './pooled-instance.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const PASSWORD = 'correct-horse'
@@ -161,6 +164,33 @@ test('an instance that fell asleep before its archiver ran is woken, and nothing
   await arrive(name, at, await momentOf(name, at))
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
 })
+
+test('a moment of a sleeping instance and a flush do not wait for each other', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  // The archiver of the instance runs from then on.
+  await momentOf(name, new Date())
+  const instance = here.pool.require(name)
+  await instance.stop()
+  const flushing = Promise.withResolvers<void>()
+  const slow = Object.assign(testInstance(instance), {
+    admin: {
+      async rows<Row extends object>(text: string, values?: readonly unknown[]) {
+        // The flush has the lock of the spool now; the moment takes its first lock meanwhile.
+        flushing.resolve()
+        await setImmediate()
+        return instance.admin.rows<Row>(text, values)
+      },
+    },
+  })
+  const instances = { find: () => slow, list: () => [] }
+  const backups = createBackups({ store: copy, key: randomBytes(32), instances, log: () => {} })
+  const flushed = backups.flush(name)
+  await flushing.promise
+  // The archive of these backups has nothing to restore.
+  await Promise.allSettled([flushed, backups.moment(name, new Date(0))])
+  await backups.stop()
+}, 60_000)
 
 test('a paused instance gets its first backup, and is paused after the restore', async () => {
   const name = await newInstance()
