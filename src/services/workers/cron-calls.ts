@@ -8,8 +8,9 @@ import { projectUrl } from '../gateway/project-address.ts'
 import { callProgram } from '../runtime/call-program.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 
+const MINUTE_MS = 60_000
 /** A minute missed longer ago than this is skipped. */
-const LATE_MS_MAX = 5 * 60_000
+const LATE_MS_MAX = 5 * MINUTE_MS
 /** Workers claimed in one statement. */
 const CLAIMED_MAX = 500
 const CLAIMS_MAX = 10
@@ -26,12 +27,12 @@ interface CronCall extends Scheduled {
   name: string
 }
 
-/** Calls the workers whose cron expressions match the minute of `at`, or one that was missed recently. */
+/** Calls the workers whose cron expressions match the minute of `at`, or earlier ones that were missed recently. */
 export async function callScheduledWorkers(ctx: SystemCtx, at: Date): Promise<void> {
   for (let n = 0; n < CLAIMS_MAX; n += 1) {
     const due = await findDue(ctx, at)
     const claimed = due.length > 0 ? await claim(ctx, due, at) : []
-    const calls = claimed.filter(({ dueAt }) => at.getTime() - dueAt.getTime() <= LATE_MS_MAX).flatMap(callsOf)
+    const calls = claimed.flatMap((worker) => callsOf(worker, at))
     if (calls.length > 0) await callAll(ctx, calls)
     if (due.length < CLAIMED_MAX) return
   }
@@ -76,11 +77,17 @@ async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<
   return due.filter(({ id }) => ids.has(id))
 }
 
-const callsOf = ({ ref, name, served, dueAt }: Due): CronCall[] =>
-  cronsAt(served, dueAt).map((cron) => ({
-    ...{ ref, name, cron },
-    ...{ minute: dueAt.getTime(), deploymentId: served.deploymentId },
-  }))
+const callsOf = ({ ref, name, served, dueAt }: Due, at: Date): CronCall[] =>
+  minutesBetween(Math.max(dueAt.getTime(), at.getTime() - LATE_MS_MAX), at.getTime()).flatMap((minute) =>
+    cronsAt(served, new Date(minute)).map((cron) => ({ ref, name, cron, minute, deploymentId: served.deploymentId })),
+  )
+
+/** Returns the starts of the minutes in an interval, all in epoch milliseconds. */
+function minutesBetween(from: number, until: number): number[] {
+  const first = Math.ceil(from / MINUTE_MS)
+  const count = Math.floor(until / MINUTE_MS) - first + 1
+  return Array.from({ length: Math.max(count, 0) }, (_, n) => (first + n) * MINUTE_MS)
+}
 
 const cronsAt = ({ crons = [], spec }: ServedWorker, minute: Date): string[] =>
   spec.instances > 0 ? crons.filter((cron) => isCronTime(cron, minute)) : []

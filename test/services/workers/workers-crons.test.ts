@@ -78,10 +78,20 @@ describe('a worker with cron expressions', () => {
     // All minutes from 5 to 20 are too long ago.
     await vi.waitFor(async () => {
       const all = await calls()
-      expect(all.slice(0, 1)).toEqual(first)
-      expect(all.slice(1).toSorted()).toEqual([printed(CRON, 30), printed(each, 30)].toSorted())
+      expect(all.slice(0, 2)).toEqual([...first, printed(each, 25)])
+      expect(all.slice(2).toSorted()).toEqual([printed(CRON, 30), printed(each, 30)].toSorted())
     }, WAIT)
     expect(await dueAt()).toEqual(at(35, 0))
+  })
+
+  it('is called for each minute of the last five, also if an earlier one was missed', async () => {
+    const each = '*/2 4 1 1 *'
+    const { calls, dueAt } = await shipped(PRINTING, [each, CRON])
+    expect(await dueAt()).toEqual(at(0, 0))
+    await tick(at(30))
+    const due = [printed(each, 26), printed(each, 28), printed(each, 30), printed(CRON, 30)]
+    await vi.waitFor(async () => expect((await calls()).toSorted()).toEqual(due.toSorted()), WAIT)
+    expect(await dueAt()).toEqual(at(32, 0))
   })
 
   it('is called up to five minutes late, and not later', async () => {
