@@ -1,4 +1,4 @@
-import { filteredChild, orderedChild, type ReadNode } from '../plan/read-plan.ts'
+import { type EmbedNode, filteredChild, orderedChild, type ReadNode } from '../plan/read-plan.ts'
 import type { Filter, Logic, Operation } from '../request/filters.ts'
 import type { OrderTerm } from '../request/order.ts'
 import type { Field } from '../request/select.ts'
@@ -23,19 +23,25 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
   return `(${json}${steps.join('')})`
 }
 
-export function logicSql(params: Parameters, node: ReadNode, logic: Logic): string {
-  if (logic.kind === 'filter') return filterSql(params, node, logic)
-  const parts = logic.parts.map((part) => logicSql(params, node, part))
+/** SQL of whether a row has rows embedded in it. */
+type Presence = (child: EmbedNode) => string
+
+/** In a query that joins the embedded rows. */
+const isJoined: Presence = ({ lateral, relationship }) =>
+  `${quote(lateral)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
+
+export function logicSql(params: Parameters, node: ReadNode, logic: Logic, presence = isJoined): string {
+  if (logic.kind === 'filter') return filterSql(params, node, logic, presence)
+  const parts = logic.parts.map((part) => logicSql(params, node, part, presence))
   return `${logic.negated ? 'NOT ' : ''}(${parts.join(logic.operator === 'and' ? ' AND ' : ' OR ')})`
 }
 
-function filterSql(params: Parameters, node: ReadNode, filter: Filter): string {
+function filterSql(params: Parameters, node: ReadNode, filter: Filter, presence: Presence): string {
   const { negated, operation } = filter
   const child = filteredChild(node, filter)
   if (child && operation.kind === 'is') {
     const isNull = (operation.value === 'null') !== negated
-    const rows = isToOne(child.relationship) ? quote(child.lateral) : `${quote(child.lateral)}.rows`
-    return `${rows} ${isNull ? 'IS NOT DISTINCT FROM' : 'IS DISTINCT FROM'} NULL`
+    return `${isNull ? 'NOT ' : ''}(${presence(child)})`
   }
   const field = fieldSql(params, node, filter.field)
   const { type, representation } = node.table?.columns.get(filter.field.name) ?? {}

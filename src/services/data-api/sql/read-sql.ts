@@ -38,13 +38,12 @@ export function readSql(params: Parameters, node: ReadNode, { source, isGroupedB
 const whereSql = (conditions: readonly string[]): string =>
   conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`
 
-/** The query without what it selects, with a row for each row of the node. */
+/** The query without what it selects, with a row for each row of the node. Embedded rows are not read: only whether there are any. */
 export function countSql(params: Parameters, node: ReadNode, source?: string): string {
-  const nullFiltered = node.logic.length > 0 ? node.children.map((child) => joinSql(params, child)).join('') : ''
-  const conditions = node.logic.map((logic) => logicSql(params, node, logic))
-  const inner = nullFiltered === '' ? node.children.filter(({ isInner }) => isInner) : []
-  const exists = inner.map((child) => `EXISTS (${countSql(params, child)})`)
-  return `SELECT 1 FROM ${fromSql(node, source)}${nullFiltered}${whereSql([...conditionsToParent(node), ...conditions, ...exists])}`
+  const exists = (child: EmbedNode) => `EXISTS (${countSql(params, child)})`
+  const conditions = node.logic.map((logic) => logicSql(params, node, logic, exists))
+  const inner = node.children.filter(({ isInner }) => isInner).map(exists)
+  return `SELECT 1 FROM ${fromSql(node, source)}${whereSql([...conditionsToParent(node), ...conditions, ...inner])}`
 }
 
 const isEmbed = (node: ReadNode): node is EmbedNode => 'relationship' in node
@@ -177,7 +176,7 @@ function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Se
   }
 }
 
-function joinSql(params: Parameters, child: EmbedNode, isGrouped = false): string {
+function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): string {
   const lateral = quote(child.lateral)
   const join = child.isInner ? ' INNER JOIN LATERAL' : ' LEFT JOIN LATERAL'
   if (isToOne(child.relationship)) {
