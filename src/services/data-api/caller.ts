@@ -38,9 +38,12 @@ export async function authenticate(
   return credential
 }
 
+/** As in PostgREST. */
+const CLOCK_SKEW_SECONDS = 30
+
 async function verify(trust: Trust, token: string, now: Date) {
   try {
-    return await verifyCredential(trust, token, now)
+    return await verifyCredential(trust, token, now, CLOCK_SKEW_SECONDS)
   } catch (error) {
     throw error instanceof InvalidCredential ? refusal(error.message, token) : error
   }

@@ -173,7 +173,7 @@ function settingsStatement(
   const settings = {
     search_path: path,
     role: caller.role,
-    'request.jwt.claims': JSON.stringify(caller.claims),
+    'request.jwt.claims': JSON.stringify({ ...caller.claims, role: caller.role }),
     'request.method': caller.method,
     'request.path': caller.path,
     'request.headers': caller.headers,

@@ -8,9 +8,14 @@ import { credentialOfApiKey, isApiKey } from './api-key.ts'
 import type { Trust } from './trust.ts'
 
 /** Verifies an API key or a JWT for a project's own services; throws InvalidCredential. */
-export async function verifyCredential(trust: Trust, token: string, now: Date): Promise<Credential> {
+export async function verifyCredential(
+  trust: Trust,
+  token: string,
+  now: Date,
+  clockSkewSeconds?: number,
+): Promise<Credential> {
   if (isApiKey(token)) return credentialOfApiKey(trust, token)
-  const claims = await verifyUser(trust, token, now)
+  const claims = await verifyUser(trust, token, now, clockSkewSeconds)
   const { role = 'anon', sub } = claims
   if (typeof role !== 'string' || RESERVED_ROLE.test(role)) throw new InvalidCredential(INVALID_ROLE)
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
@@ -26,8 +31,8 @@ export async function verifyCaller(trust: Trust, token: string, now: Date): Prom
   else await verifyUser(trust, token, now)
 }
 
-async function verifyUser(trust: Trust, token: string, now: Date): Promise<Claims> {
-  const claims = await verifyClaims(trust, token, now)
+async function verifyUser(trust: Trust, token: string, now: Date, clockSkewSeconds?: number): Promise<Claims> {
+  const claims = await verifyClaims(trust, token, now, clockSkewSeconds)
   if (isUrlToken(claims)) throw new InvalidCredential('the token of a signed URL is valid for that URL only')
   return claims
 }
@@ -36,12 +41,12 @@ async function verifyUser(trust: Trust, token: string, now: Date): Promise<Claim
 const isUrlToken = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
 
 /** Verifies the signature, `exp` and `nbf` of a JWT and returns its claims; throws InvalidCredential. */
-export async function verifyClaims(trust: Trust, token: string, now: Date): Promise<Claims> {
+export async function verifyClaims(trust: Trust, token: string, now: Date, clockSkewSeconds = 0): Promise<Claims> {
   const claims = await signedClaims(trust, token)
   const { exp, nbf } = claims
   const seconds = secondsOf(now)
-  requireTime('exp', exp, (at) => at > seconds)
-  requireTime('nbf', nbf, (at) => at <= seconds)
+  requireTime('exp', exp, (at) => at > seconds - clockSkewSeconds)
+  requireTime('nbf', nbf, (at) => at <= seconds + clockSkewSeconds)
   return claims
 }
 

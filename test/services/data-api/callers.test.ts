@@ -15,7 +15,7 @@ const SCHEMA = `
   alter table notes enable row level security;
   create policy own on notes for all to authenticated using (owner = auth.uid()) with check (owner = auth.uid());
   create function whoami() returns json language sql stable as
-    $$ select json_build_object('role', current_user, 'uid', auth.uid(), 'claims', current_setting('request.jwt.claims', true)::json) $$;
+    $$ select json_build_object('role', current_user, 'uid', auth.uid(), 'claimed', auth.role(), 'claims', current_setting('request.jwt.claims', true)::json) $$;
   create table closed (id int);
   revoke all on closed from anon, authenticated;
   create table partly (id int, secret text);
@@ -46,6 +46,23 @@ describe('a caller', () => {
     expect(await whoami({ apikey: secret, authorization: `Bearer ${secret}` })).toBe('service_role')
     const token = await api.tokenOf(randomUUID())
     expect(await whoami({ apikey: publishable, authorization: `Bearer ${token}` })).toBe('authenticated')
+  })
+
+  it('has the role of the request in its claims, also if the token names none', async () => {
+    const { sign } = await signerOf(api.project)
+    const { body } = await api.json('/rpc/whoami', {}, await sign({ sub: randomUUID() }))
+    expect([body.role, body.claimed]).toEqual(['anon', 'anon'])
+  })
+
+  it('may have a clock that is wrong by half a minute', async () => {
+    const { sign } = await signerOf(api.project)
+    const role = 'authenticated'
+    const nbfIn = (seconds: number) => ({ role, nbf: Math.floor(Date.now() / 1000) + seconds })
+    expect(await whoami({ apikey: await sign({ role }, { seconds: -20 }) })).toBe(role)
+    expect(await whoami({ apikey: await sign(nbfIn(20)) })).toBe(role)
+    const refused = (message: string) => [401, { code: 'PGRST303', message }]
+    expect(await whoami({ apikey: await sign({ role }, { seconds: -60 }) })).toMatchObject(refused('JWT expired'))
+    expect(await whoami({ apikey: await sign(nbfIn(60)) })).toMatchObject(refused('JWT not yet valid'))
   })
 
   it('without a valid credential is refused', async () => {
