@@ -443,6 +443,19 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(await problemOf(sql)).toContain(said)
   })
 
+  it.each([
+    ['a subquery', ''],
+    ['a subquery with a limit', ' limit 1'],
+  ])('counts a column of %s by the size of its expression', async (_, clause) => {
+    const tenfold = `concat(${Array(10).fill('a').join()})`
+    const nest = (levels: number): string =>
+      levels === 0
+        ? 'select event_message as a from function_edge_logs'
+        : `select ${tenfold} as a from (${nest(levels - 1)}${clause})`
+    expect(await problemOf(nest(4), 'logs.all')).toBe('the query is too long')
+    expect(await ask(nest(3), { endpoint: 'logs.all' })).not.toEqual([])
+  })
+
   it('reports a query that is too long for Postgres', async () => {
     const groups = Array.from({ length: 1_700 }, (_, n) => `'${n.toString(36)}'`)
     expect(await problemOf(`select count() from logs group by ${groups.join(',')}`)).toContain('too long')

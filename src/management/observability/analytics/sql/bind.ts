@@ -15,7 +15,18 @@ export type Bound =
 /** Which one wins if a column and an alias have the same name. */
 export type Preference = 'column' | 'alias'
 
-/** Limits expansion: chained aliases could grow exponentially. */
+/** The number of bound expressions in all SELECTs of a query. A column of a subquery counts as often as it is used. */
+export interface Expansion {
+  size: number
+}
+
+/** A column of a subquery, and the size of its expression. */
+export interface DerivedColumn {
+  name: string
+  size: number
+}
+
+/** Limits expansion: chained aliases and nested subqueries could grow exponentially, in the planner or as a text. */
 const SIZE_MAX = 3_000
 /** A chain of operators is a tree as high as it is long. Walking it takes about 1 KiB of an isolate's stack per level. */
 const HEIGHT_MAX = 400
@@ -39,7 +50,7 @@ export const TRUNCATES = ['timestamp_trunc', 'datetime_trunc', 'date_trunc']
 const UNIT = /^(second|minute|hour|day|week)$/i
 
 /** Returns a function that binds the names of a query. `derived` are the columns of the subquery that it reads, if any. */
-export function binderOf(query: Query, derived: readonly string[] | undefined) {
+export function binderOf(query: Query, derived: readonly DerivedColumn[] | undefined, expansion: Expansion) {
   const table = query.table.toLowerCase()
   if (!TABLES.includes(table)) {
     throw new QueryError(`unknown table ${JSON.stringify(query.table)}: use one of ${TABLES.slice(0, 5).join(', ')} …`)
@@ -51,8 +62,12 @@ export function binderOf(query: Query, derived: readonly string[] | undefined) {
   const unnested = new Map<string, string[]>()
   for (const { alias, path } of query.unnested) unnested.set(alias, attributePath(path) ?? path)
   const resolving = new Set<string>()
-  let size = 0
   let height = 0
+
+  function grow(size: number): void {
+    expansion.size += size
+    if (expansion.size > SIZE_MAX) throw new QueryError(TOO_LONG)
+  }
 
   /** Returns the path below the attributes; undefined if the path is not an attribute. */
   function attributePath([first = '', ...rest]: readonly string[]): string[] | undefined {
@@ -91,17 +106,22 @@ export function binderOf(query: Query, derived: readonly string[] | undefined) {
 
   function positionOf(names: readonly string[]): number {
     const [name, ...more] = names.length > 1 && tableNames.includes(names[0] ?? '') ? names.slice(1) : names
-    return more.length > 0 ? -1 : (derived ?? []).indexOf(name ?? '')
+    const place = more.length > 0 ? -1 : (derived ?? []).findIndex((column) => column.name === name)
+    grow(derived?.[place]?.size ?? 0)
+    return place
   }
 
   function derivedColumn(names: readonly string[]): Bound | undefined {
     const place = positionOf(names)
-    return place < 0 ? undefined : { kind: 'derived', place, name: derived?.[place] ?? '' }
+    return place < 0 ? undefined : { kind: 'derived', place, name: derived?.[place]?.name ?? '' }
   }
 
   function unknown(names: readonly string[]): Bound {
     const key = names.join('.')
-    if (derived) throw new QueryError(`unknown column ${JSON.stringify(key)}: must be one of ${derived.join(', ')}`)
+    if (derived) {
+      const names = derived.map(({ name }) => name).join(', ')
+      throw new QueryError(`unknown column ${JSON.stringify(key)}: must be one of ${names}`)
+    }
     if (isUnified) {
       const columns = COLUMNS.join(', ')
       throw new QueryError(
@@ -113,8 +133,7 @@ export function binderOf(query: Query, derived: readonly string[] | undefined) {
   }
 
   function bind(expression: Expression, preference: Preference): Bound {
-    size += 1
-    if (size > SIZE_MAX) throw new QueryError(TOO_LONG)
+    grow(1)
     if (expression.kind === 'path') return path(expression.names, preference)
     if (expression.kind === 'quoted') {
       return isUnified ? path([expression.value], preference) : { kind: 'text', value: expression.value }

@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { type Bound, binderOf, TRUNCATES } from './bind.ts'
+import { type Bound, binderOf, type DerivedColumn, type Expansion, TRUNCATES } from './bind.ts'
 import { sourcesInCondition } from './condition-sources.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
 import { createNumbering } from './numbering.ts'
@@ -41,7 +41,7 @@ export function compileQuery(query: Query, scope: Scope & { now: Date }): Compil
 /** A subquery that another query reads. Its columns are named c0, c1 and so on. */
 interface Derived extends Pick<Compiled, 'sources'> {
   rows: SQL
-  columns: { name: string; type: Type }[]
+  columns: (DerivedColumn & { type: Type })[]
 }
 
 const columnAt = (place: number): SQL => sql`logs.${sql.raw(`c${place}`)}`
@@ -50,6 +50,7 @@ const toItem = (name: string): Item => ({ expression: { kind: 'path', names: [na
 class Compiler {
   readonly #query: Query
   readonly #scope: Scope & { now: Date }
+  readonly #expansion: Expansion
   readonly #from: Derived | undefined
   readonly #bind: ReturnType<typeof binderOf>
   readonly #items: Item[]
@@ -60,13 +61,14 @@ class Compiler {
   /** True if a subquery after IN reads other sources. */
   #readsOthers = false
 
-  constructor(query: Query, scope: Scope & { now: Date }) {
+  constructor(query: Query, scope: Scope & { now: Date }, expansion: Expansion = { size: 0 }) {
     this.#query = query
     this.#scope = scope
-    this.#from = query.from && new Compiler(query.from, scope).derive()
-    const derived = this.#from?.columns.map(({ name }) => name)
-    this.#bind = binderOf(query, derived)
-    this.#items = query.items === '*' ? (derived?.map(toItem) ?? everyColumn(query)) : query.items
+    this.#expansion = expansion
+    this.#from = query.from && new Compiler(query.from, scope, expansion).derive()
+    const derived = this.#from?.columns
+    this.#bind = binderOf(query, derived, expansion)
+    this.#items = query.items === '*' ? (derived?.map(({ name }) => toItem(name)) ?? everyColumn(query)) : query.items
   }
 
   compile(): Compiled {
@@ -84,12 +86,12 @@ class Compiler {
   /** Compiles a subquery, whose values keep their types. */
   derive(): Derived {
     const { limit, offset } = this.#query
-    const { select, columns, types, sources } = this.#select(typed)
+    const { select, columns, types, sizes, sources } = this.#select(typed)
     if (types.includes('interval')) throw new QueryError('an interval cannot be selected')
     const bound = sql`${limit === undefined ? sql`` : sql`limit ${limit}`} ${offset ? sql`offset ${offset}` : sql``}`
     return {
       rows: sql`${select} ${bound}`,
-      columns: columns.map((name, n) => ({ name, type: types[n] ?? 'null' })),
+      columns: columns.map((name, n) => ({ name, type: types[n] ?? 'null', size: sizes[n] ?? 0 })),
       sources,
     }
   }
@@ -100,7 +102,13 @@ class Compiler {
     const name = this.#query.table.toLowerCase()
     const readSources = name === UNIFIED ? bound && sourcesInCondition(bound) : [name]
     const condition = bound ? this.#condition(bound, 'WHERE') : sql`true`
-    const items = this.#items.map(({ expression }) => this.#bind(expression, 'column'))
+    const sizes: number[] = []
+    const items = this.#items.map(({ expression }) => {
+      const before = this.#expansion.size
+      const item = this.#bind(expression, 'column')
+      sizes.push(this.#expansion.size - before)
+      return item
+    })
     const order = orderBy.map(({ expression, descending }) => ({
       by: this.#bindPreferringAlias(expression),
       descending,
@@ -119,7 +127,7 @@ class Compiler {
         ${having ? sql`having ${this.#condition(this.#bind(having, 'alias'), 'HAVING')}` : sql``}
         ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#orderTerm(one)))}` : sql``}`
     const sources = this.#readsOthers ? undefined : this.#from ? this.#from.sources : readSources
-    return { select, names, columns, types: values.map(({ type }) => type), sources }
+    return { select, names, columns, types: values.map(({ type }) => type), sizes, sources }
   }
 
   /** Binds an expression in which a number such as `2` means the second selected column. */
@@ -219,7 +227,7 @@ class Compiler {
   }
 
   #inSubquery(expression: Bound, query: Query): Value {
-    const { rows, columns } = new Compiler(query, this.#scope).derive()
+    const { rows, columns } = new Compiler(query, this.#scope, this.#expansion).derive()
     const [column, ...others] = columns
     if (!column || others.length > 0) throw new QueryError('the subquery after IN must select one column')
     this.#readsOthers = true
