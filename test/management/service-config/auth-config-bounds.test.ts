@@ -56,6 +56,13 @@ describe('each field of the configuration of Auth', () => {
     expect(differing(await read(), before)).toEqual([])
   })
 
+  it('is not searched if it is too long, which could take seconds', async () => {
+    const { change } = await newConfig()
+    const { status, body } = await change({ sessions_tags: `a,${' '.repeat(40_000)}!` })
+    expect([status, body.message.match(/body\.sessions_tags: /g)]).toEqual([400, ['body.sessions_tags: ']])
+    expect(body.message).toContain('2000')
+  })
+
   it('accepts null for its default, unless it requires a value', async () => {
     const { read, change } = await newConfig()
     const before = await read()

@@ -30,8 +30,9 @@ const SECRET_LENGTH_MAX = 8_000
 /** The maximum length of comma-separated lists. */
 export const LIST_LENGTH_MAX = 20_000
 
-export const Short = Text.max(TEXT_LENGTH_MAX)
-const SecretText = Text.max(SECRET_LENGTH_MAX)
+// Longer texts are not matched with patterns.
+export const Short = Text.max(TEXT_LENGTH_MAX, { abort: true })
+const SecretText = Text.max(SECRET_LENGTH_MAX, { abort: true })
 
 // Shared by all fields of a kind, because the start of the Worker waits for the creation of every schema.
 const Flag = z.boolean()
