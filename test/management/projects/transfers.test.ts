@@ -1,4 +1,4 @@
-import { and, eq, inArray, sql } from 'drizzle-orm'
+import { and, eq, inArray } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
 import {
   auditLog,
@@ -8,6 +8,7 @@ import {
   jitGrants,
   memberRoles,
   organizations,
+  projectSettings,
   projects,
   projectTasks,
   snippets,
@@ -26,6 +27,7 @@ import {
   type TestOrganization,
   tokenOf,
 } from '../../support/api.ts'
+import { type Transaction, untilBlocked } from '../../support/blocked.ts'
 import { createBranch, untilBranch } from '../../support/branches.ts'
 import { connect, disconnect, newRepository } from '../../support/github.ts'
 import { newDrain } from '../../support/log-drains.ts'
@@ -45,7 +47,6 @@ const transfer = (caller: Caller, ref: string, target: string) =>
 const preview = (caller: Caller, ref: string, target: string) =>
   caller.post(`/v2/projects/${ref}/transfers/previews`, body(target))
 
-type Transaction = Parameters<Parameters<typeof control.transaction>[0]>[0]
 type Target = TestOrganization & { other: string }
 
 /** Makes two organizations of one owner. */
@@ -468,6 +469,11 @@ describe('a change that started before the transfer of its project', () => {
       (owner: Caller, ref: string) => owner.post('/v1/snippets', { ...SNIPPET, project_ref: ref }),
       snippets,
     ],
+    [
+      'a setting',
+      (owner: Caller, ref: string) => owner.patch(`/v1/projects/${ref}/config/auth`, { jwt_exp: 77 }),
+      projectSettings,
+    ],
   ] as const)('leaves nothing of %s, in either organization', async (_what, create, table) => {
     const [source, target] = [await newOrganization(), await newOrganization()]
     const ref = await insertProject(source)
@@ -481,15 +487,6 @@ describe('a change that started before the transfer of its project', () => {
     expect(await control.select().from(table).where(eq(table.projectRef, ref))).toEqual([])
   })
 })
-
-/** Starts the request and returns it once it waits for this transaction. */
-async function untilBlocked<T>(tx: Transaction, ask: () => Promise<T>): Promise<{ asked: Promise<T> }> {
-  const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-  const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-  const asked = ask()
-  await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
-  return { asked }
-}
 
 async function reach(caller: Caller, ...refs: string[]): Promise<number[]> {
   return Promise.all(refs.map(async (ref) => (await caller.get(`/v1/projects/${ref}`)).status))

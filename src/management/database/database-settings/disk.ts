@@ -20,13 +20,13 @@ export async function getDisk({ db }: Ctx, { ref }: ProjectAccess): Promise<z.in
   return { attributes: diskOf(value), ...(updatedAt && { last_modified_at: updatedAt.toISOString() }) }
 }
 
-export async function updateDisk(ctx: Ctx, { ref }: ProjectAccess, attributes: DiskAttributes): Promise<void> {
+export async function updateDisk(ctx: Ctx, project: ProjectAccess, attributes: DiskAttributes): Promise<void> {
   requireSharedAttributes(ctx, attributes)
   const { size_gb } = attributes
-  const usedBytes = await usedBytesOf(ctx, ref)
+  const usedBytes = await usedBytesOf(ctx, project.ref)
   if (usedBytes > size_gb * GIGABYTE)
     throw invalid('size_gb', `must be at least the size of the database, ${usedBytes} bytes`)
-  await changeSettings(ctx, { ref, area: 'disk', work: async () => ({ size_gb }) })
+  await changeSettings(ctx, { project, area: 'disk', work: async () => ({ size_gb }) })
 }
 
 function requireSharedAttributes({ engine }: Ctx, attributes: DiskAttributes): void {

@@ -98,7 +98,7 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
   }
   const { ref } = project
   return changeStored(ctx, {
-    ref,
+    project,
     area: 'network',
     async work(before) {
       const after = change(before)

@@ -26,11 +26,11 @@ export const toPooler = ({ pool_mode, default_pool_size: size }: Settings<'poole
 
 export const updatePoolerSettings = (
   ctx: Ctx,
-  { ref }: ProjectAccess,
+  project: ProjectAccess,
   { default_pool_size, pool_mode }: z.output<typeof UpdatePoolerSettings>,
 ) =>
   changeSettings(ctx, {
-    ref,
+    project,
     area: 'pooler',
     work: async (before) => ({
       default_pool_size: default_pool_size === undefined ? before.default_pool_size : default_pool_size,

@@ -22,7 +22,7 @@ export async function updatePostgresConfig(
   requireActive(project)
   const { ref } = project
   const chosen = await changeSettings(ctx, {
-    ref,
+    project,
     area: 'postgres',
     work: async (before) => {
       const after = replace

@@ -44,7 +44,7 @@ export async function disableReadOnly(ctx: Ctx, project: ProjectAccess): Promise
   const { ref } = project
   const overrideUntil = new Date(ctx.now().getTime() + OVERRIDE_MS).toISOString()
   await changeSettings(ctx, {
-    ref,
+    project,
     area: 'readonly',
     work: async (mode) => {
       if (mode.applied) await setReadOnly(ctx, ref, false)
@@ -77,7 +77,7 @@ const logFailure = ({ log }: SystemCtx, ref: string, error: unknown): void =>
 /** Stores `applied` before changing the database, so that a change is always undone later. */
 async function apply(ctx: SystemCtx, ref: string): Promise<void> {
   const mode = await changeSettings(ctx, {
-    ref,
+    project: { ref },
     area: 'readonly',
     work: async (mode) => {
       const wanted = mustApply(mode, ctx.now())
@@ -85,7 +85,8 @@ async function apply(ctx: SystemCtx, ref: string): Promise<void> {
       return wanted === mode.applied ? undefined : { ...mode, applied: wanted }
     },
   })
-  if (mode.applied) await changeSettings(ctx, { ref, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
+  if (mode.applied)
+    await changeSettings(ctx, { project: { ref }, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
 }
 
 /** Runs under the project lock: a mode that was reset meanwhile is not applied again. */
@@ -121,7 +122,9 @@ async function updateModesBySize(ctx: SystemCtx, modes: readonly ProjectMode[]):
   for (const [ref, share] of await sharesOfDisk(ctx, bytes)) {
     if (limited.has(ref) === isFull(share, limited.has(ref))) continue
     const work = async (mode: Mode) => modeForShare(mode, share)
-    await changeSettings(ctx, { ref, area: 'readonly', work }).catch((error) => logFailure(ctx, ref, error))
+    await changeSettings(ctx, { project: { ref }, area: 'readonly', work }).catch((error) =>
+      logFailure(ctx, ref, error),
+    )
   }
 }
 

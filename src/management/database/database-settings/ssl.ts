@@ -33,5 +33,5 @@ export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, req
     })
     return requested
   }
-  return toSslEnforcement(await changeSettings(ctx, { ref, area: 'ssl', work }))
+  return toSslEnforcement(await changeSettings(ctx, { project, area: 'ssl', work }))
 }

@@ -1,4 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
+import { ApiError } from '../../../platform/http/error.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { readOwnFields } from './own-fields.ts'
@@ -6,7 +7,8 @@ import { readSettings, type StoredSettings, saveSettings } from './read-settings
 import { type Area, changedFields, isInherited, type Settings } from './setting-areas.ts'
 
 interface Change<A extends Area> {
-  ref: string
+  /** The organization is the one in which the caller's role was checked; a change of the installation has none. */
+  project: { ref: string; organizationId?: string }
   area: A
   /** Returns the new value, after applying it to the cluster. Undefined changes nothing. */
   work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
@@ -17,12 +19,14 @@ export async function changeSettings<A extends Area>(ctx: SystemCtx, change: Cha
 }
 
 /**
- * Changes settings of a project, one change at a time; a value that the cluster refuses is not stored. Fields changed on a branch no
- * longer follow its parent. Returns the stored value and its time.
+ * Changes settings of a project, one change at a time; a value that the cluster refuses is not stored. Fails before it changes anything
+ * if the project was transferred meanwhile. Fields changed on a branch no longer follow its parent. Returns the stored value and its time.
  */
-export async function changeStored<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
+export async function changeStored<A extends Area>(ctx: SystemCtx, { project, area, work }: Change<A>) {
+  const { ref } = project
   return mutate(ctx, async ({ tx, trace }): Promise<Pick<StoredSettings<A>, 'value' | 'updatedAt'>> => {
     const { organizationId, parentRef } = await lockProject({ tx }, ref)
+    if (organizationId !== (project.organizationId ?? organizationId)) throw new ApiError('not_found.project')
     const stored = await readSettings(tx, ref, area)
     const value = await work(stored.value)
     if (value === undefined) return stored

@@ -19,11 +19,12 @@ export async function getAuthConfig({ db }: { db: Reader }, ref: string): Promis
 type Change = readonly [FieldName, Value | null]
 
 /** Updates the settings by merging with the current ones, so that concurrent changes are kept. */
-export async function updateAuthConfig(ctx: Ctx, { ref, parentRef }: ProjectAccess, body: AuthConfigUpdate) {
+export async function updateAuthConfig(ctx: Ctx, project: ProjectAccess, body: AuthConfigUpdate) {
+  const { ref, parentRef } = project
   const changes = expandMailServerRemoval(body)
   const [secrets, parent] = await Promise.all([sealSecrets(ctx, ref, changes), readParent(ctx, parentRef, changes)])
   const stored = await changeSettings(ctx, {
-    ref,
+    project,
     area: 'auth',
     work: async (before) => {
       const after = merge(before, withoutDigests(before, parent, changes), secrets)

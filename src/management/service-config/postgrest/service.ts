@@ -16,14 +16,14 @@ export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {
 
 export async function updatePostgrestConfig(
   ctx: Ctx,
-  { ref }: ProjectAccess,
+  project: ProjectAccess,
   changes: z.output<typeof UpdatePostgrestConfig>,
 ) {
   const changed = await changeSettings(ctx, {
-    ref,
+    project,
     area: 'postgrest',
     work: async (before) => ({ ...before, ...changes }),
   })
-  forgetProject(ref)
+  forgetProject(project.ref)
   return changed
 }

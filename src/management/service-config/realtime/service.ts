@@ -20,8 +20,8 @@ export async function getRealtimeConfig({ db }: Ctx, { ref }: ProjectAccess): Pr
 
 export async function updateRealtimeConfig(
   ctx: Ctx,
-  { ref }: ProjectAccess,
+  project: ProjectAccess,
   changes: z.output<typeof UpdateRealtimeConfig>,
 ): Promise<void> {
-  await changeSettings(ctx, { ref, area: 'realtime', work: async (before) => ({ ...before, ...changes }) })
+  await changeSettings(ctx, { project, area: 'realtime', work: async (before) => ({ ...before, ...changes }) })
 }

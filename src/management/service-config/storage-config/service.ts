@@ -29,12 +29,12 @@ export const getStorageConfig = (project: ProjectAccess): z.input<typeof Storage
 
 export async function updateStorageConfig(
   ctx: Ctx,
-  { ref }: ProjectAccess,
+  project: ProjectAccess,
   { fileSizeLimit }: z.output<typeof UpdateStorageConfig>,
 ) {
   if (fileSizeLimit === undefined) return {}
-  await changeSettings(ctx, { ref, area: 'storage', work: async (before) => ({ ...before, fileSizeLimit }) })
-  forgetProject(ref)
+  await changeSettings(ctx, { project, area: 'storage', work: async (before) => ({ ...before, fileSizeLimit }) })
+  forgetProject(project.ref)
   return {}
 }
 
