@@ -10,6 +10,7 @@ import {
 } from '../../../src/model/tables/index.ts'
 import { adminRows, onHost } from '../../instances.ts'
 import { control, newOrganization, setName, type TestOrganization, tick } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { type BranchReply, newBranch } from '../../support/branches.ts'
 import { newProject } from '../../support/projects.ts'
 
@@ -131,6 +132,22 @@ describe('a branch stays unchanged', () => {
     expect(await statusesOf(replies)).toEqual([409, 409])
     await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
     expect(await owner.get(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
+  })
+
+  it.each([
+    ['at once', ''],
+    ['in an hour', '?force=false'],
+  ])('after its deletion %s if it is made persistent meanwhile', async (_, query) => {
+    const { owner } = organization
+    const isBranch = eq(branches.id, branch.id)
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.update(branches).set({ persistent: true }).where(isBranch)
+      return untilBlocked(tx, () => owner.delete(`/v1/branches/${branch.id}${query}`))
+    })
+    const message = expect.stringContaining('a persistent branch cannot be deleted')
+    expect(await asked).toMatchObject({ status: 422, body: { message } })
+    const rows = await control.update(branches).set({ persistent: false }).where(isBranch).returning()
+    expect(rows).toMatchObject([{ removedAt: null, deletionScheduledAt: null }])
   })
 
   it('after a request to disable the branches of a branch', async () => {

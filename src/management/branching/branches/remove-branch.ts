@@ -21,10 +21,23 @@ export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolea
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })
   if (access.persistent) throw isPersistent()
   await mutate(ctx, async (mutation) => {
-    if (!force) return scheduleRemoval(ctx, mutation, access)
-    if (!(await remove(ctx, mutation, access))) throw new ApiError('not_found.branch')
+    const isRemoved = force
+      ? await remove(ctx, mutation, access, IS_EPHEMERAL)
+      : await scheduleRemoval(ctx, mutation, access)
+    if (!isRemoved) throw await failureOf(mutation, access)
   })
   return { message: 'ok' }
+}
+
+const IS_EPHEMERAL = not(branches.persistent)
+
+/** Returns why a branch was not removed: it was removed or made persistent meanwhile. */
+async function failureOf({ tx }: Mutation, { id }: BranchAccess): Promise<ApiError> {
+  const [branch] = await tx
+    .select({ id: branches.id })
+    .from(branches)
+    .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+  return branch ? isPersistent() : new ApiError('not_found.branch')
 }
 
 const isPersistent = () =>
@@ -32,7 +45,7 @@ const isPersistent = () =>
     detail: 'a persistent branch cannot be deleted: set persistent to false first',
   })
 
-async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: BranchAccess): Promise<void> {
+async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: BranchAccess): Promise<boolean> {
   const at = ctx.now()
   const [branch] = await mutation.tx
     .update(branches)
@@ -40,11 +53,12 @@ async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: Br
       deletionScheduledAt: sql`coalesce(${branches.deletionScheduledAt}, ${new Date(at.getTime() + GRACE_MS)})`,
       updatedAt: at,
     })
-    .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+    .where(and(eq(branches.id, id), isNull(branches.removedAt), IS_EPHEMERAL))
     .returning()
-  if (!branch) throw new ApiError('not_found.branch')
+  if (!branch) return false
   await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
   await mutation.trace({ ...subject(project), action: 'branch.delete.schedule', detail: { branch: id } })
+  return true
 }
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
@@ -142,7 +156,7 @@ export async function removeProjectBranches(
   project: Project & Pick<ProjectAccess, 'parentRef'>,
 ): Promise<void> {
   if (project.parentRef === null) return removeAll(ctx, mutation, project)
-  const which = and(eq(branches.projectRef, project.ref), not(branches.persistent))
+  const which = and(eq(branches.projectRef, project.ref), IS_EPHEMERAL)
   if (!(await removeRow(ctx, mutation, project, which))) throw isPersistent()
 }
 
@@ -150,6 +164,7 @@ const DUE_MAX = 100
 
 /** Removes the branches whose grace period has ended. */
 export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
+  const isDue = and(lte(branches.deletionScheduledAt, ctx.now()), IS_EPHEMERAL)
   const due = await ctx.db
     .select({
       id: branches.id,
@@ -160,11 +175,10 @@ export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
     .from(branches)
     .innerJoin(projects, eq(projects.ref, branches.projectRef))
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
-    .where(and(isNull(branches.removedAt), lte(branches.deletionScheduledAt, ctx.now())))
+    .where(and(isNull(branches.removedAt), isDue))
     .limit(DUE_MAX)
   for (const { id, ...project } of due) {
-    // The branch may have been restored meanwhile.
-    const isStillDue = lte(branches.deletionScheduledAt, ctx.now())
-    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isStillDue))
+    // The branch may have been restored or made persistent meanwhile.
+    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isDue))
   }
 }
