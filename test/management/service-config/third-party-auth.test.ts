@@ -124,6 +124,14 @@ describe('an integration', () => {
     expect(resolved_jwks).toEqual({ keys: [{ ...ed25519.part, alg: 'EdDSA', use: 'sig' }] })
   })
 
+  it('has only the used keys of a set that is nested too deeply to be stored', async () => {
+    const { path } = await newPlace()
+    const nested = '['.repeat(100_000) + ']'.repeat(100_000)
+    const raw = `{"custom_jwks":{"keys":[${JSON.stringify(p256.jwk)}],"extra":${nested}}}`
+    const { status, body } = await owner.send('POST', path, { raw, headers: { 'content-type': 'application/json' } })
+    expect([status, body.custom_jwks]).toEqual([201, { keys: [p256.jwk] }])
+  })
+
   it('is deleted with its project', async () => {
     const { ref, integrate, rows } = await newPlace(await newProject(organization))
     await integrate({ custom_jwks: { keys: [p256.jwk] } })

@@ -5,7 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { thirdPartyAuths } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
-import { isStorable } from '../../../platform/http/common-values.ts'
+import { isDepthAtMost, isStorable } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { attributeToField } from '../../../platform/http/unusable-value.ts'
 import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
@@ -101,9 +101,14 @@ async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Pr
   return { type, oidcIssuerUrl, jwksUrl, issuer, resolvedJwks: jwks, refreshAt: nextRefresh(ctx.now()) }
 }
 
+/** A key set with certificates has four levels. The checks of deeper values are recursive and could exhaust the stack. */
+const KEY_SET_DEPTH_MAX = 10
+
 /** Returns the original set, with which clients compare their own, or undefined if it cannot be stored. */
 const storableOriginal = (value: unknown) =>
-  isStorable(value) && JSON.stringify(value).length <= KEY_SET_CHARACTERS_MAX ? value : undefined
+  isDepthAtMost(value, KEY_SET_DEPTH_MAX) && isStorable(value) && JSON.stringify(value).length <= KEY_SET_CHARACTERS_MAX
+    ? value
+    : undefined
 
 /** Requires the project lock, so that concurrent requests cannot exceed the limit. */
 async function requireIntegrationQuota(tx: Writer, ref: string): Promise<void> {
