@@ -224,6 +224,11 @@ describe('an assertion is refused', () => {
     expectRefused(await present(place.app, signed), 'invalid_grant', `claim ${claim}`)
   })
 
+  it.each(['iss', 'sub', 'email', 'aud_tenant'])('with a NUL in %s', async (claim) => {
+    const signed = await sign({ ...place.claims, [claim]: 'a\0' })
+    expectRefused(await present(place.app, signed), 'invalid_grant', `claim ${claim}`)
+  })
+
   it('for a resource of another server', async () => {
     const signed = await sign({ ...place.claims, resource: ['https://other.example/'] })
     expect((await present(place.app, signed)).body).toMatchObject({ error: 'invalid_target' })

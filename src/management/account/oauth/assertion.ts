@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { SystemCtx } from '../../../ctx.ts'
+import { Text } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { isAlgorithm, isSignedByOne, type Jwk, type VerificationKey } from '../../../platform/jwt/jwk.ts'
 import { type Jws, readJws } from '../../../platform/jwt/jws.ts'
@@ -13,25 +14,25 @@ const SKEW_SECONDS = 60
 /** Maximum number of keys of an issuer to try. */
 const KEYS_TRIED_MAX = 10
 
-const Text = z.string().min(1).max(1_024)
+const ClaimText = Text.min(1).max(1_024)
 /** A string or a list of one (RFC 7519, 4.1.3). With several audiences, another server could replay the assertion here. */
-const SingleText = z.union([Text, z.tuple([Text]).transform(([only]) => only)])
-const TextList = z.union([Text.transform((only) => [only]), z.array(Text)])
+const SingleText = z.union([ClaimText, z.tuple([ClaimText]).transform(([only]) => only)])
+const TextList = z.union([ClaimText.transform((only) => [only]), z.array(ClaimText)])
 const Seconds = z.number().int()
 
 /** Identity Assertion JWT Authorization Grant (draft-ietf-oauth-identity-assertion-authz-grant), 3.1. */
 const Claims = z.object({
-  iss: Text,
-  sub: Text,
+  iss: ClaimText,
+  sub: ClaimText,
   aud: SingleText,
-  client_id: Text,
-  jti: Text,
+  client_id: ClaimText,
+  jti: ClaimText,
   exp: Seconds,
   iat: Seconds,
   nbf: Seconds.optional(),
-  email: Text.optional(),
+  email: ClaimText.optional(),
   email_verified: z.boolean().optional(),
-  aud_tenant: Text.optional(),
+  aud_tenant: ClaimText.optional(),
   resource: TextList.optional(),
   scope: z.string().optional(),
 })
