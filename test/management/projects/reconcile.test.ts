@@ -77,6 +77,16 @@ describe('what a removed project left on a host', () => {
   })
 })
 
+it('databases are compared with the projects, however many there are', async () => {
+  const refs = Array.from({ length: 70_000 }, (_, n) => `none-${n}`)
+  const reported: unknown[] = []
+  const log = { info: () => {}, error: (...entry: unknown[]) => reported.push(entry) }
+  const ctx = { db: control, engine: { refs: async () => refs }, now: () => new Date(), log } as unknown as SystemCtx
+  await forgetLastTime()
+  await reconcileProjects(ctx)
+  expect(reported).toEqual([['databases_unknown', expect.objectContaining({ count: refs.length })]])
+})
+
 it('nothing is considered removed while its host is silent', async () => {
   const organization = await newOrganization()
   const [gone, staying] = await Promise.all([newLeftover(organization), newProject(organization)])

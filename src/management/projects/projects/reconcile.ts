@@ -20,7 +20,8 @@ export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
   const known = await ctx.db
     .select({ ref: projects.ref, removedAt: projects.removedAt })
     .from(projects)
-    .where(inArray(projects.ref, found))
+    // One parameter for all: a statement has at most 65,535.
+    .where(sql`${projects.ref} = any(${sql.param(found)}::text[])`)
   const removed = known.filter(({ removedAt }) => removedAt && removedAt <= removedBefore(ctx)).map(({ ref }) => ref)
   for (const ref of removed.slice(0, REMOVED_MAX)) await removeAgain(ctx, ref)
   await cancelLeftoverTasks(ctx)
