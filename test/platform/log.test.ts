@@ -1,11 +1,12 @@
 import { setImmediate } from 'node:timers/promises'
+import { DrizzleQueryError } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
 import { tickEveryMinute } from '../../dev/cron.ts'
 import { openLogOutput } from '../../dev/log-output.ts'
 import { readableLine } from '../../dev/log-text.ts'
 import { readSettings } from '../../dev/settings.ts'
 import { hostLogLine } from '../../host/log.ts'
-import { logLine } from '../../src/platform/http/log.ts'
+import { describeError, logLine } from '../../src/platform/http/log.ts'
 import { newOrganization, workerLogs } from '../support/api.ts'
 
 const AT = '2026-11-24T12:00:00.123Z'
@@ -29,6 +30,17 @@ describe('a log line', () => {
   it('of the host has the level of an error if it reports one', () => {
     expect(JSON.parse(hostLogLine('a', { error: 'broken' }))).toMatchObject({ level: 'error', error: 'broken' })
     expect(JSON.parse(hostLogLine('a', { error: undefined }))).toMatchObject({ level: 'info' })
+  })
+})
+
+describe('an error', () => {
+  const failed = new DrizzleQueryError('select $1', ['one\n    at my house', 'two'], new Error('broken'))
+
+  it('is described with its cause and its stack, without the parameters of the query', () => {
+    const text = describeError(failed)
+    expect(text).toMatch(/^Error: Failed query: select \$1\n {4}at .*log\.test\.ts/)
+    expect(text).toContain(' <- Error: broken\n    at ')
+    expect(text).not.toMatch(/params|one|my house|two/)
   })
 })
 

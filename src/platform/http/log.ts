@@ -33,7 +33,12 @@ export function createLogger(requestId: string): Logger {
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error).slice(0, TEXT_LENGTH_MAX)
   const cause = error.cause === undefined ? '' : ` <- ${describeError(error.cause)}`
-  const text = (error.stack ?? error.message).replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')
+  const { name, message, stack = '' } = error
+  const [withoutParameters = ''] = message.split('\nparams: ', 1)
+  // The end of the parameters cannot be found in the stack alone: one of them may look like a frame.
+  const text = stack.includes(message)
+    ? stack.replace(message, () => withoutParameters)
+    : `${name}: ${withoutParameters}`
   return `${text.slice(0, TEXT_LENGTH_MAX)}${cause}`
 }
 
