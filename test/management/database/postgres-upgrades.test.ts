@@ -1,9 +1,9 @@
-import { and, desc, eq } from 'drizzle-orm'
+import { and, desc, eq, sql } from 'drizzle-orm'
 import { describe, expect, inject, it, vi } from 'vitest'
-import { backups, projectTasks } from '../../../src/model/tables/index.ts'
+import { backups, projects, projectTasks } from '../../../src/model/tables/index.ts'
 import { adminRows, askHost, onHost } from '../../instances.ts'
 import { admin } from '../../support/admin.ts'
-import { addMember, as, control, newOrganization, newUser, tokenOf } from '../../support/api.ts'
+import { addMember, as, control, newOrganization, newUser, tick, tokenOf } from '../../support/api.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
 
 /** A long timeout: an instance is copied while other tests make their own. */
@@ -111,6 +111,43 @@ describe('an upgrade', () => {
       .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'restore_backup')))
     expect(task).toMatchObject({ state: 'failed', lastError: expect.stringContaining('of Postgres 17') })
     expect(await versionOf(ref)).toBe(18)
+  })
+
+  it('has one backup, however often the step that takes it is interrupted', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const ofProject = eq(backups.projectRef, ref)
+    const earlier = { projectRef: ref, kind: 'scheduled', insertedAt: new Date(0), completedAt: new Date(0) } as const
+    await control.insert(backups).values({ ...earlier, status: 'COMPLETED' })
+    await control.execute(sql`
+      create function fail_${sql.raw(ref)}() returns trigger language plpgsql as $$
+        begin raise exception 'the consumer died'; end $$`)
+    await control.execute(sql`
+      create trigger fail_${sql.raw(ref)} before update on project_tasks for each row
+      when (new.project_ref = ${sql.raw(`'${ref}'`)} and new.input ? 'backupId' and not old.input ? 'backupId')
+      execute function fail_${sql.raw(ref)}()`)
+    await control.update(projects).set({ status: 'UPGRADING' }).where(eq(projects.ref, ref))
+    const stepsDone = ['upgrade_database', 'check_health']
+    const [task] = await control
+      .insert(projectTasks)
+      .values({ projectRef: ref, kind: 'upgrade', input: { version: '18' }, stepsDone, dueAt: new Date(0) })
+      .returning()
+    const taskRow = async () =>
+      (
+        await control
+          .select()
+          .from(projectTasks)
+          .where(eq(projectTasks.id, task?.id ?? ''))
+      )[0]
+    await tick()
+    const lastError = expect.stringContaining('the consumer died')
+    await vi.waitFor(async () => expect(await taskRow()).toMatchObject({ lastError }), WAIT)
+    await control.execute(sql`drop function fail_${sql.raw(ref)}() cascade`)
+    await vi.waitFor(async () => expect(await taskRow()).toMatchObject({ state: 'done' }), WAIT)
+    const rows = await control.select().from(backups).where(ofProject).orderBy(desc(backups.id))
+    expect(rows.map(({ status }) => status)).toEqual(['COMPLETED', 'COMPLETED'])
+    await owner.delete(`/v1/projects/${ref}`)
   })
 
   it('can be undone by the operator', async () => {

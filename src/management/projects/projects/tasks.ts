@@ -3,6 +3,7 @@ import { callerOf } from '../../../actor.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -97,8 +98,11 @@ export async function cancelTasks(
   return canceled.length
 }
 
-/** Adds to the input of a task that is running. */
-export async function updateTaskInput({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
-  Object.assign(task.input, more)
-  await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
+/** Adds to the input of a task. False if its lease is lost. */
+export async function updateTaskInput(db: Writer, task: Task, more: Partial<TaskInput>): Promise<boolean> {
+  const input = { ...task.input, ...more }
+  const updated = await db.update(projectTasks).set({ input }).where(projectLeases.isLeasedBy(task)).returning()
+  if (updated.length === 0) return false
+  task.input = input
+  return true
 }

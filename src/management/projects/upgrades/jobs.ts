@@ -1,10 +1,13 @@
 import { and, eq } from 'drizzle-orm'
-import { EngineRefusal } from '../../../engine/engine-errors.ts'
+import type { SystemCtx } from '../../../ctx.ts'
+import { EngineRefusal, Superseded } from '../../../engine/engine-errors.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
 import { backups } from '../../../model/tables/index.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { unpreparedColumns } from '../projects/prepare-databases.ts'
-import { type Jobs, PermanentError, type Step, updateTaskInput } from '../projects/tasks.ts'
+import { type Jobs, PermanentError, type Step, type Task, updateTaskInput } from '../projects/tasks.ts'
 
 const upgradeDatabase: Step = {
   name: 'upgrade_database',
@@ -13,12 +16,22 @@ const upgradeDatabase: Step = {
     const { version } = task.input
     if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} cannot upgrade Postgres`)
     await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
-      if (error instanceof UpgradeFailed) await updateTaskInput(ctx, task, { failedPhase: error.phase })
+      if (error instanceof UpgradeFailed) await updateTaskInput(ctx.db, task, { failedPhase: error.phase })
       throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await engine.version(ref), ...unpreparedColumns(ctx) }
   },
 }
+
+/** Inserts the row of the backup and stores its id in the task, together: nothing else would end a row that no task names. */
+const insertBackup = (ctx: SystemCtx, task: Task): Promise<number> =>
+  mutate(ctx, async ({ tx }) => {
+    const row = { kind: 'scheduled', projectRef: task.projectRef, status: 'PENDING', insertedAt: ctx.now() } as const
+    const { id: backupId } = requireRow(await tx.insert(backups).values(row).returning({ id: backups.id }))
+    if (!(await updateTaskInput(tx, task, { backupId })))
+      throw new Superseded(`another consumer has taken over ${task.id}`)
+    return backupId
+  })
 
 /** Takes a new backup, as backups of the old version cannot be restored with WAL of the new one. Projects without backups get none. */
 const takeBackup: Step = {
@@ -28,12 +41,7 @@ const takeBackup: Step = {
     const ofProject = and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED'))
     const [earlier] = await ctx.db.select({ id: backups.id }).from(backups).where(ofProject).limit(1)
     if (!earlier || !ctx.engine.capabilities.backups) return undefined
-    if (task.input.backupId === undefined) {
-      const row = { kind: 'scheduled', projectRef: ref, status: 'PENDING', insertedAt: ctx.now() } as const
-      const [inserted] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
-      await updateTaskInput(ctx, task, { backupId: inserted?.id ?? 0 })
-    }
-    const { backupId: id = 0 } = task.input
+    const id = task.input.backupId ?? (await insertBackup(ctx, task))
     await ctx.engine.backups.make({ ref, id }, fence)
     await ctx.db.update(backups).set({ status: 'COMPLETED', completedAt: ctx.now() }).where(eq(backups.id, id))
     return undefined
