@@ -231,7 +231,9 @@ describe('edge_logs', () => {
     expect([unknown.status, preflight.status]).toEqual([404, 200])
     const last = await api.send(api.keys.anon, '/notes?limit=0')
     await vi.waitFor(async () => expect((await rowsOf(api.ref)).map(({ id }) => id)).toContain(idOf(last)), WAIT)
-    expect((await rowsOf(api.ref)).filter(({ method }) => method === 'OPTIONS')).toEqual([])
+    // Other tests send OPTIONS with keys that are refused.
+    const answered = (await rowsOf(api.ref)).filter(({ method, status }) => method === 'OPTIONS' && status === 200)
+    expect(answered).toEqual([])
     expect(await rowsOf('q'.repeat(20))).toEqual([])
   })
 })
