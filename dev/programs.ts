@@ -7,9 +7,11 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import {
+  type BusyProcesses,
   CALL_CONTEXT_HEADER,
   type CallContext,
   type EndReason,
+  LEASE_MS,
   type Place,
   type PlaceRequest,
   type ProcessCommand,
@@ -33,11 +35,9 @@ const MEMORY_SHARE = 4
 const PROCESSES_PER_PROJECT_MAX = 3
 /** A process without calls for this time is ended. */
 const UNUSED_MS = 400_000
-/** Time that a call waits for a process. */
+/** Time that a request waits for a process that starts. */
 const WAIT_MS = 10_000
 const RETRIED_MS = 100
-/** The API's list of calls under way may lack a call that got its process within this time. */
-const IN_FLIGHT_MS = 1_000
 /** Time after which a process that neither answers nor runs is ended, and an idle one is asked. */
 const SILENT_SECONDS = 60
 /** A process that has used less processor time than this counts as idle. */
@@ -75,6 +75,9 @@ interface Process extends Place {
   /** The group of programs that it runs; undefined for a spare process. */
   group: string | undefined
   ref: string | undefined
+  /** Time when it was last given to the API for calls. */
+  assignedAt: number
+  /** Time when it was last known to be used. */
   usedAt: number
   /** Time of its last answer, and the processor time that it had used by then. */
   answered: { at: number; cpuSeconds: number }
@@ -97,8 +100,8 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const ports = await freePorts(count)
   /** Running processes by id. */
   const processes = new Map<string, Process>()
-  /** Ids of processes with calls under way: those in the API's last list, and those assigned since. */
-  let busyIds = new Set<string>()
+  /** The API's last report. */
+  let reported = { busy: new Set<string>(), listedAt: 0 }
   const endings = new Map<string, EndReason>()
   const freeSlots = ports.map((_, slot) => slot)
   let spare: Promise<void> | undefined
@@ -119,8 +122,8 @@ export async function startPrograms(options: Options): Promise<Programs> {
       lowerPriority(running.pid, NICE.programs)
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
-        ...{ id, slot, running, answered, worked: answered, group: undefined, ref: undefined, usedAt: Date.now() },
-        ...{ isAsked: false, hasEnded: Promise.withResolvers() },
+        ...{ id, slot, running, answered, worked: answered, group: undefined, ref: undefined },
+        ...{ assignedAt: 0, usedAt: 0, isAsked: false, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
       void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
@@ -152,14 +155,17 @@ export async function startPrograms(options: Options): Promise<Programs> {
     freeSlots.push(slot)
   }
 
-  async function place({ group, ref, mayStart, busy }: PlaceRequest): Promise<Process | undefined> {
-    const now = Date.now()
-    busyIds = new Set(busy)
+  function noteReport({ busy, listedAt }: BusyProcesses): void {
+    reported = { busy: new Set(busy), listedAt }
     for (const id of busy) {
       const process = processes.get(id)
-      if (process) process.usedAt = now
+      if (process) process.usedAt = Math.max(process.usedAt, listedAt)
     }
-    const waitedUntil = now + WAIT_MS
+  }
+
+  async function place({ group, ref, mayStart, ...report }: PlaceRequest): Promise<Process | undefined> {
+    noteReport(report)
+    const waitedUntil = Date.now() + WAIT_MS
     for (;;) {
       const all = [...processes.values()]
       const known = all.find((process) => process.group === group)
@@ -176,21 +182,23 @@ export async function startPrograms(options: Options): Promise<Programs> {
       }
       if (Date.now() > waitedUntil) return undefined
       if (!isFull && (spare || freeSlots.length > 0)) await prepareSpare()
-      else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all))) await delay(RETRIED_MS)
+      else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all))) return undefined
     }
   }
 
   function assign(process: Process): Process {
-    process.usedAt = Date.now()
-    busyIds.add(process.id)
+    process.assignedAt = Date.now()
+    process.usedAt = process.assignedAt
     return process
   }
 
+  /** Whether the process had no calls at the last report and can have got none since: the API's lease had expired. */
+  const isUnused = ({ id, group, assignedAt }: Process): boolean =>
+    group !== undefined && !reported.busy.has(id) && assignedAt + LEASE_MS < reported.listedAt
+
   /** Ends the process that was unused for longest. Returns false if all are in use. */
   async function endUnused(among: readonly Process[]): Promise<boolean> {
-    const usedBefore = Date.now() - IN_FLIGHT_MS
-    const unused = among.filter(({ id, group, usedAt }) => group && !busyIds.has(id) && usedAt < usedBefore)
-    const [oldest] = unused.sort((a, b) => a.usedAt - b.usedAt)
+    const [oldest] = among.filter(isUnused).sort((a, b) => a.usedAt - b.usedAt)
     if (oldest) await end(oldest, 'unused')
     return oldest !== undefined
   }
@@ -223,7 +231,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     if (!processes.has(id)) return
     const residentMiB = usage?.residentMiB ?? 0
     if (residentMiB > memoryMiB) return end(process, 'memory')
-    if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
+    if (Date.now() - process.usedAt > UNUSED_MS && isUnused(process)) return end(process, 'unused')
     // NaN if the operating system does not report usage: then only silence ends the process.
     const cpuSecondsNow = usage?.cpuSeconds ?? Number.NaN
     const spent = cpuSecondsNow - answered.cpuSeconds
@@ -244,10 +252,16 @@ export async function startPrograms(options: Options): Promise<Programs> {
     })
   }
 
+  async function replyTo(path = '', about: PlaceRequest & { id: string }): Promise<unknown> {
+    if (path === '/place') return placeOf(await place(about))
+    if (path === '/busy') return noteReport(about)
+    return findEndReason(about.id)
+  }
+
   const serve = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
     if (!isSameSecret(incoming.headers.authorization ?? '', `Bearer ${key}`)) return void response.writeHead(403).end()
     const about = JSON.parse(await text(incoming))
-    const result = incoming.url === '/place' ? placeOf(await place(about)) : await findEndReason(about.id)
+    const result = await replyTo(incoming.url, about)
     response.setHeader('content-type', 'application/json').end(JSON.stringify({ result }))
   }
 

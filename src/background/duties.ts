@@ -37,6 +37,7 @@ import { wakeOverdue } from '../outbound/webhooks/sweep.ts'
 import { wakeSender } from '../outbound/webhooks/wake-senders.ts'
 import { purgeRequestCounts } from '../services/gateway/purge-request-counts.ts'
 import { endIdleIsolates } from '../services/runtime/isolates.ts'
+import { reportBusyProcesses } from '../services/runtime/processes/process-table.ts'
 import { sweepStorage } from '../services/storage/sweep-bytes.ts'
 import { callScheduledWorkers } from '../services/workers/cron-calls.ts'
 import { sweepImages } from '../services/workers/worker-images.ts'
@@ -95,6 +96,7 @@ export const duties: Duties = {
   log_drain_entries: expireEntries,
   log_drains_deleted: removeDeletedDrains,
   idle_programs: endIdleIsolates,
+  busy_programs: reportBusyProcesses,
   invocations: (ctx) => purgeLogs(ctx, 'invocations'),
   postgres_logs: pullPostgresLogs,
   postgres_logs_purge: purgePostgresLogs,

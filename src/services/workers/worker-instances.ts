@@ -3,6 +3,7 @@ import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { cancelIsolateEnd, scheduleIsolateEnd } from '../runtime/isolates.ts'
+import { observeEnd } from '../runtime/observe-end.ts'
 import type { ProgramBindings } from '../runtime/program-code.ts'
 import type { OutboundProps } from '../runtime/program-egress.ts'
 import type { Assets } from './assets/serve.ts'
@@ -237,11 +238,9 @@ function releaseAtEnd(response: Response, release: () => void): Response {
     release()
     return sent
   }
-  // The content-length of an encoded body counts the encoded bytes, and the body here is decoded.
-  const size = sent.headers.has('content-encoding') ? null : sent.headers.get('content-length')
-  const { readable, writable } = size === null ? new IdentityTransformStream() : new FixedLengthStream(Number(size))
-  sent.body.pipeTo(writable).then(release, release)
-  return new Response(readable, sent)
+  const { copy, ended } = observeEnd(sent)
+  void ended.then(release)
+  return copy
 }
 
 function withoutFailure(response: Response): Response {

@@ -4,7 +4,15 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { usageFromPs, usageOf } from '../../../dev/child-process.ts'
 import { type Programs, startPrograms } from '../../../dev/programs.ts'
-import type { EndReason, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
+import type { Bindings } from '../../../src/platform/bindings.ts'
+import { forwardCall } from '../../../src/services/runtime/processes/forward-call.ts'
+import {
+  type EndReason,
+  LEASE_MS,
+  type Place,
+  type PlaceRequest,
+} from '../../../src/services/runtime/processes/process-protocol.ts'
+import { acquireProcess } from '../../../src/services/runtime/processes/process-table.ts'
 import { WAIT } from '../../support/machine.ts'
 
 /** Answers the supervisor as the real host does, and misbehaves as its path says. */
@@ -49,7 +57,14 @@ async function ask<T>({ address, key }: Programs, path: string, about: unknown):
 
 async function place(programs: Programs, request: Partial<PlaceRequest> = {}): Promise<Place | undefined> {
   const group = randomUUID()
-  return ask<Place>(programs, '/place', { group, ref: group, mayStart: true, busy: [], ...request })
+  return ask<Place>(programs, '/place', {
+    group,
+    ref: group,
+    mayStart: true,
+    busy: [],
+    listedAt: Date.now(),
+    ...request,
+  })
 }
 
 /** Returns how a process of a new group ends after the action; undefined if it does not end. */
@@ -120,27 +135,79 @@ describe('an unmeasured process', () => {
   })
 })
 
-describe('a process assigned to a call', () => {
-  it('is not ended to make room for a call that started to wait earlier', async () => {
+describe('a process without calls', () => {
+  it('is ended to make room only if the API reported that after it could send calls without asking', async () => {
     const programs = await start()
     const ref = randomUUID()
-    const placeOf = async (group: string, busy: string[]) => (await place(programs, { group, ref, busy }))?.id ?? ''
-    const first = await placeOf('first', [])
-    const second = await placeOf('second', [first])
-    const third = await placeOf('third', [first, second])
-    const given: string[] = []
-    const wait = async (group: string, busy: string[]) => void given.push(await placeOf(group, busy))
-    void wait('fourth', [first, second, third])
-    void wait('fifth', [second, third])
-    const releaseUntilGiven = (count: number, busy: string[]) =>
-      vi.waitFor(async () => {
-        await placeOf('third', [...busy, ...given])
-        expect(given).toHaveLength(count)
-      }, WAIT)
-    await releaseUntilGiven(1, [second])
-    await releaseUntilGiven(2, [])
-    const endings = [first, second, third, ...given].map((id) => ask<EndReason>(programs, '/ending', { id }))
-    expect(await Promise.all(endings)).toEqual(['unused', 'unused', undefined, undefined, undefined])
+    const early = { listedAt: Date.now() }
+    const placeOf = async (group: string, report: Partial<PlaceRequest> = early) =>
+      (await place(programs, { group, ref, ...report }))?.id
+    const endingOf = (id = '') => ask<EndReason>(programs, '/ending', { id })
+    const first = (await placeOf('first')) ?? ''
+    const [second, third] = [await placeOf('second'), await placeOf('third')]
+    expect(await placeOf('fourth')).toBeUndefined()
+    expect(await Promise.all([first, second, third].map(endingOf))).toEqual([undefined, undefined, undefined])
+    const listedAt = Date.now() + LEASE_MS + 1
+    expect(await placeOf('fourth', { busy: [first], listedAt })).toEqual(expect.any(String))
+    expect(await Promise.all([first, second, third].map(endingOf))).toEqual([undefined, 'unused', undefined])
+  })
+})
+
+/** Stands in for the stream of the runtime. */
+class FixedLengthStream extends TransformStream {
+  constructor(_length: number) {
+    super()
+  }
+}
+
+describe('the API', () => {
+  const request = new Request('http://localhost/')
+
+  /** Returns bindings with a process that answers as `fetch` does, and the requests for a process. */
+  function bindingsWith(fetch: () => Promise<Response>) {
+    const requests: PlaceRequest[] = []
+    const id = randomUUID()
+    const programs = async (url: string, { body }: { body: string }) => {
+      if (!url.endsWith('/place')) return Response.json({ result: 'unused' })
+      requests.push(JSON.parse(body))
+      return Response.json({ result: { id: requests.length === 1 ? id : randomUUID(), slot: requests.length } })
+    }
+    const bindings = { PROGRAMS: { fetch: programs }, PROGRAMS_1: { fetch } } as unknown as Bindings
+    return { bindings, requests, id }
+  }
+
+  async function call(bindings: Bindings) {
+    const name = { kind: 'function', ref: randomUUID(), name: 'a' } as const
+    const address = { ...name, path: '/', prefix: '/', url: request.url, isShared: false }
+    await acquireProcess(bindings, name)
+    const settled: Promise<unknown>[] = []
+    const execution = { waitUntil: (work: Promise<unknown>) => void settled.push(work.catch(() => {})) }
+    return { response: await forwardCall({ request, address, bindings, execution }), settled }
+  }
+
+  it('reports a call until the end of its answer, even if that has a length', async () => {
+    vi.stubGlobal('FixedLengthStream', FixedLengthStream)
+    const { readable, writable } = new TransformStream()
+    const answer = new Response(readable, { headers: { 'content-length': '2' } })
+    const { bindings, requests, id } = bindingsWith(async () => answer)
+    const { response } = await call(bindings)
+    const busyNow = async () => {
+      await acquireProcess(bindings, { kind: 'function', ref: randomUUID(), name: 'b' })
+      return requests.at(-1)?.busy
+    }
+    expect(await busyNow()).toContain(id)
+    const writer = writable.getWriter()
+    await Promise.all([writer.write(new TextEncoder().encode('ok')).then(() => writer.close()), response.text()])
+    await vi.waitFor(async () => expect(await busyNow()).not.toContain(id), WAIT)
+    vi.unstubAllGlobals()
+  })
+
+  it('does not repeat a call that may have begun in a process that was ended', async () => {
+    const { bindings, requests } = bindingsWith(() => Promise.reject(new Error('the connection closed')))
+    const { response, settled } = await call(bindings)
+    expect([response.status, response.headers.get('sb-error-code')]).toEqual([503, 'PROGRAMS_ENDED'])
+    await Promise.all(settled)
+    expect(requests).toHaveLength(1)
   })
 })
 

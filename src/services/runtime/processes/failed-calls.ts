@@ -21,6 +21,7 @@ const PROBLEMS = {
   memory: `${ENDED}: they used too much memory`,
   crash: `${ENDED}: it crashed`,
   silent: `${ENDED}: it did not respond for a minute`,
+  unused: `${ENDED}, because the supervisor stopped it`,
   killed: `${ENDED} from outside, perhaps because the machine ran out of memory`,
   'held back':
     'Not run: the program is held back for a while, because its process was ended for using too much CPU time or memory. A new deployment does not shorten this',

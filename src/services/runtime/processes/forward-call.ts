@@ -1,5 +1,6 @@
 import { newTimedId } from '../../../platform/db/id.ts'
 import { createLogger } from '../../../platform/http/log.ts'
+import { observeEnd } from '../observe-end.ts'
 import type { ProgramCall } from '../program-call.ts'
 import { type RefusalCode, refuse } from '../refusals.ts'
 import { answerWithoutProgram } from '../serve-call.ts'
@@ -43,18 +44,18 @@ async function forward(call: Call): Promise<Response> {
   const end = beginCall(process, keyOf(program))
   try {
     const { response, ran } = await send(call, process)
-    if (ran && isStream(response)) {
+    if (ran && !response.webSocket) {
       const { copy, ended } = observeEnd(response)
       call.execution.waitUntil(ended.then(() => end()))
       return copy
     }
-    end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
+    end(ran ? 'socket' : 'not run')
     return response
   } catch (error) {
     end()
     const endReason = await findEndReason(call.bindings, process)
     if (endReason === undefined) return retry(call, process, error)
-    if (endReason === 'unused') return call.request.body ? refuseCall(call, 'SERVICE_UNAVAILABLE') : forward(call)
+    if (endReason === 'unused' && error instanceof ProcessReplaced && !call.request.body) return forward(call)
     createLogger('').error('program_call_lost', { process: process.id, ending: endReason, error: String(error) })
     const isAtFault = isHeldBack(keyOf(program))
     return refuseAndRecord(call, { code: isAtFault ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at, why: endReason })
@@ -82,6 +83,11 @@ function withoutBody({ url, method, headers: original }: Request): Request {
   return new Request(url, { method, headers })
 }
 
+/** Another process took the place of the one that the call was for, so the call was not begun. */
+class ProcessReplaced extends Error {
+  override name = 'ProcessReplaced'
+}
+
 interface Sent {
   response: Response
   /** Whether a program ran for the call. */
@@ -96,7 +102,7 @@ async function send(call: Call, process: Process, isLost?: boolean): Promise<Sen
   const context = withCallContext(bindings, { process: process.id, cause, id, isLost, scheduled, ...changed })
   const response = await processFetcher(bindings, process).fetch(request, context)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
-  if (response.status === WRONG_PROCESS) throw new Error('the process has been replaced')
+  if (response.status === WRONG_PROCESS) throw new ProcessReplaced()
   const copy = new Response(response.body, response)
   copy.headers.delete(NOT_RUN_HEADER)
   return { response: copy, ran: false }
@@ -119,13 +125,4 @@ function refuseCall({ request: { method }, address: { kind, path } }: Call, code
   const response = refuse(kind, code)
   createLogger('').info('request', { method, path, status: response.status, error: code })
   return response
-}
-
-const isStream = ({ webSocket, body, headers }: Response): boolean =>
-  !webSocket && body !== null && !headers.has('content-length')
-
-function observeEnd(response: Response): { copy: Response; ended: Promise<unknown> } {
-  const { readable, writable } = new IdentityTransformStream()
-  const ended = response.body?.pipeTo(writable).catch(() => {}) ?? Promise.resolve()
-  return { copy: new Response(readable, response), ended }
 }

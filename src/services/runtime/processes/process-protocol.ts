@@ -58,14 +58,23 @@ export interface CallContext extends CallMetadata {
   changed?: { program: ProgramName; at: number }
 }
 
+/** The API sends calls to a process without asking the supervisor during this time after it asked. */
+export const LEASE_MS = 2_000
+
+/** Report to the supervisor, which ends no process that may have calls. */
+export interface BusyProcesses {
+  /** Ids of processes with calls in progress. */
+  busy: string[]
+  /** Time of the list, in epoch milliseconds. */
+  listedAt: number
+}
+
 /** Request to the supervisor for the process of a group. It starts one if there is none and `mayStart` is set. */
-export interface PlaceRequest {
+export interface PlaceRequest extends BusyProcesses {
   /** Key of the programs that share a process: those of a project, or a single suspect. */
   group: string
   ref: string
   mayStart: boolean
-  /** Ids of processes with calls in progress, which the supervisor must not end to free a slot. */
-  busy: string[]
 }
 
 export interface Place {

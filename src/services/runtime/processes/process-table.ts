@@ -6,11 +6,21 @@
 import type { Bindings } from '../../../platform/bindings.ts'
 import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { isSuspect, recordProcessEnd } from './back-off.ts'
-import { type EndReason, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
+import {
+  type BusyProcesses,
+  type EndReason,
+  FAULTS,
+  keyOf,
+  LEASE_MS,
+  type Place,
+  type PlaceRequest,
+  type ProgramName,
+} from './process-protocol.ts'
 import { askSupervisor } from './process-requests.ts'
 
-/** The supervisor does not end a process for disuse during this time after a request for it. */
-const LEASE_MS = 10_000
+/** Time that a call waits for a free slot. */
+const WAIT_MS = 10_000
+const RETRIED_MS = 100
 /** Time that a program may run on after its response. */
 const RECENT_MS = 30_000
 /** Assumed time of use of a WebSocket: the API cannot see when it closes. */
@@ -47,12 +57,24 @@ export async function acquireProcess(bindings: Bindings, program: ProgramName, m
   const known = knownProcess(program)
   if (known) return known
   const group = groupOf(program)
-  const request: PlaceRequest = { group, ref: program.ref, mayStart, busy: busyProcesses() }
-  const place = await askSupervisor<Place>(bindings, '/place', request)
-  if (!place) return undefined
-  const process = processAt(place)
-  leases.set(group, { process, until: Date.now() + LEASE_MS })
-  return process
+  const waitedUntil = Date.now() + WAIT_MS
+  for (;;) {
+    const busy = listBusyProcesses()
+    const request: PlaceRequest = { group, ref: program.ref, mayStart, ...busy }
+    const place = await askSupervisor<Place>(bindings, '/place', request)
+    if (place) {
+      const process = processAt(place)
+      leases.set(group, { process, until: busy.listedAt + LEASE_MS })
+      return process
+    }
+    if (!mayStart || Date.now() > waitedUntil) return undefined
+    await scheduler.wait(RETRIED_MS)
+  }
+}
+
+/** Reports the running calls to the supervisor, which otherwise learns of them only with the next request for a process. */
+export async function reportBusyProcesses({ bindings }: { bindings: Bindings }): Promise<void> {
+  if (bindings.PROGRAMS) await askSupervisor(bindings, '/busy', listBusyProcesses())
 }
 
 function processAt(place: Place): Process {
@@ -65,11 +87,12 @@ function processAt(place: Place): Process {
 
 const isRunning = ({ calls, runningUntil }: Use, now: number): boolean => calls > 0 || runningUntil > now
 
-function busyProcesses(): string[] {
+function listBusyProcesses(): BusyProcesses {
   // Background work after a response does not count: it may be cut off to free a slot.
-  const busyUntil = Date.now() + RECENT_MS
+  const listedAt = Date.now()
+  const busyUntil = listedAt + RECENT_MS
   const isBusy = ({ uses }: Process) => [...uses.values()].some((use) => isRunning(use, busyUntil))
-  return [...bySlot.values()].filter(isBusy).map(({ id }) => id)
+  return { busy: [...bySlot.values()].filter(isBusy).map(({ id }) => id), listedAt }
 }
 
 export type Outcome = 'answered' | 'socket' | 'not run'
