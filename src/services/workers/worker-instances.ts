@@ -133,7 +133,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
       return problem
     } catch (error) {
       if (error instanceof LoadError) {
-        this.#allowRestart(name, { isPlatformFault: true })
+        this.#allowRestart(name, plan, { isPlatformFault: true })
         throw error.cause
       }
       return messageOf(error)
@@ -175,11 +175,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const message = messageOf(error)
     if (error instanceof LoadError) {
       this.#ctx().log.error('failed', { code: 'worker_load', error: describeError(error.cause) })
-      this.#allowRestart(name, { isPlatformFault: true })
+      this.#allowRestart(name, instance, { isPlatformFault: true })
       return failureResponse('SERVICE_UNAVAILABLE', 'the worker could not be loaded')
     }
     if (message.startsWith('Failed to start Worker')) {
-      this.#allowRestart(name, { isPlatformFault: false })
+      this.#allowRestart(name, instance, { isPlatformFault: false })
       return failureResponse('BOOT_ERROR', message)
     }
     const isThrown = error instanceof Error && 'remote' in error
@@ -188,8 +188,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return failureResponse(/exceeded|limit/i.test(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
   }
 
-  #allowRestart(name: string, { isPlatformFault }: { isPlatformFault: boolean }): void {
+  #allowRestart(name: string, { deploymentId }: Version, { isPlatformFault }: { isPlatformFault: boolean }): void {
     this.#instances.delete(name)
+    // The next request cancels this if it goes to the same isolate.
+    scheduleIsolateEnd(this.#isolateOf(name), deploymentId)
     const now = Date.now()
     const { number, at } = this.#attempts.get(name) ?? { number: 0, at: 0 }
     // Without the delay, each call of a program that cannot start would load it again.

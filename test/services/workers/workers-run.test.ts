@@ -329,6 +329,26 @@ describe('the instances', () => {
     await untilEnded(3)
   })
 
+  it('end if they do not start', async () => {
+    const project = await newProject(organization)
+    const worker = await newWorker(project)
+    await worker.ship({
+      'index.js': `if (process.env.FAIL) throw new Error('not today')
+        export default { fetch: () => new Response('well') }`,
+    })
+    await setSecrets(project, { FAIL: 'yes' })
+    await vi.waitFor(async () => expect((await worker.call()).status).toBe(503), 60_000)
+    const [row] = await control.select().from(workers).where(eq(workers.projectRef, project))
+    await vi.waitFor(
+      async () => {
+        await tick()
+        const about = await workerLogs(row?.served?.deploymentId ?? 'none')
+        expect(about.filter((line) => line.includes('worker_instance_ended'))).not.toEqual([])
+      },
+      { timeout: 60_000, interval: 1_000 },
+    )
+  })
+
   it('are replaced without a request that fails or waits, and finish their requests', async () => {
     const worker = await newWorker()
     const versionOf = (text: string) =>
