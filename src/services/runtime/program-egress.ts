@@ -24,7 +24,7 @@ type Fetch = (
 ) => Response | Promise<Response>
 
 /** SMTP ports are closed to prevent spam; programs send mail through HTTPS services. */
-const REFUSED_PORTS = [25, 587]
+const REFUSED_PORTS = ['25', '587']
 const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
 
 /**
@@ -59,8 +59,7 @@ export function createOutbound(fetchOwn: Fetch) {
     override async connect(socket: Socket): Promise<void> {
       const { localAddress = '' } = await socket.opened
       const target = targetOf(localAddress)
-      const problem = target ? portProblem(target.port) : 'invalid address: must be host:port'
-      if (!target || problem) throw new Error(problem)
+      if (!target) throw new Error('invalid address: must be host:port')
       await pipeBoth(socket, this.open(target))
     }
 
@@ -109,9 +108,11 @@ const projectAddress = async (ref: string): Promise<string> =>
   `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
 
 /**
- * Checks addresses and well-known names without resolving; the egress proxy checks the addresses that names resolve to.
+ * Checks ports, addresses and well-known names without resolving; the egress proxy checks the addresses that names
+ * resolve to.
  */
 function addressProblem(hostname: string, port: string, bindings: Bindings): string | undefined {
+  if (REFUSED_PORTS.includes(port)) return `port ${port} not allowed: send mail through an HTTPS service`
   const config = readConfig(bindings)
   const host = hostname.replace(/\.+$/, '')
   // Checked for every name: any name may resolve to this machine.
@@ -151,9 +152,6 @@ function targetOf(address: string): Target | undefined {
   const [, hostname, port] = /^(.+):(\d+)$/.exec(address) ?? []
   return hostname === undefined ? undefined : { hostname, port: Number(port) }
 }
-
-const portProblem = (port: number): string | undefined =>
-  REFUSED_PORTS.includes(port) ? `port ${port} not allowed: send mail through an HTTPS service` : undefined
 
 /** The database may have a private address: its gateway requires a password from every client. */
 function isDatabase({ hostname, port }: Target, { databaseUrl }: OutboundProps): boolean {

@@ -87,6 +87,15 @@ describe('the egress of a function', () => {
     expect(answers).toEqual(targets.map(() => 'ended'))
   })
 
+  it('fetches from no mail ports', async () => {
+    const urls = ['http://192.0.2.1:25/', 'https://example.com:587/']
+    const errors = await jsonOf(`const errors = []
+      for (const url of ${JSON.stringify(urls)})
+        errors.push(await fetch(url, { signal: AbortSignal.timeout(2000) }).then(() => 'reached', ({ message }) => message))
+      return Response.json(errors)`)
+    expect(errors).toEqual([25, 587].map((port) => expect.stringContaining(`port ${port} not allowed`)))
+  })
+
   it('reaches the database of SUPABASE_DB_URL', async () => {
     const answer = await jsonOf(
       `const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
