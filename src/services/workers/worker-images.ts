@@ -22,11 +22,13 @@ export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }:
   // Touched before the bytes are stored: this waits for a concurrent removal of the same image.
   await touchImage(ctx, ctx.db, { ref, sha256 })
   const store = openStore(ctx)
-  if (assets) await store.put(workerAssetsKey(ref, sha256), assets.body, { size: assets.bytes })
-  await store.put(workerImageKey(ref, sha256), bytes, {
-    size: bytes.length,
-    contentType: 'application/json',
-  })
+  const [imageKey, assetsKey] = [workerImageKey(ref, sha256), workerAssetsKey(ref, sha256)]
+  // Stored objects are not written again: a backup under way leaves out objects that are newer than its moment.
+  const isStored = async (key: string, size: number) => (await store.head(key))?.size === size
+  if (assets && (await isStored(assetsKey, assets.bytes))) await assets.body.cancel()
+  else if (assets) await store.put(assetsKey, assets.body, { size: assets.bytes })
+  if (!(await isStored(imageKey, bytes.length)))
+    await store.put(imageKey, bytes, { size: bytes.length, contentType: 'application/json' })
   return sha256
 }
 

@@ -1,4 +1,4 @@
-import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { GetObjectCommand, ListObjectsV2Command, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { invocations, requestCounts, workerImages } from '../../../src/model/tables/index.ts'
@@ -307,4 +307,30 @@ describe('static assets', () => {
     await vi.waitFor(async () => expect(await keys()).toEqual([]), WAIT)
     expect((await worker.call('/app.js')).status).toBe(404)
   })
+})
+
+it('an image and its assets that are stored already are not written again', async () => {
+  const project = await newProject(organization)
+  const source = {
+    'wrangler.json': JSON.stringify({ main: 'index.js', assets: { directory: 'public' } }),
+    'index.js': `export default { fetch: () => new Response('first program') }`,
+    'public/a.txt': 'first asset',
+  }
+  const textsOf = async (worker: ReturnType<typeof workerOf>) =>
+    Promise.all(['/', '/a.txt'].map(async (path) => (await worker.call(path)).text()))
+  const first = await newWorker(project)
+  await first.ship(source)
+  expect(await textsOf(first)).toEqual(['first program', 'first asset'])
+  // Other bytes of the same size show whether the objects are written again.
+  for (const key of await keysBelow(`projects/${project}/workers/`)) {
+    if (!/^(images|assets)/.test(key)) continue
+    const Key = `projects/${project}/workers/${key}`
+    const { Body } = await s3.send(new GetObjectCommand({ Bucket, Key }))
+    const text = await Body?.transformToString('latin1')
+    const changed = Buffer.from(text?.replace('first', 'other') ?? '', 'latin1')
+    await s3.send(new PutObjectCommand({ Bucket, Key, Body: changed }))
+  }
+  const second = await newWorker(project)
+  await second.ship(source)
+  expect(await textsOf(second)).toEqual(['other program', 'other asset'])
 })
