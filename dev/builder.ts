@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { BUILT_HEADER, KEY_HEADER } from '../src/builder/protocol.ts'
+import { BUILT_HEADER, KEY_HEADER, PROJECT_HEADER } from '../src/builder/protocol.ts'
 import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
@@ -154,7 +154,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
 
 function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise<Request> {
   const chunks: Uint8Array[] = []
-  const { 'content-type': type, [KEY_HEADER]: key } = incoming.headers
+  const { 'content-type': type, [KEY_HEADER]: key, [PROJECT_HEADER]: project } = incoming.headers
   return new Promise((resolve, reject) => {
     incoming.on('data', (chunk: Uint8Array) => {
       try {
@@ -172,6 +172,7 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
         path: incoming.url ?? '/',
         headers: { [KEY_HEADER]: String(key), ...(type && { 'content-type': type }) },
         body: new Uint8Array(Buffer.concat(chunks)),
+        origin: String(project),
       }),
     )
   })

@@ -25,6 +25,8 @@ export interface Request {
   path: string
   headers: Record<string, string>
   body: Uint8Array<ArrayBuffer>
+  /** Requests of different origins take turns. */
+  origin?: string
 }
 
 type Outcome =
@@ -50,7 +52,9 @@ const WAITING_REQUESTS_MAX = 100
  */
 export function supervise(options: Supervised) {
   let running: Promise<Running> | undefined
-  let last: Promise<unknown> = Promise.resolve()
+  /** Starts of the waiting requests by origin, the next origin first. */
+  const queues = new Map<string, (() => Promise<void>)[]>()
+  let isServing = false
   let waiting = 0
   let isStopped = false
 
@@ -81,6 +85,18 @@ export function supervise(options: Supervised) {
     }
   }
 
+  async function serveWaiting(): Promise<void> {
+    if (isServing) return
+    isServing = true
+    for (const [origin, queue] of queues) {
+      await queue.shift()?.()
+      queues.delete(origin)
+      // An origin with further requests goes to the end of the line.
+      if (queue.length > 0) queues.set(origin, queue)
+    }
+    isServing = false
+  }
+
   return {
     /** Starts the process without waiting for it; requests wait until it is ready. */
     begin(): void {
@@ -92,14 +108,15 @@ export function supervise(options: Supervised) {
     async ask(request: Request, signal: AbortSignal): Promise<Outcome> {
       if (waiting >= WAITING_REQUESTS_MAX) return { kind: 'busy' }
       waiting += 1
-      const outcome = last
-        .then(() => askNow(request, signal))
-        .finally(() => {
-          waiting -= 1
-        })
-      // The next request is sent whatever the outcome of this one.
-      last = outcome.catch(() => {})
-      return outcome
+      const { promise, resolve, reject } = Promise.withResolvers<Outcome>()
+      const { origin = '' } = request
+      const queue = queues.get(origin) ?? []
+      queue.push(() => askNow(request, signal).then(resolve, reject))
+      queues.set(origin, queue)
+      void serveWaiting()
+      return promise.finally(() => {
+        waiting -= 1
+      })
     },
     async stop(): Promise<void> {
       isStopped = true

@@ -35,9 +35,10 @@ function isEsm(module: Module): boolean {
   }
 }
 
-const EXPORTS = /^\s*export\b(?!\s*=)/m
+// The indentation excludes line breaks: `\s*` would scan the rest of a series of blank lines anew at each of them.
+const EXPORTS = /^[^\S\r\n\u2028\u2029]*export\b(?!\s*=)/m
 const COMMONJS =
-  /(?<![.\w$])(?:module\.exports\b|exports(?:\.[\w$]|\[|\s*=)|typeof (?:exports|module)\b)|\(exports[,)]|^\s*export\s*=/m
+  /(?<![.\w$])(?:module\.exports\b|exports(?:\.[\w$]|\[|\s*=)|typeof (?:exports|module)\b)|\(exports[,)]|^[^\S\r\n\u2028\u2029]*export\s*=/m
 
 /**
  * Tells CommonJS from ES modules, which have the same extensions in a program's own files. The default is an ES module.

@@ -51,6 +51,9 @@ export type BuiltWorker = z.output<typeof BuiltWorker>
 /** Header that authenticates the API when the builder listens at a port. */
 export const KEY_HEADER = 'x-pilothouse-key'
 
+/** Header with the project of a build; projects take turns if the builder runs one build at a time. */
+export const PROJECT_HEADER = 'x-pilothouse-project'
+
 export const SPEC_FIELD = 'spec'
 export const FILE_FIELD = 'file'
 

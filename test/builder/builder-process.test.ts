@@ -144,6 +144,24 @@ describe('a supervised process', () => {
   })
 })
 
+describe('requests that wait for a supervised process', () => {
+  it('take turns by their origin, so that one origin delays another by at most one request', async () => {
+    const contents = 'export default { fetch: () => new Response() }'
+    const modules = [{ type: 'ESModule', path: 'a.js', contents }]
+    const worker = { name: 'turns', compatibilityDate: '2026-11-01', modules }
+    const process = supervise({ worker, secondsMax: 30, onLine: () => {} })
+    const answered: string[] = []
+    const ask = async (origin: string) => {
+      const request = { path: '/', headers: {}, body: new Uint8Array(), origin }
+      expect(await process.ask(request, new AbortController().signal)).toMatchObject({ kind: 'answered' })
+      answered.push(origin)
+    }
+    await Promise.all(['a', 'a', 'a', 'a', 'b', 'b', 'c'].map(ask))
+    expect(answered).toEqual(['a', 'b', 'c', 'a', 'b', 'a', 'a'])
+    await process.stop()
+  })
+})
+
 describe('a build', () => {
   it("is not reported as the deployer's fault if a registry cannot be reached", async () => {
     expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({

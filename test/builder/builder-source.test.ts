@@ -21,6 +21,12 @@ afterAll(async () => {
 const run = async (files: Files, spec = {}) => defaultOf(await builder.build(files, spec))
 
 describe('an import from the source of a function', () => {
+  it('may have as many blank lines as it can hold', async () => {
+    // A search that starts anew at each line would take minutes.
+    const image = await builder.build({ 'index.ts': `${'\n'.repeat(400_000)}console.log(1)` })
+    expect(image.main).toBe('program.js')
+  })
+
   it('may be TypeScript, JSON, text or bytes, in other folders and in cycles', async () => {
     const files = {
       'functions/hello/index.ts': `

@@ -5,6 +5,7 @@ import {
   type FunctionBuild,
   type Issue,
   KEY_HEADER,
+  PROJECT_HEADER,
   ProbeResult,
   Refusal,
   SPEC_FIELD,
@@ -36,7 +37,10 @@ export interface SourceFile {
   bytes: Uint8Array<ArrayBuffer>
 }
 
-type Builder = Pick<SystemCtx, 'bindings'>
+export interface Builder extends Pick<SystemCtx, 'bindings'> {
+  /** Project of the build. */
+  ref: string
+}
 
 /** An image as stored: only the builder and the isolate that runs it parse it. */
 export type ImageText = string & { readonly isImage: true }
@@ -96,9 +100,9 @@ async function ask(builder: Builder, path: string, body: BodyInit): Promise<stri
   return (await send(builder, path, body)).text()
 }
 
-async function send({ bindings }: Builder, path: string, body: BodyInit): Promise<Response> {
+async function send({ bindings, ref }: Builder, path: string, body: BodyInit): Promise<Response> {
   const { BUILDER, BUILDER_KEY: key } = bindings
-  const headers: Record<string, string> = key ? { [KEY_HEADER]: key } : {}
+  const headers = { [PROJECT_HEADER]: ref, ...(key && { [KEY_HEADER]: key }) }
   const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', headers, body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
   return response

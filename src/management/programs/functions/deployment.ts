@@ -6,6 +6,7 @@ import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import {
+  type Builder,
   BuildFailed,
   BuildUnavailable,
   buildFunction,
@@ -39,7 +40,7 @@ const tooMany = () =>
 /** Bundles a program and stores it in the bucket as an unused deployment, which is removed later unless a function uses it. */
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap } = program
-  const image = utf8(await runInSlot(ref, () => build(ctx, program), tooMany))
+  const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, ref }, program), tooMany))
   const sha256 = await sha256Of(image)
   const source = await encodeSource(program, sha256)
   const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
@@ -71,9 +72,9 @@ export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeplo
 
 const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
 
-async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, files }: Program) {
+async function build(builder: Builder, { entrypoint, importMap, staticPatterns, files }: Program) {
   const spec = { entrypoint, ...(importMap !== undefined && { importMap }), ...(staticPatterns && { staticPatterns }) }
-  return buildFunction(ctx, spec, files).catch((error) => {
+  return buildFunction(builder, spec, files).catch((error) => {
     if (error instanceof BuildFailed) throw new ApiError('bad_request.build', { detail: error.message, cause: error })
     if (!(error instanceof BuildUnavailable)) throw error
     throw new ApiError('service_unavailable.build', { detail: error.message, cause: error })

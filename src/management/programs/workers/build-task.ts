@@ -49,11 +49,11 @@ async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Uplo
       { message: `The build context is too large: ${context.size} bytes, at most ${CONTEXT_BYTES_MAX} are allowed` },
     ])
   }
-  const { image, crons, assets } = await buildWorker(ctx, context.body)
+  const { image, crons, assets } = await buildWorker({ bindings: ctx.bindings, ref }, context.body)
   // Stored before the program is known to start, because asset bytes cannot be buffered. Unused images are removed later.
   const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
-  requireHandlers(await probe(ctx, { image, env }), crons)
+  requireHandlers(await probe({ bindings: ctx.bindings, ref }, { image, env }), crons)
   return {
     image: sha256,
     ...(crons.length > 0 && { crons }),
