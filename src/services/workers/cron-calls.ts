@@ -6,7 +6,10 @@ import { rowsOf } from '../../platform/db/client.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { projectUrl } from '../gateway/project-address.ts'
 import { callProgram } from '../runtime/call-program.ts'
+import { recordUnansweredCall } from '../runtime/processes/failed-calls.ts'
+import { isNotRun } from '../runtime/processes/not-run-responses.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
+import type { ProgramCall } from '../runtime/program-call.ts'
 
 const MINUTE_MS = 60_000
 /** A minute missed longer ago than this is skipped. */
@@ -103,28 +106,37 @@ async function callAll(ctx: SystemCtx, calls: readonly CronCall[]): Promise<void
     while (waiting.length > 0 && Date.now() < until) {
       const next = runningTotal < RUNNING_MAX ? waiting.findIndex(hasCapacity) : -1
       const [call] = next < 0 ? [] : waiting.splice(next, 1)
-      if (call) await callWorkerAt(ctx, call)
-      else await scheduler.wait(RETRY_MS)
+      if (call && (await callWorkerAt(ctx, call))) continue
+      if (call) waiting.push(call)
+      await scheduler.wait(RETRY_MS)
     }
   }
   await Promise.all(Array.from({ length: Math.min(RUNNING_MAX, calls.length) }, callWhenFree))
+  for (const call of waiting)
+    await recordUnansweredCall(programCall(ctx, call), { at: Date.now(), status: 503, why: 'late' })
   ctx.log.info('worker_crons_called', { calls: calls.length - waiting.length, dropped: waiting.length })
 }
 
 const hasCapacity = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RUNNING_OF_PROJECT_MAX
 
-async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCall): Promise<void> {
-  const { bindings, waitUntil, config } = ctx
+function programCall({ bindings, waitUntil, config }: SystemCtx, { ref, name, ...scheduled }: CronCall): ProgramCall {
   const url = `${projectUrl(config, ref)}/workers/v1/${name}`
   const address = { kind: 'worker', ref, name, path: '/', prefix: '/', url, isShared: false } as const
-  const call = { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
+  return { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
+}
+
+/** Returns false if the worker was not called because no process was free. */
+async function callWorkerAt(ctx: SystemCtx, call: CronCall): Promise<boolean> {
+  const { ref } = call
   running.set(ref, (running.get(ref) ?? 0) + 1)
   runningTotal += 1
   try {
-    const response = await callProgram(call)
+    const response = await callProgram(programCall(ctx, call))
     await response.body?.cancel()
+    return !(response.status === 503 && isNotRun(response))
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_cron', error: describeError(error) })
+    return true
   } finally {
     runningTotal -= 1
     const remaining = (running.get(ref) ?? 1) - 1

@@ -10,9 +10,11 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { and, eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { invocations } from '../../../src/model/tables/index.ts'
+import { invocations, workers } from '../../../src/model/tables/index.ts'
+import type { Bindings } from '../../../src/platform/bindings.ts'
 import { recordEnd, recordStart } from '../../../src/services/runtime/call-recorder.ts'
 import { CALL_CONTEXT_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
+import { callScheduledWorkers } from '../../../src/services/workers/cron-calls.ts'
 import type { Caller } from '../../support/api.ts'
 import { deploy as deployFunction } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
@@ -406,6 +408,59 @@ describe('a worker', () => {
       },
       { timeout: 90_000, interval: 500 },
     )
+  })
+})
+
+describe('a cron call that finds no process', () => {
+  const at = new Date(Date.UTC(new Date().getUTCFullYear() + 1, 0, 1, 4, 30, 10))
+  const CRON = '30 4 1 1 *'
+
+  /** Returns a worker, and a context whose supervisor answers as `place` does. */
+  async function shipped(place: () => Response, fetch = async () => new Response(null, { status: 204 })) {
+    const { ref: own } = await installation.newStorage(organization)
+    const worker = workerOf(owner, own, { base: origin })
+    const files = {
+      'wrangler.json': JSON.stringify({ main: 'index.js', triggers: { crons: [CRON] } }),
+      'index.js': 'export default { scheduled() {} }',
+    }
+    expect(await worker.ship(files)).toMatchObject({ build_state: 'active' })
+    const [row] = await installation.control.select().from(workers).where(eq(workers.projectRef, own))
+    const ctx = installation.ctxAt(at)
+    const programs = { PROGRAMS: { fetch: async () => place() }, PROGRAMS_0: { fetch } }
+    return { id: row?.id ?? '', ctx: { ...ctx, bindings: { ...ctx.bindings, ...programs } as unknown as Bindings } }
+  }
+
+  beforeAll(() => void vi.stubGlobal('scheduler', { wait: delay }))
+  afterAll(() => void vi.unstubAllGlobals())
+
+  it('is repeated until there is one', async () => {
+    const places = [Response.error(), Response.json({ result: { id: randomUUID(), slot: 0 } })]
+    let runs = 0
+    const { ctx } = await shipped(
+      () => places.shift() ?? expect.fail('asked again'),
+      async () => {
+        runs += 1
+        return new Response(null, { status: 204 })
+      },
+    )
+    await callScheduledWorkers(ctx, at)
+    expect(runs).toBe(1)
+  })
+
+  it('has a row that says so if there is none for too long', async () => {
+    const { id, ctx } = await shipped(() => {
+      vi.setSystemTime(Date.now() + 6 * 60_000)
+      return Response.error()
+    })
+    vi.useFakeTimers({ toFake: ['Date'] })
+    await callScheduledWorkers(ctx, at)
+    vi.useRealTimers()
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(id, home)
+      expect(rows).toMatchObject([
+        { method: 'CRON', path: CRON, status: 503, console: [{ message: expect.stringContaining('Not run') }] },
+      ])
+    }, WAIT)
   })
 })
 

@@ -23,6 +23,7 @@ const PROBLEMS = {
   silent: `${ENDED}: it did not respond for a minute`,
   unused: `${ENDED}, because the supervisor stopped it`,
   killed: `${ENDED} from outside, perhaps because the machine ran out of memory`,
+  late: 'Not run: no capacity was free for this call within five minutes',
   'held back':
     'Not run: the program is held back for a while, because its process was ended for using too much CPU time or memory. A new deployment does not shorten this',
 }
@@ -30,7 +31,8 @@ const PROBLEMS = {
 /** Logs a call that its program did not answer and could not log itself. */
 export async function recordUnansweredCall(call: ProgramCall, { at, status, why }: Outcome): Promise<void> {
   const { address, bindings, execution } = call
-  const row = why === 'held back' ? claimLogRow(keyOf(address)) : { unlisted: 0 }
+  const isNotRun = why === 'held back' || why === 'late'
+  const row = isNotRun ? claimLogRow(keyOf(address)) : { unlisted: 0 }
   if (!row) return
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {

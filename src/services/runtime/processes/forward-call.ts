@@ -6,6 +6,7 @@ import { type RefusalCode, refuse } from '../refusals.ts'
 import { answerWithoutProgram } from '../serve-call.ts'
 import { isHeldBack } from './back-off.ts'
 import { recordUnansweredCall } from './failed-calls.ts'
+import { markNotRun } from './not-run-responses.ts'
 import { type CallMetadata, keyOf, NOT_RUN_HEADER, WRONG_PROCESS } from './process-protocol.ts'
 import { processFetcher, readCallContext, withCallContext } from './process-requests.ts'
 import { acquireProcess, beginCall, findEndReason, knownProcess, type Process } from './process-table.ts'
@@ -39,7 +40,7 @@ async function forward(call: Call): Promise<Response> {
     createLogger('').error('programs_unreachable', { error: String(error) })
     return undefined
   })
-  if (!process) return refuseCall(call, 'SERVICE_UNAVAILABLE')
+  if (!process) return markNotRun(refuseCall(call, 'SERVICE_UNAVAILABLE'))
   const at = Date.now()
   const end = beginCall(process, keyOf(program))
   try {
