@@ -39,6 +39,7 @@ const WORKER_SETTINGS = [
   'NPM_REGISTRY_URL',
   'JSR_REGISTRY_URL',
   'IMPORT_LOOPBACK',
+  'S3_PUBLIC_ENDPOINT',
 ]
 
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }

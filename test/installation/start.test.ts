@@ -159,12 +159,16 @@ describe('settings of the Worker', () => {
   it('are passed on unchanged, without the settings of other programs', () => {
     const env = {
       WEBHOOK_DNS_URL: 'http://127.0.0.1:1',
+      S3_PUBLIC_ENDPOINT: 'https://files.example.com',
       WEBHOOK_DELIVERIES: 'x',
       DATABASE_URL: 'x',
       WEBHOOK_LOOPBACK: '',
     }
     const settings = readSettings(env)
-    expect(settings.vars).toEqual({ WEBHOOK_DNS_URL: 'http://127.0.0.1:1' })
+    expect(settings.vars).toEqual({
+      WEBHOOK_DNS_URL: 'http://127.0.0.1:1',
+      S3_PUBLIC_ENDPOINT: 'https://files.example.com',
+    })
     expect(warningsOf(settings)).toEqual([])
   })
 })
