@@ -1,5 +1,6 @@
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
+import { WAIT_MS } from './support/wait.ts'
 
 /**
  * Small files that take long. They start first: files start in the order of their size, so each would run alone at
@@ -22,7 +23,7 @@ export default defineConfig({
     // A busy machine may give a test no time for minutes; a test that hangs must still end.
     testTimeout: 300_000,
     hookTimeout: 300_000,
-    expect: { poll: { timeout: 60_000 } },
+    expect: { poll: { timeout: WAIT_MS } },
     // Tests share only the state that a file makes itself. Loading all modules anew for each file would cost a second
     // each.
     isolate: false,

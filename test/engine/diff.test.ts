@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { diff } from '../../src/engine/diff/diff.ts'
 import type { DiffRequest } from '../../src/engine/engine.ts'
 import { extended, isExtended } from '../support/extended.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'
@@ -151,12 +152,12 @@ describe('a difference', () => {
     const others = `select pid from pg_catalog.pg_stat_activity 
         where datname = current_database() and usename = 'postgres' and query <> ''`
     const calls = async (of: Side) => {
-      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]), { timeout: 60_000 })
+      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]), { timeout: WAIT_MS })
       return of.admin(`select funcname from pg_catalog.pg_stat_user_functions where schemaname = 'public'`)
     }
     expect([await calls(a), await calls(b)]).toEqual([[], []])
     await a.admin('set search_path = public; select public.same($$x$$, $$y$$)')
-    await vi.waitFor(async () => expect(await calls(a)).not.toEqual([]), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await calls(a)).not.toEqual([]), { timeout: WAIT_MS })
   })
 
   extended('of more than a hundred tables is complete', async () => {

@@ -12,6 +12,7 @@ import { copyInstallation } from '../support/installations.ts'
 import { API_KEY, type NeonServer, startNeonServer } from '../support/neon-server/server.ts'
 import { createProject, runSql, untilGone, untilStatus } from '../support/projects.ts'
 import { serveInstallation } from '../support/serve.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import type { Server } from '../support/worker.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'pilothouse-neon-worker-'))
@@ -75,7 +76,7 @@ test('projects and branches live at Neon from their creation to their end', asyn
       const { status } = (await owner.get(`/v1/projects/${ref}/branches/dev`)).body
       expect(status).toBe('FUNCTIONS_DEPLOYED')
     },
-    { timeout: 60_000, interval: 1_000 },
+    { timeout: WAIT_MS, interval: 1_000 },
   )
   expect((await runSql(owner, branch.project_ref, 'select n from people')).body).toEqual([{ n: 1 }])
 
@@ -93,7 +94,7 @@ test('projects and branches live at Neon from their creation to their end', asyn
       await worker.tick()
       expect(neon.projects.size).toBe(0)
     },
-    { timeout: 60_000, interval: 1_000 },
+    { timeout: WAIT_MS, interval: 1_000 },
   )
   expect(neon.violations).toEqual([])
 })
@@ -138,7 +139,7 @@ extended('the mode of the pooler decides which address is shown', async () => {
 })
 
 test('temporary logins open the database, and end when they expire, are revoked or the project is paused', {
-  timeout: 120_000,
+  timeout: WAIT_MS,
 }, async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
@@ -194,7 +195,7 @@ test('temporary logins open the database, and end when they expire, are revoked 
 })
 
 /** A poll until the next second: moments are given in whole seconds. */
-const NEXT_SECOND = { timeout: 10_000, interval: 10 }
+const NEXT_SECOND = { timeout: WAIT_MS, interval: 10 }
 
 extended('a database is restored to a moment of its history', async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
@@ -272,7 +273,7 @@ extended('a project has read replicas in its own region', async () => {
   }
   const status = 'ACTIVE_HEALTHY'
   await vi.waitFor(async () => expect(await listed()).toMatchObject([{ type: 'READ_REPLICA', status }]), {
-    timeout: 60_000,
+    timeout: WAIT_MS,
     interval: 1_000,
   })
   const [{ identifier }] = await listed()
@@ -294,12 +295,12 @@ extended('a project has read replicas in its own region', async () => {
   await client.end()
   await vi.waitFor(
     async () => expect((await replicas('remove', { database_identifier: identifier })).status).toBe(201),
-    { timeout: 60_000, interval: 500 },
+    { timeout: WAIT_MS, interval: 500 },
   )
-  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 60_000, interval: 1_000 })
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
   const shared = async () => (await owner.get(`/v2/projects/${ref}/private-link/associations`)).body.data
   await vi.waitFor(async () => expect(await shared()).toMatchObject([{ attributes: { database_identifier: ref } }]), {
-    timeout: 60_000,
+    timeout: WAIT_MS,
     interval: 1_000,
   })
   expect((await replicas('remove', { database_identifier: identifier })).status).toBe(404)

@@ -11,6 +11,7 @@ import { createBackups } from '../../host/backups/backups.ts'
 import { readRestoreId, sweepLeftovers } from '../../host/backups/restore.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import type { Instance } from '../../host/instances/types.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { ARCHIVE_SETTINGS, OWNER, type TestInstance, testInstance } from './instance.ts'
 
 const KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
@@ -247,7 +248,7 @@ test('a slow upload of one instance does not delay the archive of another', asyn
   await sql(other.instance, 'CREATE TABLE a AS SELECT 1')
   await sql(other.instance, 'SELECT pg_switch_wal()', 'supabase_admin')
   const archivedWal = async () => (await store.list('')).filter((object) => object.key.includes(`${other.name}/wal/`))
-  await vi.waitFor(async () => expect(await archivedWal()).not.toEqual([]), { timeout: 20_000 })
+  await vi.waitFor(async () => expect(await archivedWal()).not.toEqual([]), { timeout: WAIT_MS })
   uploads.resolve()
   await backups.stop()
 })

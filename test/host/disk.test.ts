@@ -5,10 +5,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import { oneHost } from '../engine/host-engine.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 const [A, B, C] = ['a', 'b', 'c'].map((letter) => letter.repeat(20)) as [string, string, string]
 const KEY = 'a key of the test, of enough letters'
-const WAIT = { timeout: 40_000, interval: 100 }
+const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 const mount = (...args: string[]) => execFileSync('mount', args)
 const unmount = (folder: string) => spawnSync('umount', ['--lazy', folder])

@@ -15,13 +15,14 @@ import { newBranch } from '../support/branches.ts'
 import { deploy } from '../support/deploys.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 import { newProject, PASSWORD, runSql } from '../support/projects.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 /** A poll that outlasts the cron, which runs each minute. */
-const SETTLED = { timeout: 150_000, interval: 2_000 }
+const SETTLED = { timeout: WAIT_MS, interval: 2_000 }
 /** A poll that outlasts the interval in which a Worker looks for other hosts. */
-const NOTICED = { timeout: 50_000, interval: 2_000 }
+const NOTICED = { timeout: WAIT_MS, interval: 2_000 }
 
 /** A function that answers with the port of its database, and with what the gateway there reports about TLS. */
 const GREETING = `import net from 'node:net'

@@ -10,9 +10,10 @@ import { type Host, startHost } from '../../host/host.ts'
 import { ownAll } from '../../host/instances/files.ts'
 import { adoptServer, isAlive } from '../../host/instances/server.ts'
 import { FolderInUse } from '../../host/run-folder.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 const KEY = 'a key of the test, of enough letters'
-const WAIT = { timeout: 60_000, interval: 20 }
+const WAIT = { timeout: WAIT_MS, interval: 20 }
 const refOf = (letter: string) => letter.repeat(20)
 
 interface Reply {

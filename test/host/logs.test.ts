@@ -7,6 +7,7 @@ import { type Host, startHost } from '../../host/host.ts'
 import { parseLines } from '../../host/logs/lines.ts'
 import { FILE_BYTES_MAX, type LogPage, rotateLog } from '../../host/logs/log-file.ts'
 import type { Metrics } from '../../host/metrics/metrics.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const NAME = 'abcdefghijklmnopqrst'
@@ -243,7 +244,7 @@ test('a read of metrics does not keep an instance awake, and the log is removed 
       await get(`/instances/${name}/metrics`)
       expect(instance.state()).toBe('asleep')
     },
-    { timeout: 10_000, interval: 200 },
+    { timeout: WAIT_MS, interval: 200 },
   )
   await host.pool.remove(name)
   expect(existsSync(instance.paths.log)).toBe(false)

@@ -8,13 +8,14 @@ import { startS3 } from '../../dev/s3.ts'
 import { createBackups } from '../../host/backups/backups.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 import { testInstance } from './pooled-instance.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const PASSWORD = 'correct-horse'
 const S3_KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
-const WAIT = { timeout: 30_000, interval: 20 }
+const WAIT = { timeout: WAIT_MS, interval: 20 }
 
 const ends: (() => Promise<unknown>)[] = []
 let here: Host

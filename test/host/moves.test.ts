@@ -5,12 +5,13 @@ import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { type Host, startHost } from '../../host/host.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const PASSWORD = 'correct-horse'
 const S3_KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
-const WAIT = { timeout: 30_000, interval: 20 }
+const WAIT = { timeout: WAIT_MS, interval: 20 }
 
 let archive: NonNullable<Parameters<typeof startHost>[0]['archive']>
 const ends: (() => Promise<unknown>)[] = []

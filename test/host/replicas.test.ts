@@ -7,6 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 const KEY = 'k'.repeat(40)
 const REF = 'abcdefghijklmnopqrst'
@@ -128,7 +129,7 @@ test('a replica survives restarts of either side', async () => {
           () => true,
           () => false,
         ),
-      { timeout: 20_000 },
+      { timeout: WAIT_MS },
     )
     .toBe(true)
   process.kill(host.pool.require(ID).pid ?? 0, 'SIGKILL')
@@ -139,7 +140,7 @@ test('a replica survives restarts of either side', async () => {
           () => true,
           () => false,
         ),
-      { timeout: 20_000 },
+      { timeout: WAIT_MS },
     )
     .toBe(true)
 })
@@ -149,7 +150,7 @@ test('settings, size and access rules are those of the primary', async () => {
   expect((await call('PUT', '/settings', { set })).status).toBe(204)
   await follows(5_000)
   const read = async (name: string) => Object.values((await replica(`SHOW ${name}`))[0] ?? {})[0]
-  await expect.poll(() => read('max_connections'), { timeout: 5_000 }).toBe('110')
+  await expect.poll(() => read('max_connections')).toBe('110')
   expect(await read('work_mem')).toBe('5MB')
   expect((await call('PUT', '/settings', { reset: Object.keys(set) })).status).toBe(204)
   await follows(5_000)
@@ -178,7 +179,7 @@ test('a replica pauses, sleeps and wakes with its primary', async () => {
   await call('POST', '/resume')
   await follows(3_000)
   await host.pool.require(REF).update({ sleepAfterSeconds: 1 })
-  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('asleep')
+  await expect.poll(async () => (await replicaState()).state).toBe('asleep')
   expect(host.pool.require(REF).state()).toBe('asleep')
   expect(await replica('SELECT 1')).toHaveLength(1)
   expect(host.pool.require(REF).state()).toBe('running')
@@ -216,7 +217,7 @@ test('data from another time of the primary makes the replica anew', async () =>
       join(at.paths.data, 'pg_replslot'),
     ])
   })
-  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('running')
+  await expect.poll(async () => (await replicaState()).state).toBe('running')
   await expect
     .poll(
       () =>
@@ -224,7 +225,7 @@ test('data from another time of the primary makes the replica anew', async () =>
           () => true,
           () => false,
         ),
-      { timeout: 20_000 },
+      { timeout: WAIT_MS },
     )
     .toBe(true)
   expect(await slots()).toHaveLength(1)
@@ -236,7 +237,7 @@ test('a copy that a killed daemon left unfinished is made anew', async () => {
   for (const part of ['standby.signal', 'PG_VERSION', 'global', 'base']) await rm(join(data, part), { recursive: true })
   host = await start()
   await host.pool.require(REF).wake()
-  await expect.poll(async () => (await replicaState()).state, { timeout: 20_000 }).toBe('running')
+  await expect.poll(async () => (await replicaState()).state).toBe('running')
   await follows(3_000)
   expect(await slots()).toHaveLength(1)
 })

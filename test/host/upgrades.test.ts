@@ -12,6 +12,7 @@ import type { PostgresInstance } from '../../host/instances/instance.ts'
 import type { AdminSession } from '../../host/instances/types.ts'
 import { dumpSchema } from '../../host/upgrades/dump.ts'
 import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 import { makeFolder } from './instance.ts'
 
@@ -203,12 +204,12 @@ describe('a host with an archive', () => {
             `select count(*)::int as n, version() ~ ' 18' as new from kept`,
           ),
         ).toEqual([{ n: 300_000, new: true }]),
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
     await vi.waitFor(
       async () =>
         expect((await call('GET', '')).body).toMatchObject({ version: '18.4', replicas: [{ state: 'running' }] }),
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
   })
 
@@ -336,7 +337,7 @@ describe('a daemon that is killed', () => {
     // The last phase is so short that it may end before it is seen.
     await vi.waitFor(async () => expect(isDone || (await call('GET', '')).body.upgrade === phase).toBe(true), {
       interval: 1,
-      timeout: 60_000,
+      timeout: WAIT_MS,
     })
     first.child.kill('SIGKILL')
     await once(first.child, 'exit')

@@ -17,6 +17,7 @@ import { admin, adminReport } from '../support/admin.ts'
 import { control, newApp, newOrganization, type TestOrganization, tick } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
 import { newProject, untilGone, untilStatus } from '../support/projects.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { eventRowsOf, insertProject, newEndpoint, newPlace } from '../support/webhooks.ts'
 
 const refused = (line: string) => {
@@ -57,7 +58,7 @@ const taken = (ref: string) =>
       )
       expect(await control.$count(projectTasks, waiting)).toBe(0)
     },
-    { timeout: 60_000, interval: 1_000 },
+    { timeout: WAIT_MS, interval: 1_000 },
   )
 
 describe('user list and organization list', () => {
@@ -96,7 +97,7 @@ describe('organization delete', () => {
       expect(await control.$count(table, eq(table.organizationId, id))).toBe(0)
     }
     await vi.waitFor(async () => expect((await owner.get(`/v1/organizations/${slug}`)).status).toBe(404), {
-      timeout: 20_000,
+      timeout: WAIT_MS,
       interval: 500,
     })
     expect(await admin('organization', 'list')).not.toContain(slug)
@@ -197,7 +198,7 @@ describe('task retry', () => {
     await vi.waitFor(
       async () => expect(await taskRow(id)).toMatchObject({ attempts: 1, lastError: expect.any(String) }),
       {
-        timeout: 60_000,
+        timeout: WAIT_MS,
       },
     )
   })

@@ -8,6 +8,7 @@ import { auditLog, type DeliveryStatus, webhookDeliveries, webhookEvents } from 
 import { control, newOrganization, type TestOrganization, tick } from '../support/api.ts'
 import { createProject } from '../support/projects.ts'
 import { newReceiver, withStatus } from '../support/receiver.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 const run = (...args: string[]) => readCommand(args)(control)
 const outputOf = async (...args: string[]) => (await run(...args)).text
@@ -218,7 +219,7 @@ describe('webhooks replay', () => {
     const since = ago(1)
     await run('organization', 'plan', organization.slug, 'pro')
     await until(() => expect(receiver.received).toHaveLength(1))
-    await vi.waitFor(async () => expect(await deliveriesOf(id)).toHaveLength(2), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await deliveriesOf(id)).toHaveLength(2), { timeout: WAIT_MS })
     await enable(organization, id, false)
     await expect(run('webhooks', 'replay', id, '--since', since)).rejects.toThrow('the endpoint is disabled')
     await enable(organization, id, true)
@@ -235,7 +236,7 @@ describe('webhooks replay', () => {
           ['event', 'skipped'],
           ['replay', 'success'],
         ]),
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
   })
 
@@ -284,5 +285,5 @@ const until = (check: () => void) =>
       await tick()
       check()
     },
-    { timeout: 60_000, interval: 500 },
+    { timeout: WAIT_MS, interval: 500 },
   )

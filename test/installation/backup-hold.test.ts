@@ -6,6 +6,7 @@ import { REMOVALS_LOCK } from '../../src/platform/removals.ts'
 import { sweepStorage } from '../../src/services/storage/sweep-bytes.ts'
 import { untilGone } from '../support/projects.ts'
 import { type Installation, startInstallation } from '../support/storage-installation.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 const DAY_MS = 24 * 60 * 60 * 1000
 
@@ -45,7 +46,7 @@ it('removed bytes, programs and projects are kept until a backup of the installa
       const [task] = await control.select().from(projectTasks).where(eq(projectTasks.kind, 'delete'))
       expect(task).toMatchObject({ state: 'pending', attempts: 0, lastError: expect.stringContaining('a backup') })
     },
-    { timeout: 20_000, interval: 50 },
+    { timeout: WAIT_MS, interval: 50 },
   )
   expect(await stateOf(ref)).toBe('running')
   expect(await bytes.versions(ref)).toHaveLength(2)

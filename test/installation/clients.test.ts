@@ -9,6 +9,7 @@ import { extended } from '../support/extended.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 import { startMcp } from '../support/mcp.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from '../support/projects.ts'
+import { WAIT_MS } from '../support/wait.ts'
 
 /**
  * An installation as users run it: the production Worker without a proxy before it, which would change some replies.
@@ -144,7 +145,7 @@ describe('the supabase CLI', () => {
       expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
       await vi.waitFor(
         async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
-        { timeout: 60_000, interval: 500 },
+        { timeout: WAIT_MS, interval: 500 },
       )
       const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
       expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
@@ -243,15 +244,15 @@ describe('the MCP server', () => {
       expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED' })
       return body
     }
-    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
+    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: WAIT_MS, interval: 500 })
     expect(await tool('list_branches', { project_id: ref })).toContain(branch_id)
     await tool('apply_migration', { project_id: own, name: 'on_branch', query: 'create table public.merged (n int)' })
     await tool('merge_branch', { branch_id })
     const merged = async () =>
       expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('merged')
-    await vi.waitFor(merged, { timeout: 60_000, interval: 500 })
+    await vi.waitFor(merged, { timeout: WAIT_MS, interval: 500 })
     await tool('reset_branch', { branch_id })
-    await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
+    await vi.waitFor(branch, { timeout: WAIT_MS, interval: 500 })
     await tool('delete_branch', { branch_id })
     await untilGone(owner, own)
     await tool('pause_project', { project_id: ref })

@@ -165,7 +165,7 @@ describe('GET /docs/api', () => {
 describe('GET /health', () => {
   it('is ok after a message of the cron came through the queue', async () => {
     await tick()
-    await expect.poll(async () => (await stranger().get('/health')).status, { timeout: 60_000 }).toBe(200)
+    await expect.poll(async () => (await stranger().get('/health')).status).toBe(200)
     const { body, headers } = await stranger().get('/health')
     expect(body).toEqual({
       status: 'ok',

@@ -32,6 +32,7 @@ import {
 } from '../support/log-drains.ts'
 import { newProject } from '../support/projects.ts'
 import { newReceiver, type Received, withStatus } from '../support/receiver.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import { NOBODY, WAIT } from '../support/webhooks.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: rows as they arrive
@@ -304,7 +305,7 @@ describe('a failing destination', () => {
         expect(found).toHaveLength(1)
         return found
       },
-      { ...WAIT, timeout: 60_000 },
+      { ...WAIT, timeout: WAIT_MS },
     )
     expect(failed).toMatchObject({ error_code: 'timeout' })
   })

@@ -18,6 +18,7 @@ import {
 } from '../support/api.ts'
 import { createProject, newProject, untilGone, untilStatus } from '../support/projects.ts'
 import { newReceiver, type Received, withStatus } from '../support/receiver.ts'
+import { WAIT_MS } from '../support/wait.ts'
 import {
   bringForward,
   deliveriesOf,
@@ -414,7 +415,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('"breaker":"open"'), WAIT)
     await patchEndpoint(place, id, { url: receiver.url })
     // The limit is far shorter than the pause of a circuit breaker.
-    await vi.waitFor(() => expect(receiver.received.length).toBeGreaterThan(10), { timeout: 10_000 })
+    await vi.waitFor(() => expect(receiver.received.length).toBeGreaterThan(10), { timeout: WAIT_MS })
   })
 
   it('signs with each secret of the last day, and afterwards only with the newest', async () => {

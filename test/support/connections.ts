@@ -4,8 +4,9 @@ import { branches, gitBranches, gitConnections } from '../../src/model/tables/in
 import { control, type TestOrganization } from './api.ts'
 import { connect, newRepository, type TestRepository } from './github.ts'
 import { newProject } from './projects.ts'
+import { WAIT_MS } from './wait.ts'
 
-export const WAIT = { timeout: 60_000, interval: 100 }
+export const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 export const migration = (version: string, query: string) => ({ [`supabase/migrations/${version}_x.sql`]: query })
 export const NOTES = migration('20260101000000', 'create table notes (id int primary key, text text);')

@@ -4,6 +4,7 @@ import { expect, inject, vi } from 'vitest'
 import { gitConnections } from '../../src/model/tables/index.ts'
 import { as, control, type TestOrganization } from './api.ts'
 import type { Deeds, Status } from './github-server/repositories.ts'
+import { WAIT_MS } from './wait.ts'
 
 const github = inject('github')
 
@@ -123,5 +124,5 @@ export const untilCommitStatus = (repository: TestRepository, sha: string, state
       const last = (await repository.statusesOf(sha)).at(-1)
       expect(last?.state, JSON.stringify(last)).toBe(state)
     },
-    { timeout: 60_000, interval: 100 },
+    { timeout: WAIT_MS, interval: 100 },
   )

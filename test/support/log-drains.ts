@@ -6,6 +6,7 @@ import type { Role } from '../../src/model/roles.ts'
 import { type ConsoleLine, invocations, logDrainEntries, logDrains } from '../../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type Reply, type TestOrganization, tick } from './api.ts'
 import { newReceiver, type Received } from './receiver.ts'
+import { WAIT_MS } from './wait.ts'
 import { insertProject } from './webhooks.ts'
 
 export interface DrainedProject {
@@ -91,7 +92,7 @@ export const hurry = (id: string) =>
 
 const TICK_MS = 1_000
 /** A long time limit: each tick does all the work of the cron, also for other tests. */
-const WAIT = { timeout: 60_000 }
+const WAIT = { timeout: WAIT_MS }
 
 /** Runs the cron until the check holds. */
 export async function untilSwept<T>(check: () => T | Promise<T>): Promise<T> {

@@ -7,10 +7,9 @@ import { promisify } from 'node:util'
 import { expect, vi } from 'vitest'
 import { freePort } from '../../dev/ports.ts'
 import { copyInstallation } from './installations.ts'
+import { WAIT_MS } from './wait.ts'
 
-export const WAIT = { timeout: 60_000, interval: 50 }
-/** A start bundles first, which takes long if the cores are busy with other files. */
-const READY_WAIT = { ...WAIT, timeout: 240_000 }
+export const WAIT = { timeout: WAIT_MS, interval: 50 }
 
 interface Running {
   child: ChildProcess
@@ -67,7 +66,7 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
       await vi.waitFor(() => {
         if (running.child.exitCode !== null) throw new Error(`it ended:\n${running.output()}`)
         expect(running.output()).toContain('Pilothouse is ready')
-      }, READY_WAIT)
+      }, WAIT)
       return running
     },
     /** Calls this start's API, and not that of the run's own Worker. */

@@ -17,13 +17,14 @@ import { randomLetters } from '../../src/platform/http/common-values.ts'
 import { as } from './api.ts'
 import { SIGNER, startRamServer } from './ram-server.ts'
 import { serveInstallation } from './serve.ts'
+import { WAIT_MS } from './wait.ts'
 
 const arnOf = (id: string) => `arn:aws:vpc-lattice:${SIGNER.region}:111122223333:resourceconfiguration/rcfg-${id}`
 export const CLUSTER = arnOf('0123456789abcdef0')
 export const OF_REPLICA = arnOf('0fedcba9876543210')
 export const WITH_REPLICA = 'replicatedreplicated'
 export const REPLICA = `${WITH_REPLICA}-rr-us-east-1-abcde`
-export const WAIT = { timeout: 60_000, interval: 100 }
+export const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 export const randomAccount = () => String(Math.floor(Math.random() * 1e12)).padStart(12, '9')
 

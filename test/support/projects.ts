@@ -3,6 +3,7 @@ import pg from 'pg'
 import { expect, inject, vi } from 'vitest'
 import { projects } from '../../src/model/tables/index.ts'
 import { baseUrl, type Caller, control } from './api.ts'
+import { WAIT_MS } from './wait.ts'
 
 interface Place {
   owner: Caller
@@ -87,4 +88,4 @@ export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client 
 
 /** Settles when the session has ended, for whatever reason. */
 export const hasEnded = (client: pg.Client): Promise<void> =>
-  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 60_000, interval: 50 })
+  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: WAIT_MS, interval: 50 })

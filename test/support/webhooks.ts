@@ -7,6 +7,7 @@ import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '..
 import { randomLetters } from '../../src/platform/http/common-values.ts'
 import { type Caller, control, newOrganization, type Reply, type TestOrganization, tick } from './api.ts'
 import type { Received } from './receiver.ts'
+import { WAIT_MS } from './wait.ts'
 
 export const KINDS = ['projects', 'organizations'] as const
 export type Kind = (typeof KINDS)[number]
@@ -15,7 +16,7 @@ export const SECRET = `whsec_${Buffer.from('a secret of thirty-two bytes, yes').
 export const UUID_V7 = /^[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/
 export const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 export const NOBODY = '00000000-0000-7000-8000-000000000000'
-export const WAIT = { timeout: 60_000 }
+export const WAIT = { timeout: WAIT_MS }
 
 /** The owner of the endpoints of a test, and the path before /endpoints and /deliveries. */
 export interface Place {

@@ -5,6 +5,7 @@ import { instancesOfHost } from '../../instances.ts'
 import { control, newOrganization, tick } from '../../support/api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, untilBranch } from '../../support/branches.ts'
 import { newProject, runSql, untilGone } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 type Run = typeof actionRuns.$inferSelect
 
@@ -62,7 +63,7 @@ const prefixes = (steps: readonly string[]) => ['', ...steps].map((_, count) => 
 const COMPARING = ['pull', 'health', 'migrate', 'deploy']
 
 async function untilDone(branch: BranchReply): Promise<void> {
-  await vi.waitFor(() => expectDone(branch), { timeout: 60_000, interval: 100 })
+  await vi.waitFor(() => expectDone(branch), { timeout: WAIT_MS, interval: 100 })
 }
 
 async function expectDone(branch: BranchReply): Promise<void> {

@@ -15,8 +15,9 @@ import {
 } from '../../support/branches.ts'
 import { newProject, untilStatus } from '../../support/projects.ts'
 import { newReceiver } from '../../support/receiver.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
-const WAIT = { timeout: 60_000, interval: 100 }
+const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 async function newParent(): Promise<{ owner: Caller; ref: string }> {
   const organization = await newOrganization()

@@ -13,6 +13,7 @@ import { control, newOrganization, setName, type TestOrganization, tick } from '
 import { untilBlocked } from '../../support/blocked.ts'
 import { type BranchReply, newBranch } from '../../support/branches.ts'
 import { newProject } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -260,7 +261,7 @@ describe('temporary logins', () => {
         await tick()
         expect(await adminRows(ref, open)).toEqual([])
       },
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
   })
 })

@@ -16,11 +16,12 @@ import {
 import { extended } from '../../support/extended.ts'
 import { newProject, runSql, untilGone } from '../../support/projects.ts'
 import { newReceiver } from '../../support/receiver.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { eventRowsOf } from '../../support/webhooks.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const REF = /^[a-z]{20}$/
-const WAIT = { timeout: 60_000, interval: 250 }
+const WAIT = { timeout: WAIT_MS, interval: 250 }
 
 const SCHEMA = `
   create table authors (id int generated always as identity primary key, name text not null);

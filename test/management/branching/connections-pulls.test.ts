@@ -78,44 +78,36 @@ describe('a pull request', () => {
     await untilNoBranch(ref, 'shared')
   })
 
-  extended(
-    'runs a failed seed again, and a successful one never',
-    async () => {
-      const { ref, repository } = await newFollower(organization)
-      const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
-      await untilCommitStatus(repository, wrong.sha, 'failure')
-      await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
-      const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
-      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
-      const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
-      await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
-      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
-    },
-    120_000,
-  )
+  extended('runs a failed seed again, and a successful one never', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
+    await untilCommitStatus(repository, wrong.sha, 'failure')
+    await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
+    const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
+    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+    const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
+    await untilCommitStatus(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
+    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+  })
 
-  extended(
-    'gets none if it is from a fork, if the connection makes none, or if it changes nothing here',
-    async () => {
-      const { ref, repository } = await newFollower(organization)
-      await repository.commit('theirs', NOTES)
-      const theirs = await repository.pull('theirs', { fork: true })
-      // GitHub's event differs, and the pull request itself decides.
-      await repository.tellPull('opened', theirs, 'theirs')
-      const none = await newFollower(organization, { newBranchPerPr: false }, repository)
-      const some = await newFollower(organization, { changesOnly: true }, repository)
-      const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
-      await untilCommitStatus(repository, away.sha, 'success')
-      for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
-      expect(await branchOf(ref, 'theirs')).toBeUndefined()
-      expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
-      const many = Array.from({ length: 100 }, (_, at) => `src/${at}.ts`)
-      await open(repository, 'here', NOTES, [...many, 'supabase/seed.sql'])
-      await vi.waitFor(async () => expect(await branchOf(some.ref, 'here')).toBeDefined(), WAIT)
-      await untilQuiet(some.ref)
-    },
-    120_000,
-  )
+  extended('gets none if it is from a fork, if the connection makes none, or if it changes nothing here', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.commit('theirs', NOTES)
+    const theirs = await repository.pull('theirs', { fork: true })
+    // GitHub's event differs, and the pull request itself decides.
+    await repository.tellPull('opened', theirs, 'theirs')
+    const none = await newFollower(organization, { newBranchPerPr: false }, repository)
+    const some = await newFollower(organization, { changesOnly: true }, repository)
+    const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
+    await untilCommitStatus(repository, away.sha, 'success')
+    for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
+    expect(await branchOf(ref, 'theirs')).toBeUndefined()
+    expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
+    const many = Array.from({ length: 100 }, (_, at) => `src/${at}.ts`)
+    await open(repository, 'here', NOTES, [...many, 'supabase/seed.sql'])
+    await vi.waitFor(async () => expect(await branchOf(some.ref, 'here')).toBeDefined(), WAIT)
+    await untilQuiet(some.ref)
+  })
 
   it('gets a status if there is no room for a branch, and a branch once there is', async () => {
     const { ref, repository } = await newFollower(organization, { branchLimit: 1 })
@@ -183,25 +175,21 @@ describe('a pull request', () => {
     expect(await toldOf(repository, sha)).toBe('The pull request was closed')
   })
 
-  extended(
-    'gets another branch if the first was never made',
-    async () => {
-      const { ref, repository } = await newFollower(organization)
-      const first = await open(repository, 'unmade', NOTES)
-      await untilCommitStatus(repository, first.sha, 'success')
-      const branch = await branchOf(ref, 'unmade')
-      await control
-        .update(projects)
-        .set({ status: 'INIT_FAILED' })
-        .where(eq(projects.ref, branch?.projectRef ?? ''))
-      await untilCommitStatus(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
-      const [old] = await control
-        .select()
-        .from(branches)
-        .where(eq(branches.id, branch?.id ?? ''))
-      expect(old?.removedAt).not.toBeNull()
-      expect(await sql((await branchOf(ref, 'unmade'))?.projectRef ?? '', 'select id from tags')).toEqual([{ id: 1 }])
-    },
-    120_000,
-  )
+  extended('gets another branch if the first was never made', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const first = await open(repository, 'unmade', NOTES)
+    await untilCommitStatus(repository, first.sha, 'success')
+    const branch = await branchOf(ref, 'unmade')
+    await control
+      .update(projects)
+      .set({ status: 'INIT_FAILED' })
+      .where(eq(projects.ref, branch?.projectRef ?? ''))
+    await untilCommitStatus(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
+    const [old] = await control
+      .select()
+      .from(branches)
+      .where(eq(branches.id, branch?.id ?? ''))
+    expect(old?.removedAt).not.toBeNull()
+    expect(await sql((await branchOf(ref, 'unmade'))?.projectRef ?? '', 'select id from tags')).toEqual([{ id: 1 }])
+  })
 })

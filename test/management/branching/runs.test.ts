@@ -5,8 +5,9 @@ import { type Caller, control, newMember, newOrganization, type TestOrganization
 import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from '../../support/branches.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
-const WAIT = { timeout: 60_000, interval: 100 }
+const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 let organization: TestOrganization
 let ref: string
@@ -34,7 +35,7 @@ describe('a run', () => {
     const { workflow_run_id: id } = (await owner.post(`/v1/branches/${own}/merge`, {})).body
     const migrating = async () =>
       (await runOf(owner, own, id)).run_steps.find(({ name }) => name === 'migrate')?.status === 'RUNNING'
-    await vi.waitFor(async () => expect(await migrating()).toBe(true), { timeout: 60_000, interval: 500 })
+    await vi.waitFor(async () => expect(await migrating()).toBe(true), { timeout: WAIT_MS, interval: 500 })
     await newProject(await newOrganization())
     expect(await migrating()).toBe(true)
   })

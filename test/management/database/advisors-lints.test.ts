@@ -8,6 +8,7 @@ import { CASES } from '../../support/advisors-cases.ts'
 import { type Caller, newMember, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -64,7 +65,7 @@ describe('a lint of the database', () => {
     }
     expect(await run('unused_index')).toContainEqual(unused)
     await change('set enable_seqscan = off; select n from looked where n = 1')
-    await vi.waitFor(async () => expect(await run('unused_index')).not.toContainEqual(unused), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await run('unused_index')).not.toContainEqual(unused), { timeout: WAIT_MS })
   })
 
   it('log_connections_not_enabled is fixed by a setting of the project', async () => {
@@ -72,9 +73,9 @@ describe('a lint of the database', () => {
       owner().patch(`/v1/projects/${ref}/config/database/postgres`, { log_connections })
     expect(await run('log_connections_not_enabled')).toHaveLength(1)
     expect((await set(true)).status).toBe(200)
-    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual([]), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual([]), { timeout: WAIT_MS })
     expect((await set(false)).status).toBe(200)
-    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toHaveLength(1), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toHaveLength(1), { timeout: WAIT_MS })
   })
 
   it('log_connections_not_enabled covers the whole server', async () => {
@@ -88,7 +89,9 @@ describe('a lint of the database', () => {
     const set = async (value: string, lints: object[]) => {
       await writeFile(file, `${configuration}\n${value}\n`)
       await asAdmin('select pg_reload_conf()')
-      await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual(lints), { timeout: 60_000 })
+      await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual(lints), {
+        timeout: WAIT_MS,
+      })
     }
     const off = {
       ...told('log_connections_not_enabled'),
@@ -238,7 +241,7 @@ describe('a lint of health', () => {
     for (const client of clients) await client.connect()
     expect(await run(...HEALTH)).toEqual([reached('The role visitor', 2), reached('The server', 47)])
     for (const client of clients) await client.end()
-    await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: WAIT_MS })
   })
 
   extended('a database that refuses all logins, or has no session left, is reported', async () => {

@@ -35,10 +35,11 @@ import { cliOf } from '../../support/cli.ts'
 import { extended, isExtended } from '../../support/extended.ts'
 import { newProject, ownerClient, PASSWORD, runSql, until, untilGone } from '../../support/projects.ts'
 import { clientOf, newBucket, newStorage } from '../../support/storage.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 /** A long timeout: copies, sweeps and restarts take turns with those of all other tests. */
 vi.setConfig({ testTimeout: 90_000 })
-const WAIT = { timeout: 60_000, interval: 250 }
+const WAIT = { timeout: WAIT_MS, interval: 250 }
 
 const newRef = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => String.fromCharCode(97 + (byte % 26))).join('')

@@ -197,35 +197,30 @@ describe('a feature that the driver lacks', () => {
 })
 
 describe('the supabase CLI', () => {
-  extended(
-    'runs postgres-config get|update|delete and ssl-enforcement get|update',
-    async () => {
-      const run = cliOf(organization.owner)
-      const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
-      const settings = (verb: string, ...args: string[]) => cli('postgres-config', verb, ...args)
-      await caller().put(config(), { statement_timeout: '11s', log_duration: true, work_mem: '5MB' })
-      expect(await settings('get')).toContain('11s')
-      await settings('update', '--config', 'max_connections=50', '--config', 'work_mem=6MB')
-      const all = { statement_timeout: '11s', log_duration: true, work_mem: '6MB', max_connections: 50 }
-      expect(await read()).toMatchObject(all)
-      expect(await show('work_mem')).toBe('6MB')
-      await settings('update', '--config', 'shared_buffers=24MB')
-      expect(await show('shared_buffers')).toBe('24MB')
-      await expect(settings('update', '--config', 'shared_buffers=900GB')).rejects.toThrow(
-        /shared_buffers.*shared memory/,
-      )
-      await settings('delete', '--config', 'max_connections,work_mem,shared_buffers')
-      expect(await read()).toMatchObject({ statement_timeout: '11s', log_duration: true, max_connections: 60 })
-      const enforced = async () =>
-        (await caller().get(`/v1/projects/${ref}/ssl-enforcement`)).body.currentConfig.database
-      await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement')
-      expect(await enforced()).toBe(true)
-      expect(await cli('ssl-enforcement', 'get')).toMatch(/enforced/i)
-      await cli('ssl-enforcement', 'update', '--disable-db-ssl-enforcement')
-      expect(await enforced()).toBe(false)
-    },
-    90_000,
-  )
+  extended('runs postgres-config get|update|delete and ssl-enforcement get|update', async () => {
+    const run = cliOf(organization.owner)
+    const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
+    const settings = (verb: string, ...args: string[]) => cli('postgres-config', verb, ...args)
+    await caller().put(config(), { statement_timeout: '11s', log_duration: true, work_mem: '5MB' })
+    expect(await settings('get')).toContain('11s')
+    await settings('update', '--config', 'max_connections=50', '--config', 'work_mem=6MB')
+    const all = { statement_timeout: '11s', log_duration: true, work_mem: '6MB', max_connections: 50 }
+    expect(await read()).toMatchObject(all)
+    expect(await show('work_mem')).toBe('6MB')
+    await settings('update', '--config', 'shared_buffers=24MB')
+    expect(await show('shared_buffers')).toBe('24MB')
+    await expect(settings('update', '--config', 'shared_buffers=900GB')).rejects.toThrow(
+      /shared_buffers.*shared memory/,
+    )
+    await settings('delete', '--config', 'max_connections,work_mem,shared_buffers')
+    expect(await read()).toMatchObject({ statement_timeout: '11s', log_duration: true, max_connections: 60 })
+    const enforced = async () => (await caller().get(`/v1/projects/${ref}/ssl-enforcement`)).body.currentConfig.database
+    await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement')
+    expect(await enforced()).toBe(true)
+    expect(await cli('ssl-enforcement', 'get')).toMatch(/enforced/i)
+    await cli('ssl-enforcement', 'update', '--disable-db-ssl-enforcement')
+    expect(await enforced()).toBe(false)
+  })
 })
 
 it('lets an application read or write by its scopes', async () => {

@@ -282,18 +282,14 @@ describe('network bans', () => {
   })
 })
 
-extended(
-  'the CLI shows and changes both',
-  async () => {
-    const run = cliOf(organization.owner)
-    const cli = (...args: string[]) => run(...args, '--project-ref', ref, '--yes')
-    await cli('network-restrictions', 'update', '--db-allow-cidr', '127.0.0.0/8', '--bypass-cidr-checks')
-    expect((await read()).config).toEqual({ dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: [] })
-    await cli('network-restrictions', 'update', '--db-allow-cidr', '1.2.3.0/24', '--append')
-    expect((await read()).config.dbAllowedCidrs).toEqual(['127.0.0.0/8', '1.2.3.0/24'])
-    expect(await cli('network-restrictions', 'get')).toContain('1.2.3.0/24')
-    await cli('network-bans', 'get')
-    await cli('network-bans', 'remove', '--db-unban-ip', '1.2.3.4')
-  },
-  180_000,
-)
+extended('the CLI shows and changes both', async () => {
+  const run = cliOf(organization.owner)
+  const cli = (...args: string[]) => run(...args, '--project-ref', ref, '--yes')
+  await cli('network-restrictions', 'update', '--db-allow-cidr', '127.0.0.0/8', '--bypass-cidr-checks')
+  expect((await read()).config).toEqual({ dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: [] })
+  await cli('network-restrictions', 'update', '--db-allow-cidr', '1.2.3.0/24', '--append')
+  expect((await read()).config.dbAllowedCidrs).toEqual(['127.0.0.0/8', '1.2.3.0/24'])
+  expect(await cli('network-restrictions', 'get')).toContain('1.2.3.0/24')
+  await cli('network-bans', 'get')
+  await cli('network-bans', 'remove', '--db-unban-ip', '1.2.3.4')
+})

@@ -373,37 +373,33 @@ describe('a removed project', () => {
 })
 
 describe('the supabase CLI', () => {
-  extended(
-    'runs notebooks pull and notebooks push',
-    async () => {
-      const project = await createProject(organization)
-      await save(organization.owner, project, {
-        name: 'Sales',
-        description: 'd',
-        content: { cells: [TEXT, QUERY, LOG] },
-      })
-      const cli = newCli(organization.owner)
-      onTestFinished(cli.remove)
-      const run = (...args: string[]) => cli.run('notebooks', ...args, `--remote=${project}`, '--yes', '--experimental')
-      await save(organization.owner, project, { name: 'Plain', content: { cells: [TEXT] } })
-      await run('pull')
-      const folder = join(cli.home, 'supabase', 'notebooks')
-      const file = join(folder, 'Sales.json')
-      const text = readFileSync(file, 'utf8')
-      expect(text).toContain('# Sales')
-      writeFileSync(file, text.replace('# Sales', '# More sales'))
-      writeFileSync(join(folder, 'Other.json'), text)
-      const plain = join(folder, 'Plain.json')
-      writeFileSync(plain, readFileSync(plain, 'utf8').replace('# Sales', '# Plain'))
-      await run('push')
-      const { data } = await open(owner(), `${pathOf(project)}?sort=name`)
-      expect(data.map(({ attributes }) => attributes.name)).toEqual(['Other', 'Plain', 'Sales'])
-      const cellsOf = async (id = '') => (await owner().get(pathOf(project, id))).body.data.attributes.content.cells
-      expect(await cellsOf(data[1]?.id)).toMatchObject([{ text: '# Plain' }])
-      expect(await cellsOf(data[2]?.id)).toMatchObject([{ text: '# More sales' }, QUERY, LOG])
-    },
-    60_000,
-  )
+  extended('runs notebooks pull and notebooks push', async () => {
+    const project = await createProject(organization)
+    await save(organization.owner, project, {
+      name: 'Sales',
+      description: 'd',
+      content: { cells: [TEXT, QUERY, LOG] },
+    })
+    const cli = newCli(organization.owner)
+    onTestFinished(cli.remove)
+    const run = (...args: string[]) => cli.run('notebooks', ...args, `--remote=${project}`, '--yes', '--experimental')
+    await save(organization.owner, project, { name: 'Plain', content: { cells: [TEXT] } })
+    await run('pull')
+    const folder = join(cli.home, 'supabase', 'notebooks')
+    const file = join(folder, 'Sales.json')
+    const text = readFileSync(file, 'utf8')
+    expect(text).toContain('# Sales')
+    writeFileSync(file, text.replace('# Sales', '# More sales'))
+    writeFileSync(join(folder, 'Other.json'), text)
+    const plain = join(folder, 'Plain.json')
+    writeFileSync(plain, readFileSync(plain, 'utf8').replace('# Sales', '# Plain'))
+    await run('push')
+    const { data } = await open(owner(), `${pathOf(project)}?sort=name`)
+    expect(data.map(({ attributes }) => attributes.name)).toEqual(['Other', 'Plain', 'Sales'])
+    const cellsOf = async (id = '') => (await owner().get(pathOf(project, id))).body.data.attributes.content.cells
+    expect(await cellsOf(data[1]?.id)).toMatchObject([{ text: '# Plain' }])
+    expect(await cellsOf(data[2]?.id)).toMatchObject([{ text: '# More sales' }, QUERY, LOG])
+  })
 })
 
 extended('lists a page without reading 100,000 notebooks', async () => {

@@ -5,10 +5,11 @@ import { adminRows, askHost, onHost } from '../../instances.ts'
 import { admin } from '../../support/admin.ts'
 import { addMember, as, control, newOrganization, newUser, tick, tokenOf } from '../../support/api.ts'
 import { newProject, ownerClient, runSql, untilStatus } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 /** A long timeout: an instance is copied while other tests make their own. */
 vi.setConfig({ testTimeout: 120_000 })
-const WAIT = { timeout: 90_000, interval: 1_000 }
+const WAIT = { timeout: WAIT_MS, interval: 1_000 }
 
 async function newOldProject() {
   const organization = await newOrganization()

@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { readConfig } from '../../../src/config.ts'
 import { auditLog, organizations, privateLinkAssociations } from '../../../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { insertProject } from '../../support/webhooks.ts'
 
 const ACCOUNT = '999900001111'
@@ -54,7 +55,7 @@ describe('an installation that shares no databases', () => {
       .values({ ...row, databaseType: 'PRIMARY', resourceConfigurationArn, status, createdAt: new Date() })
     expect((await organization.owner.delete(`${path}/aws-account/${ACCOUNT}/database/${ref}`)).status).toBe(204)
     const rows = () => control.select().from(privateLinkAssociations).where(eq(privateLinkAssociations.projectRef, ref))
-    await vi.waitFor(async () => expect(await rows()).toEqual([]), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await rows()).toEqual([]), { timeout: WAIT_MS })
   })
 
   it.each([undefined, 'x'])('has all settings for it or none (region of the ARN: %s)', (region) => {

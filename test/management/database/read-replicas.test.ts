@@ -2,6 +2,7 @@ import pg from 'pg'
 import { beforeAll, expect, it, vi } from 'vitest'
 import { newOrganization, type TestOrganization } from '../../support/api.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -27,7 +28,7 @@ it('a project has a read replica in its own region, which follows it', async () 
   expect((await replicas('remove', { database_identifier: ref })).status).toBe(404)
   expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(201)
   const there = [{ type: 'READ_REPLICA', status: 'ACTIVE_HEALTHY' }]
-  await vi.waitFor(async () => expect(await listed()).toMatchObject(there), { timeout: 60_000, interval: 1_000 })
+  await vi.waitFor(async () => expect(await listed()).toMatchObject(there), { timeout: WAIT_MS, interval: 1_000 })
   const [{ identifier }] = await listed()
   const [, replica] = (await clock().get(`/v1/projects/${ref}/config/database/pooler`)).body
   expect(replica).toMatchObject({
@@ -48,7 +49,7 @@ it('a project has a read replica in its own region, which follows it', async () 
   await client.end()
 
   const gone = () => replicas('remove', { database_identifier: identifier })
-  await vi.waitFor(async () => expect((await gone()).status).toBe(201), { timeout: 60_000, interval: 1_000 })
-  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 60_000, interval: 1_000 })
+  await vi.waitFor(async () => expect((await gone()).status).toBe(201), { timeout: WAIT_MS, interval: 1_000 })
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
   await expect(new pg.Client({ connectionString }).connect()).rejects.toThrow(/not found/)
-}, 180_000)
+})

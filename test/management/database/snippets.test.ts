@@ -373,20 +373,16 @@ describe('a removed project', () => {
 })
 
 describe('the supabase CLI', () => {
-  extended(
-    'runs snippets list and snippets download',
-    async () => {
-      const place = await newOrganization()
-      const project = await createProject(place)
-      const id = await save(place.owner, project, { name: 'From the CLI', sql: 'select 42' })
-      const cli = cliOf(place.owner)
-      const listed = await cli('snippets', 'list', `--remote=${project}`)
-      expect(listed).toContain(id)
-      expect(listed).toContain('From the CLI')
-      expect(await cli('snippets', 'download', id, `--remote=${project}`)).toContain('select 42')
-    },
-    60_000,
-  )
+  extended('runs snippets list and snippets download', async () => {
+    const place = await newOrganization()
+    const project = await createProject(place)
+    const id = await save(place.owner, project, { name: 'From the CLI', sql: 'select 42' })
+    const cli = cliOf(place.owner)
+    const listed = await cli('snippets', 'list', `--remote=${project}`)
+    expect(listed).toContain(id)
+    expect(listed).toContain('From the CLI')
+    expect(await cli('snippets', 'download', id, `--remote=${project}`)).toContain('select 42')
+  })
 })
 
 extended('lists a page without reading 100,000 snippets', async () => {

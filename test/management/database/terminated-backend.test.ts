@@ -7,6 +7,7 @@ import { migrate, rows } from '../../support/branches.ts'
 import { runSql } from '../../support/projects.ts'
 import { newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
 import { calling, codeOf, expectNoStrayBytes } from '../../support/storage-http.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let storage: TestStorage
 let owner: Caller
@@ -42,7 +43,7 @@ async function terminateWaiting(): Promise<number> {
 /** Sends the request, and terminates the backend that runs it. */
 async function terminated(request: () => Promise<Reply>): Promise<Reply> {
   const reply = request()
-  await vi.waitFor(async () => expect(await terminateWaiting()).toBeGreaterThan(0), { timeout: 20_000, interval: 20 })
+  await vi.waitFor(async () => expect(await terminateWaiting()).toBeGreaterThan(0), { timeout: WAIT_MS, interval: 20 })
   return reply
 }
 
@@ -118,7 +119,7 @@ describe('a backend that is killed, which restarts the server', () => {
         expect(found).toBeDefined()
         return found?.pid as number
       },
-      { timeout: 20_000, interval: 20 },
+      { timeout: WAIT_MS, interval: 20 },
     )
     process.kill(pid, 'SIGKILL')
     expectRetryable(await reply)
@@ -128,7 +129,7 @@ describe('a backend that is killed, which restarts the server', () => {
         expect([201, 503]).toContain(again.status)
         expect(again.body).toEqual([{ n: 2 }])
       },
-      { timeout: 60_000, interval: 500 },
+      { timeout: WAIT_MS, interval: 500 },
     )
     expect(codeOf(await upload(randomUUID()))).toBe(200)
   })

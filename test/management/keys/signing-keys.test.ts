@@ -12,6 +12,7 @@ import {
 import { type Caller, control, newOrganization, type TestOrganization, workerLogs } from '../../support/api.ts'
 import { newProject, untilGone } from '../../support/projects.ts'
 import { ALGORITHMS, type Algorithm, keysPath, newPrivateJwk, newProjectRow } from '../../support/signing-keys.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 type Status = (typeof SIGNING_KEY_STATUSES)[number]
 
@@ -377,5 +378,5 @@ it('deletes the keys of a removed project', async () => {
   await put('standby')
   expect((await owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
   await untilGone(owner, ref)
-  await vi.waitFor(async () => expect(await rowsOf()).toEqual([]), { timeout: 60_000 })
+  await vi.waitFor(async () => expect(await rowsOf()).toEqual([]), { timeout: WAIT_MS })
 })

@@ -4,9 +4,10 @@ import { functionDeployments, functionSecrets, functions } from '../../../src/mo
 import { type Caller, control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
 import { deploy, download, HELLO, keysOf, removeKeys, tryDeploy } from '../../support/deploys.ts'
 import { newProject, untilGone } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const HOUR_MS = 60 * 60 * 1000
-const WAIT = { timeout: 60_000, interval: 200 }
+const WAIT = { timeout: WAIT_MS, interval: 200 }
 
 let organization: TestOrganization
 let owner: Caller

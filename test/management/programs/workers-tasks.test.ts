@@ -5,12 +5,13 @@ import { workerImages, workers, workerTasks, workerUploads } from '../../../src/
 import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, untilGone } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { packed, saying, workerOf } from '../../support/workers.ts'
 
 type Task = typeof workerTasks.$inferSelect
 type Worker = ReturnType<typeof workerOf>
 
-const WAIT = { timeout: 60_000, interval: 250 }
+const WAIT = { timeout: WAIT_MS, interval: 250 }
 
 let organization: TestOrganization
 let ref: string

@@ -16,6 +16,7 @@ import {
   untilStatus,
 } from '../../support/projects.ts'
 import { newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const THEIR_PASSWORD = 'the neighbour has another one'
 const REFUSED = /password authentication failed/
@@ -180,7 +181,7 @@ describe('a temporary login', () => {
     await hasEnded(session)
     const meanwhile: pg.Client[] = []
     const comeAgain = async () => void meanwhile.push(await login(project, { user, password }))
-    await vi.waitFor(() => expect(comeAgain()).rejects.toThrow(REFUSED), { timeout: 60_000 })
+    await vi.waitFor(() => expect(comeAgain()).rejects.toThrow(REFUSED), { timeout: WAIT_MS })
     // Its sessions are ended once more when it is closed.
     for (const client of meanwhile) await hasEnded(client)
     expect(await overHttp(user ?? '', String(password))).not.toBe(200)

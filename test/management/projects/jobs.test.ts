@@ -5,8 +5,9 @@ import { askHost } from '../../instances.ts'
 import { control, newOrganization, tick, workerLogs } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
-const WAIT = { timeout: 60_000 }
+const WAIT = { timeout: WAIT_MS }
 
 type Task = typeof projectTasks.$inferSelect
 type Status = (typeof projects.$inferSelect)['status']
@@ -207,7 +208,7 @@ describe('the audit log', () => {
         expect(rows.map(({ action }) => action)).toEqual(['project.create', 'project.create.done'])
         return rows
       },
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
     expect(rows[0]).toMatchObject({ actorUserId: organization.userId, organizationId: organization.id })
     expect(rows[1]).toMatchObject({ actorUserId: null, detail: { status: 'ACTIVE_HEALTHY' } })

@@ -9,9 +9,10 @@ import { oneHost } from '../../engine/host-engine.ts'
 import { askHost, instancesOfHost } from '../../instances.ts'
 import { control, newOrganization, tick, workerLogs } from '../../support/api.ts'
 import { newProject, PASSWORD, runSql, untilGone } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const HOUR_MS = 3_600_000
-const WAIT = { timeout: 60_000, interval: 100 }
+const WAIT = { timeout: WAIT_MS, interval: 100 }
 
 /** Makes the last reconciliation long ago. */
 const forgetLastTime = () => control.delete(heartbeats).where(eq(heartbeats.name, 'reconcile'))

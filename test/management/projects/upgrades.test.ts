@@ -8,6 +8,7 @@ import { control, newOrganization, tick, workerLogs } from '../../support/api.ts
 import { newBranch, untilBranch } from '../../support/branches.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, untilStatus } from '../../support/projects.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 /** The driver's preparation names more than that. */
 const PREPARED = { preparation: expect.stringContaining(STORAGE_VERSION) }
@@ -42,7 +43,7 @@ const ticked = (assertion: () => Promise<void>) =>
       await tick()
       await assertion()
     },
-    { timeout: 120_000 },
+    { timeout: WAIT_MS },
   )
 
 it("updates a project's database to that of a new one, and does not check it again", async () => {
@@ -123,7 +124,7 @@ it('checks a database again after a backup was restored to it', async () => {
   await vi.waitFor(
     async () =>
       expect((await owner.get(`${backups}/restore-point?name=older`)).body).toMatchObject({ status: 'AVAILABLE' }),
-    { timeout: 120_000, interval: 1_000 },
+    { timeout: WAIT_MS, interval: 1_000 },
   )
   await due(ref)
   await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))

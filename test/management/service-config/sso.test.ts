@@ -154,7 +154,7 @@ describe('an SSO provider', () => {
     await newProvider({ domains: [newDomain()] })
     await owner.delete(`/v1/projects/${ref}`)
     await untilGone(owner, ref)
-    await expect.poll(rows, { timeout: 60_000 }).toEqual([])
+    await expect.poll(rows).toEqual([])
   })
 })
 

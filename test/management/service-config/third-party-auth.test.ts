@@ -137,7 +137,7 @@ describe('an integration', () => {
     await integrate({ custom_jwks: { keys: [p256.jwk] } })
     await owner.delete(`/v1/projects/${ref}`)
     await untilGone(owner, ref)
-    await expect.poll(rows, { timeout: 60_000 }).toEqual([])
+    await expect.poll(rows).toEqual([])
   })
 
   it('is limited to ten, also for two simultaneous requests', async () => {
@@ -396,7 +396,7 @@ describe('the keys of an issuer', () => {
     const first = await waiting()
     expect(first).toEqual(made.slice(-first.length))
     const afterTick = () => tick().then(waiting)
-    await expect.poll(afterTick, { timeout: 60_000 }).toEqual([])
+    await expect.poll(afterTick).toEqual([])
   })
 
   it('are fetched by one of two simultaneous ticks', async () => {

@@ -8,6 +8,7 @@ import { type Home, putFunction } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let installation: Installation
 let ref: string
@@ -128,25 +129,21 @@ describe('the egress of a function', () => {
 })
 
 describe('the resources of callers and programs', () => {
-  extended(
-    'limit the simultaneous calls of one function, with an error beyond',
-    async () => {
-      const { url } = await deploy(
-        `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
-      )
-      expect((await fetch(url)).status).toBe(200)
-      const waiting = Array.from({ length: 500 }, () => {
-        const call = request(`${url}?wait`, { agent: false })
-        call.on('error', () => {})
-        call.end()
-        return call
-      })
-      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
-      for (const call of waiting) call.destroy()
-      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
-    },
-    150_000,
-  )
+  extended('limit the simultaneous calls of one function, with an error beyond', async () => {
+    const { url } = await deploy(
+      `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
+    )
+    expect((await fetch(url)).status).toBe(200)
+    const waiting = Array.from({ length: 500 }, () => {
+      const call = request(`${url}?wait`, { agent: false })
+      call.on('error', () => {})
+      call.end()
+      return call
+    })
+    await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
+    for (const call of waiting) call.destroy()
+    await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
+  })
 })
 
 describe('a function on the wire', () => {
@@ -196,7 +193,7 @@ describe('a function on the wire', () => {
     incoming.destroy()
     await vi.waitFor(async () => expect(await (await fetch(`${url}?gone`)).json()).toBe(true), {
       ...WAIT,
-      timeout: 60_000,
+      timeout: WAIT_MS,
     })
   })
 })

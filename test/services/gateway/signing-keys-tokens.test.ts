@@ -7,6 +7,7 @@ import { putFunction } from '../../support/functions.ts'
 import { ALGORITHMS, type Algorithm, keysPath, newPrivateJwk, newProjectRow } from '../../support/signing-keys.ts'
 import { newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
 import { calling, signerOf } from '../../support/storage-http.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const PROGRAM = `Deno.serve(() => new Response('called'))`
 
@@ -222,7 +223,7 @@ describe("another party's token", () => {
     ])
     // The row is written beside the API, and applies within a second.
     const token = await sign(keys.ES256.jwk, 'ES256', keys.ES256.kid, { ...CLAIMS, iss: issuer })
-    await vi.waitFor(async () => expect(await outcomes(token)).toEqual(ACCEPTED), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await outcomes(token)).toEqual(ACCEPTED), { timeout: WAIT_MS })
   })
 
   const by = (name: keyof typeof keys, claims: JWTPayload, alg = name as string, kid = keys[name].kid) =>
@@ -293,7 +294,7 @@ describe('the JWT secret', () => {
     expect(await outcomes(byHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret))).toEqual(ACCEPTED)
     await setLegacyApiKeys(false)
     const disabled = refusedAs('Legacy API keys are disabled', LEGACY)
-    await vi.waitFor(async () => expect(await outcomes(project.keys.service)).toEqual(disabled), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await outcomes(project.keys.service)).toEqual(disabled), { timeout: WAIT_MS })
     expect(await outcomes(project.keys.anon)).toEqual(disabled)
     expect(await outcomes(user)).toEqual(ACCEPTED)
 
@@ -310,6 +311,6 @@ describe('the JWT secret', () => {
 
     await move(legacy.id, 'standby')
     await setLegacyApiKeys(true)
-    await vi.waitFor(async () => expect(await outcomes(project.keys.service)).toEqual(ACCEPTED), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await outcomes(project.keys.service)).toEqual(ACCEPTED), { timeout: WAIT_MS })
   })
 })

@@ -22,6 +22,7 @@ import { type Home, invocationsOf, putFunction } from '../../support/functions.t
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { saying, workerOf } from '../../support/workers.ts'
 
 let installation: Installation
@@ -167,7 +168,7 @@ describe('a function in an endless loop', () => {
     expect(statuses.neighbour).toEqual(new Set([200]))
     expect(statuses.innocent).not.toContain(546)
     await answers(innocent.url)
-  }, 180_000)
+  })
 
   extended('is also detected after its answer', async () => {
     const looping = await deployAlone(
@@ -175,7 +176,7 @@ describe('a function in an endless loop', () => {
     )
     await vi.waitFor(
       async () => expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' }),
-      { timeout: 60_000, interval: 500 },
+      { timeout: WAIT_MS, interval: 500 },
     )
   })
 })
@@ -406,7 +407,7 @@ describe('a worker', () => {
         const [row] = await installation.control.select().from(invocations).where(called)
         expect(row).toMatchObject({ path: '* * * * *', status: 204, console: [{ message: '* * * * *' }] })
       },
-      { timeout: 90_000, interval: 500 },
+      { timeout: WAIT_MS, interval: 500 },
     )
   })
 })

@@ -138,7 +138,7 @@ describe('a client that disconnects', () => {
     expect(codeOf(await service(`POST /object/${bucket}/${randomUUID()}`, { body: 'next' }))).toBe(200)
     // The local bucket itself leaves a file if a request was cut off.
     const isInParts = !headers['content-length']
-    if (isInParts) await expect.poll(filesOfBytes, { timeout: 60_000 }).toBe(files + 1)
+    if (isInParts) await expect.poll(filesOfBytes).toBe(files + 1)
     expect(await unmatched()).toEqual(before)
     expect((await read(name)).body).toBe('old')
   })

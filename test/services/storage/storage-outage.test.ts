@@ -11,6 +11,7 @@ import { serveLikeStart } from '../../support/serve.ts'
 import { exchange, refusal } from '../../support/storage.ts'
 import { type Call, calling } from '../../support/storage-http.ts'
 import { type Installation, type SweptStorage, startInstallation } from '../../support/storage-installation.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const MIB = 1024 ** 2
 /** More bytes than are cached after a read. */
@@ -134,7 +135,9 @@ describe('while the bucket refuses connections', () => {
       })
       const answer = once(outgoing, 'response')
       outgoing.write(randomBytes(sent))
-      await vi.waitFor(() => expect(proxy.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
+      await vi.waitFor(() => expect(proxy.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), {
+        timeout: WAIT_MS,
+      })
       await proxy.close()
       try {
         if (more > 0) outgoing.write(randomBytes(more))

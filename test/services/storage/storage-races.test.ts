@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import type { Reply } from '../../support/api.ts'
 import { newBucket, newStorage, type TestStorage, TOO_LARGE } from '../../support/storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from '../../support/storage-http.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const AT_ONCE = 24
 
@@ -65,7 +66,7 @@ describe('at once', () => {
       await sql(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'supabase_storage_admin'`)
       await vi.waitFor(
         async () => expect((await all(4, (n) => put('any', n))).map(codeOf)).toEqual([200, 200, 200, 200]),
-        { timeout: 60_000 },
+        { timeout: WAIT_MS },
       )
     }
     await sql(`alter database postgres set default_transaction_isolation = 'serializable'`)
@@ -223,7 +224,7 @@ describe('a change in between', () => {
     const waiting = async () =>
       (await sql('select from pg_locks where relation = $1::regclass and not granted', [gate])).length
     return {
-      reached: () => expect.poll(waiting, { timeout: 60_000 }).toBeGreaterThan(0),
+      reached: () => expect.poll(waiting).toBeGreaterThan(0),
       async open() {
         await holder.sql('rollback')
         await holder.close()

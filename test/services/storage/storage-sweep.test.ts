@@ -8,6 +8,7 @@ import { extended } from '../../support/extended.ts'
 import { runSql, untilGone, untilStatus } from '../../support/projects.ts'
 import { apiOf, refusal } from '../../support/storage.ts'
 import { type Installation, type SweptStorage, startInstallation } from '../../support/storage-installation.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 const DAY_MS = 24 * 60 * 60 * 1000
 const MINUTE_MS = 60_000
@@ -281,33 +282,29 @@ describe('the turn of a project', () => {
     expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
   })
 
-  extended(
-    'comes after others if it is removed and its bucket fails',
-    async () => {
-      const { control } = installation
-      const { id } = await installation.newOrganization()
-      const rows = Array.from({ length: 21 }, (_, n) => ({
-        ...({ organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'REMOVED' } as const),
-        ...{ sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' },
-        ref: newRef(),
-        name: `removed-${n}`,
-        removedAt: later(-2 * DAY_MS),
-        storageSweepDueAt: new Date(n),
-      }))
-      await onlyNext([])
-      await control.insert(projects).values(rows)
-      const refs = rows.map(({ ref }) => ref)
-      const last = refs.at(-1) ?? ''
-      await sweepStorage(ctxAt(later(0), { S3_ENDPOINT: 'http://127.0.0.1:9/bucket' }))
-      expect((await turnOf(last)).sweptAt).toBeUndefined()
-      expect(await isSweptAt(last, 1_000)).toBe(true)
-      expect(await isSweptAt(refs[0] ?? '', 2_000)).toBe(false)
-      expect(await isSweptAt(refs[0] ?? '', 16 * MINUTE_MS)).toBe(true)
-      expect(await isSweptAt(last, 2 * DAY_MS)).toBe(false)
-      await control.delete(projects).where(inArray(projects.ref, refs))
-    },
-    120_000,
-  )
+  extended('comes after others if it is removed and its bucket fails', async () => {
+    const { control } = installation
+    const { id } = await installation.newOrganization()
+    const rows = Array.from({ length: 21 }, (_, n) => ({
+      ...({ organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'REMOVED' } as const),
+      ...{ sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' },
+      ref: newRef(),
+      name: `removed-${n}`,
+      removedAt: later(-2 * DAY_MS),
+      storageSweepDueAt: new Date(n),
+    }))
+    await onlyNext([])
+    await control.insert(projects).values(rows)
+    const refs = rows.map(({ ref }) => ref)
+    const last = refs.at(-1) ?? ''
+    await sweepStorage(ctxAt(later(0), { S3_ENDPOINT: 'http://127.0.0.1:9/bucket' }))
+    expect((await turnOf(last)).sweptAt).toBeUndefined()
+    expect(await isSweptAt(last, 1_000)).toBe(true)
+    expect(await isSweptAt(refs[0] ?? '', 2_000)).toBe(false)
+    expect(await isSweptAt(refs[0] ?? '', 16 * MINUTE_MS)).toBe(true)
+    expect(await isSweptAt(last, 2 * DAY_MS)).toBe(false)
+    await control.delete(projects).where(inArray(projects.ref, refs))
+  })
 })
 
 describe('replaced bytes', () => {
@@ -344,7 +341,7 @@ describe('bytes without a row', () => {
         expect(put?.at).toBeGreaterThan(newest)
         return { version, at: put?.at ?? 0 }
       },
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
     const options = { after: null, graceMs: DAY_MS }
     await sweepProject(ctxAt(), ref, options)
@@ -388,7 +385,7 @@ describe('an upload whose bytes are stored before its row', () => {
         expect(versions).toHaveLength(1)
         return versions
       },
-      { timeout: 60_000 },
+      { timeout: WAIT_MS },
     )
     const ctx = ctxAt()
     await sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })

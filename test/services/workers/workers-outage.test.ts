@@ -8,6 +8,7 @@ import { extended } from '../../support/extended.ts'
 import { newProject } from '../../support/projects.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { packed, saying, workerOf } from '../../support/workers.ts'
 
 /** Starts a proxy before the bucket; while it is closed, connections end at once. */
@@ -88,7 +89,7 @@ describe('while the bucket is unreachable', () => {
             .where(eq(workers.name, worker.name))
           expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
         },
-        { timeout: 60_000, interval: 50 },
+        { timeout: WAIT_MS, interval: 50 },
       )
       expect((await worker.get()).body.data.attributes.build_state).toBe('building')
       expect(await (await worker.call()).text()).toBe('before')

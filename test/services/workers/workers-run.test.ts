@@ -15,6 +15,7 @@ import { extended } from '../../support/extended.ts'
 import { invocationsOf, putFunction } from '../../support/functions.ts'
 import { newProject } from '../../support/projects.ts'
 import { exchange } from '../../support/storage.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 import { packed, type Source, saying, workerOf } from '../../support/workers.ts'
 
 let organization: TestOrganization
@@ -316,7 +317,7 @@ describe('the instances', () => {
           const about = await workerLogs(row?.served?.deploymentId ?? 'none')
           expect(about.filter((line) => line.includes('worker_instance_ended'))).toHaveLength(times)
         },
-        { timeout: 60_000, interval: 1_000 },
+        { timeout: WAIT_MS, interval: 1_000 },
       )
     const first = await answerText()
     await turnTo(100)
@@ -345,7 +346,7 @@ describe('the instances', () => {
         const about = await workerLogs(row?.served?.deploymentId ?? 'none')
         expect(about.filter((line) => line.includes('worker_instance_ended'))).not.toEqual([])
       },
-      { timeout: 60_000, interval: 1_000 },
+      { timeout: WAIT_MS, interval: 1_000 },
     )
   })
 
@@ -381,7 +382,7 @@ describe('the instances', () => {
     expect(new Set(answers)).toEqual(new Set(['200 old', '200 new']))
     expect(await (await slow).text()).toBe('old')
     await vi.waitFor(async () => expect(await worker.built()).toMatchObject({ instances: counted }), {
-      timeout: 60_000,
+      timeout: WAIT_MS,
     })
   })
 })
