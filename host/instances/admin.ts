@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net'
 import pg from 'pg'
+import { errorCode } from '../../dev/start-error.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, scramVerifier } from '../../src/engine/scram.ts'
 import { Mutex } from './mutex.ts'
-import type { AdminSession } from './types.ts'
+import { type AdminSession, InstanceUnavailable } from './types.ts'
 
 /** Settings of the daemon's own sessions. They override what the owner has set for the database. */
 export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | number])[] = [
@@ -21,6 +22,9 @@ export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | 
 
 const OPTIONS = SESSION_OPTIONS.map(([name, value]) => `-c ${name}=${value}`).join(' ')
 
+/** SQLSTATE of a server that recovers or stops. */
+const STARTING_UP = '57P03'
+
 /** Opens a superuser session over the unix socket in `folder`. */
 export async function openAdmin(folder: string, database: string): Promise<AdminSession & { end(): Promise<void> }> {
   const client = new pg.Client({
@@ -33,7 +37,9 @@ export async function openAdmin(folder: string, database: string): Promise<Admin
   })
   // Ignored: after a lost connection the next query fails.
   client.on('error', () => {})
-  await client.connect()
+  await client.connect().catch((error) => {
+    throw errorCode(error) === STARTING_UP ? new InstanceUnavailable(error.message) : error
+  })
   const mutex = new Mutex()
   return {
     // Without values the simple protocol allows several statements; the rows of the last one are returned.

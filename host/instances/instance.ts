@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import type { Limits } from '../settings/cgroup.ts'
 import { renderConfiguration } from '../settings/configuration.ts'
@@ -32,7 +33,7 @@ export interface HostFacts {
   programsOf(major: string): Programs
   /** Limits the memory and processors of servers to their size. */
   limits: Limits
-  /** Bounds the number of servers that start at the same time. */
+  /** Bounds the number of servers that begin to start at the same time. */
   starts: Semaphore
   log(event: string, fields: Record<string, unknown>): void
   events: InstanceEvents
@@ -45,6 +46,10 @@ export interface InstanceEvents {
   started(instance: PostgresInstance): void
 }
 
+/** Limit for the time that a start keeps another one waiting: a recovery may take hours. */
+const SLOT_MS = 2_000
+/** A standby may have to wait for the end of a transaction of its primary before it serves reads. */
+const STANDBY_SECONDS_MAX = 30
 const BACK_OFF_MS = { first: 100, max: 30_000 }
 const SIZE_TTL_MS = 30_000
 /** A server that has run for this long started successfully, so the back-off is reset. */
@@ -339,10 +344,14 @@ export class PostgresInstance implements Instance {
       await makePrivate(this.paths.socket, this.#record.account)
       await this.#facts.events.starting(this)
       await this.writeConfiguration()
-      const { account } = this.#record
-      this.#setServer(
-        await this.#facts.starts.run(() => startServer({ paths: this.paths, programs: this.programs, account })),
-      )
+      const { account, primary } = this.#record
+      const limit = primary ? { secondsMax: STANDBY_SECONDS_MAX } : {}
+      const { server } = await this.#facts.starts.run(async () => {
+        const server = startServer({ paths: this.paths, programs: this.programs, account, ...limit })
+        await Promise.race([server, delay(SLOT_MS, undefined, { ref: false })])
+        return { server }
+      })
+      this.#setServer(await server)
     } catch (error) {
       const problem = await diskProblem(this.paths.data).catch(() => undefined)
       const failure = [withoutPath(error), problem].filter(Boolean).join('; ')

@@ -74,7 +74,7 @@ export class Replicas {
     for (const relay of this.#relays.values()) (await relay)()
   }
 
-  /** Adds a replica; resolves when it serves reads. */
+  /** Adds a replica; resolves when it serves reads, or waits for a transaction of the primary before it can. */
   async add(name: string, id: string): Promise<void> {
     if (!isReplicaName(id) || !id.startsWith(`${name}-`)) {
       throw new Refused([{ setting: 'replica', reason: `${id} is not the name of a replica of ${name}` }])

@@ -2,15 +2,18 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
-import { ownAll } from '../../host/instances/files.ts'
-import { adoptServer, isAlive } from '../../host/instances/server.ts'
+import { ownAll, replaceFile } from '../../host/instances/files.ts'
+import { adoptServer, isAlive, startServer } from '../../host/instances/server.ts'
+import { type Instance, InstanceUnavailable } from '../../host/instances/types.ts'
 import { FolderInUse } from '../../host/run-folder.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { openPool } from './pooled-instance.ts'
 
 const KEY = 'a key of the test, of enough letters'
 const WAIT = { timeout: WAIT_MS, interval: 20 }
@@ -269,6 +272,62 @@ describe('a host', () => {
   it('excludes a second daemon from its folder', async () => {
     await expect(startHost({ folder, key: KEY })).rejects.toThrow(FolderInUse)
   })
+})
+
+describe('servers that recover for a long time', () => {
+  let pool: Awaited<ReturnType<typeof openPool>>
+  beforeAll(async () => {
+    pool = await openPool()
+  })
+  const ends: (() => Promise<void>)[] = []
+  const endAll = () => Promise.all(ends.splice(0).map((end) => end()))
+  afterAll(async () => {
+    await endAll()
+    await pool.close()
+  })
+
+  /** Makes an instance whose next start does not end before the file exists. */
+  async function recovering(ref: string) {
+    const instance = await pool.pool.ensure({ name: ref })
+    await instance.stop()
+    await instance.update({ settings: { restore_command: 'until [ -e ../recovered ]; do sleep 0.1; done; false' } })
+    await replaceFile(join(instance.paths.data, 'recovery.signal'), '', instance.record.account)
+    ends.push(() => writeFile(join(instance.paths.folder, 'recovered'), ''))
+    return instance
+  }
+
+  it('keep no other server from its start', async () => {
+    const slots = Math.max(4, 2 * availableParallelism())
+    const other = await pool.pool.ensure({ name: refOf('z') })
+    await other.stop()
+    const all: Instance[] = []
+    for (let n = 0; n < slots; n++) {
+      const letters = String.fromCharCode(97 + Math.floor(n / 26), 97 + (n % 26))
+      all.push(await recovering(`${letters}${refOf('x').slice(2)}`))
+    }
+    const starting = all.map((instance) => instance.wake())
+    const hasBegun = ({ paths }: Instance) => existsSync(join(paths.data, 'postmaster.pid'))
+    await vi.waitFor(() => expect(all.every(hasBegun)).toBe(true), WAIT)
+    await other.wake()
+    for (const instance of all) expect(instance.state()).toBe('starting')
+    await endAll()
+    await Promise.all(starting)
+  }, 60_000)
+
+  it('are left to it, and can be stopped', async () => {
+    const instance = await recovering(refOf('y'))
+    const { paths, programs, record } = instance
+    await instance.writeConfiguration()
+    const server = await startServer({ paths, programs, account: record.account, secondsMax: 1 })
+    expect(await isAlive(server.pid)).toBe(true)
+    expect(await instance.adopt()).toBe(true)
+    expect(instance.pid).toBe(server.pid)
+    await expect(instance.admin.rows('SELECT')).rejects.toThrow(InstanceUnavailable)
+    await instance.stop()
+    expect(await isAlive(server.pid)).toBe(false)
+    await endAll()
+    expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
+  }, 60_000)
 })
 
 describe('a daemon that is killed', () => {
