@@ -36,6 +36,12 @@ describe('the request body', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('not valid JSON') } })
   })
 
+  it('is refused with the first issues only', async () => {
+    const reply = await caller.post(`/v1/projects/${ref}/secrets`, Array(20).fill({}))
+    expect(reply.status).toBe(400)
+    expect(reply.body.message.split('; ')).toHaveLength(10)
+  })
+
   it('may begin with a byte order mark', async () => {
     const reply = await caller.post('/v1/organizations', undefined, { raw: '\ufeff{"name":"café"}', headers: json })
     expect(reply).toMatchObject({ status: 201, body: { name: 'café' } })

@@ -11,7 +11,7 @@ import {
 import { rateLimitScope } from '../../access/quota-scope.ts'
 import { callerOf } from '../../actor.ts'
 import type { Ctx } from '../../ctx.ts'
-import { ApiError, type ErrorCode, JSON_TYPE } from '../../platform/http/error.ts'
+import { ApiError, type ErrorCode, ISSUES_MAX, JSON_TYPE } from '../../platform/http/error.ts'
 import {
   addressOf,
   isRateLimitedGuess,
@@ -279,11 +279,14 @@ function requireValid(
 ) {
   if (result.success) return result.data
   throw new ApiError('bad_request.validation_failed', {
-    issues: result.error.issues.map(narrowIssue).map(({ path, code, message }) => ({
-      field: [place, ...path].join('.'),
-      code: code ?? 'invalid',
-      message,
-    })),
+    issues: result.error.issues
+      .slice(0, ISSUES_MAX)
+      .map(narrowIssue)
+      .map(({ path, code, message }) => ({
+        field: [place, ...path].join('.'),
+        code: code ?? 'invalid',
+        message,
+      })),
   })
 }
 

@@ -1,4 +1,5 @@
 import type * as z from 'zod'
+import { ISSUES_MAX } from '../../platform/http/error.ts'
 import { StorageError } from './storage-error.ts'
 
 const BODY_BYTES_MAX = 1024 * 1024
@@ -42,7 +43,7 @@ function jsonIn(text: string): unknown {
 export function parse<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
   const result = schema.safeParse(value, { error: messageOf })
   if (result.success) return result.data
-  const messages = result.error.issues.map(({ path, message }) => {
+  const messages = result.error.issues.slice(0, ISSUES_MAX).map(({ path, message }) => {
     if (path.length > 0 && valueAt(value, path) === undefined) {
       const parent = [place, ...path.slice(0, -1)].join('/')
       return `${parent} must have required property '${String(path.at(-1))}'`

@@ -17,7 +17,7 @@ const limits = {
     .union([z.int().min(0), z.string()], SIZE_RULE)
     .nullish()
     .describe('Bytes, or a size such as `5MB`; null for no limit'),
-  allowed_mime_types: z.array(z.string()).nullish().describe('Such as `image/*`; null for any'),
+  allowed_mime_types: z.array(z.string()).max(1_000).nullish().describe('Such as `image/*`; null for any'),
   versioning_status: z
     .enum(['DISABLED', 'SUSPENDED'])
     .nullish()

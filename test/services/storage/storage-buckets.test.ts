@@ -116,6 +116,14 @@ describe('POST /bucket', () => {
     expect([reply.status, reply.body]).toEqual([400, expected])
   })
 
+  it('refuses many invalid fields with a short error', async () => {
+    const many = await service.post('bucket', { name: 'x', allowed_mime_types: Array(1001).fill(7) })
+    const message = 'body/allowed_mime_types must NOT have more than 1000 items'
+    expect([many.status, many.body]).toEqual([400, invalid(message)])
+    const fewer = await service.post('bucket', { name: 'x', allowed_mime_types: Array(1000).fill(7) })
+    expect(fewer.body.message.split(', ')).toHaveLength(10)
+  })
+
   it('accepts null for an omitted field, as some clients send it', async () => {
     const name = randomUUID()
     const limits = { file_size_limit: null, allowed_mime_types: null }
