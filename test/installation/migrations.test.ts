@@ -82,6 +82,19 @@ it('an older database is refused with a reason, and stays unchanged', async () =
   expect(await schemaOf(client)).toEqual(before)
 })
 
+it('every foreign key whose row is deleted or changed with another has an index, so that no table is read whole', async () => {
+  const { url, client } = await emptyDatabase()
+  await migrateControlDatabase(url)
+  const { rows } = await client.query<{ name: string }>(`
+    select format('%s.%s', conrelid::regclass, attname) as name
+    from pg_constraint join pg_attribute on attrelid = conrelid and attnum = conkey[1]
+    where contype = 'f' and confdeltype in ('c', 'n') and connamespace = 'public'::regnamespace and not exists (
+      select from pg_index where indrelid = conrelid and indkey[0] = conkey[1]
+        and (indpred is null or pg_get_expr(indpred, indrelid) = format('(%I IS NOT NULL)', attname)))
+    order by 1`)
+  expect(rows.map(({ name }) => name)).toEqual([])
+})
+
 it('a new database may be migrated again', async () => {
   const { url, client } = await emptyDatabase()
   await migrateControlDatabase(url)

@@ -86,6 +86,7 @@ export const temporaryLogins = pgTable(
   },
   (t) => [
     index('temporary_logins_project').on(t.projectRef, t.userId),
+    index('temporary_logins_user').on(t.userId).where(sql`user_id is not null`),
     index('temporary_logins_due').on(t.expiresAt),
     index('temporary_logins_token').on(t.tokenId),
   ],
@@ -123,6 +124,7 @@ export const snippets = pgTable(
     index('snippets_project_by_name').on(t.projectRef, t.visibility, t.name, t.id),
     index('snippets_owner_by_age').on(t.ownerId, t.visibility, t.insertedAt, t.id),
     index('snippets_owner_by_name').on(t.ownerId, t.visibility, t.name, t.id),
+    index('snippets_updated_by').on(t.updatedById),
   ],
 )
 
@@ -161,6 +163,7 @@ export const backups = pgTable(
   },
   (t) => [
     index('backups_by_age').on(t.projectRef, t.insertedAt, t.id),
+    index('backups_completed').on(t.insertedAt).where(sql`status = 'COMPLETED'`),
     index('backups_removed').on(t.removedAt).where(sql`removed_at is not null`),
     uniqueIndex('backups_restore_point_once')
       .on(t.projectRef, t.name)

@@ -100,24 +100,28 @@ export const invitations = pgTable(
 )
 
 /** OAuth applications. The organization is the publisher; any user can approve an application for their own organizations. */
-export const oauthApps = pgTable('oauth_apps', {
-  id: uuid().primaryKey().defaultRandom(),
-  organizationId: uuid('organization_id')
-    .notNull()
-    .references(() => organizations.id, { onDelete: 'cascade' }),
-  name: text().notNull(),
-  /** SHA-256 of the client secret; null for a public client (RFC 6749, 2.1). */
-  secretHash: text('secret_hash'),
-  redirectUris: text('redirect_uris').array().notNull().default(sql`'{}'`),
-  /** Scopes that the application may request. */
-  scopes: text().array().$type<Scope[]>().notNull().default(sql`'{}'`),
-  grantTypes: text('grant_types')
-    .array()
-    .$type<GrantType[]>()
-    .notNull()
-    .default(sql`'{authorization_code,refresh_token}'`),
-  createdAt: instant('created_at').notNull().defaultNow(),
-})
+export const oauthApps = pgTable(
+  'oauth_apps',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id, { onDelete: 'cascade' }),
+    name: text().notNull(),
+    /** SHA-256 of the client secret; null for a public client (RFC 6749, 2.1). */
+    secretHash: text('secret_hash'),
+    redirectUris: text('redirect_uris').array().notNull().default(sql`'{}'`),
+    /** Scopes that the application may request. */
+    scopes: text().array().$type<Scope[]>().notNull().default(sql`'{}'`),
+    grantTypes: text('grant_types')
+      .array()
+      .$type<GrantType[]>()
+      .notNull()
+      .default(sql`'{authorization_code,refresh_token}'`),
+    createdAt: instant('created_at').notNull().defaultNow(),
+  },
+  (t) => [index('oauth_apps_organization').on(t.organizationId)],
+)
 
 /**
  * Personal and OAuth access tokens. Only the SHA-256 of a token is stored.
@@ -143,6 +147,8 @@ export const accessTokens = pgTable(
   },
   (t) => [
     index('access_tokens_user').on(t.userId),
+    index('access_tokens_oauth_app').on(t.oauthAppId).where(sql`oauth_app_id is not null`),
+    index('access_tokens_organization').on(t.organizationId).where(sql`organization_id is not null`),
     index('access_tokens_oauth_grant').on(t.oauthGrantId).where(sql`oauth_grant_id is not null`),
     index('access_tokens_oauth_expiry').on(t.expiresAt).where(sql`oauth_grant_id is not null`),
     check('access_tokens_oauth_scopes', sql`${t.oauthAppId} is null or ${t.scopes} is not null`),
@@ -188,6 +194,8 @@ export const oauthGrants = pgTable(
   },
   (t) => [
     index('oauth_grants_of_user').on(t.appId, t.userId, t.organizationId),
+    index('oauth_grants_user').on(t.userId),
+    index('oauth_grants_organization').on(t.organizationId),
     index('oauth_grants_approved_by').on(t.approvedBy),
     index('oauth_grants_expiry').on(t.expiresAt),
   ],

@@ -56,18 +56,22 @@ export const webhookEndpoints = pgTable(
 )
 
 /** Events. The payload is stored as text, so that every attempt sends the same bytes. */
-export const webhookEvents = pgTable('webhook_events', {
-  id: timedId(),
-  organizationId: uuid('organization_id')
-    .notNull()
-    .references(() => organizations.id, { onDelete: 'cascade' }),
-  projectRef: text('project_ref'),
-  type: text().$type<EventType>().notNull(),
-  payload: json().notNull(),
-  /** Only the first event with a key is published. */
-  idempotencyKey: text('idempotency_key').unique(),
-  publishedAt: instant('published_at').notNull(),
-})
+export const webhookEvents = pgTable(
+  'webhook_events',
+  {
+    id: timedId(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id, { onDelete: 'cascade' }),
+    projectRef: text('project_ref'),
+    type: text().$type<EventType>().notNull(),
+    payload: json().notNull(),
+    /** Only the first event with a key is published. */
+    idempotencyKey: text('idempotency_key').unique(),
+    publishedAt: instant('published_at').notNull(),
+  },
+  (t) => [index('webhook_events_organization').on(t.organizationId)],
+)
 
 /**
  * Attempts to deliver an event to an endpoint. A row is written before the attempt, so the table is both outbox and log.

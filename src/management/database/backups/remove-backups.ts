@@ -67,17 +67,21 @@ async function expireBackups({ db, now }: SystemCtx): Promise<void> {
       .innerJoin(organizations, eq(organizations.id, projects.organizationId))
       .where(eq(organizations.plan, plan))
     const isKept = dailyBackupDays(plan) > 0 ? isLatest : sql`false`
-    await db
-      .update(backups)
-      .set(removal(now()))
+    const expired = db
+      .select({ id: backups.id })
+      .from(backups)
       .where(
         and(
-          eq(backups.status, 'COMPLETED'),
+          eq(backups.status, sql`'COMPLETED'`),
           lt(backups.insertedAt, cutoff),
           inArray(backups.projectRef, ofPlan),
           not(isKept),
         ),
       )
+      .limit(BATCH_MAX)
+    const removeBatch = () =>
+      db.update(backups).set(removal(now())).where(inArray(backups.id, expired)).returning({ id: backups.id })
+    while ((await removeBatch()).length === BATCH_MAX);
   }
 }
 
