@@ -312,7 +312,7 @@ describe('servers that recover for a long time', () => {
     for (const instance of all) expect(instance.state()).toBe('starting')
     await endAll()
     await Promise.all(starting)
-  }, 60_000)
+  })
 
   it('are left to it, and can be stopped', async () => {
     const instance = await recovering(refOf('y'))
@@ -327,7 +327,7 @@ describe('servers that recover for a long time', () => {
     expect(await isAlive(server.pid)).toBe(false)
     await endAll()
     expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
-  }, 60_000)
+  })
 })
 
 describe('a daemon that is killed', () => {
