@@ -84,6 +84,17 @@ describe('a body that does not arrive', () => {
   })
 })
 
+it('a change that waits too long for another one is answered 503, so that waiting ones hold no session for long', async () => {
+  const { id, slug, owner } = await newOrganization()
+  const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
+  await control.transaction(async (tx) => {
+    await tx.execute(sql`select from organizations where id = ${id} for update`)
+    const { status, headers, body } = await owner.post(`/v1/organizations/${slug}/oauth/apps`, app)
+    expect([status, headers.get('retry-after')]).toEqual([503, '1'])
+    expect(body.message).toBe('The control plane is busy: try again shortly')
+  })
+})
+
 it('a statement that the control database canceled is answered 408', async () => {
   const { id, slug, owner } = await newOrganization()
   const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }

@@ -5,7 +5,7 @@ import { auditLog, projects } from '../../model/tables/index.ts'
 import { logLifecycle } from '../../outbound/events/lifecycle.ts'
 import { type NewEvent, publish } from '../../outbound/events/publish.ts'
 import { wakeSenders } from '../../outbound/webhooks/wake-senders.ts'
-import { inTransaction, rowsOf, type Writer } from '../../platform/db/client.ts'
+import { inTransaction, REQUEST_LOCK_MS, rowsOf, type Writer } from '../../platform/db/client.ts'
 import { controlDatabase } from '../../platform/db/control-database.ts'
 import { isConflict } from '../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../platform/http/error.ts'
@@ -62,7 +62,8 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
   const endpointIds: string[] = []
   const requestedIds: string[] = []
   let published: NewEvent[] = []
-  const result = await inTransaction(controlDatabase(config), (tx) => {
+  const lockTimeoutMs = ctx.actor.kind === 'system' ? undefined : REQUEST_LOCK_MS
+  const result = await inTransaction({ ...controlDatabase(config), lockTimeoutMs }, (tx) => {
     // `inTransaction` may run the work again.
     published = []
     return work({

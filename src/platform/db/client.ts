@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Client, neon } from '@neondatabase/serverless'
-import type { SQL } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
@@ -63,19 +63,24 @@ export function prepareOnce<T>(prepare: (db: Db) => T): (db: Db) => T {
 /** A transaction is retried once if its session is lost before the commit, as it has had no effect. */
 const ATTEMPTS = 2
 
+interface TransactionOptions extends Omit<DatabaseAddress, 'egress'> {
+  /** Maximum wait for a lock; unlimited if absent. A waiting transaction holds one of the database's sessions. */
+  lockTimeoutMs?: number | undefined
+}
+
+/** Maximum wait of a request for a lock. */
+export const REQUEST_LOCK_MS = 10_000
+
 /**
  * Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. Retries once if the session
  * is lost before the commit.
  */
-export async function inTransaction<T>(
-  address: Omit<DatabaseAddress, 'egress'>,
-  work: (tx: Writer) => Promise<T>,
-): Promise<T> {
+export async function inTransaction<T>(options: TransactionOptions, work: (tx: Writer) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     let isCommitting = false
     let lost: unknown
     try {
-      return await runTransaction(address, async (tx) => {
+      return await runTransaction(options, async (tx) => {
         const result = await work(tx).catch((error) => {
           lost = error
           throw error
@@ -91,7 +96,7 @@ export async function inTransaction<T>(
 }
 
 async function runTransaction<T>(
-  { url, proxy, key }: Omit<DatabaseAddress, 'egress'>,
+  { url, proxy, key, lockTimeoutMs = 0 }: TransactionOptions,
   work: (tx: Writer) => Promise<T>,
 ): Promise<T> {
   const client = new Client(url)
@@ -107,8 +112,16 @@ async function runTransaction<T>(
   }
   client.on('error', () => {})
   await connect(client)
+  const tx = drizzleOverSocket(client)
   try {
-    return await drizzleOverSocket(client).transaction(work)
+    // Both statements in one round trip, which Drizzle's own transactions cannot do.
+    await tx.execute(sql.raw(`begin; set local lock_timeout = ${lockTimeoutMs}`))
+    const result = await work(tx)
+    await tx.execute(sql`commit`)
+    return result
+  } catch (error) {
+    await tx.execute(sql`rollback`)
+    throw error
   } finally {
     // Not awaited: on a lost connection it never settles.
     void client.end().catch(() => {})

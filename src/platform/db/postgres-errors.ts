@@ -31,6 +31,9 @@ const isNetworkLost = (error: unknown) => error instanceof Error && error.messag
 /** Whether Postgres canceled the statement because it exceeded the statement timeout. */
 export const isCancelled = (error: unknown): boolean => postgresFailure(error)?.code === '57014'
 
+/** Whether the statement waited for a lock longer than allowed. */
+export const isLockTimeout = (error: unknown): boolean => postgresFailure(error)?.code === '55P03'
+
 /** Whether a value of the statement cannot be stored by Postgres (SQLSTATE class 22). */
 export const isWrongData = (error: unknown): boolean => postgresFailure(error)?.code.startsWith('22') ?? false
 

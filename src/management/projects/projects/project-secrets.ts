@@ -3,7 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
-import { inTransaction } from '../../../platform/db/client.ts'
+import { inTransaction, REQUEST_LOCK_MS } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
 import { mutate } from '../../kernel/mutate.ts'
 
@@ -28,7 +28,7 @@ export async function changePassword(
 ): Promise<void> {
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
-  await inTransaction(controlDatabase(ctx.config), async (tx) => {
+  await inTransaction({ ...controlDatabase(ctx.config), lockTimeoutMs: REQUEST_LOCK_MS }, async (tx) => {
     // An advisory lock, as `writePassword` would wait for a lock of the row.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)
