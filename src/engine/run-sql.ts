@@ -21,6 +21,8 @@ const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
 const CONNECTION_WAIT_MS_MAX = 10_000
 const CONNECTION_RETRY_MS = 100
+/** A statement that waited longer for memory is not told that it took too long. */
+const MEMORY_WAIT_MS_MAX = 1_000
 
 export async function runSql(source: SessionSource, request: SqlRequest): Promise<JsonPiece[]> {
   if (request.query.includes('\0')) {
@@ -67,8 +69,11 @@ async function runOnce<Value>(
     // After a refused statement the session is still usable, so it can be closed in order.
     if (error instanceof SqlError && !guard.isBroken()) session.close()
     else session.drop()
-    const isTimeout = isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs)
+    const isTimeout =
+      error instanceof SqlTimeout || (isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs))
     if (!(error instanceof SqlError)) await source.endBackend(session.processId)
+    // The time limit includes the wait, for which the statement is not to blame.
+    if (isTimeout && guard.waitedMs() > MEMORY_WAIT_MS_MAX) throw new EngineUnavailable('No memory left for results')
     throw isTimeout ? new SqlTimeout(timeoutMs) : error
   }
 }
@@ -144,14 +149,20 @@ function guardSession(session: Session, deadline: number, timeoutMs: number, res
   const timer = setTimeout(() => reject(new SqlTimeout(timeoutMs)), Math.max(deadline - Date.now(), 0))
   let receivedBytes = 0
   let isReserved = reserve === undefined
+  let reservedAt: number | undefined
+  let admittedAt: number | undefined
   const onData = (chunk: Uint8Array) => {
     receivedBytes += chunk.byteLength
     if (receivedBytes > RESULT_SIZE_BYTES_MAX) return reject(new SqlResultTooLarge(RESULT_SIZE_BYTES_MAX))
     if (isReserved || receivedBytes <= SMALL_RESULT_BYTES) return
     isReserved = true
+    reservedAt = Date.now()
     // Pausing the stream makes Postgres wait until there is memory.
     stream.pause()
-    reserve?.().then(() => stream.resume(), reject)
+    reserve?.().then(() => {
+      admittedAt = Date.now()
+      stream.resume()
+    }, reject)
   }
   const onCopy = () =>
     reject(new SqlError({ code: '0A000', message: 'COPY TO STDOUT is not supported: select the rows instead' }))
@@ -166,6 +177,8 @@ function guardSession(session: Session, deadline: number, timeoutMs: number, res
   return {
     broken,
     isBroken: () => isBroken,
+    /** Time for which the result waited for memory, or has waited so far. */
+    waitedMs: () => (reservedAt === undefined ? 0 : (admittedAt ?? Date.now()) - reservedAt),
     /** Removes the listeners: the session may be reused. */
     release() {
       clearTimeout(timer)
