@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { getPriority } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
+import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { and, eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
@@ -511,6 +512,18 @@ describe('the process that runs programs', () => {
     expect(String(data)).toBe('you said hello')
     socket.close()
     await once(socket, 'close')
+  })
+
+  it.each(['gzip', 'br'])('passes on an answer of the encoding %s unchanged', async (encoding) => {
+    const bytes = (encoding === 'br' ? brotliCompressSync : gzipSync)('x'.repeat(100_000)).toString('base64')
+    const { url } = await deploy(
+      `const bytes = Uint8Array.from(atob('${bytes}'), (char) => char.charCodeAt(0)); return new Response(bytes, { headers: { 'content-encoding': '${encoding}' } })`,
+    )
+    const answer = await callAlone(url, 'GET')
+    const chunks: Buffer[] = []
+    for await (const chunk of answer) chunks.push(chunk)
+    expect(answer.headers).toMatchObject({ 'content-encoding': encoding })
+    expect(Buffer.concat(chunks).toString('base64')).toBe(bytes)
   })
 
   it('streams in both directions', async () => {

@@ -45,12 +45,12 @@ async function forward(call: Call): Promise<Response> {
   const end = beginCall(process, keyOf(program))
   try {
     const { response, ran } = await send(call, process)
-    if (ran && !response.webSocket) {
+    if (ran && canObserveEnd(response)) {
       const { copy, ended } = observeEnd(response)
       call.execution.waitUntil(ended.then(() => end()))
       return copy
     }
-    end(ran ? 'socket' : 'not run')
+    end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
     return response
   } catch (error) {
     end()
@@ -127,3 +127,7 @@ function refuseCall({ request: { method }, address: { kind, path } }: Call, code
   createLogger('').info('request', { method, path, status: response.status, error: code })
   return response
 }
+
+/** An encoded answer with a length is passed on as it is: its copy would be decoded and encoded anew. */
+const canObserveEnd = ({ webSocket, headers }: Response): boolean =>
+  !webSocket && !(headers.has('content-encoding') && headers.has('content-length'))
