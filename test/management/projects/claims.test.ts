@@ -356,14 +356,14 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     expect((await claim(target, token)).status).toBe(204)
   })
 
-  it('counts guesses together with those of refs and slugs, and logs no token', async () => {
+  it('counts guesses apart from requests for what the caller sees, and logs no token', async () => {
     const { source, target, ref } = await newPair()
     const token = await newClaimToken(source.owner, ref)
     const guesser = (await newPerson(target, 'owner')).caller.at(new Date())
     expect((await guesser.get(claimPath(target, token))).status).toBe(200)
     expect(await guesser.get(claimPath(target, 'sbc_guess'))).toMatchObject({ status: 404, body: NO_CLAIM })
     expect(await claim(target, 'x', guesser)).toMatchObject({ status: 404, body: NO_CLAIM })
-    expect((await guesser.get('/v1/profile')).headers.get('x-ratelimit-remaining')).toBe('117')
+    expect((await guesser.get('/v1/profile')).headers.get('x-ratelimit-remaining')).toBe('119')
     const long = await guesser.get(claimPath(target, 'x'.repeat(1001)))
     expect([long.status, long.body.message]).toEqual([400, expect.stringContaining('path.token')])
     expect((await claim(target, 'x'.repeat(1001), guesser)).status).toBe(400)

@@ -538,7 +538,7 @@ describe('policies decide', () => {
   it.each([
     ["raise exception 'no more than ten'", 'DatabaseError'],
     ["raise sqlstate '42501' using message = 'not today'", 'AccessDenied'],
-    ["raise sqlstate '28000'", 'ProjectUnavailable'],
+    ["raise sqlstate '28000'", 'DatabaseError'],
     ['perform 1 / 0', 'DatabaseError'],
     ["perform 'x'::int", 'InvalidParameter'],
     ['perform * from nowhere', 'DatabaseSchemaMismatch'],
