@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { and, desc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, JWT_BEARER, oauthApps } from '../../../src/model/tables/index.ts'
+import { auditLog, JWT_BEARER, oauthApps, organizations } from '../../../src/model/tables/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { answer, exchange, newCode, newProof, REDIRECT_URI, stranger } from '../../support/oauth.ts'
 
 let organization: TestOrganization
@@ -130,6 +131,16 @@ describe('the applications of an organization', () => {
     expect(replies.map(({ status }) => status).toSorted()).toEqual([201, 422])
     expect((await place.owner.post('/v1/oauth/register', APP)).status).toBe(422)
     expect((await place.owner.post(`/v1/organizations/${place.slug}/oauth/apps`, APP)).status).toBe(422)
+  })
+
+  it('are refused if the organization was removed while the request waited', async () => {
+    const { id, slug, owner } = await newOrganization()
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.update(organizations).set({ removedAt: new Date() }).where(eq(organizations.id, id))
+      return untilBlocked(tx, () => owner.post(`/v1/organizations/${slug}/oauth/apps`, APP))
+    })
+    expect((await asked).status).toBe(404)
+    expect(await control.$count(oauthApps, eq(oauthApps.organizationId, id))).toBe(0)
   })
 
   it('belong to nobody else, even if their id is known', async () => {

@@ -3,10 +3,11 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { Role } from '../../../model/roles.ts'
-import { memberRoles, organizations, projects, users } from '../../../model/tables/index.ts'
+import { memberRoles, projects, users } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { endLoginsSoon, withdrawFromMember } from '../../database/database-access/withdraw-access.ts'
+import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { toMemberRole } from './list.ts'
@@ -19,7 +20,7 @@ import type { AssignedRole, AssignRole } from './schema.ts'
  * altered the caller's own role.
  */
 export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }: OrganizationAccess): Promise<void> {
-  await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
+  await lockOrganization({ tx }, id)
   const [own] = await tx
     .select({ role: memberRoles.role })
     .from(memberRoles)

@@ -12,6 +12,7 @@ import { SCOPES, type Scope } from '../../../model/scopes.ts'
 import { GRANT_TYPES, type GrantType, JWT_BEARER, oauthApps, organizations } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { invalid } from './invalid-parameter.ts'
 import {
@@ -71,11 +72,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   const secretHash = secret === undefined ? null : await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
     // The lock keeps concurrent requests below the limit.
-    await tx
-      .select({ id: organizations.id })
-      .from(organizations)
-      .where(eq(organizations.id, organizationId))
-      .for('no key update')
+    await lockOrganization({ tx }, organizationId)
     const known = await tx.$count(oauthApps, eq(oauthApps.organizationId, organizationId))
     if (known >= APPS_MAX) throw new ApiError('unprocessable.too_many_oauth_apps', { detail: `at most ${APPS_MAX}` })
     const values = { organizationId, name, redirectUris, scopes, grantTypes, secretHash, createdAt: ctx.now() }

@@ -5,8 +5,9 @@ import type { Ctx } from '../../../ctx.ts'
 import { organizations, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { chooseOptions, placesOf, refuseOption } from './creation-options.ts'
 import { insertProject, prepareProject } from './new-project.ts'
@@ -55,16 +56,6 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
     return project
   })
   return toCreatedProject({ ...row, organizationSlug: organization.slug })
-}
-
-/** Locks the organization, which an operator may have removed since the caller was authorized. */
-async function lockOrganization({ tx }: Pick<Mutation, 'tx'>, id: string): Promise<void> {
-  const [found] = await tx
-    .select({ id: organizations.id })
-    .from(organizations)
-    .where(and(eq(organizations.id, id), isNull(organizations.removedAt)))
-    .for('no key update')
-  if (!found) throw new ApiError('not_found.organization')
 }
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
