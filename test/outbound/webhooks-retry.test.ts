@@ -1,7 +1,8 @@
-import { eq, sql } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
 import { webhookEndpoints } from '../../src/model/tables/index.ts'
 import { control } from '../support/api.ts'
+import { untilBlocked } from '../support/blocked.ts'
 import { newReceiver, withStatus } from '../support/receiver.ts'
 import {
   bringForward,
@@ -107,18 +108,11 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const { delivery } = await insertDelivery(place, id)
-    const { retrying } = await control.transaction(async (tx) => {
+    const { asked } = await control.transaction(async (tx) => {
       await tx.delete(webhookEndpoints).where(eq(webhookEndpoints.id, id))
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const retrying = retry(place, delivery.id)
-      await vi.waitFor(async () => {
-        const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any(pg_blocking_pids(pid))`
-        expect((await control.execute(waiting)).rowCount).toBe(1)
-      }, WAIT)
-      // The retry is not awaited here: it waits for the end of this transaction.
-      return { retrying }
+      return untilBlocked(tx, () => retry(place, delivery.id))
     })
-    expect(await retrying).toMatchObject({ status: 404, body: { error: { code: 'not_found.delivery' } } })
+    expect(await asked).toMatchObject({ status: 404, body: { error: { code: 'not_found.delivery' } } })
   })
 
   it('is allowed 10 times a minute', async () => {

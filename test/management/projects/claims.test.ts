@@ -24,6 +24,7 @@ import {
   tokenOf,
   workerLogs,
 } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { createBranch, untilBranch } from '../../support/branches.ts'
 import { claim, claimPath, claimTokenPath, NO_CLAIM, newClaimToken } from '../../support/claims.ts'
 import { newPerson } from '../../support/members.ts'
@@ -257,16 +258,13 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
   it('is refused if the token ended while the claim waited', async () => {
     const { source, target, ref } = await newPair()
     const token = await newClaimToken(source.owner, ref)
-    const { reply } = await control.transaction(async (tx) => {
+    const { asked } = await control.transaction(async (tx) => {
       await tx.select().from(projects).where(eq(projects.ref, ref)).for('update')
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-      const reply = claim(target, token)
-      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBe(1), WAIT)
+      const blocked = await untilBlocked(tx, () => claim(target, token))
       await tx.delete(projectClaimTokens).where(eq(projectClaimTokens.projectRef, ref))
-      return { reply }
+      return blocked
     })
-    expect(await reply).toMatchObject({ status: 404, body: NO_CLAIM })
+    expect(await asked).toMatchObject({ status: 404, body: NO_CLAIM })
     expect(await organizationOf(ref)).toBe(source.id)
   })
 

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { eq, sql } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import pg from 'pg'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { organizations, projects } from '../../../src/model/tables/index.ts'
 import { adminClient, instancesOfHost } from '../../instances.ts'
 import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
-import { WAIT } from '../../support/machine.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from '../../support/projects.ts'
 
 const connectionString = (ref: string, password = PASSWORD) =>
@@ -170,15 +170,12 @@ describe('POST /v1/projects', () => {
 
   it('is refused if the organization was removed while the request waited', async () => {
     const { id, slug, owner } = await newOrganization()
-    const { reply } = await control.transaction(async (tx) => {
+    const { asked } = await control.transaction(async (tx) => {
       await tx.update(organizations).set({ removedAt: new Date() }).where(eq(organizations.id, id))
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-      const reply = owner.post('/v1/projects', { name: 'late', organization_slug: slug, db_pass: PASSWORD })
-      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBe(1), WAIT)
-      return { reply }
+      const body = { name: 'late', organization_slug: slug, db_pass: PASSWORD }
+      return untilBlocked(tx, () => owner.post('/v1/projects', body))
     })
-    expect((await reply).status).toBe(404)
+    expect((await asked).status).toBe(404)
     expect(await control.$count(projects, eq(projects.organizationId, id))).toBe(0)
   })
 
