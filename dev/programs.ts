@@ -81,7 +81,7 @@ interface Process extends Place {
   usedAt: number
   /** Time of its last answer, and the processor time that it had used by then. */
   answered: { at: number; cpuSeconds: number }
-  /** The same for the last time that it was seen to work. */
+  /** Time at which it was last seen to work, and the processor time that it had used by then. */
   worked: { at: number; cpuSeconds: number }
   isAsked: boolean
   hasEnded: PromiseWithResolvers<EndReason>

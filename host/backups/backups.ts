@@ -121,7 +121,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   const uploads = new Semaphore(UPLOADS_AT_ONCE)
-  /** One for each instance that is being archived, so that it delays no other. */
+  /** The running archiving of each instance. They are independent, so that one instance delays no other. */
   const passes = new Map<string, Promise<void>>()
   const clock = setInterval(() => instances.list().forEach(startPass), tickMs)
   clock.unref()

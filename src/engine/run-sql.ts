@@ -21,8 +21,8 @@ const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
 const CONNECTION_WAIT_MS_MAX = 10_000
 const CONNECTION_RETRY_MS = 100
-/** A statement that waited longer for memory is not told that it took too long. */
-const MEMORY_WAIT_MS_MAX = 1_000
+/** After a longer wait for memory, a timeout is reported as a lack of memory and not as a slow statement. */
+const NOTABLE_MEMORY_WAIT_MS = 1_000
 
 export async function runSql(source: SessionSource, request: SqlRequest): Promise<JsonPiece[]> {
   if (request.query.includes('\0')) {
@@ -73,7 +73,8 @@ async function runOnce<Value>(
       error instanceof SqlTimeout || (isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs))
     if (!(error instanceof SqlError)) await source.endBackend(session.processId)
     // The time limit includes the wait, for which the statement is not to blame.
-    if (isTimeout && guard.waitedMs() > MEMORY_WAIT_MS_MAX) throw new EngineUnavailable('No memory left for results')
+    if (isTimeout && guard.waitedMs() > NOTABLE_MEMORY_WAIT_MS)
+      throw new EngineUnavailable('No memory left for results')
     throw isTimeout ? new SqlTimeout(timeoutMs) : error
   }
 }

@@ -189,7 +189,7 @@ export function statusOf(code: ErrorCode): ContentfulStatusCode {
   return statuses[code] ?? statuses[code.split('.')[0] ?? ''] ?? STATUSES.internal_server_error
 }
 
-/** Issues that one error reports: a small body can have very many. */
+/** Maximum number of issues in one error, as a small body can have very many. */
 export const ISSUES_MAX = 10
 
 /** A problem with one field of the input. `field` is its path, such as `body.name` or `query.page[size]`. */

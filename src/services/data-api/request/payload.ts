@@ -20,7 +20,7 @@ export type JsonPayload = Extract<Payload, { kind: 'json' }>
 
 /** A body with its parameters must fit into one request to the database. */
 const BODY_BYTES_MAX = 10 * 1024 * 1024
-/** The database host takes no larger request. */
+/** Limit of the database host for the body of a request. */
 const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 type Row = Record<string, unknown>
@@ -76,7 +76,7 @@ const tooLarge = (limit = `${BODY_BYTES_MAX} bytes`) =>
 
 const HEX_DIGITS = new TextEncoder().encode('0123456789abcdef')
 
-/** Makes no string for each byte, of which there may be millions. */
+/** Encodes bytes as hexadecimal text, without a string for each byte. */
 function hexOf(bytes: Uint8Array): string {
   const digits = new Uint8Array(bytes.length * 2)
   bytes.forEach((byte, at) => {

@@ -23,10 +23,10 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
   return `(${json}${steps.join('')})`
 }
 
-/** SQL of whether a row has rows embedded in it. */
+/** Returns SQL that tells whether a row has embedded rows. */
 type Presence = (child: EmbedNode) => string
 
-/** In a query that joins the embedded rows. */
+/** Reads the join of the embedded rows, which the query must contain. */
 const isJoined: Presence = ({ lateral, relationship }) =>
   `${quote(lateral)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
 
