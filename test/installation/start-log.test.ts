@@ -1,7 +1,7 @@
 import { once } from 'node:events'
-import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { as } from '../support/api.ts'
-import { type Machine, newMachine, stop } from '../support/machine.ts'
+import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
 import { parseOpenMetrics } from '../support/openmetrics.ts'
 
 const METRICS_TOKEN = 'metrics-token-of-this-machine-0123456789'
@@ -33,13 +33,16 @@ async function beginWork() {
 describe('the metrics of npm start', () => {
   it('report the memory of each kind of process', async () => {
     await machine.started()
-    const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
-      headers: { authorization: `Bearer ${METRICS_TOKEN}` },
-    })
-    const { sum } = parseOpenMetrics(await response.text())
-    for (const process of ['api', 'programs', 'builder', 'bucket', 'supervisor']) {
-      expect(sum('pilothouse_process_resident_memory_bytes', { process }), process).toBeGreaterThan(10 * 1024 ** 2)
-    }
+    // The first process of programs starts after the API is ready.
+    await vi.waitFor(async () => {
+      const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
+        headers: { authorization: `Bearer ${METRICS_TOKEN}` },
+      })
+      const { sum } = parseOpenMetrics(await response.text())
+      for (const process of ['api', 'programs', 'builder', 'bucket', 'supervisor']) {
+        expect(sum('pilothouse_process_resident_memory_bytes', { process }), process).toBeGreaterThan(10 * 1024 ** 2)
+      }
+    }, WAIT)
   })
 
   it('require a token that is long enough, which a refused start does not show', async () => {
