@@ -189,8 +189,8 @@ export function statusOf(code: ErrorCode): ContentfulStatusCode {
   return statuses[code] ?? statuses[code.split('.')[0] ?? ''] ?? STATUSES.internal_server_error
 }
 
-/** Maximum number of issues in one error, as a small body can have very many. */
-export const ISSUES_MAX = 10
+/** Maximum number of issues in one error: more than an object has fields, as lists in a small body can have very many. */
+export const ISSUES_MAX = 500
 
 /** A problem with one field of the input. `field` is its path, such as `body.name` or `query.page[size]`. */
 export interface Issue {

@@ -121,7 +121,7 @@ describe('POST /bucket', () => {
     const message = 'body/allowed_mime_types must NOT have more than 1000 items'
     expect([many.status, many.body]).toEqual([400, invalid(message)])
     const fewer = await service.post('bucket', { name: 'x', allowed_mime_types: Array(1000).fill(7) })
-    expect(fewer.body.message.split(', ')).toHaveLength(10)
+    expect(fewer.body.message.split(', ')).toHaveLength(500)
   })
 
   it('accepts null for an omitted field, as some clients send it', async () => {
