@@ -17,6 +17,8 @@ const CANCEL_KEY_BYTES = 8
 export interface ClientConnection {
   stream: Duplex
   isSecure: boolean
+  /** Called after a login with a password, before the client may send statements. */
+  authenticated(): void
 }
 
 export type Startup =

@@ -1,9 +1,26 @@
 import type { IncomingMessage } from 'node:http'
-import { Refusal } from './refusal.ts'
+import type { Account } from './budget.ts'
+import type { SqlLimits } from './limits.ts'
+import { clientGone, Refusal } from './refusal.ts'
 import type { Statement } from './text-query.ts'
 
-export function readBody(req: IncomingMessage, bytesMax: number): Promise<string> {
-  return new Promise((resolve, reject) => {
+/** Bodies up to this size are read without taking memory of the budget. */
+const SMALL_BYTES = 64 * 1024
+/** Memory per byte of a body: its text, and the values in it. */
+const MEMORY_FACTOR = 2
+
+/** Waits until the budget has room for the body, if it is large. */
+export async function reserveBody({ headers }: IncomingMessage, account: Account, { bodyBytesMax }: SqlLimits) {
+  const bytes = Math.min(Number(headers['content-length'] ?? bodyBytesMax), bodyBytesMax)
+  if (bytes > SMALL_BYTES) await account.reserve(bytes * MEMORY_FACTOR)
+}
+
+export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<string> {
+  const { bodyBytesMax: bytesMax, bodyTimeoutMs } = limits
+  // A request that has been cut off emits no further events.
+  if (req.destroyed) throw clientGone()
+  const deadline = setTimeout(() => req.destroy(clientGone()), bodyTimeoutMs)
+  return new Promise<string>((resolve, reject) => {
     const refuse = () => reject(new Refusal('54000', `the body is larger than ${bytesMax} bytes`, 413))
     if (Number(req.headers['content-length'] ?? 0) > bytesMax) return refuse()
     let chunks: Buffer[] = []
@@ -16,13 +33,15 @@ export function readBody(req: IncomingMessage, bytesMax: number): Promise<string
     })
     req.on('end', () => resolve(Buffer.concat(chunks).toString('utf8')))
     req.on('error', reject)
-  })
+  }).finally(() => clearTimeout(deadline))
 }
 
 /** Parses one statement, or a batch of `queries`. */
-export function parseBody(text: string): { statements: Statement[]; isBatch: boolean } {
+export function parseBody(text: string, { statementsMax }: SqlLimits): { statements: Statement[]; isBatch: boolean } {
   const body = parseJson(text)
   if (isObject(body) && Array.isArray(body.queries)) {
+    if (body.queries.length > statementsMax)
+      throw new Refusal('54000', `the batch has more than ${statementsMax} statements`)
     return { statements: body.queries.map(toStatement), isBatch: true }
   }
   return { statements: [toStatement(body)], isBatch: false }

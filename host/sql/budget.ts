@@ -1,6 +1,6 @@
 import { Refusal } from './refusal.ts'
 
-/** The memory that one result takes from the budget. */
+/** The memory that one result, or one body, takes from the budget. */
 export interface Account {
   /** Sets the amount at once, and cancels pending reservations. */
   hold(bytes: number): void
@@ -15,6 +15,8 @@ interface Waiter {
 }
 
 export interface BudgetOptions {
+  /** What the memory is for. */
+  of: 'results' | 'requests'
   bytesMax: number
   waitMs: number
 }
@@ -22,10 +24,10 @@ export interface BudgetOptions {
 const WAITERS_MAX = 200
 
 /**
- * Bounds the memory of all results together. A result reserves its possible maximum while it is still small, so that no two
- * results wait for each other. One instance gets at most half of the budget and half of the queue.
+ * Bounds the memory of all results, or all bodies, together. Each reserves its possible maximum while it is still small, so that
+ * no two wait for each other. One instance gets at most half of the budget and half of the queue.
  */
-export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
+export function openBudget({ of, bytesMax, waitMs }: BudgetOptions) {
   const shareMax = bytesMax / 2
   const shares = new Map<string, number>()
   const waiting = new Set<Waiter>()
@@ -55,7 +57,7 @@ export function openBudget({ bytesMax, waitMs }: BudgetOptions) {
   }
 
   function wait(waiter: Waiter, reservations: Set<() => void>): Promise<void> {
-    const refusal = new Refusal('53200', 'the host has no memory left for results')
+    const refusal = new Refusal('53200', `the host has no memory left for ${of}`)
     const instanceWaiters = [...waiting].filter(({ name }) => name === waiter.name).length
     if (waiting.size >= WAITERS_MAX || instanceWaiters >= WAITERS_MAX / 2) return Promise.reject(refusal)
     return new Promise((resolve, reject) => {

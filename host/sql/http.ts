@@ -4,11 +4,11 @@ import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { JSON_BYTES, SEPARATE_VALUE } from '../../src/engine/separate-value.ts'
 import type { Caller } from '../gateway/gateway.ts'
 import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
-import { isObject, parseBody, readBody } from './body.ts'
+import { isObject, parseBody, readBody, reserveBody } from './body.ts'
 import type { Account } from './budget.ts'
 import type { SqlLimits } from './limits.ts'
 import { turn, UNPACED_BYTES } from './pace.ts'
-import { Refusal } from './refusal.ts'
+import { clientGone, Refusal } from './refusal.ts'
 import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
 import type { Lease, SessionState, Sessions } from './sessions.ts'
 import { callerOf, type Target } from './target.ts'
@@ -20,20 +20,24 @@ export interface SqlOptions {
   checkLogin(target: Target, caller: Caller): Promise<void>
   sessions: Sessions
   openAccount(name: string): Account
+  openBodyAccount(name: string): Account
   limits: SqlLimits
 }
 
 /** Answers POST /sql: one statement, or several in one transaction. */
 export function answerSql(options: SqlOptions) {
-  const { targetOf, openAccount, limits } = options
+  const { targetOf, openAccount, openBodyAccount, limits } = options
 
   return async function sql(req: IncomingMessage, res: ServerResponse): Promise<void> {
     if (req.method !== 'POST' || req.url !== '/sql') return void res.writeHead(404).end()
     let account: Account | undefined
+    let bodyAccount: Account | undefined
     try {
       const target = targetOf(req.headers)
       await checkCaller(options, target, req)
       account = openAccount(target.name)
+      bodyAccount = openBodyAccount(target.name)
+      await reserveBody(req, bodyAccount, limits)
       const work = { ...(await readWork(req, limits)), account }
       const reply = await runInSession(options.sessions, target, work, res)
       await sendReply(res, reply, account, limits.sendTimeoutMs)
@@ -41,6 +45,7 @@ export function answerSql(options: SqlOptions) {
       send(res, error instanceof Refusal ? error.status : 400, JSON.stringify(toErrorReply(error)))
     } finally {
       account?.hold(0)
+      bodyAccount?.hold(0)
     }
   }
 }
@@ -56,7 +61,7 @@ async function checkCaller({ instances, checkLogin }: SqlOptions, target: Target
 }
 
 async function readWork(req: IncomingMessage, limits: SqlLimits): Promise<Omit<Work, 'account'>> {
-  const { statements, isBatch } = parseBody(await readBody(req, limits.bodyBytesMax))
+  const { statements, isBatch } = parseBody(await readBody(req, limits), limits)
   const begin = isBatch ? beginStatement(req.headers) : undefined
   return { statements, begin, bytesMax: limits.resultBytesMax, format: formatOf(req.headers, isBatch, limits) }
 }
@@ -123,7 +128,7 @@ async function runWithReplanning(lease: Lease, work: Work, res: ServerResponse):
 }
 
 async function run({ session }: Lease, work: Work, res: ServerResponse): Promise<Outcome> {
-  if (res.destroyed) throw new Refusal('57014', 'the client went away')
+  if (res.destroyed) throw clientGone()
   res.once('close', session.abort)
   try {
     return await runTextQueries(session, work)

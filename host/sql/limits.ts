@@ -16,6 +16,12 @@ export const DEFAULT_LIMITS = {
   idleMs: 15_000,
   controlIdleMs: 300_000,
   bodyBytesMax: 16 * MIB,
+  /** Statements of one batch. */
+  statementsMax: 1_000,
+  /** Memory for the large bodies of all requests together. */
+  bodiesBytesMax: 128 * MIB,
+  /** A client that has not sent its body after this time is disconnected, because a large body takes memory of the budget. */
+  bodyTimeoutMs: 60_000,
   /** Size of one result as Postgres sends it. Its JSON may be twice as large. */
   resultBytesMax: 16 * MIB,
   /** Memory for all results together. */
@@ -30,6 +36,8 @@ export const DEFAULT_LIMITS = {
   /** WebSockets of callers without the host key. */
   webSocketsMax: 2_000,
   webSocketMessageBytesMax: 16 * MIB,
+  /** Bytes of a WebSocket before its login: Postgres limits each message of a login to 10,000 bytes or less. */
+  webSocketLoginBytesMax: 64 * 1024,
 }
 
 export type SqlLimits = typeof DEFAULT_LIMITS

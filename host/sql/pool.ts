@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorCode } from '../../dev/start-error.ts'
-import { Refusal } from './refusal.ts'
+import { clientGone, Refusal } from './refusal.ts'
 import type { Session } from './session.ts'
 import type { Target } from './target.ts'
 
@@ -165,5 +165,3 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
   }
   return { acquire, release, endIdle, endSessions, close }
 }
-
-const clientGone = () => new Refusal('57014', 'the client went away')

@@ -10,3 +10,5 @@ export class Refusal extends Error {
     this.status = status
   }
 }
+
+export const clientGone = () => new Refusal('57014', 'the client went away')

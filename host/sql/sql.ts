@@ -43,16 +43,26 @@ export interface SqlHandlers {
 export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
   const { instances, gateway, key } = options
   const limits = { ...DEFAULT_LIMITS, ...options.limits }
-  const { budgetBytesMax, budgetWaitMs, resultBytesMax } = limits
+  const { budgetBytesMax, bodiesBytesMax, budgetWaitMs, resultBytesMax } = limits
   if (budgetBytesMax < 2 * MEMORY_FACTOR * resultBytesMax) {
     throw new Error(`The memory budget for results must be at least ${2 * MEMORY_FACTOR} times the largest result`)
   }
-  const budget = openBudget({ bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
+  const budget = openBudget({ of: 'results', bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
+  // A budget of their own: a request holds the memory of its body while it waits for that of its result.
+  const bodies = openBudget({ of: 'requests', bytesMax: bodiesBytesMax, waitMs: budgetWaitMs })
   const logins = cacheLogins(options.authenticate)
   const sessions = openSessions(instances, limits)
   const webSockets = openWebSockets({ gateway, key, limits })
   const targetOf = openTargets(key, options.domain)
-  const sql = answerSql({ instances, targetOf, checkLogin: logins.check, sessions, openAccount: budget.open, limits })
+  const sql = answerSql({
+    instances,
+    targetOf,
+    checkLogin: logins.check,
+    sessions,
+    openAccount: budget.open,
+    openBodyAccount: bodies.open,
+    limits,
+  })
   const script = answerScript({ instances, sessions, key, openAccount: budget.open, limits })
   return {
     sql: (req, res) => void (req.method === 'POST' && req.url === '/script' ? script : sql)(req, res),

@@ -17,7 +17,7 @@ export interface WebSocketsOptions {
  * Neon's drivers is ignored: the gateway reads the startup message and connects to no address.
  */
 export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
-  const { webSocketsMax, webSocketMessageBytesMax: maxPayload } = limits
+  const { webSocketsMax, webSocketMessageBytesMax: maxPayload, webSocketLoginBytesMax } = limits
   const webSockets = new WebSocketServer({ noServer: true, perMessageDeflate: false, maxPayload })
   const untrusted = new Set<WebSocket>()
 
@@ -34,7 +34,8 @@ export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
       const stream = createWebSocketStream(webSocket)
       // Ignored: the gateway reacts to the end of the connection, whatever its reason.
       stream.on('error', () => {})
-      gateway.serve(stream, callerOf(req, isTrusted))
+      const allowAnyLength = isTrusted ? undefined : limitBytes(socket, webSocketLoginBytesMax)
+      gateway.serve(stream, callerOf(req, isTrusted), allowAnyLength)
     })
   }
 
@@ -43,6 +44,17 @@ export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
     webSockets.close()
   }
   return { upgrade, close }
+}
+
+/** Destroys a socket that sends more than this, until the limit is lifted: a message is kept in memory until it is complete. */
+function limitBytes(socket: Duplex, bytesMax: number): () => void {
+  let bytes = 0
+  const count = (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes > bytesMax) socket.destroy()
+  }
+  socket.on('data', count)
+  return () => socket.off('data', count)
 }
 
 function refuse(socket: Duplex, status: string) {

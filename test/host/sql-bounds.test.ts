@@ -168,6 +168,46 @@ describe('the memory of results', () => {
   })
 })
 
+it('refuses a batch of too many statements', async () => {
+  host = await startSqlHost([A], { limits: { statementsMax: 3 } })
+  const batch = (length: number) => ask(host.url, owner(A), Array<Query>(length).fill(['select 1']))
+  expect(await batch(3)).toEqual([[['1']], [['1']], [['1']]])
+  expect(await batch(4)).toEqual([400, '54000', 'the batch has more than 3 statements'])
+})
+
+describe('the memory of bodies', () => {
+  const limits = { bodiesBytesMax: MIB, budgetWaitMs: 300 }
+  const large = (): Query => ['select length($1)', 'x'.repeat(200_000)]
+
+  /** Sends the head of a request and a part of its body, which is to have 200,000 bytes. */
+  async function sendPart(name: string) {
+    const url = `postgresql://postgres.${name}@any.host/postgres`
+    const headers = { 'neon-connection-string': url, authorization: `Bearer ${KEY}`, 'content-length': 200_000 }
+    const req = request(`${host.url}/sql`, { method: 'POST', headers })
+    req.on('error', () => {})
+    await new Promise<void>((sent) => req.write('{', () => sent()))
+    return req
+  }
+
+  it('makes large bodies wait for others of the same instance, until their clients go away', async () => {
+    host = await startSqlHost([A, B], { limits })
+    const slow = await sendPart(A)
+    const refusal = [400, '53200', 'the host has no memory left for requests']
+    await expect.poll(() => ask(host.url, owner(A), large())).toEqual(refusal)
+    expect(await ask(host.url, owner(A), ['select 1'])).toEqual([[['1']]])
+    expect(await ask(host.url, owner(B), large())).toEqual([[['200000']]])
+    slow.destroy()
+    await expect.poll(() => ask(host.url, owner(A), large())).toEqual([[['200000']]])
+  })
+
+  it('is freed by disconnecting a client that does not send its body', async () => {
+    host = await startSqlHost([A], { limits: { ...limits, bodyTimeoutMs: 200 } })
+    const slow = await sendPart(A)
+    await new Promise((closed) => slow.on('close', closed))
+    await expect.poll(() => ask(host.url, owner(A), large())).toEqual([[['200000']]])
+  })
+})
+
 it('stays under the budget of the process with 30 results of 15 MB at once', async () => {
   host = await startSqlHost([])
   const child = fork(new URL('./sql-memory.ts', import.meta.url), { execArgv: [], stdio: 'inherit' })

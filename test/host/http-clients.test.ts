@@ -1,0 +1,58 @@
+import { once } from 'node:events'
+import { rm } from 'node:fs/promises'
+import { Client } from '@neondatabase/serverless'
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { type Host, startHost } from '../../host/host.ts'
+import { newHostFolder } from './host-folder.ts'
+
+const NAME = 'abcdefghijklmnopqrst'
+const PASSWORD = 'secret-of-the-owner'
+let folder: string
+let host: Host
+
+beforeAll(async () => {
+  folder = await newHostFolder()
+  host = await startHost({ folder, key: 'k'.repeat(32), isDurable: false })
+  await host.pool.ensure({ name: NAME, password: PASSWORD })
+})
+afterAll(async () => {
+  await host?.stop()
+  await rm(folder, { recursive: true, force: true })
+})
+afterEach(() => void vi.useRealTimers())
+
+async function openWebSocket(): Promise<WebSocket> {
+  const webSocket = new WebSocket(`ws://127.0.0.1:${host.port}/v2`)
+  webSocket.on('error', () => {})
+  await once(webSocket, 'open')
+  return webSocket
+}
+
+function newClient(): Client {
+  const client = new Client(`postgresql://postgres.${NAME}:${PASSWORD}@any.host/postgres`)
+  client.neonConfig.webSocketConstructor = WebSocket
+  client.neonConfig.wsProxy = () => `127.0.0.1:${host.port}/v2`
+  client.neonConfig.useSecureWebSocket = false
+  client.neonConfig.pipelineTLS = false
+  client.neonConfig.pipelineConnect = false
+  return client
+}
+
+it('disconnects a WebSocket that sends much before its login', async () => {
+  // The time limit of a login would end the connection, too.
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const webSocket = await openWebSocket()
+  const closed = once(webSocket, 'close')
+  // A message that does not end.
+  webSocket.send(Buffer.alloc(100_000), { fin: false })
+  await closed
+})
+
+it('takes large messages of a WebSocket after its login', async () => {
+  const client = newClient()
+  await client.connect()
+  const { rows } = await client.query('select length($1) as length', ['x'.repeat(1_000_000)])
+  expect(rows).toEqual([{ length: 1_000_000 }])
+  await client.end()
+})
