@@ -37,7 +37,7 @@ function checkId(id: string): void {
 /** Makes a backup, or returns the existing backup with this id. */
 export async function makeBackup(archive: Archive, instance: Instance, id: string): Promise<Manifest> {
   checkId(id)
-  const { name, paths, programs } = instance
+  const { name, paths, programs, record } = instance
   const known = await findBackup(archive, name, id)
   if (known) return known
   let manifest: Omit<Manifest, 'storedBytes' | 'sha256'> | undefined
@@ -47,10 +47,10 @@ export async function makeBackup(archive: Archive, instance: Instance, id: strin
       async () => {
         const { folders, files } = await dataFiles(paths.data)
         for (const folder of folders) await tar.folder(folder)
-        for (const file of files) await tar.file(join(paths.data, file), file)
+        for (const file of files) await tar.file(join(paths.data, file), file, record.account)
       },
       async ({ label, wal, stoppedAt, startLsn, stopLsn, timeline, segmentBytes }) => {
-        for (const file of wal) await tar.file(join(paths.data, 'pg_wal', file), `pg_wal/${file}`)
+        for (const file of wal) await tar.file(join(paths.data, 'pg_wal', file), `pg_wal/${file}`, record.account)
         await tar.content('backup_label', Buffer.from(label))
         const facts = { id, instance: name, version: programs.version, stoppedAt: stoppedAt.toISOString() }
         manifest = { ...facts, startLsn, stopLsn, timeline, segmentBytes, bytes: tar.bytes }

@@ -28,7 +28,7 @@ export const ownerOf = ({ programs, record, paths }: Instance): Owner => ({
   account: record.account,
   async configure(data) {
     for (const file of [...CONFIGURATION, OVERRIDES])
-      await replaceFile(join(data, file), await readOwned(join(paths.data, file)), record.account)
+      await replaceFile(join(data, file), await readOwned(join(paths.data, file), record.account), record.account)
   },
 })
 

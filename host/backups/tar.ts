@@ -1,6 +1,7 @@
-import { open } from 'node:fs/promises'
 import { PassThrough } from 'node:stream'
 import { ignoreMissing } from '../copies/data-files.ts'
+import { openOwned } from '../instances/files.ts'
+import type { InstanceRecord } from '../instances/types.ts'
 
 const BLOCK_BYTES = 512
 const CHUNK_BYTES = 1 << 20
@@ -28,9 +29,9 @@ export class TarWriter {
     await this.#pad(content.length)
   }
 
-  /** Adds a file, unless it no longer exists. */
-  async file(from: string, path: string): Promise<void> {
-    const file = await open(from).catch(ignoreMissing)
+  /** Adds a file of the account, unless it no longer exists. */
+  async file(from: string, path: string, account: InstanceRecord['account']): Promise<void> {
+    const file = await openOwned(from, account).catch(ignoreMissing)
     if (!file) return
     try {
       const { size } = await file.stat()

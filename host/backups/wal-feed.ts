@@ -1,8 +1,8 @@
-import { appendFile, chown, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { chown, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { nameOf, numberOf, timelineOf, toBytes } from '../copies/wal-segments.ts'
-import { ownAll } from '../instances/files.ts'
+import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import type { InstanceRecord } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
@@ -43,9 +43,14 @@ export async function startFeed(
 ): Promise<Feed> {
   const { histories, base } = plan
   const bundles = [...plan.bundles]
-  await rm(folder, { recursive: true, force: true })
+  // The account cannot write into the parent of its folder, where it could exchange a file that is being unpacked.
+  const part = `${folder}.part`
+  const removeAll = async () => {
+    for (const each of [folder, part]) await rm(each, { recursive: true, force: true })
+  }
+  await removeAll()
   await mkdir(folder, { mode: 0o700 })
-  const readRequested = async () => (await readFile(join(folder, 'asked'), 'utf8')).trim()
+  const readRequested = async () => (await readOwned(join(folder, 'asked'), account)).trim()
   const stopNumber = Number((toBytes(base.stopLsn) - 1n) / BigInt(base.segmentBytes))
   const filesOf = ({ first, last }: Bundle) => {
     const [from, to] = [numberOf(first, base.segmentBytes), numberOf(last, base.segmentBytes)]
@@ -54,14 +59,14 @@ export async function startFeed(
   const files = bundles.map(filesOf)
   const historyName = (timeline: number) => `${timeline.toString(16).toUpperCase().padStart(8, '0')}.history`
   for (const [timeline, text] of histories) await writeFile(join(folder, historyName(timeline)), text)
-  await writeFile(join(folder, 'names'), [...files.flat(), ...[...histories.keys()].map(historyName), ''].join('\n'))
+  const namesText = () => [...files.flat(), ...[...histories.keys()].map(historyName), ''].join('\n')
+  await writeFile(join(folder, 'names'), namesText())
   await writeFile(join(folder, 'fetch'), FETCH)
   await writeFile(join(folder, 'asked'), '')
   await ownAll(folder, account)
 
   const present = new Set<number>()
   async function fetchBundle(index: number): Promise<void> {
-    const part = join(folder, 'part')
     await archive.unpack(bundles[index]?.key ?? '', part)
     for (const file of await readdir(part)) {
       if (account) await chown(join(part, file), account.uid, account.gid)
@@ -89,7 +94,7 @@ export async function startFeed(
   }
   const serving = serve().catch(async (error) => {
     failure = error
-    await writeFile(join(folder, 'failed'), '')
+    await replaceFile(join(folder, 'failed'), '', account)
   })
   const path = `../${basename(folder)}`
   return {
@@ -104,18 +109,12 @@ export async function startFeed(
     async append(more) {
       bundles.push(...more)
       files.push(...more.map(filesOf))
-      await appendFile(
-        join(folder, 'names'),
-        more
-          .flatMap(filesOf)
-          .map((name) => `${name}\n`)
-          .join(''),
-      )
+      await replaceFile(join(folder, 'names'), namesText(), account)
     },
     async stop() {
       isStopped = true
       await serving
-      await rm(folder, { recursive: true, force: true })
+      await removeAll()
     },
   }
 }

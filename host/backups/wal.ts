@@ -1,9 +1,9 @@
-import { readdir, readFile, rm, stat, utimes } from 'node:fs/promises'
+import { readdir, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { nameOf, numberOf, timelineOf } from '../copies/wal-segments.ts'
-import { exists } from '../instances/files.ts'
+import { exists, readOwned } from '../instances/files.ts'
 import { type Instance, InstanceUnavailable } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { prefixOf } from './base-backup.ts'
@@ -36,7 +36,8 @@ export interface TimelineStart {
  * Uploads the WAL in the spool and then deletes it there. It neither wakes an instance nor keeps it awake. After a crash between
  * upload and deletion, segments are stored twice, which does no harm.
  */
-export async function archiveSpool(archive: Archive, { name, paths }: Instance): Promise<void> {
+export async function archiveSpool(archive: Archive, instance: Instance): Promise<void> {
+  const { name, paths, record } = instance
   const names = (await readdir(paths.wal)).sort()
   // Histories come first, because the segments of a timeline cannot be used without its history.
   for (const file of names.filter((each) => each.endsWith('.history'))) {
@@ -44,12 +45,12 @@ export async function archiveSpool(archive: Archive, { name, paths }: Instance):
     await startTimeline(archive, name, {
       at,
       timeline: timelineOf(file),
-      history: await readFile(join(paths.wal, file), 'utf8'),
+      history: await readOwned(join(paths.wal, file), record.account),
     })
     await rm(join(paths.wal, file))
   }
   const segments = names.filter((each) => SEGMENT.test(each))
-  for (const bundle of await groupIntoBundles(paths.wal, segments)) await putBundle(archive, name, paths.wal, bundle)
+  for (const bundle of await groupIntoBundles(paths.wal, segments)) await putBundle(archive, instance, bundle)
   for (const file of names.filter((each) => !SEGMENT.test(each))) {
     const found = await stat(join(paths.wal, file)).catch(ignoreMissing)
     const isObsolete = /\.(partial|backup)$/.test(file) || (found && found.mtimeMs < Date.now() - STRAY_MS)
@@ -72,11 +73,13 @@ async function groupIntoBundles(spool: string, segments: readonly string[]): Pro
   return bundles
 }
 
-async function putBundle(archive: Archive, name: string, spool: string, segments: readonly string[]): Promise<void> {
+async function putBundle(archive: Archive, instance: Instance, segments: readonly string[]): Promise<void> {
+  const { name, record } = instance
+  const spool = instance.paths.wal
   const [first = '', last = ''] = [segments[0], segments.at(-1)]
   const coveredAt = Math.round((await stat(join(spool, last))).mtimeMs)
   await archive.putFiles(`${prefixOf(name)}wal/${first}-${last}-${coveredAt}`, async (tar) => {
-    for (const segment of segments) await tar.file(join(spool, segment), segment)
+    for (const segment of segments) await tar.file(join(spool, segment), segment, record.account)
   })
   for (const segment of segments) await rm(join(spool, segment), { force: true })
 }

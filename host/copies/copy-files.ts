@@ -2,6 +2,7 @@ import { constants } from 'node:fs'
 import { chown, copyFile, type FileHandle, mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode } from '../../dev/start-error.ts'
+import { openOwned } from '../instances/files.ts'
 import type { Instance, InstanceRecord } from '../instances/types.ts'
 import { dataFiles, ignoreMissing } from './data-files.ts'
 import { withRunningBackup } from './running-backup.ts'
@@ -28,7 +29,7 @@ export async function copyFiles(from: Instance, to: CopyTarget): Promise<void> {
     await mkdir(join(to.data, folder), { mode: 0o700 })
     await own(join(to.data, folder))
   }
-  const copyAll = copier(from.paths.data, to)
+  const copyAll = copier(from, to)
   await withRunningBackup(
     from,
     async () => {
@@ -45,36 +46,43 @@ export async function copyFiles(from: Instance, to: CopyTarget): Promise<void> {
 }
 
 /** Returns a function that copies files. It shares blocks if the file system can, and skips files that no longer exist. */
-function copier(source: string, { data, account }: CopyTarget) {
+function copier({ paths: source, record }: Instance, { data, account }: CopyTarget) {
   let canShare = true
-  const share = async ({ from, to }: Paths): Promise<boolean> => {
+  const share = async (from: FileHandle, name: string): Promise<boolean> => {
+    const to = join(data, name)
+    // The path of an open file, which the account cannot exchange. Only Linux has one.
+    const path = process.platform === 'linux' ? `/proc/self/fd/${from.fd}` : join(source.data, name)
     // COPYFILE_FICLONE would copy if blocks cannot be shared, and never ends for a file that is truncated meanwhile.
-    const shared = await copyFile(from, to, constants.COPYFILE_FICLONE_FORCE).then(
+    const shared = await copyFile(path, to, constants.COPYFILE_FICLONE_FORCE).then(
       () => true,
-      (error) => error.code === 'ENOENT',
+      () => false,
     )
-    if (shared && account) await chown(to, account.uid, account.gid).catch(ignoreMissing)
+    if (shared && account) await chown(to, account.uid, account.gid)
     return shared
+  }
+  /** Returns false, and copies nothing, if the file is too large for the buffer. */
+  const copy = async (from: FileHandle, name: string, buffer: Buffer): Promise<boolean> => {
+    if (canShare) canShare = await share(from, name)
+    return canShare || copySmall(from, join(data, name), { buffer, owner: account })
+  }
+  const withSource = async <Value>(name: string, work: (file: FileHandle) => Promise<Value>) => {
+    const file = await openOwned(join(source.data, name), record.account).catch(ignoreMissing)
+    return file && work(file).finally(() => file.close())
   }
   return async (names: readonly string[]) => {
     const buffers = Array.from({ length: CONCURRENCY }, () => pageAligned(CHUNK_BYTES))
-    const large: Paths[] = []
+    const large: string[] = []
     const queue = names.values()
     const copyNext = async (buffer: Buffer) => {
       for (const name of queue) {
-        const paths = { from: join(source, name), to: join(data, name) }
-        if (canShare) canShare = await share(paths)
-        if (!canShare && !(await copySmall(paths, buffer, account))) large.push(paths)
+        const isCopied = await withSource(name, (from) => copy(from, name, buffer))
+        if (isCopied === false) large.push(name)
       }
     }
     await Promise.all(buffers.map(copyNext))
-    for (const paths of large) await copyLarge(paths, buffers, account)
+    for (const name of large)
+      await withSource(name, (from) => copyLarge(from, join(data, name), { buffers, owner: account }))
   }
-}
-
-interface Paths {
-  from: string
-  to: string
 }
 
 type Owner = CopyTarget['account']
@@ -83,57 +91,53 @@ type Owner = CopyTarget['account']
 const pageAligned = (bytes: number): Buffer => Buffer.from(new WebAssembly.Memory({ initial: bytes / 65_536 }).buffer)
 
 /** Returns false, and copies nothing, if the file does not fit into the buffer. */
-async function copySmall({ from, to }: Paths, buffer: Buffer, owner: Owner): Promise<boolean> {
-  const source = await open(from).catch(ignoreMissing)
-  if (!source) return true
-  try {
-    const { bytesRead } = await source.read(buffer, 0, buffer.length, 0)
-    if (bytesRead === buffer.length) return false
-    await writeTo(to, 'w', owner, (target) => writeAll(target, buffer.subarray(0, bytesRead), 0))
-    return true
-  } finally {
-    await source.close()
-  }
+async function copySmall(
+  from: FileHandle,
+  to: string,
+  { buffer, owner }: { buffer: Buffer; owner: Owner },
+): Promise<boolean> {
+  const { bytesRead } = await from.read(buffer, 0, buffer.length, 0)
+  if (bytesRead === buffer.length) return false
+  await writeTo(to, CREATE, owner, (target) => writeAll(target, buffer.subarray(0, bytesRead), 0))
+  return true
 }
 
 /**
  * Writes past the page cache: starting the copy would flush all cached pages at once, and every commit on the machine would wait
  * for that. Data added to the file during the copy is in the WAL.
  */
-async function copyLarge({ from, to }: Paths, buffers: readonly Buffer[], owner: Owner): Promise<void> {
-  const source = await open(from).catch(ignoreMissing)
-  if (!source) return
-  try {
-    const { size } = await source.stat()
-    let next = 0
-    const copyChunks = async (target: FileHandle, buffer: Buffer) => {
-      for (let at = next; at < size; at = next) {
-        next += buffer.length
-        const { bytesRead } = await source.read(buffer, 0, Math.min(buffer.length, size - at), at)
-        const write = (file: FileHandle) => writeAll(file, buffer.subarray(0, bytesRead), at)
-        await (bytesRead % BLOCK_BYTES === 0 ? write(target) : writeTo(to, 'r+', undefined, write))
-      }
+async function copyLarge(
+  from: FileHandle,
+  to: string,
+  { buffers, owner }: { buffers: readonly Buffer[]; owner: Owner },
+): Promise<void> {
+  const { size } = await from.stat()
+  let next = 0
+  const copyChunks = async (target: FileHandle, buffer: Buffer) => {
+    for (let at = next; at < size; at = next) {
+      next += buffer.length
+      const { bytesRead } = await from.read(buffer, 0, Math.min(buffer.length, size - at), at)
+      const write = (file: FileHandle) => writeAll(file, buffer.subarray(0, bytesRead), at)
+      await (bytesRead % BLOCK_BYTES === 0 ? write(target) : writeTo(to, O_WRONLY | O_NOFOLLOW, undefined, write))
     }
-    const copyAll = (target: FileHandle) => Promise.all(buffers.map((buffer) => copyChunks(target, buffer)))
-    await writeTo(to, DIRECT, owner, copyAll).catch((error) => {
-      // Some file systems have no direct writes.
-      if (errorCode(error) !== 'EINVAL') throw error
-      next = 0
-      return writeTo(to, 'w', undefined, copyAll)
-    })
-  } finally {
-    await source.close()
   }
+  const copyAll = (target: FileHandle) => Promise.all(buffers.map((buffer) => copyChunks(target, buffer)))
+  await writeTo(to, CREATE | O_DIRECT, owner, copyAll).catch((error) => {
+    // Some file systems have no direct writes.
+    if (errorCode(error) !== 'EINVAL') throw error
+    next = 0
+    return writeTo(to, CREATE, owner, copyAll)
+  })
 }
 
-const { O_CREAT, O_DIRECT = 0, O_TRUNC, O_WRONLY } = constants
-const DIRECT = O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT
+const { O_CREAT, O_DIRECT = 0, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants
+const CREATE = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW
 /** The length of a direct write must be a multiple of this. */
 const BLOCK_BYTES = 4096
 
 async function writeTo(
   path: string,
-  flags: string | number,
+  flags: number,
   owner: Owner,
   work: (file: FileHandle) => Promise<unknown>,
 ): Promise<void> {

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
-import { chmod, chown, lstat, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { chmod, chown, type FileHandle, lstat, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
+import { basename, join } from 'node:path'
 import { promisify } from 'node:util'
 import type { InstanceRecord } from './types.ts'
 
@@ -51,9 +51,23 @@ export async function ownAll(folder: string, account: Account): Promise<void> {
   if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, folder])
 }
 
-/** Reads a file of a folder that an account owns. A link could lead to a file that the account must not read. */
-export const readOwned = (path: string): Promise<string> =>
-  readFile(path, { encoding: 'utf8', flag: constants.O_RDONLY | constants.O_NOFOLLOW })
+/**
+ * Opens a file of a folder that the account owns. Through a link, of the file or of a folder on the way, it could be one that the account
+ * must not read; a pipe would block a thread.
+ */
+export async function openOwned(path: string, account: Account): Promise<FileHandle> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+  const found = await file.stat()
+  if (found.isFile() && (!account || found.uid === account.uid)) return file
+  await file.close()
+  throw new Error(`${basename(path)} is not a file of its instance`)
+}
+
+/** Reads a text file of a folder that the account owns. */
+export async function readOwned(path: string, account: Account): Promise<string> {
+  const file = await openOwned(path, account)
+  return file.readFile('utf8').finally(() => file.close())
+}
 
 /**
  * Replaces a file atomically: a crash leaves the old or the new one. It follows no links, because an account that owns the folder
