@@ -57,6 +57,7 @@ const STABLE_MS = 60_000
 
 export const MOVING = 'The project is moving to another host'
 
+type Change = Partial<InstanceRecord>
 type Admin = AdminSession & { end(): Promise<void> }
 
 export class PostgresInstance implements Instance {
@@ -66,6 +67,7 @@ export class PostgresInstance implements Instance {
   failedUpgrade: { id: string; error: unknown } | undefined
   readonly #facts: HostFacts
   readonly #transitions = new Mutex()
+  readonly #changes = new Mutex()
   #record: InstanceRecord
   #server: Server | undefined
   #isStarting = false
@@ -197,10 +199,12 @@ export class PostgresInstance implements Instance {
     }
   }
 
-  async update(change: Partial<InstanceRecord>): Promise<void> {
-    const record = { ...this.#record, ...change }
-    await writeRecord(this.paths.folder, record)
-    this.#record = record
+  async update(change: Change | ((record: InstanceRecord) => Change)): Promise<void> {
+    await this.#changes.run(async () => {
+      const record = { ...this.#record, ...(typeof change === 'function' ? change(this.#record) : change) }
+      await writeRecord(this.paths.folder, record)
+      this.#record = record
+    })
   }
 
   async writeConfiguration(): Promise<void> {
@@ -220,7 +224,7 @@ export class PostgresInstance implements Instance {
 
   /** Closes the instance for clients and stops its server. */
   async seal(): Promise<void> {
-    await this.update({ sealed: this.#record.sealed ?? 'leaving' })
+    await this.update(({ sealed = 'leaving' }) => ({ sealed }))
     await this.#transitions.run(() => this.#stop())
   }
 
@@ -240,7 +244,8 @@ export class PostgresInstance implements Instance {
     this.#logins += 1
     try {
       const result = await login()
-      if (this.#record.isPaused) await this.update({ isPaused: false, isWoken: true })
+      if (this.#record.isPaused)
+        await this.update(({ isPaused }) => (isPaused ? { isPaused: false, isWoken: true } : {}))
       return result
     } finally {
       this.#logins -= 1
@@ -279,10 +284,12 @@ export class PostgresInstance implements Instance {
   async #readMajorVersion(): Promise<void> {
     const major = (await readFile(join(this.paths.data, 'PG_VERSION'), 'utf8').catch(() => '')).trim()
     if (major === '' || major === this.#record.major) return
-    this.#record = { ...this.#record, major }
-    await writeRecord(this.paths.folder, this.#record).catch((error) =>
-      this.#facts.log('record_not_written', { instance: this.name, error: String(error) }),
-    )
+    await this.#changes.run(async () => {
+      this.#record = { ...this.#record, major }
+      await writeRecord(this.paths.folder, this.#record).catch((error) =>
+        this.#facts.log('record_not_written', { instance: this.name, error: String(error) }),
+      )
+    })
   }
 
   /** Refuses clients while `work` runs; the daemon's own sessions are not affected. */

@@ -100,6 +100,25 @@ describe('a host', () => {
     await client.end()
   })
 
+  it('keeps all of several changes of its record', async () => {
+    const ref = refOf('h')
+    await create(ref)
+    const instance = host.pool.require(ref)
+    const changes = [{ isArchived: true }, { sleepAfterSeconds: 5 }, { access: { ssl: true, networks: null } }]
+    await Promise.all(changes.map((change) => instance.update(change)))
+    const stored = JSON.parse(await readFile(join(instance.paths.folder, 'instance.json'), 'utf8'))
+    for (const record of [stored, instance.record]) expect(record).toMatchObject(Object.assign({}, ...changes))
+  })
+
+  it('is resumed by several logins at once', async () => {
+    const ref = refOf('j')
+    await create(ref)
+    await host.pool.require(ref).pause()
+    const logins = Array.from({ length: 10 }, () => query(host.gatewayPort, ref, 'select 1 as one'))
+    expect(await Promise.all(logins)).toEqual(Array(10).fill([{ one: 1 }]))
+    expect(host.pool.require(ref).record).toMatchObject({ isPaused: false, isWoken: true })
+  })
+
   it.each([
     ['a name that is none', '/instances/Nonsense', { password: 'x' }],
     ['no password', `/instances/${refOf('z')}`, {}],
