@@ -38,6 +38,8 @@ export interface HostOptions {
   gatewayPort?: number
   /** Clients may name an instance by the TLS server name `db.<ref>.<domain>`. */
   domain?: string
+  /** The networks of TLS proxies in front of the HTTP port, whose `X-Forwarded-For` and `X-Forwarded-Proto` count. */
+  proxies?: readonly string[]
   /** A region code of the API; `us-east-1` by default. */
   region?: string
   /** False loses data if the machine crashes, and is faster: for tests. */
@@ -105,6 +107,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       authenticate: gateway.authenticate,
       key,
       domain: options.domain,
+      proxies: options.proxies,
     })
     started.push(() => sql.stop())
     const locks = new Locks()

@@ -4,6 +4,10 @@ import { REGION_CODES } from '../src/model/tables/values.ts'
 import { type HostOptions, startHost } from './host.ts'
 import { type HostLog, hostLogLine } from './log.ts'
 
+const network = z.union(
+  [z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()],
+  'must be IP addresses or CIDR networks, separated by commas',
+)
 const port = z.coerce.number().int().min(1).max(65_535)
 
 /** Environment variables of the database host. */
@@ -13,6 +17,12 @@ const Settings = z.object({
   /** The HTTP port has no TLS: put a TLS proxy in front of it before other machines can reach it. */
   HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
   HOST_PORT: port.default(54330),
+  /** The networks of those proxies, separated by commas: `10.0.0.5,fd00::/8`. */
+  TRUSTED_PROXIES: z
+    .string()
+    .transform((text) => text.split(',').map((network) => network.trim()))
+    .pipe(z.array(network))
+    .optional(),
   POSTGRES_PORT: port.default(54322),
   DATABASE_DOMAIN: z.string().min(1).optional(),
   /** The API's region that the machine is in or nearest to. */
@@ -54,19 +64,18 @@ const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
 
 async function main(): Promise<void> {
   const archive = readArchiveSettings(process.env)
-  const { HOST_KEY, HOST_FOLDER, HOST_ADDRESS, HOST_PORT, POSTGRES_PORT, DATABASE_DOMAIN, HOST_REGION } = parseSettings(
-    Settings,
-    process.env,
-  )
+  const settings = parseSettings(Settings, process.env)
+  const { TRUSTED_PROXIES: proxies, DATABASE_DOMAIN: domain } = settings
   const host = await startHost({
-    key: HOST_KEY,
-    folder: HOST_FOLDER,
-    address: HOST_ADDRESS,
-    port: HOST_PORT,
-    gatewayPort: POSTGRES_PORT,
-    region: HOST_REGION,
+    key: settings.HOST_KEY,
+    folder: settings.HOST_FOLDER,
+    address: settings.HOST_ADDRESS,
+    port: settings.HOST_PORT,
+    gatewayPort: settings.POSTGRES_PORT,
+    region: settings.HOST_REGION,
     ...(archive && { archive }),
-    ...(DATABASE_DOMAIN !== undefined && { domain: DATABASE_DOMAIN }),
+    ...(proxies && { proxies }),
+    ...(domain !== undefined && { domain }),
     log,
   })
   const versions = host.pool.versions.map(({ version }) => version)

@@ -6,18 +6,20 @@ import type { Caller } from '../gateway/gateway.ts'
 import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
 import { isObject, parseBody, readBody, reserveBody } from './body.ts'
 import type { Account } from './budget.ts'
+import type { CallerOf } from './callers.ts'
 import type { SqlLimits } from './limits.ts'
 import { turn, UNPACED_BYTES } from './pace.ts'
 import { clientGone, Refusal } from './refusal.ts'
 import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
 import type { Lease, SessionState, Sessions } from './sessions.ts'
-import { callerOf, type Target } from './target.ts'
+import type { Target } from './target.ts'
 import { MEMORY_FACTOR, type Outcome, runTextQueries, type Work } from './text-query.ts'
 
 export interface SqlOptions {
   instances: Instances
   targetOf(headers: IncomingHttpHeaders): Target
   checkLogin(target: Target, caller: Caller): Promise<void>
+  callerOf: CallerOf
   sessions: Sessions
   openAccount(name: string): Account
   openBodyAccount(name: string): Account
@@ -51,7 +53,7 @@ export function answerSql(options: SqlOptions) {
 }
 
 /** Authenticates the caller, which must happen before the body is read. */
-async function checkCaller({ instances, checkLogin }: SqlOptions, target: Target, req: IncomingMessage) {
+async function checkCaller({ instances, checkLogin, callerOf }: SqlOptions, target: Target, req: IncomingMessage) {
   const { name, role, isTrusted } = target
   const instance = instances.find(name)
   if (isTrusted && !instance) throw new UnknownInstance(name)

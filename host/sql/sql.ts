@@ -4,6 +4,7 @@ import type { Gateway } from '../gateway/gateway.ts'
 import type { Instances } from '../instances/types.ts'
 import type { HostKey } from '../key.ts'
 import { openBudget } from './budget.ts'
+import { openCallers } from './callers.ts'
 import { answerSql } from './http.ts'
 import { DEFAULT_LIMITS, type SqlLimits } from './limits.ts'
 import { cacheLogins } from './login-cache.ts'
@@ -21,6 +22,8 @@ export interface SqlHandlersOptions {
   key: HostKey
   /** Connection strings may name an instance by the host name `db.<ref>.<domain>`. */
   domain?: string | undefined
+  /** The networks of proxies that name their clients; none by default. */
+  proxies?: readonly string[] | undefined
   limits?: Partial<SqlLimits>
 }
 
@@ -52,12 +55,14 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
   const bodies = openBudget({ of: 'requests', bytesMax: bodiesBytesMax, waitMs: budgetWaitMs })
   const logins = cacheLogins(options.authenticate)
   const sessions = openSessions(instances, limits)
-  const webSockets = openWebSockets({ gateway, key, limits })
+  const callerOf = openCallers(options.proxies ?? [])
+  const webSockets = openWebSockets({ gateway, key, callerOf, limits })
   const targetOf = openTargets(key, options.domain)
   const sql = answerSql({
     instances,
     targetOf,
     checkLogin: logins.check,
+    callerOf,
     sessions,
     openAccount: budget.open,
     openBodyAccount: bodies.open,

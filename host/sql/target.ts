@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import type { IncomingHttpHeaders } from 'node:http'
 import { errorMessage } from '../../dev/start-error.ts'
-import type { Caller } from '../gateway/gateway.ts'
 import { findRoute, type Route } from '../gateway/route.ts'
 import type { HostKey } from '../key.ts'
 import { Refusal } from './refusal.ts'
@@ -101,9 +100,4 @@ function decode(text: string): string {
   } catch {
     throw new Refusal('08001', 'the connection string is not a URL')
   }
-}
-
-export function callerOf({ socket }: IncomingMessage, isTrusted: boolean): Caller {
-  const isSecure = 'encrypted' in socket && socket.encrypted === true
-  return { address: socket.remoteAddress ?? '', isSecure, isTrusted }
 }

@@ -3,12 +3,13 @@ import type { Duplex } from 'node:stream'
 import { createWebSocketStream, type WebSocket, WebSocketServer } from 'ws'
 import type { Gateway } from '../gateway/gateway.ts'
 import type { HostKey } from '../key.ts'
+import type { CallerOf } from './callers.ts'
 import type { SqlLimits } from './limits.ts'
-import { callerOf } from './target.ts'
 
 export interface WebSocketsOptions {
   gateway: Pick<Gateway, 'serve'>
   key: HostKey
+  callerOf: CallerOf
   limits: SqlLimits
 }
 
@@ -16,7 +17,7 @@ export interface WebSocketsOptions {
  * Passes the Postgres protocol of WebSockets to the gateway, with back-pressure in both directions. The parameter `address` of
  * Neon's drivers is ignored: the gateway reads the startup message and connects to no address.
  */
-export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
+export function openWebSockets({ gateway, key, callerOf, limits }: WebSocketsOptions) {
   const { webSocketsMax, webSocketMessageBytesMax: maxPayload, webSocketLoginBytesMax } = limits
   const webSockets = new WebSocketServer({ noServer: true, perMessageDeflate: false, maxPayload })
   const untrusted = new Set<WebSocket>()

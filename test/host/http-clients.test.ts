@@ -8,12 +8,13 @@ import { newHostFolder } from './host-folder.ts'
 
 const NAME = 'abcdefghijklmnopqrst'
 const PASSWORD = 'secret-of-the-owner'
+const CONNECTION = `postgresql://postgres.${NAME}:${PASSWORD}@any.host/postgres`
 let folder: string
 let host: Host
 
 beforeAll(async () => {
   folder = await newHostFolder()
-  host = await startHost({ folder, key: 'k'.repeat(32), isDurable: false })
+  host = await startHost({ folder, key: 'k'.repeat(32), isDurable: false, proxies: ['127.0.0.0/8'] })
   await host.pool.ensure({ name: NAME, password: PASSWORD })
 })
 afterAll(async () => {
@@ -30,7 +31,7 @@ async function openWebSocket(): Promise<WebSocket> {
 }
 
 function newClient(): Client {
-  const client = new Client(`postgresql://postgres.${NAME}:${PASSWORD}@any.host/postgres`)
+  const client = new Client(CONNECTION)
   client.neonConfig.webSocketConstructor = WebSocket
   client.neonConfig.wsProxy = () => `127.0.0.1:${host.port}/v2`
   client.neonConfig.useSecureWebSocket = false
@@ -55,4 +56,28 @@ it('takes large messages of a WebSocket after its login', async () => {
   const { rows } = await client.query('select length($1) as length', ['x'.repeat(1_000_000)])
   expect(rows).toEqual([{ length: 1_000_000 }])
   await client.end()
+})
+
+it('knows the clients of a trusted proxy by their addresses', async () => {
+  const { access } = host.pool.require(NAME).record
+  const sent = async (headers: Record<string, string>) => {
+    const response = await fetch(`${host.url}/sql`, {
+      method: 'POST',
+      headers: { 'neon-connection-string': CONNECTION, ...headers },
+      body: JSON.stringify({ query: 'select 1 as one' }),
+    })
+    const { code, message } = (await response.json()) as Record<string, string>
+    return code === undefined ? 'answered' : [code, message]
+  }
+  await host.pool.require(NAME).update({ access: { ssl: true, networks: ['192.0.2.0/24', '2001:db8::/32'] } })
+  const secure = { 'x-forwarded-proto': 'https' }
+  expect(await sent({ ...secure, 'x-forwarded-for': '192.0.2.7' })).toBe('answered')
+  expect(await sent({ ...secure, 'x-forwarded-for': '203.0.113.9, 2001:db8::1, 127.0.0.1' })).toBe('answered')
+  const refused = ['28000', expect.stringContaining('203.0.113.9')]
+  expect(await sent({ ...secure, 'x-forwarded-for': '192.0.2.7, 203.0.113.9' })).toEqual(refused)
+  expect(await sent(secure)).toEqual(['28000', expect.stringContaining('127.0.0.1')])
+  const insecure = ['28000', expect.stringContaining('SSL')]
+  expect(await sent({ 'x-forwarded-for': '192.0.2.7' })).toEqual(insecure)
+  expect(await sent({ 'x-forwarded-proto': 'https, http', 'x-forwarded-for': '192.0.2.7' })).toEqual(insecure)
+  await host.pool.require(NAME).update({ access })
 })
