@@ -17,6 +17,8 @@ interface FormFile {
 const FIELDS_MAX = 10
 /** Bound of all fields together, which are held in memory. */
 const FIELDS_BYTES_MAX = 1024 ** 2 + 16 * 1024
+/** Bound of the bytes outside the values: the boundaries, the heads of the parts and the text before the first of them. */
+const OVERHEAD_BYTES_MAX = 256 * 1024
 
 /** Reads until the file begins. `contentType` is that of the request: `multipart/form-data` with its boundary. */
 export async function readForm(contentType: string, body: ReadableStream<Uint8Array>): Promise<Form> {
@@ -26,14 +28,22 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   let file: PartHead | undefined
   let partsCount = 0
   let fieldBytes = 0
+  let overheadBytes = 0
   const parts = readParts(contentType, (head) => {
     partsCount++
     if (partsCount > FIELDS_MAX + 1) throw new FormMalformed('ReachedLimit MaxParts')
-    if (!head.isFile) return takeField(head)
+    const take = head.isFile ? takeFile(head) : takeField(head)
+    return (chunk) => {
+      overheadBytes -= chunk?.length ?? 0
+      take(chunk)
+    }
+  })
+
+  function takeFile(head: PartHead): TakePart {
     if (file) throw new FormMalformed('it must have only one file')
     file = head
     return (chunk) => chunk && fileChunks.push(chunk)
-  })
+  }
 
   function takeField({ name, contentType }: PartHead): TakePart {
     if (name === undefined) throw new FormMalformed('InvalidDisposition')
@@ -51,7 +61,10 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   async function readOn(): Promise<void> {
     try {
       const chunk = await chunks.next()
+      overheadBytes += chunk?.length ?? 0
       parts.write(chunk)
+      if (overheadBytes > OVERHEAD_BYTES_MAX && !parts.isComplete())
+        throw new FormMalformed(`it must have at most ${OVERHEAD_BYTES_MAX} bytes outside its values`)
       if (!chunk && !parts.isComplete()) throw new FormMalformed('EndNotReached')
     } catch (error) {
       void chunks.cancel(error).catch(() => {})

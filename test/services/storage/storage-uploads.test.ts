@@ -216,6 +216,9 @@ describe('a form', () => {
     ['that is none', 'x', types, 'Malformed form'],
     ['that ends in the middle', part('x'), types, 'Malformed form'],
     ['that ends in the middle of a large file', part('x'.repeat(200_000)), types, 'Malformed form'],
+    ['with much text before its file', `${'x'.repeat(400_000)}\r\n${part('x')}\r\n--b--`, types, 'Malformed form'],
+    ['with many parts without a head', `${'--ba\r\n'.repeat(60_000)}${part('x')}\r\n--b--`, types, 'Malformed form'],
+    ['with many of them behind its file', `${part('x')}${'\r\n--ba'.repeat(60_000)}\r\n--b--`, types, 'Malformed form'],
   ])('%s is refused', async (_, body, headers, message) => {
     const path = newPath()
     const reply = await upload(path, body, headers)
