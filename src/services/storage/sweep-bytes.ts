@@ -9,7 +9,7 @@ import { describeError } from '../../platform/http/log.ts'
 import { RemovalsPaused } from '../../platform/removals.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import { openProject } from '../gateway/open-project.ts'
-import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
+import { blobKey, blobPrefix, isVersion, projectPrefix } from './blob-key.ts'
 import { asServer, type Storage } from './database.ts'
 import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
 import {
@@ -102,9 +102,12 @@ async function deleteRemovedVersions(storage: Storage): Promise<number> {
   let removed = 0
   for (let page = 0; page < REMOVED_PAGES_MAX; page++) {
     const [rows = []] = await asServer(storage, [removedVersions(until, PAGE)])
-    // A row that the project's owner wrote may use a removed version again, which then keeps its bytes.
-    const unused = rows.filter(({ used }) => used !== true)
-    const failed = await removeVersions(storage, unused.map(versionOf))
+    // A row that the project's owner wrote may use a removed version again, and the owner's trigger may record any text.
+    const unused = rows
+      .filter(({ used }) => used !== true)
+      .map(versionOf)
+      .filter(isVersion)
+    const failed = await removeVersions(storage, unused)
     const gone = rows.map(versionOf).filter((version) => !failed.has(version))
     removed += unused.length - failed.size
     const areRecordsDeleted = gone.length === 0 || (await runUnlessReadOnly(storage, deleteVersionRecords(gone)))

@@ -147,6 +147,26 @@ describe('a tick of the cron', () => {
     expect(await versionsOf(ref)).toEqual([live, again])
   })
 
+  it('keeps bytes that are none of an object, whatever a trigger of the owner records', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref } = storage
+    await uploadAll(storage, ['a'])
+    const query = `create function public.rewrite() returns trigger language plpgsql as
+        $$ begin new.version := 'x/other'; return new; end $$;
+      create trigger rewrite before insert on storage.removed_versions for each row execute function public.rewrite();
+      delete from storage.objects`
+    expect(await runSql(organization.owner, ref, query)).toMatchObject({ status: 201 })
+    expect(await removedIn(ref)).toBe(1)
+    await putBytes(ref, ['x/other'])
+    const before = await versionsOf(ref)
+    expect(before).toContain('x/other')
+    await ageRemoved(ref)
+    await onlyNext([ref])
+    await installation.tick()
+    expect(await removedIn(ref)).toBe(0)
+    expect(await versionsOf(ref)).toEqual(before)
+  })
+
   it('deletes the tokens of uploads after they expire', async () => {
     const { ref } = await installation.newStorage()
     await installation.sql(
