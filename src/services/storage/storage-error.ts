@@ -169,14 +169,19 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '22P02': 'InvalidParameter',
   '22P05': 'InvalidParameter',
   '54001': 'InvalidParameter',
+  '53200': 'SlowDown',
   '42703': 'DatabaseSchemaMismatch',
   '42P01': 'DatabaseSchemaMismatch',
   '42883': 'DatabaseSchemaMismatch',
 }
 
+/** A database host that cannot return a result sends one of these codes, although the transaction may have been committed. */
+const RESULT_LOST = ['53200', '54000']
+
 /** Whether nothing was written, as Postgres refused a statement or the session. After a lost connection the outcome is unknown. */
 export const isRefused = (error: unknown): boolean =>
-  error instanceof SqlError || (error instanceof EngineUnavailable && /^(28|3D|53|55)/.test(error.code ?? ''))
+  (error instanceof SqlError && !RESULT_LOST.includes(error.code)) ||
+  (error instanceof EngineUnavailable && /^(28|3D|53|55)/.test(error.code ?? ''))
 
 /** Checks the constraint by name: constraints that the project's owner added have other meanings. */
 export const isNameTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')

@@ -160,4 +160,23 @@ describe("a refusal by the owner's own tables and functions", () => {
     expect(await attempt('an upload')).toMatchObject(wanted)
     expect(await attempt('an upload', user)).toMatchObject(wanted)
   })
+
+  it.each([
+    ['53200', 429, 'SlowDown'],
+    ['54000', 500, 'DatabaseError'],
+  ])(
+    'does not prove that nothing was written if a limit of the host may be the reason: %s',
+    async (code, status, error) => {
+      await database.sql('create sequence public.attempts')
+      try {
+        await whenInserted(
+          `perform nextval('public.attempts'); execute 'do $do$ begin raise exception ''full'' using errcode = ''${code}''; end $do$'`,
+        )
+        expect(await attempt('an upload', user)).toMatchObject({ status, body: { code: error } })
+        expect(await database.sql('select last_value::int from public.attempts')).toEqual([{ last_value: 1 }])
+      } finally {
+        await database.sql('drop sequence public.attempts')
+      }
+    },
+  )
 })
