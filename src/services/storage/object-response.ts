@@ -28,11 +28,12 @@ interface Options {
 /** A shared cache must not give one reader the reply to another. */
 export const VARY_BY_CREDENTIAL = 'authorization, apikey'
 
-/** Removes the directives that let shared caches store the reply, and adds `private`. */
+/** Removes the directives that let shared caches store the reply, and adds `private` unless no shared cache may store it anyway. */
 export function privateCacheControl(cacheControl: string): string {
   const directives = cacheControl.split(',').map((directive) => directive.trim())
   const allowed = directives.filter((directive) => !/^(public|s-maxage\b.*)$/i.test(directive))
-  return allowed.length === directives.length ? cacheControl : ['private', ...allowed].join(', ')
+  const isPrivate = allowed.some((directive) => /^(private|no-store)$/i.test(directive))
+  return [...(isPrivate ? [] : ['private']), ...allowed].join(', ')
 }
 
 /** Decides the status and headers of the reply to a download; `expires` is set for a signed URL. */
@@ -44,10 +45,10 @@ export function planReply(conditions: Conditions, object: ResponseMetadata, opti
     etag: object.etag,
     'last-modified': object.lastModified.toUTCString(),
     'x-robots-tag': object.xRobotsTag,
-    'x-content-type-options': 'nosniff',
     ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': cacheControl }),
     ...(!options.isPublic && !options.expires && { vary: VARY_BY_CREDENTIAL }),
   })
+  if (!PLAIN_TYPE.test(object.mimetype)) headers.set('x-content-type-options', 'nosniff')
   if (!INERT_TYPE.test(object.mimetype)) headers.set('content-security-policy', SANDBOX)
   if (options.download !== undefined) headers.set('content-disposition', attachment(options.download))
   if (isNotModified(conditions, object)) {
@@ -70,6 +71,8 @@ export function planReply(conditions: Conditions, object: ResponseMetadata, opti
 
 /** Serves HTML as text: a stored page must not run on the project's own origin. */
 const servedType = (mimetype: string) => (/text\/html/i.test(mimetype) ? 'text/plain' : mimetype)
+/** The default type of `storage-js`, also for images and scripts: with `nosniff`, browsers would not let pages of other origins use them. */
+const PLAIN_TYPE = /^\s*text\/plain\s*(;[^,]*)?$/i
 /** Types that run no scripts, and whose viewers fail in a sandbox. All others get one, as browsers may treat them as pages. */
 const INERT_TYPE = /^\s*((image|audio|video)\/(?!\S*(svg|xml))[\w.+-]+|application\/pdf)\s*(;[^,]*)?$/i
 const SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"

@@ -39,6 +39,8 @@ beforeAll(async () => {
   signed = await sign(`${bucket}/dir/a.txt`)
 })
 
+/** The header for an object with `max-age=60`: shared caches must not store what only some may read. */
+const cacheControl = (isPublic: boolean) => (isPublic ? 'max-age=60' : 'private, max-age=60')
 const plain = { 'content-type': 'text/plain', 'cache-control': 'max-age=60' }
 async function upload(path: string, raw: BodyInit, headers: Record<string, string> = plain) {
   expect(await service.send('POST', `object/${path}`, { raw, headers })).toMatchObject({ status: 200 })
@@ -69,7 +71,7 @@ const headOf = ({ token }: Caller, path: string) =>
   exchange(`${storage.url}/${path}`, { method: 'HEAD', headers: token ? { authorization: `Bearer ${token}` } : {} })
 
 describe.each(Object.keys(WAYS) as Way[])('an object that is read by %s', (way) => {
-  const keeping = way === 'signed' ? { expires: HTTP_TIME } : { 'cache-control': 'max-age=60' }
+  const keeping = way === 'signed' ? { expires: HTTP_TIME } : { 'cache-control': cacheControl(way.includes('public')) }
   const described = {
     ...{ 'accept-ranges': 'bytes', etag: ETAG, 'last-modified': HTTP_TIME, 'x-robots-tag': 'none' },
     ...keeping,
@@ -171,9 +173,31 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read by %s', (way) 
 
 describe('an object', () => {
   it.each([
+    ['public, max-age=60', 'private, max-age=60'],
+    ['s-maxage=60', 'private'],
+    ['no-cache', 'private, no-cache'],
+    ['max-age=60, Private', 'max-age=60, Private'],
+    ['private="x", max-age=60', 'private, private="x", max-age=60'],
+    ['no-store', 'no-store'],
+  ])('with the cache control %s is for the caches of its reader only: %s', async (stored, sent) => {
+    for (const [name, expected] of [
+      [bucket, sent],
+      [open, stored],
+    ] as const) {
+      const path = `${name}/${randomUUID()}`
+      await upload(path, 'x', { ...plain, 'cache-control': stored })
+      const replies = [await service.get(`object/${path}`), await service.get(`object/info/${path}`)]
+      expect(replies.map(({ headers }) => headers.get('cache-control'))).toEqual([expected, expected])
+    }
+  })
+
+  it.each([
     ['text/html', 'text/plain'],
     ['text/html; charset=utf-8', 'text/plain'],
     ['Text/HTML', 'text/plain'],
+    ['text/plain', 'text/plain'],
+    ['Text/Plain;charset=UTF-8', 'Text/Plain;charset=UTF-8'],
+    ['text/plain, text/html', 'text/plain'],
     ['image/svg+xml', 'image/svg+xml'],
     ['application/json; charset=latin1', 'application/json; charset=latin1'],
     ['nonsense', 'nonsense'],
@@ -182,10 +206,9 @@ describe('an object', () => {
     await upload(path, '<b>x</b>', { 'content-type': type })
     const authorization = `Bearer ${storage.keys.service}`
     const reply = await exchange(`${storage.url}/object/${path}`, { headers: { authorization } })
-    expect(reply).toMatchObject({
-      status: 200,
-      headers: { 'content-type': served, 'x-content-type-options': 'nosniff' },
-    })
+    expect(reply).toMatchObject({ status: 200, headers: { 'content-type': served } })
+    const isText = /^text\/plain(;|$)/i.test(type)
+    expect(reply.headers['x-content-type-options']).toBe(isText ? undefined : 'nosniff')
     expect((await service.get(`object/info/${path}`)).body.content_type).toBe(type)
   })
 
@@ -237,7 +260,7 @@ describe('the information of an object', () => {
     }
     expect([reply.status, reply.body]).toEqual([200, described])
     const headers = {
-      ...{ etag: ETAG, 'last-modified': HTTP_TIME, 'cache-control': 'max-age=60' },
+      ...{ etag: ETAG, 'last-modified': HTTP_TIME, 'cache-control': cacheControl(!credential) },
       'content-type': expect.stringMatching(/^application\/json/),
     }
     expect(Object.fromEntries(reply.headers)).toMatchObject(headers)
