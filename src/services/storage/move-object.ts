@@ -6,9 +6,9 @@ import { waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, type Caller, type Storage } from './database.ts'
 import { safeHeader, userMetadataIn } from './incoming-upload.ts'
 import { checkBucketName, checkKey } from './object-names.ts'
-import { findObject, metadataOf, toObject, userMetadataOf } from './read-object.ts'
+import { appendJson, findObject, metadataOf, toObject } from './read-object.ts'
 import type { CopyHeaders, CopyObject, MoveObject } from './schema.ts'
-import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
+import { type FoundObject, OBJECT_AND_USER_METADATA, type ObjectRow, type Place } from './statements/object-rows.ts'
 import { moveObject, readObject, visibleObject } from './statements/objects.ts'
 import { isNameTaken, StorageError } from './storage-error.ts'
 import { checkFits } from './upload-bounds.ts'
@@ -92,7 +92,12 @@ export async function copy(
   const { ctx, project } = storage
   const { from, to } = placesIn(body)
   const upsert = headers['x-upsert']
-  const { object: source } = await findObject(storage, from, { kind: 'caller', caller }, body.sourceVersionId)
+  const { object: source } = await findObject(
+    storage,
+    from,
+    { kind: 'caller', caller },
+    { version: body.sourceVersionId, columns: OBJECT_AND_USER_METADATA },
+  )
   const { size, mimetype, cacheControl, xRobotsTag } = metadataOf(source)
   const changes = body.copyMetadata ? undefined : body.metadata
   const description = {
@@ -119,10 +124,6 @@ export async function copy(
     { ...description, ...stored, version },
     { upsert, caller, ownerId: caller.userId ?? null },
   )
-  return {
-    Key: `${to.bucketId}/${to.name}`,
-    Id: row.id,
-    ...toObject(row),
-    user_metadata: userMetadataOf(description.userMetadata) ?? {},
-  }
+  const fields = { Key: `${to.bucketId}/${to.name}`, Id: row.id, ...toObject(row) }
+  return appendJson(fields, 'user_metadata', description.userMetadata)
 }

@@ -114,7 +114,7 @@ export const objectRoutes = [
       access: 'caller',
       headers: schema.CopyHeaders,
       body: schema.CopyObject,
-      returns: schema.CopiedObject,
+      returns: jsonText(schema.CopiedObject),
       errors: [
         ...(['InvalidBucketName', 'NoSuchBucket', 'NoSuchKey', 'KeyAlreadyExists'] as const),
         ...(['InvalidMimeType', 'InvalidHeaderChar', 'BytesUnavailable'] as const),

@@ -4,21 +4,25 @@ import { asCaller, type Caller, type Storage } from './database.ts'
 import { privateCacheControl, VARY_BY_CREDENTIAL } from './object-response.ts'
 import { findObject, infoOf, metadataOf, type Reader, toObject } from './read-object.ts'
 import type { RemoveObjects } from './schema.ts'
-import type { ObjectRow, Place } from './statements/object-rows.ts'
+import { OBJECT_AND_USER_METADATA, type ObjectRow, type Place } from './statements/object-rows.ts'
 import { deleteObjects, visibleVersion } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
 export async function info(storage: Storage, place: Place, reader: Reader, versionId?: string): Promise<Response> {
-  const { object, isPublic } = await findObject(storage, place, reader, versionId)
+  const { object, isPublic } = await findObject(storage, place, reader, {
+    version: versionId,
+    columns: OBJECT_AND_USER_METADATA,
+  })
   const { etag, lastModified, cacheControl } = metadataOf(object)
   const headers = {
+    'content-type': 'application/json',
     etag,
     'last-modified': lastModified.toUTCString(),
     'cache-control': isPublic ? cacheControl : privateCacheControl(cacheControl),
     ...(!isPublic && { vary: VARY_BY_CREDENTIAL }),
   }
-  return Response.json(infoOf(object), { headers })
+  return new Response(infoOf(object), { headers })
 }
 
 export async function removeOne(storage: Storage, caller: Caller, place: Place) {

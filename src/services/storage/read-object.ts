@@ -9,10 +9,9 @@ import { storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
 import { cacheBytes, cachedBytes, isCacheable } from './bytes-cache.ts'
 import { asCaller, asServer, type Caller, type Storage } from './database.ts'
-import { parseExact } from './exact-json.ts'
 import { planReply, type ResponseMetadata } from './object-response.ts'
 import type { Conditions, Download } from './schema.ts'
-import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
+import { type Columns, type FoundObject, OBJECT, type ObjectRow, type Place } from './statements/object-rows.ts'
 import { readObject, visibleObject, visibleObjectIfPrivate } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
 
@@ -30,14 +29,19 @@ interface Found {
   isPublic: boolean
 }
 
+interface Wanted {
+  version?: string | null | undefined
+  columns?: Columns
+}
+
 /** Finds an object; its errors reveal to the reader only what they may know. Only the newest version exists. */
 export async function findObject(
   storage: Storage,
   place: Place,
   reader: Reader,
-  version?: string | null,
+  { version, columns = OBJECT }: Wanted = {},
 ): Promise<Found> {
-  const { found, visible } = await queryObject(storage, place, reader)
+  const { found, visible } = await queryObject(storage, place, reader, columns)
   if (!found) throw new StorageError('NoSuchBucket')
   const isPublic = found.bucket.public
   const isOpen = reader.kind === 'signed' || (isPublic && reader.kind !== 'signer')
@@ -55,16 +59,17 @@ async function queryObject(
   storage: Storage,
   place: Place,
   reader: Reader,
+  columns: Columns,
 ): Promise<{ found?: FoundObject; visible?: ObjectRow | null }> {
   const caller = 'caller' in reader ? reader.caller : undefined
   // No policy applies to the service role.
   if (!caller || caller.role === 'service_role') {
-    const [[row] = []] = await asServer(storage, [readObject(place)])
+    const [[row] = []] = await asServer(storage, [readObject(place, { columns })])
     const found = row as unknown as FoundObject | undefined
     return { found, visible: caller && found?.object }
   }
-  const readPublic = readObject(place, { onlyPublic: true })
-  const visible = reader.kind === 'signer' ? visibleObject(place) : visibleObjectIfPrivate(place)
+  const readPublic = readObject(place, { columns, onlyPublic: true })
+  const visible = reader.kind === 'signer' ? visibleObject(place, columns) : visibleObjectIfPrivate(place, columns)
   const rows = await asCaller(storage, caller, [visible], [readPublic]).catch(async (error) => {
     // A policy that fails must not prevent reads of a public bucket.
     const [[row] = []] =
@@ -117,7 +122,7 @@ export async function serveObject(request: ReadRequest, reader: Reader): Promise
   const headers: Record<string, string | undefined> = isHead ? {} : request.headers
   const conditions = { get: (name: string) => headers[name] ?? null }
   for (let tries = 1; ; tries++) {
-    const { object, isPublic } = await findObject(storage, place, reader, query.versionId)
+    const { object, isPublic } = await findObject(storage, place, reader, { version: query.versionId })
     const metadata = metadataOf(object)
     const plan = planReply(conditions, metadata, {
       download: query.download,
@@ -172,12 +177,14 @@ function ignoreInvalidRange(error: unknown): undefined {
   if (!(error instanceof BucketError && error.code === 'InvalidRange')) throw error
 }
 
-export const userMetadataOf = (json: string | null | undefined): unknown => parseExact(json ?? 'null')
+/** Appends a field whose value is JSON text: parsing would change its numbers, and takes long if it is large. */
+export const appendJson = (fields: object, name: string, json: string | null | undefined): string =>
+  `${JSON.stringify(fields).slice(0, -1)},"${name}":${json === 'null' ? '{}' : (json ?? '{}')}}`
 
-/** The reply of the `info` routes. */
-export function infoOf(object: ObjectRow) {
+/** The reply of the `info` routes, in JSON. */
+export function infoOf(object: ObjectRow): string {
   const { size, mimetype, cacheControl, etag, lastModified } = metadataOf(object)
-  return {
+  const fields = {
     id: object.id,
     name: object.name,
     version: object.version,
@@ -186,10 +193,10 @@ export function infoOf(object: ObjectRow) {
     content_type: mimetype,
     cache_control: cacheControl,
     etag,
-    metadata: userMetadataOf(object.user_metadata) ?? {},
     last_modified: object.updated_at ?? lastModified.toISOString(),
     created_at: object.created_at,
   }
+  return appendJson(fields, 'metadata', object.user_metadata)
 }
 
 /** The fields that the specification lists, and no others. */

@@ -23,7 +23,7 @@ export async function signOne(storage: Storage, caller: Caller, place: Place, bo
       'Invalid `transform`: image transformation is not available, sign the URL without it',
     )
   }
-  await findObject(storage, place, { kind: 'signer', caller }, body.versionId)
+  await findObject(storage, place, { kind: 'signer', caller }, { version: body.versionId })
   return { signedURL: await downloadUrl(storage, place, body.expiresIn) }
 }
 

@@ -1,6 +1,7 @@
+import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { exchange, newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
-import { calling, codeOf } from '../../support/storage-http.ts'
+import { calling, codeOf, openSql } from '../../support/storage-http.ts'
 
 let storage: TestStorage
 let service: ReturnType<typeof calling>
@@ -21,12 +22,44 @@ async function textOf(name: string): Promise<string> {
   return body
 }
 
-const NUMBERS = '{"a":[9007199254740993,-12345678901234567890,0.10000000000000000001],"b":{"c":1.0,"d":7,"e":1.5}}'
+const NUMBERS =
+  '{"a": [9007199254740993, -12345678901234567890, 0.10000000000000000001], "b": {"c": 1.0, "d": 7, "e": 1.5}}'
+
+describe('the metadata of a user', () => {
+  it.each([
+    ['in the order and with the spaces of Postgres', '{"bb":1,"a":2,"1":{}}', '{"1": {}, "a": 2, "bb": 1}'],
+    [
+      'without NUL characters',
+      String.raw`{"\u0000a\u0000":"\u0000b\\u0000","c":"\\\u0000"}`,
+      String.raw`{"a": "b\\u0000", "c": "\\"}`,
+    ],
+    ['with digits in its texts', '{"a":"1e100000\\"1e2000000"}', '{"a": "1e100000\\"1e2000000"}'],
+    ['as an empty object if it is another value', '[1]', '{}'],
+    ['as an empty object if it is not JSON', '{"a":1', '{}'],
+  ])('is returned %s', async (_, sent, stored) => {
+    const name = randomUUID()
+    expect(codeOf(await service(`POST /object/${bucket}/${name}`, { body: 'x', headers: inHeader(sent) }))).toBe(200)
+    expect(await textOf(name)).toContain(`"metadata":${stored}}`)
+  })
+
+  it('that is null in the database is an empty object', async () => {
+    await service(`POST /object/${bucket}/null`, { body: 'x' })
+    const { sql, close } = await openSql(storage)
+    try {
+      for (const value of ["'null'", 'null']) {
+        await sql(`update storage.objects set user_metadata = ${value} where name = 'null'`)
+        expect((await service(`GET /object/info/${bucket}/null`)).body.metadata).toEqual({})
+      }
+    } finally {
+      await close()
+    }
+  })
+})
 
 describe('numbers in the metadata of a user', () => {
   it('are returned as they were written', async () => {
     expect(codeOf(await service(`POST /object/${bucket}/a`, { body: 'x', headers: inHeader(NUMBERS) }))).toBe(200)
-    expect(await textOf('a')).toContain(`"metadata":${NUMBERS},`)
+    expect(await textOf('a')).toContain(`"metadata":${NUMBERS}}`)
   })
 
   it("are copied unchanged, or replaced by the copy's", async () => {
@@ -41,15 +74,15 @@ describe('numbers in the metadata of a user', () => {
     }
     await service(`POST /object/${bucket}/source`, { body: 'x', headers: inHeader(NUMBERS) })
     expect(await copy('b')).toContain(`"user_metadata":${NUMBERS}`)
-    expect(await textOf('b')).toContain(`"metadata":${NUMBERS},`)
-    const other = '{"n":36893488147419103233}'
+    expect(await textOf('b')).toContain(`"metadata":${NUMBERS}}`)
+    const other = '{"n": 36893488147419103233}'
     expect(await copy('c', { copyMetadata: false }, inHeader(other))).toContain(`"user_metadata":${other}`)
-    expect(await textOf('c')).toContain(`"metadata":${other},`)
+    expect(await textOf('c')).toContain(`"metadata":${other}}`)
   })
 
   it('are returned as Postgres writes them, beyond the range of a double', async () => {
     await service(`POST /object/${bucket}/far`, { body: 'x', headers: inHeader('{"n":1e400}') })
-    expect(await textOf('far')).toContain(`"metadata":{"n":1${'0'.repeat(400)}},`)
+    expect(await textOf('far')).toContain(`"metadata":{"n": 1${'0'.repeat(400)}}}`)
   })
 
   it('are refused if they are too large for Postgres', async () => {

@@ -9,7 +9,7 @@ export interface ObjectRow {
   owner_id: string | null
   version: string | null
   metadata: Record<string, unknown> | null
-  /** JSON text, as a double cannot hold all its numbers. Only selected for reads, as it may be large. */
+  /** JSON text, as a double cannot hold all its numbers. Only selected where a reply contains it, as it may be large. */
   user_metadata?: string | null
   created_at: string | null
   updated_at: string | null
@@ -43,7 +43,9 @@ export interface Place {
 export const times = (of: string) =>
   ['created_at', 'updated_at', 'last_accessed_at'].map((name) => `${time(`${of}.${name}`)} AS ${name}`).join(', ')
 
-/** The columns that writes return; without user metadata, as one statement may return many rows. */
-export const CHANGED = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, ${times('o')}`
+/** The columns of an object, without its user metadata. */
+export const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, ${times('o')}`
 
-export const OBJECT = `${CHANGED}, o.user_metadata::text AS user_metadata`
+export const OBJECT_AND_USER_METADATA = `${OBJECT}, o.user_metadata::text AS user_metadata`
+
+export type Columns = typeof OBJECT | typeof OBJECT_AND_USER_METADATA

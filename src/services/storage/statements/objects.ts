@@ -1,17 +1,20 @@
 import type { Statement } from '../../../engine/engine.ts'
 import { REPLACE_OBJECT } from '../../../engine/storage/policy-helpers.ts'
 import { RULES } from './buckets.ts'
-import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
+import { type Columns, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
 
 /**
  * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, the object is read only from a public bucket, and
  * `visibleObjectIfPrivate` after it reads it only from any other.
  */
-export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {}): Statement {
+export function readObject(
+  { bucketId, name }: Place,
+  { columns = OBJECT, onlyPublic = false }: { columns?: Columns; onlyPublic?: boolean } = {},
+): Statement {
   return {
     text: `SELECT ${onlyPublic ? `set_config('storage.bucket_is_public', b.public::text, true),` : ''} (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
-        CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
+        CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${columns}) AS object) END AS object
       FROM storage.buckets AS b
       LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text${onlyPublic ? ' AND b.public' : ''}
      WHERE b.id = $1::text`,
@@ -20,16 +23,16 @@ export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {
 }
 
 /** The `ObjectRow`, or none if it does not exist or is not visible. */
-export function visibleObject({ bucketId, name }: Place): Statement {
+export function visibleObject({ bucketId, name }: Place, columns: Columns = OBJECT): Statement {
   return {
-    text: `SELECT ${OBJECT} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
+    text: `SELECT ${columns} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
     params: [bucketId, name],
   }
 }
 
 /** Like `visibleObject`, but evaluates no policies in a public bucket. */
-export function visibleObjectIfPrivate(place: Place): Statement {
-  const { text, params } = visibleObject(place)
+export function visibleObjectIfPrivate(place: Place, columns: Columns = OBJECT): Statement {
+  const { text, params } = visibleObject(place, columns)
   return { text: `${text} AND current_setting('storage.bucket_is_public', true) IS DISTINCT FROM 'true'`, params }
 }
 
@@ -72,7 +75,7 @@ function objectParams({ id, bucketId, name, version, ownerId, metadata, userMeta
 export function insertObject(object: NewObject): Statement {
   return {
     text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT} RETURNING 1)
-      SELECT ${CHANGED} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
+      SELECT ${OBJECT} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
         $5::uuid AS owner, $6::text AS owner_id, $7::jsonb AS metadata, $8::jsonb AS user_metadata,
         now() AS created_at, now() AS updated_at, now() AS last_accessed_at) AS o`,
     params: objectParams(object),
@@ -84,7 +87,7 @@ export function upsertObject(object: NewObject): Statement {
   return {
     text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
       ${REPLACE_OBJECT}
-      RETURNING ${CHANGED}`,
+      RETURNING ${OBJECT}`,
     params: objectParams(object),
   }
 }
@@ -104,8 +107,8 @@ export function moveObject(
     text: `WITH moved AS (
         UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text,
             metadata = CASE WHEN metadata ? 'lastModified' THEN metadata || jsonb_build_object('lastModified', $7::text) ELSE metadata END
-          WHERE ${isSource} AND NOT ${isSamePlace} RETURNING ${CHANGED})
-      SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${isSource} AND ${isSamePlace}`,
+          WHERE ${isSource} AND NOT ${isSamePlace} RETURNING ${OBJECT})
+      SELECT * FROM moved UNION ALL SELECT ${OBJECT} FROM storage.objects AS o WHERE ${isSource} AND ${isSamePlace}`,
     params: [
       from.bucketId,
       from.name,
@@ -121,7 +124,7 @@ export function moveObject(
 /** Deletes those of the names that the caller may see and delete; returns their `ObjectRow`s. */
 export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
   return {
-    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${CHANGED}`,
+    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${OBJECT}`,
     params: [bucketId, names],
   }
 }
