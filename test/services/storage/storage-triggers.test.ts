@@ -168,6 +168,8 @@ describe("a refusal by the owner's own tables and functions", () => {
     'does not prove that nothing was written if a limit of the host may be the reason: %s',
     async (code, status, error) => {
       await database.sql('create sequence public.attempts')
+      // From now on an upload is first tried without asking what the user may do.
+      expect(codeOf(await user(`POST /object/${bucket}/allowed`, { body: 'x' }))).toBe(200)
       try {
         await whenInserted(
           `perform nextval('public.attempts'); execute 'do $do$ begin raise exception ''full'' using errcode = ''${code}''; end $do$'`,

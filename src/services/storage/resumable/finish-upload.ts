@@ -3,7 +3,7 @@ import type { Stored } from '../../../platform/blobs/store.ts'
 import { blobKey } from '../blob-key.ts'
 import { asServer } from '../database.ts'
 import { deleteLeasedUpload, deleteUploads, endUpload, LEASE_LOST } from '../statements/resumable.ts'
-import { isRaised, RowSkipped, StorageError } from '../storage-error.ts'
+import { isRaised, isRefused, RowSkipped, StorageError } from '../storage-error.ts'
 import { removeBytes, toStorageError, writeRow } from '../upload-object.ts'
 import { descriptionOf, type Session } from './upload-session.ts'
 
@@ -18,7 +18,7 @@ export async function finishUpload(session: Session, stored: Stored & { version:
   } catch (error) {
     // The transaction marked the upload as ended, but a trigger skipped the row: a client must not find a finished upload.
     if (error instanceof RowSkipped) await asServer(storage, [deleteUploads([id])])
-    if (error instanceof SqlError) await cleanUp(session, stored.version, error)
+    if (error instanceof SqlError && isRefused(error)) await cleanUp(session, stored.version, error)
     throw isLeaseLost(error) ? new StorageError('OffsetConflict') : toStorageError(error)
   }
 }
