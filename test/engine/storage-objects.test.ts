@@ -7,7 +7,11 @@ import {
   listBuckets,
   updateBucket,
 } from '../../src/services/storage/statements/buckets.ts'
-import type { FoundObject, ObjectRow } from '../../src/services/storage/statements/object-rows.ts'
+import {
+  type FoundObject,
+  OBJECT_AND_USER_METADATA,
+  type ObjectRow,
+} from '../../src/services/storage/statements/object-rows.ts'
 import {
   canWrite,
   countObjects,
@@ -38,7 +42,7 @@ afterAll(async () => {
 })
 
 const found = async (bucketId: string, name: string) =>
-  (await storage.asServer<FoundObject>(readObject({ bucketId, name })))[0]
+  (await storage.asServer<FoundObject>(readObject({ bucketId, name }, { columns: OBJECT_AND_USER_METADATA })))[0]
 const versionOf = async (bucketId: string, name: string) => (await found(bucketId, name))?.object?.version
 
 describe('an object', () => {

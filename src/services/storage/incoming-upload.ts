@@ -101,7 +101,7 @@ const EXPONENTS_MAX = 1024 ** 2
  */
 function objectIn(json: string | undefined): string | null {
   if (json === undefined) return null
-  if (!isObject(json)) return '{}'
+  if (!isObjectText(json)) return '{}'
   if (exponentsIn(json) > EXPONENTS_MAX)
     throw new StorageError(
       'InvalidParameter',
@@ -110,7 +110,7 @@ function objectIn(json: string | undefined): string | null {
   return withoutNul(json)
 }
 
-function isObject(json: string): boolean {
+function isObjectText(json: string): boolean {
   try {
     const value: unknown = JSON.parse(json)
     return typeof value === 'object' && value !== null && !Array.isArray(value)

@@ -29,7 +29,7 @@ interface Found {
   isPublic: boolean
 }
 
-interface Wanted {
+interface FindOptions {
   version?: string | null | undefined
   columns?: Columns
 }
@@ -39,7 +39,7 @@ export async function findObject(
   storage: Storage,
   place: Place,
   reader: Reader,
-  { version, columns = OBJECT }: Wanted = {},
+  { version, columns = OBJECT }: FindOptions = {},
 ): Promise<Found> {
   const { found, visible } = await queryObject(storage, place, reader, columns)
   if (!found) throw new StorageError('NoSuchBucket')

@@ -147,7 +147,7 @@ describe('a tick of the cron', () => {
     expect(await versionsOf(ref)).toEqual([live, again])
   })
 
-  it('keeps bytes that are none of an object, whatever a trigger of the owner records', async () => {
+  it('keeps bytes that belong to no object, whatever a trigger of the owner records', async () => {
     const storage = await installation.newStorage()
     const { organization, ref } = storage
     await uploadAll(storage, ['a'])
