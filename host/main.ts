@@ -17,7 +17,7 @@ const Settings = z.object({
   /** The HTTP port has no TLS: put a TLS proxy in front of it before other machines can reach it. */
   HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
   HOST_PORT: port.default(54330),
-  /** The networks of those proxies, separated by commas: `10.0.0.5,fd00::/8`. */
+  /** The networks of TLS proxies in front of the HTTP port, separated by commas: `10.0.0.5,fd00::/8`. */
   TRUSTED_PROXIES: z
     .string()
     .transform((text) => text.split(',').map((network) => network.trim()))

@@ -70,8 +70,8 @@ export interface Gateway {
   port: number
   /** Serves a client's TCP connection. */
   accept(client: Socket): void
-  /** Serves a connection of another transport, such as a WebSocket. Calls `authenticated` after a login with a password. */
-  serve(stream: Duplex, caller: Caller, authenticated?: () => void): void
+  /** Serves a connection of another transport, such as a WebSocket. Calls `onAuthenticated` after a login with a password. */
+  serve(stream: Duplex, caller: Caller, onAuthenticated?: () => void): void
   /** Checks a login outside the Postgres protocol; rejects with the `Fatal` that a client of the protocol would get. */
   authenticate(name: string, role: string, password: string, caller: Caller): Promise<CheckedLogin>
   sessions(name: string): number
@@ -114,11 +114,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   let excessRefusals = 0
   const logFailure = (error: unknown) => log('gateway_failed', { error: errorName(error) })
 
-  function serve(stream: Duplex, caller: Caller, authenticated = () => {}) {
+  function serve(stream: Duplex, caller: Caller, onAuthenticated = () => {}) {
     if (stream.destroyed) return
     destroyOnError(stream)
     openStreams.add(stream)
-    const connection: ClientConnection = { stream, isSecure: caller.isSecure, authenticated }
+    const connection: ClientConnection = { stream, isSecure: caller.isSecure, onAuthenticated }
     let attempt: Attempt | undefined
     // A refused client counts as unauthenticated until its connection is closed.
     stream.once('close', () => {
@@ -166,7 +166,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const login = await logIn(session, () => authenticate(connection.stream, { instance, role, secret, attempt }))
     const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
     attempt.end()
-    connection.authenticated()
+    connection.onAuthenticated()
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
   }
 

@@ -18,7 +18,7 @@ export interface ClientConnection {
   stream: Duplex
   isSecure: boolean
   /** Called after a login with a password, before the client may send statements. */
-  authenticated(): void
+  onAuthenticated(): void
 }
 
 export type Startup =

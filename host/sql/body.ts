@@ -6,14 +6,25 @@ import type { Statement } from './text-query.ts'
 
 /** Bodies up to this size are read without taking memory of the budget. */
 const SMALL_BYTES = 64 * 1024
-/** Memory per byte of a body: its text, and the values in it. */
+/** Estimated memory per byte of a body: its text, and the values in it. */
 const MEMORY_FACTOR = 2
 
-/** Waits until the budget has room for the body, if it is large. */
-export async function reserveBody({ headers }: IncomingMessage, account: Account, { bodyBytesMax }: SqlLimits) {
-  const bytes = Math.min(Number(headers['content-length'] ?? bodyBytesMax), bodyBytesMax)
-  if (bytes > SMALL_BYTES) await account.reserve(bytes * MEMORY_FACTOR)
+const memoryFor = (bytes: number) => (bytes > SMALL_BYTES ? bytes * MEMORY_FACTOR : 0)
+
+/** Reads the body of a request. A large one waits until the budget has room for it. */
+export async function readWithin(req: IncomingMessage, account: Account, limits: SqlLimits): Promise<string> {
+  const bytesMax = limits.bodyBytesMax
+  const announced = Number(req.headers['content-length'] ?? bytesMax)
+  if (announced > bytesMax) throw tooLarge(bytesMax)
+  const memory = memoryFor(announced)
+  if (memory > 0) await account.reserve(memory)
+  const text = await readBody(req, limits)
+  // The length of a body without `Content-Length` is known only now.
+  account.hold(memoryFor(text.length))
+  return text
 }
+
+const tooLarge = (bytesMax: number) => new Refusal('54000', `the body is larger than ${bytesMax} bytes`, 413)
 
 export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<string> {
   const { bodyBytesMax: bytesMax, bodyTimeoutMs } = limits
@@ -21,7 +32,7 @@ export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise
   if (req.destroyed) throw clientGone()
   const deadline = setTimeout(() => req.destroy(clientGone()), bodyTimeoutMs)
   return new Promise<string>((resolve, reject) => {
-    const refuse = () => reject(new Refusal('54000', `the body is larger than ${bytesMax} bytes`, 413))
+    const refuse = () => reject(tooLarge(bytesMax))
     if (Number(req.headers['content-length'] ?? 0) > bytesMax) return refuse()
     let chunks: Buffer[] = []
     let bytes = 0

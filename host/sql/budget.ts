@@ -16,7 +16,7 @@ interface Waiter {
 
 export interface BudgetOptions {
   /** What the memory is for. */
-  of: 'results' | 'requests'
+  purpose: 'results' | 'requests'
   bytesMax: number
   waitMs: number
 }
@@ -27,7 +27,7 @@ const WAITERS_MAX = 200
  * Bounds the memory of all results, or all bodies, together. Each reserves its possible maximum while it is still small, so that
  * no two wait for each other. One instance gets at most half of the budget and half of the queue.
  */
-export function openBudget({ of, bytesMax, waitMs }: BudgetOptions) {
+export function openBudget({ purpose, bytesMax, waitMs }: BudgetOptions) {
   const shareMax = bytesMax / 2
   const shares = new Map<string, number>()
   const waiting = new Set<Waiter>()
@@ -57,7 +57,7 @@ export function openBudget({ of, bytesMax, waitMs }: BudgetOptions) {
   }
 
   function wait(waiter: Waiter, reservations: Set<() => void>): Promise<void> {
-    const refusal = new Refusal('53200', `the host has no memory left for ${of}`)
+    const refusal = new Refusal('53200', `the host has no memory left for ${purpose}`)
     const instanceWaiters = [...waiting].filter(({ name }) => name === waiter.name).length
     if (waiting.size >= WAITERS_MAX || instanceWaiters >= WAITERS_MAX / 2) return Promise.reject(refusal)
     return new Promise((resolve, reject) => {

@@ -1,12 +1,13 @@
 import type { IncomingMessage } from 'node:http'
+import { isIP } from 'node:net'
 import type { Caller } from '../gateway/gateway.ts'
 import { isWithin } from '../gateway/networks.ts'
 
 export type CallerOf = (req: IncomingMessage, isTrusted: boolean) => Caller
 
 /**
- * Finds the client of a request. Requests from the networks `proxies` are those of proxies, which append the address of their own client
- * to `X-Forwarded-For`: the client is the last address that is not a proxy's. All before it may be invented.
+ * Finds the client of a request. Proxies, which have addresses in the networks `proxies`, append the address of their own client to
+ * `X-Forwarded-For`: the client is the last address that is not a proxy's. All before it may be invented.
  */
 export function openCallers(proxies: readonly string[]): CallerOf {
   const isProxy = (address: string) => proxies.length > 0 && isWithin(address, proxies)
@@ -15,10 +16,18 @@ export function openCallers(proxies: readonly string[]): CallerOf {
     const peer = socket.remoteAddress ?? ''
     if (!isProxy(peer))
       return { address: peer, isSecure: 'encrypted' in socket && socket.encrypted === true, isTrusted }
-    const address = listOf(headers['x-forwarded-for']).findLast((each) => !isProxy(each)) ?? peer
+    const client = listOf(headers['x-forwarded-for'])
+      .map(withoutPort)
+      .findLast((each) => !isProxy(each))
+    // Anything but an address would be a client of its own each time.
+    const address = client !== undefined && isIP(client) !== 0 ? client : peer
     return { address, isSecure: listOf(headers['x-forwarded-proto']).at(-1) === 'https', isTrusted }
   }
 }
+
+/** Some proxies add the port: `203.0.113.9:51234`, `[2001:db8::1]:443`. */
+const withoutPort = (address: string): string =>
+  /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address
 
 const listOf = (header: string | string[] | undefined): string[] =>
   String(header ?? '')

@@ -4,7 +4,7 @@ import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { JSON_BYTES, SEPARATE_VALUE } from '../../src/engine/separate-value.ts'
 import type { Caller } from '../gateway/gateway.ts'
 import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
-import { isObject, parseBody, readBody, reserveBody } from './body.ts'
+import { isObject, parseBody, readWithin } from './body.ts'
 import type { Account } from './budget.ts'
 import type { CallerOf } from './callers.ts'
 import type { SqlLimits } from './limits.ts'
@@ -39,8 +39,7 @@ export function answerSql(options: SqlOptions) {
       await checkCaller(options, target, req)
       account = openAccount(target.name)
       bodyAccount = openBodyAccount(target.name)
-      await reserveBody(req, bodyAccount, limits)
-      const work = { ...(await readWork(req, limits)), account }
+      const work = { ...(await readWork(req, bodyAccount, limits)), account }
       const reply = await runInSession(options.sessions, target, work, res)
       await sendReply(res, reply, account, limits.sendTimeoutMs)
     } catch (error) {
@@ -62,8 +61,8 @@ async function checkCaller({ instances, checkLogin, callerOf }: SqlOptions, targ
   await checkLogin(target, callerOf(req, false))
 }
 
-async function readWork(req: IncomingMessage, limits: SqlLimits): Promise<Omit<Work, 'account'>> {
-  const { statements, isBatch } = parseBody(await readBody(req, limits), limits)
+async function readWork(req: IncomingMessage, account: Account, limits: SqlLimits): Promise<Omit<Work, 'account'>> {
+  const { statements, isBatch } = parseBody(await readWithin(req, account, limits), limits)
   const begin = isBatch ? beginStatement(req.headers) : undefined
   return { statements, begin, bytesMax: limits.resultBytesMax, format: formatOf(req.headers, isBatch, limits) }
 }

@@ -50,9 +50,9 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
   if (budgetBytesMax < 2 * MEMORY_FACTOR * resultBytesMax) {
     throw new Error(`The memory budget for results must be at least ${2 * MEMORY_FACTOR} times the largest result`)
   }
-  const budget = openBudget({ of: 'results', bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
+  const budget = openBudget({ purpose: 'results', bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
   // A budget of their own: a request holds the memory of its body while it waits for that of its result.
-  const bodies = openBudget({ of: 'requests', bytesMax: bodiesBytesMax, waitMs: budgetWaitMs })
+  const bodies = openBudget({ purpose: 'requests', bytesMax: bodiesBytesMax, waitMs: budgetWaitMs })
   const logins = cacheLogins(options.authenticate)
   const sessions = openSessions(instances, limits)
   const callerOf = openCallers(options.proxies ?? [])

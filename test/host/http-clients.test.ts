@@ -73,6 +73,12 @@ it('knows the clients of a trusted proxy by their addresses', async () => {
   const secure = { 'x-forwarded-proto': 'https' }
   expect(await sent({ ...secure, 'x-forwarded-for': '192.0.2.7' })).toBe('answered')
   expect(await sent({ ...secure, 'x-forwarded-for': '203.0.113.9, 2001:db8::1, 127.0.0.1' })).toBe('answered')
+  expect(await sent({ ...secure, 'x-forwarded-for': '192.0.2.7:51234' })).toBe('answered')
+  expect(await sent({ ...secure, 'x-forwarded-for': '[2001:db8::7]:443' })).toBe('answered')
+  expect(await sent({ ...secure, 'x-forwarded-for': 'unknown' })).toEqual([
+    '28000',
+    expect.stringContaining('127.0.0.1'),
+  ])
   const refused = ['28000', expect.stringContaining('203.0.113.9')]
   expect(await sent({ ...secure, 'x-forwarded-for': '192.0.2.7, 203.0.113.9' })).toEqual(refused)
   expect(await sent(secure)).toEqual(['28000', expect.stringContaining('127.0.0.1')])
