@@ -1,5 +1,5 @@
-import { open } from 'node:fs/promises'
 import { join } from 'node:path'
+import { openOwned } from '../instances/files.ts'
 import { InstanceUnavailable } from '../instances/types.ts'
 
 /** Layout of `ControlFileData` in Postgres 12 to 18: state at byte 16, last checkpoint at byte 32, little-endian. */
@@ -9,7 +9,7 @@ const LOW_BITS = 32n
 
 /** The last checkpoint of a cleanly stopped server, which has written nothing after it. */
 export async function readStoppedLsn(data: string): Promise<string> {
-  const file = await open(join(data, 'global', 'pg_control'))
+  const file = await openOwned(join(data, 'global', 'pg_control'))
   try {
     const { buffer } = await file.read(Buffer.alloc(BYTES), 0, BYTES, 0)
     if (buffer.readUInt32LE(STATE_AT) !== STATE_SHUT_DOWN)

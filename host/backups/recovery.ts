@@ -51,7 +51,7 @@ export async function recover(archive: Archive, owner: Owner, place: Place, plan
   requireVersion(owner, plan.base)
   const { account } = owner
   const drop = async () => {
-    for (const folder of [place.data, place.socket, `${place.data}.wal`])
+    for (const folder of [place.data, place.socket, `${place.data}.wal`, `${place.data}.wal.part`])
       await rm(folder, { recursive: true, force: true })
   }
   await drop()

@@ -1,9 +1,9 @@
-import { readdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
-import { exists, replaceFile } from '../instances/files.ts'
+import { exists, readOwned, replaceFile } from '../instances/files.ts'
 import { adoptServer, removeData } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
@@ -22,7 +22,7 @@ const RESTORE_ID = 'pilothouse_restore_id'
 
 /** The id of the restore whose data is in service, which makes repeating it a no-op. */
 export const readRestoreId = ({ data }: Pick<InstancePaths, 'data'>): Promise<string | undefined> =>
-  readFile(join(data, RESTORE_ID), 'utf8').catch(ignoreMissing)
+  readOwned(join(data, RESTORE_ID)).catch(ignoreMissing)
 
 export interface RestoreOptions {
   /** The owner's new password; undefined leaves it as it is. */
@@ -108,7 +108,7 @@ export async function undoRestore(archive: Archive | undefined, instance: Instan
   if (!(await exists(`${data}${OLD}`))) {
     throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is no longer kept' }])
   }
-  if (archive) await archiveTimelineOf(archive, instance.name, `${data}${OLD}`)
+  if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
   await instance.whileStopped(async () => {
     await rm(`${data}${UNDONE}`, { recursive: true, force: true })
     await swapData(data, OLD, UNDONE)
@@ -117,10 +117,10 @@ export async function undoRestore(archive: Archive | undefined, instance: Instan
 }
 
 /** Records in the archive that from now on the instance uses the timeline of this data folder. */
-export async function archiveTimelineOf(archive: Archive, name: string, data: string): Promise<void> {
+export async function archiveTimelineOf(archive: Archive, { name, record }: Instance, data: string): Promise<void> {
   const histories = (await readdir(join(data, 'pg_wal'))).filter((file) => file.endsWith('.history')).sort()
   const newest = histories.at(-1)
-  const history = newest ? await readFile(join(data, 'pg_wal', newest), 'utf8') : ''
+  const history = newest ? await readOwned(join(data, 'pg_wal', newest), record.account) : ''
   await startTimeline(archive, name, { at: Date.now(), timeline: newest ? timelineOf(newest) : 1, history })
 }
 
@@ -147,7 +147,8 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
       break
     }
   }
-  const folders = [NEW, `${NEW}.wal`, READY, UNDONE, '.drill', '.drill.wal'].map((suffix) => `${data}${suffix}`)
+  const recovered = [NEW, '.drill'].flatMap((suffix) => [suffix, `${suffix}.wal`, `${suffix}.wal.part`])
+  const folders = [...recovered, READY, UNDONE].map((suffix) => `${data}${suffix}`)
   for (const folder of [...folders, `${socket}.new`, `${socket}.drill`]) await removeData(folder)
 }
 

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs'
-import { chown, copyFile, type FileHandle, mkdir, open, rm, writeFile } from 'node:fs/promises'
+import { chown, copyFile, type FileHandle, lchown, mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode } from '../../dev/start-error.ts'
 import { openOwned } from '../instances/files.ts'
@@ -53,11 +53,11 @@ function copier({ paths: source, record }: Instance, { data, account }: CopyTarg
     // The path of an open file, which the account cannot exchange. Only Linux has one.
     const path = process.platform === 'linux' ? `/proc/self/fd/${from.fd}` : join(source.data, name)
     // COPYFILE_FICLONE would copy if blocks cannot be shared, and never ends for a file that is truncated meanwhile.
-    const shared = await copyFile(path, to, constants.COPYFILE_FICLONE_FORCE).then(
+    const shared = await copyFile(path, to, constants.COPYFILE_FICLONE_FORCE | constants.COPYFILE_EXCL).then(
       () => true,
       () => false,
     )
-    if (shared && account) await chown(to, account.uid, account.gid)
+    if (shared && account) await lchown(to, account.uid, account.gid)
     return shared
   }
   /** Returns false, and copies nothing, if the file is too large for the buffer. */

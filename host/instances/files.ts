@@ -52,19 +52,19 @@ export async function ownAll(folder: string, account: Account): Promise<void> {
 }
 
 /**
- * Opens a file of a folder that the account owns. Through a link, of the file or of a folder on the way, it could be one that the account
- * must not read; a pipe would block a thread.
+ * Opens a file in a folder of the account, and follows no link to another file. If `account` is given, the file must belong to it,
+ * because a folder on the way may be a link, too. A pipe is refused: reading it would block a thread.
  */
-export async function openOwned(path: string, account: Account): Promise<FileHandle> {
+export async function openOwned(path: string, account?: Account): Promise<FileHandle> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
-  const found = await file.stat()
-  if (found.isFile() && (!account || found.uid === account.uid)) return file
+  const found = await file.stat().catch(() => undefined)
+  if (found?.isFile() && (!account || found.uid === account.uid)) return file
   await file.close()
   throw new Error(`${basename(path)} is not a file of its instance`)
 }
 
-/** Reads a text file of a folder that the account owns. */
-export async function readOwned(path: string, account: Account): Promise<string> {
+/** Reads a text file like `openOwned`. */
+export async function readOwned(path: string, account?: Account): Promise<string> {
   const file = await openOwned(path, account)
   return file.readFile('utf8').finally(() => file.close())
 }

@@ -1,5 +1,4 @@
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +8,7 @@ import type { Limits } from '../settings/cgroup.ts'
 import { renderConfiguration } from '../settings/configuration.ts'
 import { openAdmin, withAdminAt } from './admin.ts'
 import { diskProblem } from './disk.ts'
-import { folderBytes, makePrivate, replaceFile } from './files.ts'
+import { folderBytes, makePrivate, readOwned, replaceFile } from './files.ts'
 import { Mutex, type Semaphore } from './mutex.ts'
 import { writeRecord } from './record.ts'
 import { adoptServer, type Server, startServer } from './server.ts'
@@ -282,7 +281,7 @@ export class PostgresInstance implements Instance {
 
   /** Updates the record to the version of the data, which an upgrade changes even if a crash interrupts it. */
   async #readMajorVersion(): Promise<void> {
-    const major = (await readFile(join(this.paths.data, 'PG_VERSION'), 'utf8').catch(() => '')).trim()
+    const major = (await readOwned(join(this.paths.data, 'PG_VERSION'), this.#record.account).catch(() => '')).trim()
     if (major === '' || major === this.#record.major) return
     await this.#changes.run(async () => {
       this.#record = { ...this.#record, major }

@@ -84,7 +84,7 @@ export interface Instance {
   admin: AdminSession
   /** Runs `work` in a new session as `supabase_admin`, in any database of the instance. */
   withAdmin<Value>(database: string, work: (admin: AdminSession) => Promise<Value>): Promise<Value>
-  /** Changes the record and writes it to disk; a function decides the change by the record after all changes before. */
+  /** Changes the record and writes it to disk. A function gets the record that all earlier changes have led to. */
   update(change: Partial<InstanceRecord> | ((record: InstanceRecord) => Partial<InstanceRecord>)): Promise<void>
   /** Writes the configuration files for the record, without a reload. */
   writeConfiguration(): Promise<void>

@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Archive } from '../backups/archive.ts'
@@ -8,7 +8,7 @@ import { OVERRIDES, RECOVERY_SECONDS_MAX, recover, recoverySettings } from '../b
 import type { Bundle } from '../backups/wal.ts'
 import { type Feed, startFeed } from '../backups/wal-feed.ts'
 import { numberOf, toBytes } from '../copies/wal-segments.ts'
-import { ownAll, replaceFile } from '../instances/files.ts'
+import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { promoteServer, type Server, startServer } from '../instances/server.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -158,7 +158,7 @@ async function readPromotionLsn(data: string, { timeline }: RestorePlan): Promis
       .filter((file) => /^[0-9A-F]{8}\.history$/.test(file))
       .sort()
       .at(-1) ?? ''
-  const text = await readFile(join(data, 'pg_wal', newest), 'utf8')
+  const text = await readOwned(join(data, 'pg_wal', newest))
   const line = text.trim().split('\n').at(-1) ?? ''
   const [, parent, lsn = '0/0'] = /^\s*(\d+)\s+([0-9A-F]+\/[0-9A-F]+)/.exec(line) ?? []
   if (Number(parent) !== timeline) throw new InstanceUnavailable('The server has not left the timeline of the archive')

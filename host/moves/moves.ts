@@ -114,7 +114,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     async unseal(name: string): Promise<void> {
       const instance = pool.find(name) ?? pool.require(name)
       // Recorded before the server archives it, so that the next move or restore starts from this timeline.
-      if (instance.record.sealed === 'arriving') await archiveTimelineOf(backups.archive, name, instance.paths.data)
+      if (instance.record.sealed === 'arriving') await archiveTimelineOf(backups.archive, instance, instance.paths.data)
       await instance.unseal()
     },
 

@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises'
 import * as z from 'zod'
 import { mutation, type Route, route } from '../api/api.ts'
 import { OLD, undoRestore } from '../backups/restore.ts'
+import { readOwned } from '../instances/files.ts'
 import { InstanceUnavailable, Refused } from '../instances/types.ts'
 import { findObstacles } from './obstacles.ts'
 import { type UpgradeParts, upgradeInstance } from './upgrade.ts'
@@ -38,7 +38,9 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
     }),
     mutation('POST', '/instances/{name}/undo-upgrade', async ({ name }) => {
       const instance = pool.require(name)
-      const version = await readFile(`${instance.paths.data}${OLD}/PG_VERSION`, 'utf8').catch(() => '')
+      const version = await readOwned(`${instance.paths.data}${OLD}/PG_VERSION`, instance.record.account).catch(
+        () => '',
+      )
       if (!version || Number(version) >= Number(instance.record.major)) {
         throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is no longer kept' }])
       }

@@ -31,7 +31,7 @@ describe.runIf(process.getuid?.() === 0)('a file in a folder of an account', () 
   })
 
   it.each(['link', 'link-to-own', 'folder/secret', 'folder', 'pipe'])(
-    'is not opened if it is none: %s',
+    'is not opened if it is something else: %s',
     async (name) => {
       await expect(openOwned(join(folder, name), account)).rejects.toThrow(/is not a file of its instance|ELOOP/)
     },
