@@ -6,7 +6,7 @@ import { type Instance, type InstanceRecord, type Programs, Refused } from '../i
 import type { Archive } from './archive.ts'
 import { type Manifest, unpackBackup } from './base-backup.ts'
 import { isOfMajor, type RestorePlan } from './plan.ts'
-import { startFeed } from './wal-feed.ts'
+import { feedFolders, startFeed } from './wal-feed.ts'
 
 interface Place {
   data: string
@@ -51,7 +51,7 @@ export async function recover(archive: Archive, owner: Owner, place: Place, plan
   requireVersion(owner, plan.base)
   const { account } = owner
   const drop = async () => {
-    for (const folder of [place.data, place.socket, `${place.data}.wal`, `${place.data}.wal.part`])
+    for (const folder of [place.data, place.socket, ...feedFolders(place.data)])
       await rm(folder, { recursive: true, force: true })
   }
   await drop()
@@ -90,11 +90,10 @@ export function requireVersion({ programs }: Pick<Owner, 'programs'>, { id, vers
 
 async function replay(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Server> {
   const { account, programs } = owner
-  const folder = `${place.data}.wal`
-  const feed = await startFeed(archive, { plan, folder, account })
+  const feed = await startFeed(archive, { plan, data: place.data, account })
   const start = async (target: Record<string, string>) => {
     await replaceFile(join(place.data, OVERRIDES), recoverySettings(place, feed.command, plan, target), account)
-    const paths = { data: place.data, log: join(folder, 'recovery.log') }
+    const paths = { data: place.data, log: feed.log }
     return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX })
   }
   const { at } = plan

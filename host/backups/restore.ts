@@ -10,6 +10,7 @@ import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
 import { ownerOf, recover } from './recovery.ts'
 import { startTimeline } from './wal.ts'
+import { feedFolders } from './wal-feed.ts'
 
 /** Suffixes of the folders beside the data folder, in the order in which a restore creates them. */
 export const NEW = '.new'
@@ -147,9 +148,9 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
       break
     }
   }
-  const recovered = [NEW, '.drill'].flatMap((suffix) => [suffix, `${suffix}.wal`, `${suffix}.wal.part`])
-  const folders = [...recovered, READY, UNDONE].map((suffix) => `${data}${suffix}`)
-  for (const folder of [...folders, `${socket}.new`, `${socket}.drill`]) await removeData(folder)
+  const recovered = [`${data}${NEW}`, `${data}.drill`].flatMap((folder) => [folder, ...feedFolders(folder)])
+  for (const folder of [...recovered, `${data}${READY}`, `${data}${UNDONE}`, `${socket}.new`, `${socket}.drill`])
+    await removeData(folder)
 }
 
 /** Removes the data that the last restore replaced, if that restore was earlier than `before`. */

@@ -27,6 +27,8 @@ cp "$from/$1" "$2" || exit 200
 export interface Feed {
   /** The value of `restore_command`. */
   command: string
+  /** Path for the log of the server, which is removed with the feed. */
+  log: string
   /** The error that kept a bundle from being fetched. */
   failure(): unknown
   /** Whether the server has requested the last segment. */
@@ -36,17 +38,23 @@ export interface Feed {
   stop(): Promise<void>
 }
 
+/**
+ * The folders beside a data folder from which its server gets WAL: the feed, and the bundle that is being unpacked. The account cannot
+ * write into their parent, where it could exchange a file that is being unpacked.
+ */
+export const feedFolders = (data: string) => [`${data}.wal`, `${data}.wal.part`] as const
+
 /** Serves WAL to a server in recovery from a folder beside its data, which contains only a few bundles at a time. */
 export async function startFeed(
   archive: Archive,
-  { plan, folder, account }: { plan: RestorePlan; folder: string; account: InstanceRecord['account'] },
+  { plan, data, account }: { plan: RestorePlan; data: string; account: InstanceRecord['account'] },
 ): Promise<Feed> {
   const { histories, base } = plan
   const bundles = [...plan.bundles]
-  // The account cannot write into the parent of its folder, where it could exchange a file that is being unpacked.
-  const part = `${folder}.part`
+  const folders = feedFolders(data)
+  const [folder, part] = folders
   const removeAll = async () => {
-    for (const each of [folder, part]) await rm(each, { recursive: true, force: true })
+    for (const each of folders) await rm(each, { recursive: true, force: true })
   }
   await removeAll()
   await mkdir(folder, { mode: 0o700 })
@@ -99,6 +107,7 @@ export async function startFeed(
   const path = `../${basename(folder)}`
   return {
     command: `[ -r "${path}/fetch" ] || exit 200; sh "${path}/fetch" "%f" "%p"`,
+    log: join(folder, 'recovery.log'),
     failure: () => failure,
     async isRead() {
       const last = files.at(-1)?.at(-1)

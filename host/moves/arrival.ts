@@ -55,7 +55,6 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
   checkVersion(plan, record)
   const { account, name } = record
   const socket = `${pool.socketOf(name)}.new`
-  const folder = `${data}.wal`
   await rm(socket, { recursive: true, force: true })
   await mkdir(socket, { recursive: true, mode: 0o700 })
   await ownAll(socket, account)
@@ -63,14 +62,14 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
   await unpackBackup(archive, plan.base, data)
   await pool.writeConfiguration(data, record)
   await writeFile(join(data, 'standby.signal'), '', { mode: 0o600 })
-  const feed = await startFeed(archive, { plan, folder, account })
+  const feed = await startFeed(archive, { plan, data, account })
   const settings = { wal_retrieve_retry_interval: '100ms' }
   await writeFile(join(data, OVERRIDES), recoverySettings({ data, socket }, feed.command, plan, settings), {
     mode: 0o600,
   })
   await ownAll(data, account)
   const server = await startServer({
-    paths: { data, log: join(folder, 'recovery.log') },
+    paths: { data, log: feed.log },
     programs: pool.programsOf(record.major),
     account,
     secondsMax: RECOVERY_SECONDS_MAX,

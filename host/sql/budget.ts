@@ -15,7 +15,7 @@ interface Waiter {
 }
 
 export interface BudgetOptions {
-  /** What the memory is for. */
+  /** The refusal of a request names what the memory of this budget holds. */
   purpose: 'results' | 'requests'
   bytesMax: number
   waitMs: number

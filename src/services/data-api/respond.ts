@@ -31,7 +31,7 @@ const BODILESS = [101, 204, 205, 304]
 function bodyOf(text: Reply['body'], contentType: string): Reply['body'] {
   if (typeof text !== 'string') return text
   if (/^(text\/|application\/(.*\+)?json)/.test(contentType) || !isHex(text)) return text
-  return new Uint8Array(Buffer.from(text.slice(2), 'hex'))
+  return Buffer.from(text.slice(2), 'hex')
 }
 
 const isHex = (text: string) => text.length % 2 === 0 && /^\\x[0-9a-f]*$/.test(text)
