@@ -224,12 +224,13 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       return { backups: backups.slice(0, firstKept).map(({ id }) => id), bundles: bundles.length }
     },
 
-    /** Removes all backups and WAL of a deleted instance. */
-    async removeArchive(name: string): Promise<void> {
-      await store.delete((await store.list(prefixOf(name))).map((object) => object.key))
-      await store.dropUploads(prefixOf(name), new Date())
-      statuses.delete(name)
-    },
+    /** Removes all backups and WAL of a deleted instance. Waits for the end of an upload that began before the deletion. */
+    removeArchive: (name: string): Promise<void> =>
+      withSpoolLock(name, async () => {
+        await store.delete((await store.list(prefixOf(name))).map((object) => object.key))
+        await store.dropUploads(prefixOf(name), new Date())
+        statuses.delete(name)
+      }),
 
     async stop(): Promise<void> {
       clearInterval(clock)
