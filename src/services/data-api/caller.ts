@@ -1,6 +1,6 @@
 import { type Claims, InvalidCredential } from '../../platform/jwt/credential.ts'
 import { isApiKey } from '../gateway/api-key.ts'
-import { verifyCredential } from '../gateway/credentials.ts'
+import { requireTime, verifyCredential } from '../gateway/credentials.ts'
 import type { Trust } from '../gateway/trust.ts'
 import { DataApiError } from './data-api-error.ts'
 
@@ -43,18 +43,32 @@ const CLOCK_SKEW_SECONDS = 30
 
 async function verify(trust: Trust, token: string, now: Date) {
   try {
-    return await verifyCredential(trust, token, now, CLOCK_SKEW_SECONDS)
+    const credential = await verifyCredential(trust, token, now, CLOCK_SKEW_SECONDS)
+    requireIssued(credential.claims, now)
+    return credential
   } catch (error) {
     throw error instanceof InvalidCredential ? refusal(error.message, token) : error
   }
 }
 
+/** The claims that PostgREST checks beside the times that every service checks. */
+function requireIssued({ iat, aud }: Claims, now: Date): void {
+  requireTime('iat', iat, (at) => at <= now.getTime() / 1000 + CLOCK_SKEW_SECONDS)
+  const audiences = Array.isArray(aud) ? aud : [aud ?? '']
+  if (!audiences.every((audience) => typeof audience === 'string')) throw new InvalidCredential(INVALID_AUDIENCE)
+}
+
+const INVALID_AUDIENCE = '"aud" claim must be a string or an array of strings'
+
 /** The texts of PostgREST, which clients compare. */
 const REFUSALS: Readonly<Record<string, readonly [code: string, message: string]>> = {
   '"exp" claim timestamp check failed': ['PGRST303', 'JWT expired'],
   '"nbf" claim timestamp check failed': ['PGRST303', 'JWT not yet valid'],
+  '"iat" claim timestamp check failed': ['PGRST303', 'JWT issued at future'],
   '"exp" claim must be a number': ['PGRST303', "The JWT 'exp' claim must be a number"],
   '"nbf" claim must be a number': ['PGRST303', "The JWT 'nbf' claim must be a number"],
+  '"iat" claim must be a number': ['PGRST303', "The JWT 'iat' claim must be a number"],
+  [INVALID_AUDIENCE]: ['PGRST303', "The JWT 'aud' claim must be a string or an array of strings"],
   'Invalid Compact JWS': ['PGRST301', 'Expected 3 parts in JWT'],
 }
 

@@ -122,7 +122,8 @@ const matchingKeys = (issuers: Trust['issuers'], { alg, kid }: Header): Verifica
 const isLegacyApiKey = (trust: Trust, { iss, ref, role }: Claims): boolean =>
   iss === LEGACY_ISSUER && ref === trust.ref && (role === 'anon' || role === 'service_role')
 
-function requireTime(name: string, claim: unknown, isValid: (at: number) => boolean): void {
+/** Checks a claim that is a time, in seconds since 1970; a token needs none. */
+export function requireTime(name: string, claim: unknown, isValid: (at: number) => boolean): void {
   if (claim === undefined) return
   if (typeof claim !== 'number') throw new InvalidCredential(`"${name}" claim must be a number`)
   if (!isValid(claim)) throw new InvalidCredential(`"${name}" claim timestamp check failed`)

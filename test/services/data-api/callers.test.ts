@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { eq } from 'drizzle-orm'
+import { sign } from 'hono/jwt'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { dataApiRequests, requestCounts } from '../../../src/model/tables/index.ts'
 import { baseUrl, control, newOrganization, unhurried } from '../../support/api.ts'
@@ -63,6 +64,21 @@ describe('a caller', () => {
     const refused = (message: string) => [401, { code: 'PGRST303', message }]
     expect(await whoami({ apikey: await sign({ role }, { seconds: -60 }) })).toMatchObject(refused('JWT expired'))
     expect(await whoami({ apikey: await sign(nbfIn(60)) })).toMatchObject(refused('JWT not yet valid'))
+  })
+
+  it('may have no token of the future, or for an audience that is none', async () => {
+    const { jwtSecret } = await signerOf(api.project)
+    const role = 'authenticated'
+    const signed = async (claims: object) => whoami({ apikey: await sign({ role, ...claims }, jwtSecret) })
+    const issuedIn = (seconds: number) => ({ iat: Math.floor(Date.now() / 1000) + seconds })
+    const refused = (message: string) => [401, { code: 'PGRST303', message }]
+    expect(await signed(issuedIn(20))).toBe(role)
+    expect(await signed(issuedIn(60))).toMatchObject(refused('JWT issued at future'))
+    expect(await signed({ iat: 'now' })).toMatchObject(refused("The JWT 'iat' claim must be a number"))
+    const audience = refused("The JWT 'aud' claim must be a string or an array of strings")
+    for (const aud of ['a', ['a', 'b'], []]) expect(await signed({ aud }), JSON.stringify(aud)).toBe(role)
+    for (const aud of [1, { a: 1 }, ['a', 1]])
+      expect(await signed({ aud }), JSON.stringify(aud)).toMatchObject(audience)
   })
 
   it('without a valid credential is refused', async () => {
