@@ -81,6 +81,11 @@ export class SqlResultTooLarge extends Error {
   }
 }
 
+/** The statements with their values are larger than the database's proxy takes; it has run none. */
+export class StatementsTooLarge extends Error {
+  override readonly name = 'StatementsTooLarge'
+}
+
 /** No session could be opened: the database is unreachable, paused or unknown, or has too many connections. */
 export class EngineUnavailable extends Error {
   override readonly name = 'EngineUnavailable'

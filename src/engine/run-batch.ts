@@ -4,7 +4,7 @@ import { countQuery } from '../platform/db/client.ts'
 import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.ts'
 import { type DatabaseError, isDatabaseError, statementFailure } from './database-errors.ts'
 import type { BatchRequest, Row, Statement } from './engine.ts'
-import { EngineUnavailable } from './engine-errors.ts'
+import { EngineUnavailable, StatementsTooLarge } from './engine-errors.ts'
 import { JSON_BYTES, readSeparately, SEPARATE_VALUE } from './separate-value.ts'
 import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './value-encoders.ts'
@@ -82,6 +82,7 @@ function rowsOf({ fields, rows }: Result): Row[] {
 
 /** The proxy reports a refused statement as status 400 with the fields of Postgres's error. */
 async function errorOf(response: Response): Promise<Error> {
+  if (response.status === 413) return new StatementsTooLarge('The statements are larger than the proxy takes')
   if (response.status !== 400) return new Error(`The database's proxy answered ${response.status}`)
   const { message, ...fields } = await response.json<Record<string, unknown>>()
   return Object.assign(
@@ -100,6 +101,7 @@ const NO_SESSION = /^(08|28|3D|53300|55000)/
 const isOfStatement = ({ severity, routine }: DatabaseError) => severity === 'ERROR' && routine !== undefined
 
 function batchFailure(error: unknown): Error {
+  if (error instanceof StatementsTooLarge) return error
   if (isDatabaseError(error) && NO_SESSION.test(error.code) && !isOfStatement(error)) {
     return new EngineUnavailable(error.message, { code: error.code, cause: error })
   }

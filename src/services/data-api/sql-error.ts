@@ -1,5 +1,5 @@
-import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
-import { DataApiError, requestError } from './data-api-error.ts'
+import { EngineUnavailable, SqlError, StatementsTooLarge } from '../../engine/engine-errors.ts'
+import { bodyTooLarge, DataApiError, requestError } from './data-api-error.ts'
 import { failurePrefix } from './sql/result-sql.ts'
 
 /** Statuses of Postgres's errors: by code, else by class. All others are the caller's fault: 400. */
@@ -15,6 +15,8 @@ const BY_CLASS: Readonly<Record<string, number>> = {
 /** Postgres's error as the Data API reports it. `isAnonymous` tells a missing login from a missing right. */
 export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: boolean }): unknown {
   if (error instanceof EngineUnavailable) return unavailable(error)
+  if (error instanceof StatementsTooLarge)
+    return bodyTooLarge('the database takes: 16 MiB with its values as JSON texts')
   if (!(error instanceof SqlError)) return error
   const { code, message, detail = null, hint = null } = error
   const check = failedCheck(error)

@@ -96,6 +96,21 @@ describe('a function', () => {
     expect((await api.json('/rpc/whole_bytes', binary)).body).toBe(bytes.toString('hex'))
   })
 
+  it('with a body that is too large for the database is refused', async () => {
+    const send = (type: string, path: string, body: Buffer | string) =>
+      api.json(path, { method: 'POST', body, headers: { 'content-type': type } })
+    const refused = [
+      413,
+      'PGRST102',
+      'The body is larger than the database takes: 16 MiB with its values as JSON texts',
+    ]
+    // Each byte is sent as two digits, and each quote as two characters.
+    const binary = await send('application/octet-stream', '/rpc/whole_bytes', Buffer.alloc(9 * 1024 * 1024))
+    expect([binary.status, binary.body.code, binary.body.message]).toEqual(refused)
+    const text = await send('text/plain', '/rpc/whole_text', '"'.repeat(9 * 1024 * 1024))
+    expect([text.status, text.body.code, text.body.message]).toEqual(refused)
+  })
+
   it.each([10, 500_000])('returns a text of two characters, %i times, with its length', async (times) => {
     const reply = await api.send(api.keys.service, `/rpc/long?times=${times}`)
     const bytes = Buffer.from(await reply.arrayBuffer())

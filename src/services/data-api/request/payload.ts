@@ -1,4 +1,4 @@
-import { DataApiError, requestError } from '../data-api-error.ts'
+import { bodyTooLarge, requestError } from '../data-api-error.ts'
 
 /** The body of a write or a call. */
 export type Payload =
@@ -50,14 +50,14 @@ export async function readPayload(request: Request): Promise<Payload> {
 
 async function readBytes(request: Request): Promise<Uint8Array> {
   const length = request.headers.get('content-length')
-  if (Number(length) > BODY_BYTES_MAX) throw tooLarge()
+  if (Number(length) > BODY_BYTES_MAX) throw bodyTooLarge(`${BODY_BYTES_MAX} bytes`)
   // Cheaper than to read it in chunks, which is needed only if its size is unknown.
   if (length !== null) return new Uint8Array(await request.arrayBuffer())
   const chunks: Uint8Array[] = []
   let size = 0
   for await (const chunk of request.body ?? []) {
     size += chunk.byteLength
-    if (size > BODY_BYTES_MAX) throw tooLarge()
+    if (size > BODY_BYTES_MAX) throw bodyTooLarge(`${BODY_BYTES_MAX} bytes`)
     chunks.push(chunk)
   }
   const [only] = chunks
@@ -70,9 +70,6 @@ async function readBytes(request: Request): Promise<Uint8Array> {
   }
   return bytes
 }
-
-const tooLarge = (limit = `${BODY_BYTES_MAX} bytes`) =>
-  new DataApiError({ status: 413, code: 'PGRST102', message: `The body is larger than ${limit}` })
 
 const HEX_DIGITS = new TextEncoder().encode('0123456789abcdef')
 
@@ -123,7 +120,8 @@ function csvRows(text: string): Row[] {
   const [header = [], ...lines] = csvLines(text)
   const names = header.map((cell) => cell ?? '')
   // As JSON, each line repeats the names.
-  if (lines.length * JSON.stringify(names).length > JSON_LENGTH_MAX) throw tooLarge(`${JSON_LENGTH_MAX} bytes as JSON`)
+  if (lines.length * JSON.stringify(names).length > JSON_LENGTH_MAX)
+    throw bodyTooLarge(`${JSON_LENGTH_MAX} bytes as JSON`)
   return lines.map((cells) => {
     if (cells.length !== names.length)
       throw requestError('PGRST102', { message: 'All lines must have same number of fields' })
