@@ -44,7 +44,7 @@ it('a project has a read replica in its own region, which follows it', async () 
   const client = new pg.Client({ connectionString })
   await client.connect()
   const rows = async () => (await client.query('select n, pg_is_in_recovery() as follows from notes')).rows
-  await vi.waitFor(async () => expect(await rows()).toEqual([{ n: 7, follows: true }]), { timeout: 1_000 })
+  await vi.waitFor(async () => expect(await rows()).toEqual([{ n: 7, follows: true }]), { timeout: WAIT_MS })
   await expect(client.query('insert into notes values (8)')).rejects.toThrow(/read-only/)
   await client.end()
 
