@@ -119,7 +119,7 @@ describe('POST /v1/snippets', () => {
     const project = await createProject(organization)
     const [other] = await Promise.all([newMember(organization, 'developer')])
     await control.insert(snippets).values(
-      Array.from({ length: 1_000 }, () => ({
+      Array.from({ length: 998 }, () => ({
         ...{ projectRef: project, organizationId: organization.id, ownerId: organization.userId },
         ...{ updatedById: organization.userId, name: 'n', sql: 's', visibility: 'user' as const },
         ...{ insertedAt: new Date(), updatedAt: new Date() },
@@ -127,6 +127,8 @@ describe('POST /v1/snippets', () => {
     )
     const body = { project_ref: project, name: 'n', sql: 's' }
     const full = { status: 422, body: { message: expect.stringContaining('at most 1000') } }
+    const replies = await Promise.all(Array.from({ length: 6 }, () => organization.owner.post('/v1/snippets', body)))
+    expect(replies.map(({ status }) => status).sort()).toEqual([201, 201, 422, 422, 422, 422])
     expect(await organization.owner.post('/v1/snippets', body)).toMatchObject(full)
     expect((await other?.post('/v1/snippets', body))?.status).toBe(201)
   })

@@ -7,6 +7,7 @@ import { newPassword } from '../../../model/secrets/project.ts'
 import { temporaryLogins } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireActive } from '../database/service.ts'
 import type { CreateLoginRole } from './schema.ts'
@@ -28,7 +29,9 @@ export async function createLoginRole(
   const role = loginRole('cli', randomLetters(8))
   const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
-  await mutate(ctx, async ({ tx, trace }) => {
+  await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, ref)
     const [existing] = await tx
       .select({ roles: count() })
       .from(temporaryLogins)

@@ -42,13 +42,13 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   return getSnippet(ctx, id)
 }
 
-/** Locks the project row, so that no snippet is added to a project that is being removed. */
+/** Locks the project row, so that its removal and other new snippets wait: they are counted. */
 async function lockExistingProject(tx: Writer, ref: string): Promise<void> {
   const [row] = await tx
     .select({ ref: projects.ref })
     .from(projects)
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .for('share')
+    .for('no key update')
   if (!row) throw new ApiError('not_found.project')
 }
 
