@@ -566,6 +566,28 @@ describe('the schedule', () => {
     expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
   })
 
+  it.each([
+    ['RESTARTING', 5 * 60_000],
+    ['UPGRADING', 5 * 60_000],
+    ['INACTIVE', DAY_MS],
+  ] as const)('is tried again if the project is %s, within %i ms', async (status, ms) => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const yesterday = new Date(Date.now() - DAY_MS)
+    // A time of day that has just passed: the next one is a day away.
+    const time = new Date(Date.now() - 60_000).toISOString().slice(11, 19)
+    await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
+    await control.update(projects).set({ status }).where(eq(projects.ref, ref))
+    await expect
+      .poll(async () => {
+        await checkSchedule()
+        return Date.parse(String(await dueAt(ref))) - Date.now()
+      })
+      .toSatisfy((left: number) => left > ms / 2 && left <= ms)
+    expect(await scheduled(ref)).toEqual([])
+    await control.update(projects).set({ status: 'ACTIVE_HEALTHY' }).where(eq(projects.ref, ref))
+  })
+
   it('does not include the plan free, even if there was a backup before', async () => {
     const organization = await newOrganization()
     const { owner } = organization

@@ -3,12 +3,11 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
-import { organizations, projectSettings, projects } from '../../../model/tables/index.ts'
+import { organizations, type ProjectStatus, projectSettings, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { readSettings, saveSettings, settingsOf } from '../../projects/settings/read-settings.ts'
 import { type Settings, settingsIn } from '../../projects/settings/setting-areas.ts'
 import { dailyBackupDays, PLANS_WITH_DAILY_BACKUPS } from './backup-plan.ts'
@@ -116,6 +115,15 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
   }
 }
 
+/** A project in one of these gets no backup that day. In all others it is active, or will soon be again. */
+const OUT_OF_SERVICE: readonly ProjectStatus[] = [
+  'INACTIVE',
+  'GOING_DOWN',
+  'INIT_FAILED',
+  'PAUSE_FAILED',
+  'RESTORE_FAILED',
+]
+
 type DueProject = typeof projects.$inferSelect & {
   organizationSlug: string
   plan: typeof organizations.$inferSelect.plan
@@ -123,8 +131,8 @@ type DueProject = typeof projects.$inferSelect & {
 
 async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): Promise<void> {
   const dueAt = nextAt(schedule.schedule_for, ctx.now())
-  const isActive = project.removedAt === null && ACTIVE.includes(project.status)
-  const isBackedUp = isActive && dailyBackupDays(project.plan) > 0
+  const isInService = project.removedAt === null && !OUT_OF_SERVICE.includes(project.status)
+  const isBackedUp = isInService && dailyBackupDays(project.plan) > 0
   try {
     await mutate(ctx, async (mutation) => {
       const claimed = await mutation.tx
