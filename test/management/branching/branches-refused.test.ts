@@ -12,7 +12,7 @@ import { adminRows, onHost } from '../../instances.ts'
 import { control, newOrganization, setName, type TestOrganization, tick } from '../../support/api.ts'
 import { untilBlocked } from '../../support/blocked.ts'
 import { type BranchReply, newBranch } from '../../support/branches.ts'
-import { newProject } from '../../support/projects.ts'
+import { newProject, runSql } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
 
 let organization: TestOrganization
@@ -98,6 +98,17 @@ describe('a branch stays unchanged', () => {
     expect((await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)).body).toEqual(before)
   })
 
+  it('after a push up to a version if the migrations of its parent cannot be read', async () => {
+    const { owner } = organization
+    const rename = (from: string, to: string) =>
+      runSql(owner, ref, `alter table supabase_migrations.schema_migrations rename column ${from} to ${to}`)
+    expect(await rename('version', 'renamed')).toMatchObject({ status: 201 })
+    const reply = await owner.post(`/v1/branches/${branch.id}/push`, { migration_version: '20000101000000' })
+    await rename('renamed', 'version')
+    const message = expect.stringContaining(`body.migration_version: the migrations of ${ref} cannot be read: column`)
+    expect(reply).toMatchObject({ status: 400, body: { message } })
+  })
+
   it('after a request to reset it at each push', async () => {
     const refused = { status: 400, body: { message: expect.stringContaining('body.reset_on_push') } }
     expect(await organization.owner.patch(`/v1/branches/${branch.id}`, { reset_on_push: true })).toMatchObject(refused)
@@ -178,11 +189,12 @@ describe('a parent that is read by a run', () => {
     const replies = await Promise.all([
       owner.post(`${path}/pause`),
       owner.post(`${path}/restart`),
+      owner.patch(`${path}/billing/addons`, { addon_type: 'compute_instance', addon_variant: 'ci_small' }),
       owner.post(`${path}/database/backups/undo`, { name }),
     ])
     await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
     const message = expect.stringContaining('a run of one of its branches is still reading it')
-    expect(replies).toMatchObject(Array(3).fill({ status: 409, body: { message } }))
+    expect(replies).toMatchObject(Array(4).fill({ status: 409, body: { message } }))
     expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
   })
 })

@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { TaskInput } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
@@ -69,6 +70,7 @@ async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<T
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
+    await requireNoReadingRun(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'RESIZING' })
     await startTask(ctx, mutation, { ref, kind: 'resize', input: { size } })
     const detail = { from: project.instanceSize, to: size }
