@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type { BranchAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { EngineUnavailable } from '../../../engine/engine-errors.ts'
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { projects, type RunKind } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { findMigration } from '../../database/migrations/history.ts'
@@ -23,13 +23,21 @@ export async function requireMigration(
   if (!source || !ACTIVE.includes(source.status)) return
   const found = await findMigration(ctx, source, version).catch((error) => {
     if (error instanceof EngineUnavailable) return 'unknown'
+    if (isOfQuery(error)) throw refusal(`the migrations of ${ref} cannot be read: ${error.message}`, error)
     throw error
   })
   if (found) return
   const earlier = kind === 'reset' ? await readSavedHistory(ctx, projectRef) : []
   if (earlier.some((migration) => migration.version === version)) return
-  const message = `${ref} has no migration ${version}`
-  throw new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.migration_version', code: 'unknown', message }],
-  })
+  throw refusal(`${ref} has no migration ${version}`)
 }
+
+/** The owner may change or lock the table of migrations. */
+const isOfQuery = (error: unknown): error is Error =>
+  error instanceof SqlError || error instanceof SqlTimeout || error instanceof SqlResultTooLarge
+
+const refusal = (message: string, cause?: unknown): ApiError =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.migration_version', code: 'unknown', message }],
+    cause,
+  })
