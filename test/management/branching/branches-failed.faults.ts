@@ -1,4 +1,4 @@
-import { desc, eq } from 'drizzle-orm'
+import { and, desc, eq, isNotNull } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
 import { actionRuns, projects, projectTasks } from '../../../src/model/tables/index.ts'
 import { onHost } from '../../instances.ts'
@@ -55,12 +55,15 @@ describe('a reset that fails', () => {
     // A user who does not know why it failed would try again.
     expect(await act(owner, branch, 'reset')).toMatchObject({ migrate: 'DEAD' })
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
+    const saved = () => control.$count(actionRuns, and(eq(actionRuns.projectRef, own), isNotNull(actionRuns.kept)))
+    expect(await saved(), 'one history, however many resets failed').toBe(1)
 
     await rows(owner, ref, 'create table by_hand (n int)')
     expect(await act(owner, branch, 'reset')).toMatchObject({ migrate: 'EXITED', deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await versions(owner, own)).toEqual(all)
     expect(await rows(owner, own, 'select * from first, by_hand, last')).toEqual([])
+    expect(await saved()).toBe(0)
   })
 })
 

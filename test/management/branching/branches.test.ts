@@ -42,7 +42,13 @@ describe('a new branch', () => {
     parent = await newParent()
     const { owner } = parent.organization
     expect(await migrate(owner, parent.ref, SCHEMA, 'library')).toMatchObject({ status: 200 })
-    await rows(owner, parent.ref, `insert into storage.buckets (id, name, public) values ('covers', 'covers', true)`)
+    // More than one page of them.
+    await rows(
+      owner,
+      parent.ref,
+      `insert into storage.buckets (id, name, public)
+        select name, name, true from unnest(array['covers'] || array(select 'of-' || n from generate_series(1, 2500) n)) name`,
+    )
   })
 
   it('answers at once and then has the schema, the history and the buckets of its parent, without data', async () => {
@@ -69,7 +75,8 @@ describe('a new branch', () => {
     expect(await rows(owner, own, `select polname from pg_policy where polrelid = 'books'::regclass`)).toEqual([
       { polname: 'readers' },
     ])
-    expect(await rows(owner, own, 'select id, public from storage.buckets')).toEqual([{ id: 'covers', public: true }])
+    const buckets = `select count(*)::int as n, bool_and(public) as public, min(id) as first from storage.buckets`
+    expect(await rows(owner, own, buckets)).toEqual([{ n: 2501, public: true, first: 'covers' }])
     const history = (await owner.get(`/v1/projects/${ref}/database/migrations`)).body
     expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
   })

@@ -121,6 +121,11 @@ describe('a push to the default branch', () => {
     ],
     ['a NUL', migration('20260101000000', 'select 1;\0'), 'is not valid UTF-8 text'],
     ['one that is too large', migration('20260101000000', 'x'.repeat(8 * 1024 ** 2 + 1)), 'is larger than 8 MiB'],
+    [
+      'quotes without end',
+      migration('20260101000000', `select '${'"'.repeat(4 * 1024 ** 2)}'`),
+      'larger than 15728640 bytes as JSON',
+    ],
   ])('refuses %s', async (_what, files, why) => {
     const { ref, repository } = await newFollower(organization)
     const sha = await repository.push('main', files)

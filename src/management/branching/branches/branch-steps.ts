@@ -1,8 +1,10 @@
-import { and, desc, eq, isNotNull, sql } from 'drizzle-orm'
+import { and, desc, eq, isNotNull, ne, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { EngineUnavailable, Superseded } from '../../../engine/engine-errors.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../../model/tables/index.ts'
+import { JSON_PARAMETER_BYTES_MAX, jsonParameterBytes } from '../../../platform/db/json-parameter.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import { forgetProject } from '../../../services/gateway/open-project.ts'
 import { markBackupsRemoved } from '../../database/backups/remove-backups.ts'
@@ -18,8 +20,6 @@ import type { StepAction, StepInput } from './runs.ts'
 type Project = StepInput['own']
 
 const HEALTH_TIMEOUT_MS = 10_000
-/** Maximum size of the history of a branch during a reset: it is in memory at once, and in one row. */
-const HISTORY_BYTES_MAX = 16 * 1024 * 1024
 
 /** Copies the parent's database, or only its schema, as of one point in time. */
 async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: StepInput): Promise<void> {
@@ -55,10 +55,16 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   const history = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
-  if (JSON.stringify(history).length > HISTORY_BYTES_MAX) throw historyTooLarge(own, HISTORY_BYTES_MAX)
+  if (jsonParameterBytes(history) > JSON_PARAMETER_BYTES_MAX) throw historyTooLarge(own, JSON_PARAMETER_BYTES_MAX)
   await requireCopyable(ctx, input)
   await isBehindParent(ctx, input)
+  const ofBranch = eq(actionRuns.projectRef, input.branch.projectRef)
   await ctx.db.update(actionRuns).set({ kept: history }).where(eq(actionRuns.id, run.id))
+  // This history contains what earlier runs have saved.
+  await ctx.db
+    .update(actionRuns)
+    .set({ kept: null })
+    .where(and(ofBranch, ne(actionRuns.id, run.id), isNotNull(actionRuns.kept)))
   await log(`saving ${history.length} migrations of the branch`)
 }
 
@@ -89,7 +95,7 @@ async function readHistory(
   const { own, fence, log } = input
   const history: MigrationRow[] = []
   try {
-    for await (const migration of listMigrations(ctx, own, { fence, bytesMax: HISTORY_BYTES_MAX }))
+    for await (const migration of listMigrations(ctx, own, { fence, bytesMax: JSON_PARAMETER_BYTES_MAX }))
       history.push(migration)
     return history
   } catch (error) {
@@ -223,7 +229,9 @@ async function configure(ctx: SystemCtx, { own, parent, log }: StepInput): Promi
   forgetProject(own.ref)
   if (leftOut.length > 0)
     await log(`unchanged, as the parent's values contradict the branch's own: ${leftOut.join(', ')}`)
-  await applySettings(ctx, own)
+  await applySettings(ctx, own).catch((error) => {
+    throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
+  })
   await log('settings of the parent applied')
 }
 
@@ -236,17 +244,23 @@ async function seed(ctx: SystemCtx, { branch, own, parent, log }: StepInput): Pr
       runnerPassword: await runnerPasswordOf(ctx, project),
       statements: [{ text, params }],
     })
-  const [[row] = []] = await batch(
-    parent,
-    `select coalesce(json_agg(b), '[]')::text as buckets, count(*)::int as count from storage.buckets b`,
-  )
-  await batch(
-    own,
-    'insert into storage.buckets select * from json_populate_recordset(null::storage.buckets, $1::json) on conflict do nothing',
-    [row?.buckets],
-  )
-  await log(`${row?.count} buckets created`)
+  let count = 0
+  for (let after: unknown = ''; after !== null; ) {
+    const [[page] = []] = await batch(parent, BUCKETS, [after])
+    await batch(
+      own,
+      'insert into storage.buckets select * from json_populate_recordset(null::storage.buckets, $1::json) on conflict do nothing',
+      [page?.buckets],
+    )
+    count += Number(page?.count)
+    after = page?.last ?? null
+  }
+  await log(`${count} buckets created`)
 }
+
+/** A page of buckets after an id. All of them would not fit into one request. */
+const BUCKETS = `select coalesce(json_agg(b), '[]')::text as buckets, count(*)::int as count, max(id) as last
+  from (select * from storage.buckets where id > $1 order by id limit 1000) b`
 
 const ownOf = ({ own }: StepInput) => own
 const parentOf = ({ parent }: StepInput) => parent

@@ -3,6 +3,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { actionRuns, type CommitFiles, gitBranches, gitConnections } from '../../../model/tables/index.ts'
+import { JSON_PARAMETER_BYTES_MAX, jsonParameterBytes } from '../../../platform/db/json-parameter.ts'
 import { GithubRefused, openGithub } from '../../../platform/github/client.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import { openRepository } from '../../../platform/github/repository.ts'
@@ -25,6 +26,8 @@ export async function pullCommit(ctx: SystemCtx, { run, log }: StepInput): Promi
   try {
     const repository = await openRepository(github, connection)
     const { skipped, ...files } = await readFiles(repository, git.commit, workdir)
+    if (jsonParameterBytes(files) > JSON_PARAMETER_BYTES_MAX)
+      throw new UnusableCommit(`its migrations and seed are larger than ${JSON_PARAMETER_BYTES_MAX} bytes as JSON`)
     await ctx.db.update(actionRuns).set({ files }).where(eq(actionRuns.id, run.id))
     const { migrations, seed } = files
     await log(

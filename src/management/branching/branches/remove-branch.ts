@@ -1,4 +1,4 @@
-import { and, eq, inArray, isNotNull, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNotNull, isNull, lte, not, or, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../../model/tables/index.ts'
@@ -107,8 +107,8 @@ async function cancelRuns(ctx: TaskCtx, mutation: Mutation, { projectRef }: Bran
   await mutation.tx.execute(endSteps(ctx, and(ofBranch, HAS_OPEN_STEPS), ['EXITED', 'DEAD']))
   await mutation.tx
     .update(actionRuns)
-    .set({ files: null })
-    .where(and(ofBranch, isNotNull(actionRuns.files)))
+    .set({ files: null, kept: null })
+    .where(and(ofBranch, or(isNotNull(actionRuns.files), isNotNull(actionRuns.kept))))
 }
 
 export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
