@@ -7,9 +7,11 @@ import { headerProblem } from '../webhooks/delivery-headers.ts'
 
 export const Url = HttpUrl.max(URL_LENGTH_MAX)
 
-/** Header names are lower-cased, so that one can override another. */
+/** Header names are lower-cased, so that one can override another. Null means no headers. */
 export const Headers = z
   .record(z.string(), z.string())
+  .nullable()
+  .transform((headers) => headers ?? {})
   .superRefine((headers, check) => {
     const found = headerProblem(headers)
     if (found) check.addIssue(`${found.name}: ${found.problem}`)

@@ -286,6 +286,16 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     })
   })
 
+  it.each(['webhook', 'loki', 'otlp'] as const)('removes the headers of %s by null', async (type) => {
+    const project = await newDrained()
+    const { config, shown } = BACKENDS[type]
+    const id = await newDrain(project, type, config)
+    const reply = await put(project, id, { backend_type: type, config: { ...config, headers: null } })
+    expect([reply.status, reply.body.data?.attributes.config]).toEqual([200, shown])
+    const { sealedSecrets } = await drainRow(id)
+    expect(await openSecrets(inject('encryptionKey'), id, sealedSecrets)).toMatchObject({ headers: {} })
+  })
+
   it('keeps the values of a simultaneous change', async () => {
     const project = await newDrained()
     const drain = BACKENDS.webhook.config

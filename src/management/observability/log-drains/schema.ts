@@ -27,7 +27,7 @@ const visible = {
 
 /** Config fields that replies never contain. */
 const secrets = {
-  headers: z.record(z.string(), z.string()),
+  headers: z.record(z.string(), z.string()).nullable(),
   api_key: z.string(),
   password: z.string().nullable(),
   dsn: z.string(),
