@@ -2,7 +2,7 @@ import { and, eq, gt, isNull, or, sql } from 'drizzle-orm'
 import type { Caller } from '../actor.ts'
 import type { SystemCtx } from '../ctx.ts'
 import { SCOPES } from '../model/scopes.ts'
-import { accessTokens, users } from '../model/tables/index.ts'
+import { accessTokens, oauthApps, organizations, users } from '../model/tables/index.ts'
 import { BoundedMap } from '../platform/bounded-map.ts'
 import { prepareOnce } from '../platform/db/client.ts'
 import { hashToken, isAccessToken } from './token.ts'
@@ -14,8 +14,8 @@ const CACHE_ENTRIES_MAX = 10_000
 const cache = new BoundedMap<string, { caller: Caller; until: number }>(CACHE_ENTRIES_MAX)
 
 /**
- * Returns the caller of an Authorization header; undefined if the token is missing, malformed, unknown, expired or revoked, or
- * if it is not cached and `mayLookUp` returns false.
+ * Returns the caller of an Authorization header; undefined if the token is missing, malformed, unknown, expired or revoked, if
+ * the publisher of its application is disabled, or if it is not cached and `mayLookUp` returns false.
  */
 export async function authenticate(
   ctx: SystemCtx,
@@ -54,10 +54,13 @@ const tokenByHash = prepareOnce((db) =>
     })
     .from(accessTokens)
     .innerJoin(users, eq(users.id, accessTokens.userId))
+    .leftJoin(oauthApps, eq(oauthApps.id, accessTokens.oauthAppId))
+    .leftJoin(organizations, eq(organizations.id, oauthApps.organizationId))
     .where(
       and(
         eq(accessTokens.hash, sql.placeholder('hash')),
         isNull(accessTokens.revokedAt),
+        isNull(organizations.disabledAt),
         or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, sql.placeholder('now'))),
       ),
     )

@@ -48,7 +48,7 @@ export const organizations = pgTable('organizations', {
     .default(sql`'{ga,preview}'`),
   /** Maintained by a trigger on projects, as counting 100,000 projects for each page of a list would be slow. */
   projectCount: integer('project_count').notNull().default(0),
-  /** Time at which the operator disabled the organization. All calls about it and its projects are refused. */
+  /** Time at which the operator disabled the organization. All calls about it and its projects, and of its applications, are refused. */
   disabledAt: instant('disabled_at'),
   /** A removed organization keeps its row for the refs of its projects, without members, tokens or endpoints. */
   removedAt: instant('removed_at'),

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { auditLog, temporaryLogins, users } from '../../../src/model/tables/index.ts'
+import { auditLog, JWT_BEARER, temporaryLogins, users } from '../../../src/model/tables/index.ts'
 import { admin } from '../../support/admin.ts'
 import {
   as,
@@ -13,7 +13,17 @@ import {
   tokenOf,
 } from '../../support/api.ts'
 import { claimTokenPath } from '../../support/claims.ts'
-import { answer, byCode, byRefresh, newCode, newTokens, registerApp } from '../../support/oauth.ts'
+import {
+  answer,
+  authorizePath,
+  byCode,
+  byRefresh,
+  newCode,
+  newTokens,
+  registerApp,
+  revoke,
+  stranger,
+} from '../../support/oauth.ts'
 import { newProject } from '../../support/projects.ts'
 import { insertProject } from '../../support/webhooks.ts'
 
@@ -146,6 +156,35 @@ describe('a disabled organization', () => {
       422,
       expect.stringContaining(`You are not in the organization ${slug}`),
     ])
+  })
+
+  it('publishes applications that are refused everywhere until it is enabled', async () => {
+    const [publisher, user] = [await newOrganization(), await newOrganization()]
+    const app = await registerApp(publisher, { grantTypes: [JWT_BEARER] })
+    const { access_token, refresh_token } = await newTokens(app, user)
+    const code = await newCode(app, user)
+    const before = as(access_token)
+    expect((await before.get('/v1/projects')).status).toBe(200)
+    await admin('organization', 'disable', publisher.slug)
+
+    const page = { message: expect.stringContaining('query.client_id: is not an application of this server') }
+    expect(await stranger().get(authorizePath(app))).toMatchObject({ status: 400, body: page })
+    expect(await answer(app, user.owner.token)).toMatchObject({ status: 400, body: page })
+    for (const { status, body } of [
+      await byCode(app, code),
+      await byRefresh(app, refresh_token),
+      await byRefresh(app, '', { grant_type: JWT_BEARER, assertion: 'x' }),
+      await revoke(app, refresh_token),
+    ])
+      expect([status, body.error]).toEqual([401, 'invalid_client'])
+    expect((await later(before).get('/v1/projects')).status).toBe(401)
+    expect((await later(user.owner).get('/v1/projects')).status).toBe(200)
+
+    await admin('organization', 'enable', publisher.slug)
+    expect((await later(before).get('/v1/projects')).status).toBe(200)
+    expect((await stranger().get(authorizePath(app))).status).toBe(200)
+    expect((await byCode(app, code)).status).toBe(200)
+    expect((await byRefresh(app, refresh_token)).status).toBe(200)
   })
 
   it('is unchanged after it is enabled', async () => {

@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { and, eq, isNull } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { oauthApps, organizations } from '../../../model/tables/index.ts'
@@ -14,14 +14,14 @@ export interface SentCredentials {
   client_secret?: string | undefined
 }
 
-/** Finds an application; undefined for an unknown id. */
+/** Finds an application; undefined for an unknown id, or while its publisher is disabled. */
 export async function findApp({ db }: SystemCtx, id: string): Promise<App | undefined> {
   if (!UUID.test(id)) return undefined
   const [row] = await db
     .select({ app: oauthApps, publisher: organizations.name })
     .from(oauthApps)
     .innerJoin(organizations, eq(organizations.id, oauthApps.organizationId))
-    .where(eq(oauthApps.id, id))
+    .where(and(eq(oauthApps.id, id), isNull(organizations.disabledAt)))
   return row && { ...row.app, publisher: row.publisher }
 }
 
