@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Answer } from '../../kernel/route.ts'
 import type { Claim } from '../../projects/claims/claim.ts'
 import type { AuthorizationRequest } from './authorization-request.ts'
-import { formTarget } from './redirect-uri.ts'
+import { targetOf } from './redirect-uri.ts'
 
 /** A problem shown to the user, with the organizations to choose from if a choice is missing. */
 export interface Problem {
@@ -23,7 +23,6 @@ export async function consentPage(request: AuthorizationRequest, problem?: Probl
       ? 'one of your organizations'
       : html`the organization <strong>${organizationSlug}</strong>`
   const styleNonce = crypto.randomUUID()
-  const target = formTarget(redirectUri)
   const body = await html`<!doctype html>
 <html lang="en">
 <head>
@@ -38,7 +37,7 @@ ${claim && claimText(claim, place)}
 <p><strong>${app.name}</strong>, published by ${app.publisher}, requests access on your behalf ${claim ? 'there' : html`in ${place}`}.
 It can never do more than you can. It requests:</p>
 <ul>${nonce !== undefined && html`<li>your identity: a signed token with the id of your account</li>`}${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
-<p>You will be sent to <code>${target}</code>.</p>
+<p>You will be sent to <code>${targetOf(redirectUri)}</code>.</p>
 ${problem && html`<p role="alert">${problem.text}</p>`}
 <form method="post">
 ${organizationSlug === undefined && organizationField(problem)}
@@ -50,7 +49,8 @@ ${organizationSlug === undefined && organizationField(problem)}
 </body>
 </html>
 `
-  const policy = `default-src 'none'; style-src 'nonce-${styleNonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
+  // The policy has no form-action: browsers apply it to every redirect after the form, also to those of the application.
+  const policy = `default-src 'none'; style-src 'nonce-${styleNonce}'; base-uri 'none'; frame-ancestors 'none'`
   return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
 }
 

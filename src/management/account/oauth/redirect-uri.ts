@@ -30,11 +30,10 @@ export function redirectUriError(uri: string): string | undefined {
 
 const isLoopback = (hostname: string): boolean => ['127.0.0.1', '[::1]', 'localhost'].includes(hostname)
 
-/** The form-action source of the Content Security Policy that allows the redirect after the form. */
-export function formTarget(uri: string): string {
-  const { protocol, origin, hostname } = new URL(uri)
-  const isNamed = protocol.startsWith('http') && !hostname.startsWith('[')
-  return isNamed ? origin : protocol
+/** The origin of a redirect URI, or the private scheme of an app, as the consent page shows it. */
+export function targetOf(uri: string): string {
+  const { protocol, origin } = new URL(uri)
+  return protocol.startsWith('http') ? origin : protocol
 }
 
 /** Whether a browser can post a form to the URI; it cannot post to the private scheme of an app. */

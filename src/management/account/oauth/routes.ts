@@ -24,7 +24,7 @@ import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
 
-/** Headers of the pages. The consent page replaces the policy with its own form target. The URL must not leak: it contains the state. */
+/** Headers of the pages. Pages replace the policy with one for their own style or script. The URL must not leak: it contains the state. */
 const PAGE = {
   ...NO_STORE,
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
