@@ -11,6 +11,7 @@ export function rateLimitScope(caller: Caller | undefined, path: string, authori
   const [, kind, name] = SCOPED_PATH.exec(path) ?? []
   if (!kind || !name) return 'none'
   if (kind === 'organizations') return `organization ${name}`
-  // A branch is addressed by its project's ref or by its id.
-  return REF.test(name) || UUID.test(name) ? `project ${name}` : 'none'
+  // A branch is addressed by its project's ref or by its id, which may be in upper case.
+  const id = name.toLowerCase()
+  return REF.test(name) || UUID.test(id) ? `project ${id}` : 'none'
 }

@@ -56,8 +56,10 @@ describe('the standard limit', () => {
     expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
     expect(await left(owner, '/v1/projects')).toBe(119)
     expect(await left(other, `/v1/projects/${one}`)).toBe(119)
-    // A branch id has a quota of its own, even an unknown one.
-    expect(await left(owner, `/v1/branches/${randomUUID()}`)).toBe(119)
+    // A branch id has a quota of its own, even an unknown one, in any spelling.
+    const branch = `a${randomUUID().slice(1)}`
+    expect(await left(owner, `/v1/branches/${branch}`)).toBe(119)
+    expect(await left(owner, `/v1/branches/${branch.toUpperCase()}`)).toBe(118)
     expect(await left(owner, '/v1/projects')).toBe(118)
   })
 
