@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type OrganizationAccess, visibleOrganizations } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -49,35 +49,28 @@ export const toOrganization = (row: OrganizationAccess): z.input<typeof Organiza
 
 /** Lists every member once, with the strongest role that the caller may see. */
 export async function listMembers({ db }: Ctx, { id, onlyProjects }: OrganizationAccess) {
+  const { projectRef } = memberRoles
+  const isVisible = onlyProjects
+    ? sql`${projectRef} is null or ${projectRef} = any(${sql.param(onlyProjects)}::text[])`
+    : sql`true`
   const rows = await db
-    .select({ user: users, role: memberRoles.role, projectRef: memberRoles.projectRef })
+    .select({
+      user_id: users.id,
+      user_name: users.username,
+      email: users.primaryEmail,
+      mfa_enabled: users.mfaEnabled,
+      avatar_url: users.avatarUrl,
+      roles: sql<Role[] | null>`json_agg(distinct ${memberRoles.role}) filter (where ${isVisible})`,
+    })
     .from(memberRoles)
     .innerJoin(users, eq(users.id, memberRoles.userId))
     .where(eq(memberRoles.organizationId, id))
+    .groupBy(users.id)
     .orderBy(users.username, users.id)
-  const byUser = Map.groupBy(rows, ({ user }) => user.id)
-  const isVisible = ({ projectRef }: Membership) =>
-    !onlyProjects || projectRef === null || onlyProjects.includes(projectRef)
-  return Array.from(byUser.values(), (roles) => toMember(roles, isVisible))
-}
-
-interface Membership {
-  user: typeof users.$inferSelect
-  role: Role
-  projectRef: string | null
-}
-
-function toMember(roles: Membership[], isVisible: (membership: Membership) => boolean) {
-  const [{ user }] = roles as [Membership]
-  const role = strongestRole(roles.filter(isVisible).map(({ role }) => role))
-  return {
-    user_id: user.id,
-    user_name: user.username,
-    email: user.primaryEmail,
-    ...(role && { role_name: ROLE_NAMES[role] }),
-    mfa_enabled: user.mfaEnabled,
-    avatar_url: user.avatarUrl,
-  }
+  return rows.map(({ roles, ...member }) => {
+    const role = strongestRole(roles ?? [])
+    return { ...member, ...(role && { role_name: ROLE_NAMES[role] }) }
+  })
 }
 
 const toHandle = ({ slug, name }: { slug: string; name: string }) => ({ id: slug, slug, name })
