@@ -103,6 +103,12 @@ function isReadable(request: Request, bindings: Bindings): boolean {
 const methodsAt = createMethodTable(routes)
 const summaries = new Map<unknown, string>(routes.map(({ id, summary }) => [id, summary]))
 
+/** Tells clients where to get a token (RFC 9728, 5.1), and names an error only if they sent one (RFC 6750, 3.1). */
+function bearerChallenge(baseUrl: string, authorization: string | undefined): string {
+  const challenge = `Bearer resource_metadata="${baseUrl}/.well-known/oauth-protected-resource"`
+  return authorization ? `${challenge}, error="invalid_token"` : challenge
+}
+
 function createApi(): Hono<AppEnv> {
   const app = new Hono<AppEnv>({ router: createRouter() })
   app.onError((thrown, c) => {
@@ -113,6 +119,8 @@ function createApi(): Hono<AppEnv> {
       createLogger(requestId).error('failed', { code: error.code, error: describeError(error.cause ?? error) })
     }
     if (error.status === 503) c.header('retry-after', '1')
+    if (error.code === 'unauthorized' && !c.res.headers.has('www-authenticate'))
+      c.header('www-authenticate', bearerChallenge(c.var.ctx.config.BASE_URL, c.req.header('authorization')))
     if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
     return c.json(renderError(c.req.path, error, requestId, summaries.get(c.var.facts?.route)), error.status, JSON_TYPE)
   })

@@ -8,7 +8,7 @@ const ANY_METHOD = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']
 /** Every origin may call: tokens are sent in a header, never in a cookie. */
 const addCorsHeaders = cors({
   origin: '*',
-  exposeHeaders: [...LIMIT_HEADERS, 'X-Request-Id', 'X-Total-Count', 'Deprecation'],
+  exposeHeaders: [...LIMIT_HEADERS, 'X-Request-Id', 'X-Total-Count', 'Deprecation', 'WWW-Authenticate'],
 })
 
 /** Adds CORS headers to requests with an Origin; most requests have none. */

@@ -6,6 +6,7 @@ import { anyone, as, control, newApp, newOrganization, newUser, tokenOf } from '
 import { createProject } from '../../support/projects.ts'
 
 const HOUR_MS = 3_600_000
+const CHALLENGE = 'Bearer resource_metadata="https://api.example.com/.well-known/oauth-protected-resource"'
 
 describe('GET /v1/profile', () => {
   it("returns the caller's user", async () => {
@@ -31,8 +32,20 @@ describe('GET /v1/profile', () => {
         headers: { authorization, 'x-test-address': crypto.randomUUID() },
       })
       expect(reply).toMatchObject({ status: 401, body: { message: expect.stringMatching(/^Unauthorized/) } })
+      expect(reply.headers.get('www-authenticate')).toBe(
+        authorization ? `${CHALLENGE}, error="invalid_token"` : CHALLENGE,
+      )
     },
   )
+
+  it('names no error of a token if none was sent, and lets pages of other origins read where to get one', async () => {
+    const headers = { origin: 'https://app.example', 'x-test-address': crypto.randomUUID() }
+    for (const path of ['/v1/profile', '/v2/projects/x/webhooks/endpoints']) {
+      const reply = await anyone.get(path, { headers })
+      expect([reply.status, reply.headers.get('www-authenticate')]).toEqual([401, CHALLENGE])
+      expect(reply.headers.get('access-control-expose-headers')).toContain('WWW-Authenticate')
+    }
+  })
 })
 
 describe('an access token', () => {
