@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { eq, isNotNull } from 'drizzle-orm'
 import type pg from 'pg'
 import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
 import { issueToken } from '../../../dev/seed.ts'
@@ -11,7 +11,7 @@ import {
   temporaryLogins,
   users,
 } from '../../../src/model/tables/index.ts'
-import { adminRows } from '../../instances.ts'
+import { adminClient, adminRows } from '../../instances.ts'
 import {
   addMember,
   as,
@@ -249,6 +249,28 @@ describe('the job that ends logins', () => {
     expect((await staying.query('select 1 as v')).rows).toEqual([{ v: 1 }])
     expect(await rolesOf(ref)).not.toContain(over.role)
     expect(await rolesOf(ref)).toContain(stays.role)
+  })
+
+  it('is not delayed by a project whose database refuses connections', async () => {
+    const closed = await newProject(organization)
+    const admin = await adminClient(closed, { database: 'template1' })
+    await admin.query('alter database postgres allow_connections false')
+    await admin.end()
+    const longAgo = new Date(Date.now() - 86_400_000)
+    await control.insert(temporaryLogins).values(
+      Array.from({ length: 500 }, (_, n) => ({
+        ...{ projectRef: closed, grantedRole: 'owner', createdAt: longAgo, expiresAt: longAgo },
+        role: `cli_login_${closed.slice(0, 4)}${n}`,
+      })),
+    )
+    const failed = () => control.select().from(temporaryLogins).where(isNotNull(temporaryLogins.retryAt))
+    await expect.poll(() => tick().then(async () => (await failed()).length)).toBeGreaterThanOrEqual(500)
+    const over = await cliLogin(organization.owner, ref)
+    const past = { expiresAt: new Date(Date.now() - 1) }
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
+    await tick()
+    await expect.poll(() => rolesOf(ref)).not.toContain(over.role)
+    await control.delete(temporaryLogins).where(eq(temporaryLogins.projectRef, closed))
   })
 
   it('ends the logins of a revoked token, and of a former member', async () => {

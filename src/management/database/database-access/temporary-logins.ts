@@ -95,6 +95,7 @@ const unavailable = (error: unknown): unknown =>
   error instanceof EngineUnavailable ? new ApiError('service_unavailable.project_database', { cause: error }) : error
 
 const ENDED_MAX = 500
+const RETRY_MS = 5 * 60_000
 
 /** Ends logins that have expired, or whose token or member role no longer exists. */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
@@ -102,14 +103,20 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
   const due =
     dueRoleNames.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(dueRoleNames)))
   for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
-    await endLogins(ctx, ended).catch((error) =>
-      ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) }),
-    )
+    await endLogins(ctx, ended).catch(async (error) => {
+      ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) })
+      const retryAt = new Date(ctx.now().getTime() + RETRY_MS)
+      await ctx.db
+        .update(temporaryLogins)
+        .set({ retryAt })
+        .where(isAnyOf(ended.map(({ role }) => role)))
+    })
   }
 }
 
 const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
 
+/** Logins whose end has failed come last: a database that refuses connections must not delay the logins of others. */
 async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
   const at = now().toISOString()
   const rows = await rowsOf<{ role: string }>(
@@ -119,7 +126,8 @@ async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
       left join ${projects} p on p.ref = l.project_ref
       where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
         or not ${HAS_ROLE})
-      order by l.expires_at limit ${ENDED_MAX}`,
+        and (l.retry_at is null or l.retry_at <= ${at})
+      order by l.retry_at nulls first, l.expires_at limit ${ENDED_MAX}`,
   )
   return rows.map(({ role }) => role)
 }

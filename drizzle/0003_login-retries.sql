@@ -1,0 +1,1 @@
+ALTER TABLE "temporary_logins" ADD COLUMN "retry_at" timestamp (3) with time zone;
