@@ -86,7 +86,9 @@ export function openNetwork({ EGRESS }: Pick<Bindings, 'EGRESS'>, settings: Sett
         if (status === 404 || status === 410) return undefined
         const location = status >= 300 && status < 400 && headers.get('location')
         if (!location) throw statusError(url, status, options)
-        url = new URL(location, url)
+        const target = URL.parse(location, url.href)
+        if (!target) throw new Problem(`${url} cannot be fetched: it redirects to an invalid address`)
+        url = target
       }
       throw new Problem(`${address} redirects more than ${LIMITS.redirects} times`)
     },

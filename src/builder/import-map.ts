@@ -50,7 +50,9 @@ function findDenoJson(source: Source, entrypoint: string): string | undefined {
 }
 
 function importMapAt(source: Source, file: string, relative: string): string {
-  const path = pathOf(new URL(relative, urlOf(file)))
+  const url = URL.parse(relative, urlOf(file).href)
+  if (!url) throw new Problem('Invalid `importMap`: must be a path in the source', { file })
+  const path = pathOf(url)
   if (!source.has(path)) throw new Problem(`The source has no import map ${path}`, { file })
   return path
 }
@@ -87,4 +89,4 @@ const subpaths = (imports: z.output<typeof Entries>) =>
   )
 
 const resolveUnmapped: ImportSettings['resolve'] = (specifier, importer) =>
-  /^\.{0,2}\//.test(specifier) ? new URL(specifier, importer) : (URL.parse(specifier) ?? undefined)
+  URL.parse(specifier, /^\.{0,2}\//.test(specifier) ? importer.href : undefined) ?? undefined

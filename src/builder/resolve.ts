@@ -140,8 +140,8 @@ async function fromPackage(
 ): Promise<Module> {
   const { specifier, kind } = request
   if (/^\.{0,2}(\/|$)/.test(specifier)) {
-    const target = specifier.startsWith('/') ? specifier : new URL(specifier, new URL(path, 'file:///')).pathname
-    const file = fileOf(from, decodeURIComponent(target))
+    const target = specifier.startsWith('/') ? specifier : new URL(specifier, urlOf(path)).pathname
+    const file = fileOf(from, pathOf({ pathname: target }))
     if (file === undefined)
       return missingModule(request, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
     return moduleOf(from, file)

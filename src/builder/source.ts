@@ -44,7 +44,7 @@ export function sourcePath(path: string): string {
 
 export const urlOf = (path: string): URL => new URL(`file:///${path.split('/').map(encodeURIComponent).join('/')}`)
 
-export function pathOf({ pathname }: URL): string {
+export function pathOf({ pathname }: Pick<URL, 'pathname'>): string {
   try {
     return decodeURIComponent(pathname.slice(1))
   } catch {

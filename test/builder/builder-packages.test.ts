@@ -337,6 +337,18 @@ describe('a package', () => {
     })
   })
 
+  it('is reported if it imports a path that cannot be decoded, and may have files with such a path', async () => {
+    await web.publish('undecodable', '1.0.0', { 'index.js': `import './%zz.js'` })
+    expect(await issueOf(`import 'npm:undecodable'`)).toMatchObject({
+      message: 'undecodable@1.0.0 has no file "%zz.js"',
+      line: 1,
+      column: 8,
+    })
+    const files = { '100%/index.js': `export { default } from './a.js'`, '100%/a.js': 'export default 1' }
+    await web.publish('percent', '1.0.0', files, { type: 'module', main: '100%/index.js' })
+    expect(await run(`import it from 'npm:percent'; export default it`)).toBe(1)
+  })
+
   it('is fetched once, then cached', async () => {
     await web.publish('kept', '1.0.0', { 'index.js': `export default 'kept'`, 'other.js': `export default 'other'` })
     const code = `import a from 'npm:kept'; import b from 'npm:kept/other.js'; export default [a, b]`

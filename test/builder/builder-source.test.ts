@@ -191,6 +191,10 @@ describe('an import map', () => {
     expect(await builder.issues({ ...files, ...denoJson }, spec)).toEqual([
       { message: 'The source has no import map gone.json', file: 'deno.json' },
     ])
+    const invalid = { 'deno.json': '{ "importMap": "http://[" }' }
+    expect(await builder.issues({ ...files, ...invalid }, spec)).toEqual([
+      { message: 'Invalid `importMap`: must be a path in the source', file: 'deno.json' },
+    ])
     const nothing = await builder.issues({ ...files, 'deno.json': '{ "imports": { "a": null } }' }, spec)
     expect(nothing).toMatchObject([
       { message: '"a" cannot be resolved: deno.json maps it to no usable address', file: 'f/index.ts', line: 1 },
@@ -216,6 +220,11 @@ describe('an error', () => {
         line: 1,
         column: 8,
       },
+    ],
+    [
+      'of an address that is invalid',
+      `import '//a b'`,
+      { message: 'Invalid import "//a b": must be a path, an address or a package', line: 1, column: 8 },
     ],
     [
       'of an unknown scheme',

@@ -66,6 +66,12 @@ describe('a module from the web', () => {
       'http://10.0.0.1/ cannot be fetched',
     ],
     ['redirects to no address', '/odd', { status: 302, location: 'file:///etc/passwd' }, 'cannot be fetched'],
+    [
+      'redirects to an invalid address',
+      '/invalid',
+      { status: 302, location: 'http://[' },
+      'redirects to an invalid address',
+    ],
     ['is too large', '/large.js', { body: new Uint8Array(11 * 1024 ** 2) }, 'is larger than 10 MiB'],
   ])('that %s is reported with the position of its import', async (_name, path, page, message) => {
     web.pages.set(path, page)
