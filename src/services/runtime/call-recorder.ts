@@ -42,6 +42,8 @@ const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
 const PATH_LENGTH_MAX = 1_024
 const MESSAGE_LENGTH_MAX = 10_000
+/** Characters that a line needs besides its message: empty lines are stored too. */
+const LINE_OVERHEAD = 64
 
 const running = new Map<string, Invocation>()
 const ended = new Map<string, Invocation>()
@@ -67,8 +69,10 @@ function drop(invocation: Invocation): void {
   releaseBuffer(invocation.projectRef, lengthOf(invocation))
 }
 
+const lengthOfLine = ({ message }: ConsoleLine): number => message.length + LINE_OVERHEAD
+
 const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
-  console.reduce((sum, { message }) => sum + message.length, 0)
+  console.reduce((sum, line) => sum + lengthOfLine(line), 0)
 
 /** `problem` is added to the call's log: what the program could not print itself. */
 export function recordEnd(
@@ -102,9 +106,11 @@ const errorLine = (problem: string): ConsoleLine => ({
 /** Records what a program printed during a call. Lines for a call of another program are ignored. */
 export function recordLines(host: RequestScope, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
   const invocation = running.get(id) ?? ended.get(id)
-  if (!invocation) {
-    if (late.length < BUFFERED_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
-    else droppedLines += lines.length
+  if (!invocation && late.length >= BUFFERED_MAX) {
+    droppedLines += lines.length
+  } else if (!invocation) {
+    const added = addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines)
+    if (added.console.length > 0) late.push(added)
   } else if (invocation.projectRef === owner.ref && invocation.programId === owner.programId) {
     addLines(invocation, lines)
   }
@@ -127,7 +133,7 @@ export function recordLostResponse(
 
 function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
   for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
-    if (reserveBuffer(to.projectRef, line.message.length, Date.now())) to.console.push(line)
+    if (reserveBuffer(to.projectRef, lengthOfLine(line), Date.now())) to.console.push(line)
     else droppedLines += 1
   }
   return to

@@ -178,6 +178,25 @@ describe('each call of a function', () => {
     expect(row?.console[0]?.message).toHaveLength(10_000)
   })
 
+  it('leaves fewer lines of a project that has printed many, even if those were empty', async () => {
+    const { ref } = await newStorage(await newOrganization())
+    const { slug, id } = await putFunction(
+      ref,
+      serve(`const { env } = await import('cloudflare:workers')
+        const empty = Array(100).fill({ message: '' })
+        for (let n = 0; n < 1_000; n++) await env['=console'].write(crypto.randomUUID(), empty)
+        for (let n = 0; n < 100; n++) console.log('x'.repeat(10_000))
+        return new Response('x')`),
+    )
+    expect((await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl))).status).toBe(200)
+    const [row] = await vi.waitFor(async () => {
+      const rows = await invocationsOf(id)
+      expect(rows).toHaveLength(1)
+      return rows
+    }, WAIT)
+    expect(row?.console.length).toBeLessThan(100)
+  })
+
   it('keeps characters that the database cannot store', async () => {
     const { call, written } = await deployed(`console.log('a\\0b\\ud800c'); return new Response('x')`)
     await call()
