@@ -14,10 +14,12 @@ import { packed, saying, workerOf } from '../../support/workers.ts'
 /** Starts a proxy before the bucket; while it is closed, connections end at once. */
 async function startBucketProxy(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
-  const proxy = { isOpen: true }
+  const proxy = { isOpen: true, isStalled: false }
+  const stalled: Socket[] = []
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
     if (!proxy.isOpen) return socket.destroy()
+    if (proxy.isStalled) return void stalled.push(socket)
     const onward = connect(Number(port), hostname)
     sockets.add(socket)
     socket.on('error', () => onward.destroy())
@@ -27,6 +29,9 @@ async function startBucketProxy(endpoint: string) {
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
+  const endSockets = () => {
+    for (const socket of sockets) socket.destroy()
+  }
   return {
     endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}${pathname}`,
     open() {
@@ -34,7 +39,16 @@ async function startBucketProxy(endpoint: string) {
     },
     close() {
       proxy.isOpen = false
-      for (const socket of sockets) socket.destroy()
+      endSockets()
+    },
+    /** Accepts connections and answers nothing. */
+    stall() {
+      proxy.isStalled = true
+      endSockets()
+    },
+    resume() {
+      proxy.isStalled = false
+      for (const socket of stalled.splice(0)) socket.destroy()
     },
   }
 }
@@ -56,6 +70,20 @@ beforeAll(async () => {
   ref = await newProject(storage.organization)
 })
 afterAll(() => installation.stop())
+
+/** Waits until an attempt of a build has failed. */
+const untilDelayed = (name: string) =>
+  vi.waitFor(
+    async () => {
+      const tasks = await installation.control
+        .select()
+        .from(workerTasks)
+        .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+        .where(eq(workers.name, name))
+      expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
+    },
+    { timeout: WAIT_MS, interval: 50 },
+  )
 
 const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
 
@@ -80,17 +108,7 @@ describe('while the bucket is unreachable', () => {
       const uploadId = await worker.upload(packed(saying('after')))
       await worker.deploy({}, uploadId)
       proxy.close()
-      await vi.waitFor(
-        async () => {
-          const tasks = await installation.control
-            .select()
-            .from(workerTasks)
-            .innerJoin(workers, eq(workers.id, workerTasks.workerId))
-            .where(eq(workers.name, worker.name))
-          expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
-        },
-        { timeout: WAIT_MS, interval: 50 },
-      )
+      await untilDelayed(worker.name)
       expect((await worker.get()).body.data.attributes.build_state).toBe('building')
       expect(await (await worker.call()).text()).toBe('before')
       proxy.open()
@@ -98,4 +116,15 @@ describe('while the bucket is unreachable', () => {
       await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
     },
   )
+
+  extended('a deployment waits too if the bucket stalls while its instances start', async () => {
+    const worker = newWorker()
+    await worker.ship(saying('hello'))
+    proxy.stall()
+    await worker.deploy({})
+    await untilDelayed(worker.name)
+    expect((await worker.get()).body.data.attributes.build_state).toBe('building')
+    proxy.resume()
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+  })
 })
