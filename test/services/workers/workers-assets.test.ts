@@ -102,6 +102,8 @@ describe('static assets', () => {
     expect(await asked({ range: 'bytes=8-', 'if-range': etag })).toEqual([206, '89', 'bytes 8-9/10'])
     expect(await asked({ range: 'bytes=8-', 'if-range': '"other"' })).toEqual([200, '0123456789', undefined])
     expect(await asked({ range: 'bytes=10-' })).toEqual([416, '', 'bytes */10'])
+    for (const range of ['bytes=0-1,4-5', 'lines=0-1', 'bytes=first'])
+      expect(await asked({ range })).toEqual([200, '0123456789', undefined])
   })
 
   it('expose no other file of the source or of the bucket', async () => {

@@ -74,6 +74,9 @@ function decoded(segment: string): string {
 /** Browsers revalidate an asset with each use. */
 const CACHE_CONTROL = 'public, max-age=0, must-revalidate'
 
+/** Other units and several ranges are ignored, as RFC 9110 (14.2) requires of unsupported ones. */
+const ONE_RANGE = /^\s*bytes=(\d+-\d*|-\d+)\s*$/i
+
 async function answer(
   ctx: SystemCtx,
   assets: Assets,
@@ -91,7 +94,8 @@ async function answer(
   if (status === 200 && isNotModified(requestHeaders, { etag })) return new Response(null, { status: 304, headers })
   headers.set('content-type', getMimeType(path) ?? 'application/octet-stream')
   headers.set('accept-ranges', 'bytes')
-  const range = method === 'GET' && status === 200 ? rangeOf(requestHeaders, size, { etag }) : undefined
+  const isPartial = method === 'GET' && status === 200 && ONE_RANGE.test(requestHeaders.get('range') ?? '')
+  const range = isPartial ? rangeOf(requestHeaders, size, { etag }) : undefined
   if (range === null) return new Response(null, { status: 416, headers: { 'content-range': `bytes */${size}` } })
   const { offset: from, length } = range ?? { offset: 0, length: size }
   headers.set('content-length', String(length))
