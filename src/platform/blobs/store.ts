@@ -69,6 +69,8 @@ export interface Range {
 
 export interface Found {
   body: ReadableStream<Uint8Array> | null
+  /** Empty if the bucket has none. */
+  contentType: string
   /** Size of this body. */
   size: number
   /** Size of the whole file. */
@@ -145,7 +147,7 @@ async function get({ request }: Bucket, key: string, range?: Range): Promise<Fou
   const { body, headers } = await request('GET', key, { headers: { 'accept-encoding': 'identity', ...part } })
   const size = Number(headers.get('content-length'))
   const [, total = size] = /\/(\d+)$/.exec(headers.get('content-range') ?? '') ?? []
-  return { body, size, sizeOfAll: Number(total) }
+  return { body, contentType: headers.get('content-type') ?? '', size, sizeOfAll: Number(total) }
 }
 
 async function head({ client, name: Bucket }: Bucket, Key: string): Promise<BlobMetadata> {

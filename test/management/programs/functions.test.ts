@@ -68,10 +68,19 @@ describe('functions', () => {
       Object.fromEntries(Object.entries(files).map(([path, contents]) => [`source/${path}`, contents])),
     )
     const { body, headers } = await owner.get(`${base}/hello/body`)
-    expect(headers.get('content-type')).toMatch(/^multipart\/form-data; boundary=source-[\da-f]{64}$/)
+    expect(headers.get('content-type')).toMatch(/^multipart\/form-data; boundary=source-[\da-f-]{36}$/)
     expect(body).toContain('{"deno2_entrypoint_path":"source/functions/a/index.ts"}')
     expect(body).toContain('Supabase-Path: source/functions/é b.ts\r\n')
     expect(await owner.get(`${base}/missing/body`)).toMatchObject({ status: 404 })
+  })
+
+  it('return no part that one of their files makes up', async () => {
+    await deploy(owner, ref)
+    const { headers } = await owner.get(`${base}/hello/body`)
+    const [, boundary] = (headers.get('content-type') ?? '').split('boundary=')
+    const forged = `\r\n--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="../forged"\r\n\r\n`
+    await deploy(owner, ref, { files: { 'index.ts': HELLO, 'notes.txt': forged } })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO, 'source/notes.txt': forged })
   })
 
   it('require the right to write them', async () => {

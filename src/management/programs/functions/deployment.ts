@@ -15,7 +15,7 @@ import {
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
 import type { DeploymentRow } from './convert.ts'
 import { openSlots } from './deploy-slots.ts'
-import { encodeSource, sourceType } from './source-files.ts'
+import { encodeSource } from './source-files.ts'
 
 export interface Program {
   slug: string
@@ -42,14 +42,14 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
   const { slug, entrypoint, importMap } = program
   const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, ref }, program), tooMany))
   const sha256 = await sha256Of(image)
-  const source = await encodeSource(program, sha256)
+  const source = await encodeSource(program)
   const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
   const store = openStore(ctx)
   const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
     store.put(key, bytes, { size: bytes.length, contentType })
   await Promise.all([
     put(imageKey(ref, row.id), image, 'application/json'),
-    put(sourceKey(ref, row.id), source, sourceType(sha256)),
+    put(sourceKey(ref, row.id), source.bytes, source.contentType),
   ]).catch(rethrowBucketFailure)
   return row
 }

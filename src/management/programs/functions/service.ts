@@ -10,7 +10,6 @@ import { toFunction } from './convert.ts'
 import { recordDeletion } from './deletions.ts'
 import { rethrowBucketFailure } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
-import { sourceType } from './source-files.ts'
 
 export async function listFunctions({ db }: Ctx, { ref }: ProjectAccess) {
   const found = await selectDeployed(db)
@@ -34,21 +33,20 @@ export async function findFunction({ db }: Ctx, ref: string, slug: string): Prom
 export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
   const { deployment } = await findFunction(ctx, project.ref, slug)
   const open = () => openSource(ctx, sourceKey(project.ref, deployment.id))
-  const body = await open()
+  return open()
     .catch((error) => (error instanceof ApiError ? Promise.reject(error) : open()))
     .catch(rethrowAsUnavailable)
-  return { contentType: sourceType(deployment.sha256), body }
 }
 
 /** Waits for the first byte, so that a failing bucket still gives an error response: a started reply could only break off. */
-async function openSource(ctx: Ctx, key: string): Promise<ReadableStream<Uint8Array>> {
+async function openSource(ctx: Ctx, key: string): Promise<Streamed> {
   const source = await openStore(ctx).get(key).catch(rethrowBucketFailure)
   if (!source?.body) throw new ApiError('not_found.function_source')
   const [first, body] = source.body.tee()
   const reader = first.getReader()
   await reader.read()
   void reader.cancel()
-  return body
+  return { contentType: source.contentType, body }
 }
 
 function rethrowAsUnavailable(cause: unknown): never {

@@ -15,18 +15,15 @@ export function normalizeSourcePath(path: string): string | undefined {
 const FOLDER = 'source'
 export const inFolder = (path: string): string => `${FOLDER}/${path}`
 
-/** Derives the boundary from the digest, so that a copied source has the same content type. */
-const boundaryOf = (sha256: string): string => `source-${sha256}`
-export const sourceType = (sha256: string): string => `multipart/form-data; boundary=${boundaryOf(sha256)}`
-
 interface Source {
   entrypoint: string
   files: readonly SourceFile[]
 }
 
 /** Encodes the files as the multipart form that clients download. */
-export function encodeSource({ entrypoint, files }: Source, sha256: string): Promise<Uint8Array<ArrayBuffer>> {
-  const boundary = boundaryOf(sha256)
+export async function encodeSource({ entrypoint, files }: Source) {
+  // No file may contain the boundary, so it must be unpredictable.
+  const boundary = `source-${crypto.randomUUID()}`
   const metadata = JSON.stringify({ deno2_entrypoint_path: inFolder(entrypoint) })
   const head = (disposition: string, more: string) =>
     `--${boundary}\r\nContent-Disposition: form-data; ${disposition}\r\n${more}\r\n`
@@ -35,14 +32,16 @@ export function encodeSource({ entrypoint, files }: Source, sha256: string): Pro
     const type = `Content-Type: ${typeOf(path)}\r\nSupabase-Path: ${name}\r\n`
     return [head(`name="file"; filename="${name}"`, type), bytes, '\r\n']
   })
-  return new Blob([
+  const form = new Blob([
     head('name="metadata"', 'Content-Type: application/json\r\n'),
     `${metadata}\r\n`,
     ...parts,
     `--${boundary}--\r\n`,
   ])
-    .arrayBuffer()
-    .then((buffer) => new Uint8Array(buffer))
+  return {
+    contentType: `multipart/form-data; boundary=${boundary}`,
+    bytes: new Uint8Array(await form.arrayBuffer()),
+  }
 }
 
 /** Escapes characters that would end the quoted name or the header, as browsers do. */
