@@ -167,11 +167,11 @@ describe('the API', () => {
   const request = new Request('http://localhost/')
 
   /** Returns bindings with a process that answers as `fetch` does, and the requests for a process. */
-  function bindingsWith(fetch: () => Promise<Response>) {
+  function bindingsWith(fetch: () => Promise<Response>, { isRunning = false } = {}) {
     const requests: PlaceRequest[] = []
     const id = randomUUID()
     const programs = async (url: string, { body }: { body: string }) => {
-      if (!url.endsWith('/place')) return Response.json({ result: 'unused' })
+      if (!url.endsWith('/place')) return Response.json(isRunning ? {} : { result: 'unused' })
       requests.push(JSON.parse(body))
       return Response.json({ result: { id: requests.length === 1 ? id : randomUUID(), slot: requests.length } })
     }
@@ -188,11 +188,20 @@ describe('the API', () => {
     return { response: await forwardCall({ request, address, bindings, execution }), settled }
   }
 
-  it('reports a call until the end of its answer, even if that has a length', async () => {
+  it.each([
+    ['a call', 0],
+    ['a call that is repeated', 1],
+  ])('reports %s until the end of its answer, even if that has a length', async (_name, failures) => {
     vi.stubGlobal('FixedLengthStream', FixedLengthStream)
     const { readable, writable } = new TransformStream()
     const answer = new Response(readable, { headers: { 'content-length': '2' } })
-    const { bindings, requests, id } = bindingsWith(async () => answer)
+    let sent = 0
+    const fetch = async () => {
+      sent += 1
+      if (sent <= failures) throw new Error('the connection closed')
+      return answer
+    }
+    const { bindings, requests, id } = bindingsWith(fetch, { isRunning: true })
     const { response } = await call(bindings)
     const busyNow = async () => {
       await acquireProcess(bindings, { kind: 'function', ref: randomUUID(), name: 'b' })

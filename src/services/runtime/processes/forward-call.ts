@@ -42,18 +42,9 @@ async function forward(call: Call): Promise<Response> {
   })
   if (!process) return markNotRun(refuseCall(call, 'SERVICE_UNAVAILABLE'))
   const at = Date.now()
-  const end = beginCall(process, keyOf(program))
   try {
-    const { response, ran } = await send(call, process)
-    if (ran && canObserveEnd(response)) {
-      const { copy, ended } = observeEnd(response)
-      call.execution.waitUntil(ended.then(() => end()))
-      return copy
-    }
-    end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
-    return response
+    return await sendCounted(call, process)
   } catch (error) {
-    end()
     const endReason = await findEndReason(call.bindings, process)
     if (endReason === undefined) return retry(call, process, error)
     if (endReason === 'unused' && error instanceof ProcessReplaced && !call.request.body) return forward(call)
@@ -72,7 +63,7 @@ async function retry(call: Call, process: Process, error: unknown): Promise<Resp
   if (isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
   try {
     const again = isLost ? { ...call, request: withoutBody(call.request) } : call
-    return (await send(again, process, isLost)).response
+    return await sendCounted(again, process, isLost)
   } catch {}
   if (!isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
   return refuseCall(call, 'WORKER_ERROR')
@@ -87,6 +78,24 @@ function withoutBody({ url, method, headers: original }: Request): Request {
 /** Another process took the place of the one that the call was for, so the call was not begun. */
 class ProcessReplaced extends Error {
   override name = 'ProcessReplaced'
+}
+
+/** Sends a call, which counts as running until its response has been sent completely. */
+async function sendCounted(call: Call, process: Process, isLost?: boolean): Promise<Response> {
+  const end = beginCall(process, keyOf(call.address))
+  try {
+    const { response, ran } = await send(call, process, isLost)
+    if (ran && canObserveEnd(response)) {
+      const { copy, ended } = observeEnd(response)
+      call.execution.waitUntil(ended.then(() => end()))
+      return copy
+    }
+    end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
+    return response
+  } catch (error) {
+    end()
+    throw error
+  }
 }
 
 interface Sent {
