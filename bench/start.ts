@@ -22,8 +22,10 @@ const SOURCES = [
   ...['src', 'dev', 'host', 'docs', 'drizzle'],
   ...['package.json', 'package-lock.json', 'tsconfig.json', 'wrangler.toml'],
 ]
+/** The folder of compiled modules. `npm start` has it below node_modules, which the clone shares. */
+const COMPILED = '.compiled'
 /** Folders that a start creates in a clone. */
-const MADE = ['.local', 'dist', '.wrangler']
+const MADE = ['.local', 'dist', '.wrangler', COMPILED]
 /** The runtimes of the bucket, the API, the builder and the programs; the last two start after the API. */
 const RUNTIMES = 4
 const SETTLED_MS_MAX = 60_000
@@ -76,7 +78,10 @@ async function startIn(
 ): Promise<Start> {
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports.map(String)
   const { BASE_URL: _, ...inherited } = process.env
-  const own = { PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, PILOTHOUSE_DATA: join(clone, '.local'), LOG_FORMAT: 'json' }
+  const own = {
+    ...{ PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, PILOTHOUSE_DATA: join(clone, '.local'), LOG_FORMAT: 'json' },
+    NODE_COMPILE_CACHE: join(clone, COMPILED),
+  }
   const startedAt = performance.now()
   const child = spawn(process.execPath, ['dev/start.ts'], {
     cwd: clone,
