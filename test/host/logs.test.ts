@@ -184,7 +184,9 @@ test('the daemon rotates the log, and messages that nobody read in time are repo
   const { cursor } = await rest()
   for (let n = 0; n < 3; n++) {
     await run(`do $$ begin for n in 1..8000 loop raise warning 'flood % %', n, repeat('x', 1000); end loop; end $$`)
-    await vi.waitFor(async () => expect((await stat(instance.paths.log)).size).toBeLessThan(FILE_BYTES_MAX), 5_000)
+    await vi.waitFor(async () => expect((await stat(instance.paths.log)).size).toBeLessThan(FILE_BYTES_MAX), {
+      timeout: WAIT_MS,
+    })
   }
   const next = await page(cursor)
   expect(next.skipped_bytes).toBeGreaterThan(1_000_000)

@@ -191,8 +191,9 @@ describe('a host with an archive', () => {
     await client.connect()
     const upgraded = call('POST', '/upgrade', { version: '18' })
     await lost
-    await vi.waitFor(() =>
-      expect(query('select 1')).rejects.toMatchObject({ message: expect.stringContaining('upgraded') }),
+    await vi.waitFor(
+      () => expect(query('select 1')).rejects.toMatchObject({ message: expect.stringContaining('upgraded') }),
+      { timeout: WAIT_MS },
     )
     expect(await upgraded).toMatchObject({ status: 204 })
     await vi.waitFor(

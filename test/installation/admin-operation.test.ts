@@ -238,7 +238,7 @@ describe('status', () => {
     const ref = await insertProject(organization)
     await insertProject(organization, { parentRef: ref, status: 'PAUSING' })
     await tick()
-    await vi.waitFor(async () => expect(await admin('status')).not.toContain('heartbeat'))
+    await vi.waitFor(async () => expect(await admin('status')).not.toContain('heartbeat'), { timeout: WAIT_MS })
     const text = await admin('status')
     expect(text).toMatch(/^organizations {2}[1-9]\d*\nusers {10}[1-9]\d*\nprojects {7}[1-9]\d*: /)
     expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nopen tasks /)
