@@ -132,9 +132,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
       if (problem === undefined) this.#instance(name, plan).ready = true
       return problem
     } catch (error) {
-      if (isProgramFailure(error)) return messageOf(error)
-      this.#allowRestart(name, plan, { isPlatformFault: true })
-      throw error instanceof LoadError ? error.cause : error
+      if (error instanceof LoadError) {
+        this.#allowRestart(name, plan, { isPlatformFault: true })
+        throw error.cause
+      }
+      return messageOf(error)
     }
   }
 
@@ -176,13 +178,14 @@ export class WorkerInstances extends DurableObject<Bindings> {
       this.#allowRestart(name, instance, { isPlatformFault: true })
       return failureResponse('SERVICE_UNAVAILABLE', 'the worker could not be loaded')
     }
-    if (isStartFailure(message)) {
+    if (message.startsWith('Failed to start Worker')) {
       this.#allowRestart(name, instance, { isPlatformFault: false })
       return failureResponse('BOOT_ERROR', message)
     }
-    if (isThrown(error)) return failureResponse('WORKER_ERROR')
+    const isThrown = error instanceof Error && 'remote' in error
+    if (isThrown) return failureResponse('WORKER_ERROR')
     instance.ready = false
-    return failureResponse(isAboveLimit(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
+    return failureResponse(/exceeded|limit/i.test(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
   }
 
   #allowRestart(name: string, { deploymentId }: Version, { isPlatformFault }: { isPlatformFault: boolean }): void {
@@ -229,15 +232,6 @@ const namesOf = ({ deploymentId, environment, spec }: Plan): string[] =>
   Array.from({ length: spec.instances }, (_, i) => `worker:${deploymentId}:${environment}:${i}`)
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
-const isStartFailure = (message: string): boolean => message.startsWith('Failed to start Worker')
-const isThrown = (error: unknown): boolean => error instanceof Error && 'remote' in error
-const isAboveLimit = (message: string): boolean => /exceeded|limit/i.test(message)
-
-/** Whether the program itself failed: a retry would fail in the same way. */
-function isProgramFailure(error: unknown): boolean {
-  const message = messageOf(error)
-  return !(error instanceof LoadError) && (isThrown(error) || isStartFailure(message) || isAboveLimit(message))
-}
 
 /** Calls `release` when the last byte of the response has been sent: until then the instance is busy. */
 function releaseAtEnd(response: Response, release: () => void): Response {

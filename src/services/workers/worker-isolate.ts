@@ -17,12 +17,17 @@ export class LoadError extends Error {
 
 /** One isolate of a worker, started when it is first needed. */
 export function openInstance(ctx: SystemCtx, name: string, plan: Plan, programBindings: ProgramBindings) {
-  const isolate = ctx.bindings.LOADER.get(name, () =>
-    codeFor(ctx, plan, programBindings).catch((error) => {
+  let hasCode = false
+  const isolate = ctx.bindings.LOADER.get(name, async () => {
+    try {
+      const code = await codeFor(ctx, plan, programBindings)
+      hasCode = true
+      return code
+    } catch (error) {
       noteLoadFailure(name, error)
       throw error
-    }),
-  )
+    }
+  })
   const withLoadError = async <T>(work: Promise<T>): Promise<T> => {
     try {
       return await work
@@ -37,7 +42,11 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, programBi
     /** Starts the isolate. Returns why it cannot answer. */
     async check(): Promise<string | undefined> {
       const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
-      const response = await withLoadError(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
+      const checked = isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal })
+      const response = await withLoadError(checked).catch((cause) => {
+        // A start that hangs is the program's fault, but the program has not started before it was read.
+        throw signal.aborted && !hasCode ? new LoadError('the worker was not read in time', { cause }) : cause
+      })
       if (response.status === 204) return undefined
       return (
         (await withLoadError(readText(response, PROBLEM_BYTES_MAX))) ??
