@@ -81,11 +81,6 @@ export class SqlResultTooLarge extends Error {
   }
 }
 
-/** The statements with their values are larger than the database's proxy takes; it has run none. */
-export class StatementsTooLarge extends Error {
-  override readonly name = 'StatementsTooLarge'
-}
-
 /** No session could be opened: the database is unreachable, paused or unknown, or has too many connections. */
 export class EngineUnavailable extends Error {
   override readonly name = 'EngineUnavailable'
@@ -104,6 +99,9 @@ export const databaseMissing = (cause?: unknown): EngineUnavailable =>
 
 /** Another operation on the project is still running, perhaps for a caller that is gone: wait for it to end. */
 export class EngineBusy extends EngineUnavailable {}
+
+/** The statements with their values are larger than the database's proxy takes; it has run none. */
+export class StatementsTooLarge extends EngineUnavailable {}
 
 /** No machine has capacity for a new database; nothing has been created. */
 export class NoCapacity extends EngineUnavailable {}

@@ -160,6 +160,8 @@ const CLIENTS = `backend_type = 'client backend' AND usename <> current_user`
 
 export async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
   const { database } = names
+  // Another round has closed it: closing it again would end sessions that are read-only already.
+  if (readOnly && (await isReadOnly(admin, names))) return
   await runInTransaction(admin, [
     `ALTER DATABASE ${database} ${readOnly ? `SET ${READ_ONLY} = on` : `RESET ${READ_ONLY}`}`,
     ...[...configuredRoles(names), names.storage].flatMap((role) => resetStatements(role, database, READ_ONLY)),

@@ -14,9 +14,9 @@ const BY_CLASS: Readonly<Record<string, number>> = {
 
 /** Postgres's error as the Data API reports it. `isAnonymous` tells a missing login from a missing right. */
 export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: boolean }): unknown {
-  if (error instanceof EngineUnavailable) return unavailable(error)
   if (error instanceof StatementsTooLarge)
     return bodyTooLarge('the database takes: 16 MiB with its values as JSON texts')
+  if (error instanceof EngineUnavailable) return unavailable(error)
   if (!(error instanceof SqlError)) return error
   const { code, message, detail = null, hint = null } = error
   const check = failedCheck(error)

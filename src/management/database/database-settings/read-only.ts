@@ -89,10 +89,9 @@ async function apply(ctx: SystemCtx, ref: string): Promise<void> {
     await changeSettings(ctx, { project: { ref }, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
 }
 
-/** Runs under the project lock: a mode that was reset or applied meanwhile is not applied again, which ends sessions. */
+/** Runs under the project lock: a mode that was reset meanwhile is not applied again. */
 async function applyStored(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
-  if (!applied || (await ctx.engine.settings.filterReadOnly([ref])).has(ref)) return
-  await setReadOnly(ctx, ref, true)
+  if (applied) await setReadOnly(ctx, ref, true)
 }
 
 interface ProjectMode {
