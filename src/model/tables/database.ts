@@ -82,8 +82,8 @@ export const temporaryLogins = pgTable(
     grantedRole: text('granted_role').notNull(),
     readOnly: boolean('read_only').notNull().default(false),
     expiresAt: instant('expires_at').notNull(),
-    /** Earliest time of the next attempt to end the login, after a failed one. */
-    retryAt: instant('retry_at'),
+    /** Time of the last failed attempt to end the login. */
+    failedAt: instant('failed_at'),
     createdAt: instant('created_at').notNull(),
   },
   (t) => [

@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog, JWT_BEARER, temporaryLogins, users } from '../../../src/model/tables/index.ts'
 import { admin } from '../../support/admin.ts'
 import {
@@ -98,9 +98,8 @@ describe('a disabled user', () => {
     const { status } = await organization.owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
     expect(status).toBe(201)
     await admin('user', 'disable', await nameOf(organization.userId))
-    await tick()
     const left = () => control.$count(temporaryLogins, eq(temporaryLogins.projectRef, ref))
-    await vi.waitFor(async () => expect(await left()).toBe(0), 60_000)
+    await expect.poll(() => tick().then(left)).toBe(0)
   })
 
   it('must exist', async () => {
@@ -160,11 +159,15 @@ describe('a disabled organization', () => {
 
   it('publishes applications that are refused everywhere until it is enabled', async () => {
     const [publisher, user] = [await newOrganization(), await newOrganization()]
-    const app = await registerApp(publisher, { grantTypes: [JWT_BEARER] })
+    const app = await registerApp(publisher, {
+      grantTypes: [JWT_BEARER],
+      scopes: ['projects:read', 'database:write'],
+    })
     const { access_token, refresh_token } = await newTokens(app, user)
     const code = await newCode(app, user)
     const before = as(access_token)
-    expect((await before.get('/v1/projects')).status).toBe(200)
+    const ref = await newProject(user)
+    expect((await before.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })).status).toBe(201)
     await admin('organization', 'disable', publisher.slug)
 
     const page = { message: expect.stringContaining('query.client_id: is not an application of this server') }
@@ -179,6 +182,8 @@ describe('a disabled organization', () => {
       expect([status, body.error]).toEqual([401, 'invalid_client'])
     expect((await later(before).get('/v1/projects')).status).toBe(401)
     expect((await later(user.owner).get('/v1/projects')).status).toBe(200)
+    const logins = () => control.$count(temporaryLogins, eq(temporaryLogins.projectRef, ref))
+    await expect.poll(() => tick().then(logins)).toBe(0)
 
     await admin('organization', 'enable', publisher.slug)
     expect((await later(before).get('/v1/projects')).status).toBe(200)

@@ -175,7 +175,9 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
 
   it('refuses a paused project, and logins beyond a limit', async () => {
     const project = await newProject(organization)
-    const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date() }
+    const isOwners = eq(accessTokens.hash, await hashToken(organization.owner.token ?? ''))
+    const [token] = await control.select().from(accessTokens).where(isOwners)
+    const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date(), tokenId: token?.id ?? null }
     await control.insert(temporaryLogins).values(
       Array.from({ length: 48 }, (_, n) => ({
         ...row,
@@ -263,7 +265,7 @@ describe('the job that ends logins', () => {
         role: `cli_login_${closed.slice(0, 4)}${n}`,
       })),
     )
-    const failed = () => control.select().from(temporaryLogins).where(isNotNull(temporaryLogins.retryAt))
+    const failed = () => control.select().from(temporaryLogins).where(isNotNull(temporaryLogins.failedAt))
     await expect.poll(() => tick().then(async () => (await failed()).length)).toBeGreaterThanOrEqual(500)
     const over = await cliLogin(organization.owner, ref)
     const past = { expiresAt: new Date(Date.now() - 1) }

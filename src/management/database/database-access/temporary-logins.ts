@@ -7,6 +7,7 @@ import { passwordOf } from '../../../model/secrets/project.ts'
 import {
   accessTokens,
   memberRoles,
+  oauthApps,
   organizations,
   projects,
   temporaryLogins,
@@ -95,9 +96,8 @@ const unavailable = (error: unknown): unknown =>
   error instanceof EngineUnavailable ? new ApiError('service_unavailable.project_database', { cause: error }) : error
 
 const ENDED_MAX = 500
-const RETRY_MS = 5 * 60_000
 
-/** Ends logins that have expired, or whose token or member role no longer exists. */
+/** Ends logins that have expired, whose token or member role no longer exists, or whose application is disabled. */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
   const dueRoleNames = await dueRoles(ctx)
   const due =
@@ -105,10 +105,9 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
   for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
     await endLogins(ctx, ended).catch(async (error) => {
       ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) })
-      const retryAt = new Date(ctx.now().getTime() + RETRY_MS)
       await ctx.db
         .update(temporaryLogins)
-        .set({ retryAt })
+        .set({ failedAt: ctx.now() })
         .where(isAnyOf(ended.map(({ role }) => role)))
     })
   }
@@ -125,9 +124,9 @@ async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
       where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
-        or not ${HAS_ROLE})
-        and (l.retry_at is null or l.retry_at <= ${at})
-      order by l.retry_at nulls first, l.expires_at limit ${ENDED_MAX}`,
+        or not ${HAS_ROLE} or exists (select from ${oauthApps} a join ${organizations} o on o.id = a.organization_id
+          where a.id = t.oauth_app_id and o.disabled_at is not null))
+      order by l.failed_at nulls first, l.expires_at limit ${ENDED_MAX}`,
   )
   return rows.map(({ role }) => role)
 }

@@ -1,1 +1,0 @@
-ALTER TABLE "temporary_logins" ADD COLUMN "retry_at" timestamp (3) with time zone;

@@ -1,1 +1,0 @@
-CREATE INDEX "project_tasks_upgrades" ON "project_tasks" USING btree ("project_ref","created_at") WHERE kind = 'upgrade';
