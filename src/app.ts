@@ -106,7 +106,7 @@ const summaries = new Map<unknown, string>(routes.map(({ id, summary }) => [id, 
 /** Tells clients where to get a token (RFC 9728, 5.1), and names an error only if they sent one (RFC 6750, 3.1). */
 function bearerChallenge(baseUrl: string, authorization: string | undefined): string {
   const challenge = `Bearer resource_metadata="${baseUrl}/.well-known/oauth-protected-resource"`
-  return authorization ? `${challenge}, error="invalid_token"` : challenge
+  return /^bearer /i.test(authorization ?? '') ? `${challenge}, error="invalid_token"` : challenge
 }
 
 function createApi(): Hono<AppEnv> {

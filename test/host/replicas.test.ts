@@ -64,7 +64,7 @@ async function follows() {
   await expect.poll(hasValue, { interval: 20 }).toBe(true)
 }
 
-/** Waits until it follows although one of the two servers was killed, which may refuse the row. */
+/** Waits until the replica follows. One of the two servers was killed, and may refuse the first rows. */
 const followsAgain = () =>
   expect
     .poll(() =>

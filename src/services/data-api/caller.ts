@@ -44,7 +44,7 @@ const CLOCK_SKEW_SECONDS = 30
 async function verify(trust: Trust, token: string, now: Date) {
   try {
     const credential = await verifyCredential(trust, token, now, CLOCK_SKEW_SECONDS)
-    requireIssued(credential.claims, now)
+    requireIssueTimeAndAudience(credential.claims, now)
     return credential
   } catch (error) {
     throw error instanceof InvalidCredential ? refusal(error.message, token) : error
@@ -52,7 +52,7 @@ async function verify(trust: Trust, token: string, now: Date) {
 }
 
 /** The claims that PostgREST checks beside the times that every service checks. */
-function requireIssued({ iat, aud }: Claims, now: Date): void {
+function requireIssueTimeAndAudience({ iat, aud }: Claims, now: Date): void {
   requireTime('iat', iat, (at) => at <= now.getTime() / 1000 + CLOCK_SKEW_SECONDS)
   const audiences = Array.isArray(aud) ? aud : [aud ?? '']
   if (!audiences.every((audience) => typeof audience === 'string')) throw new InvalidCredential(INVALID_AUDIENCE)

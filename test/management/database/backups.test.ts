@@ -576,8 +576,8 @@ describe('the schedule', () => {
     const yesterday = new Date(Date.now() - DAY_MS)
     // A time of day that has just passed: the next one is a day away.
     const time = new Date(Date.now() - 60_000).toISOString().slice(11, 19)
-    await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
     await control.update(projects).set({ status }).where(eq(projects.ref, ref))
+    await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
     await expect
       .poll(async () => {
         await checkSchedule()

@@ -66,7 +66,7 @@ describe('a caller', () => {
     expect(await whoami({ apikey: await sign(nbfIn(60)) })).toMatchObject(refused('JWT not yet valid'))
   })
 
-  it('may have no token of the future, or for an audience that is none', async () => {
+  it('is refused if its token is issued in the future or has an invalid audience', async () => {
     const { jwtSecret } = await signerOf(api.project)
     const role = 'authenticated'
     const signed = async (claims: object) => whoami({ apikey: await sign({ role, ...claims }, jwtSecret) })

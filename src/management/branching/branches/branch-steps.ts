@@ -258,7 +258,7 @@ async function seed(ctx: SystemCtx, { branch, own, parent, log }: StepInput): Pr
   await log(`${count} buckets created`)
 }
 
-/** A page of buckets after an id. All of them would not fit into one request. */
+/** A page of buckets after an id. One request cannot hold all buckets of a large project. */
 const BUCKETS = `select coalesce(json_agg(b), '[]')::text as buckets, count(*)::int as count, max(id) as last
   from (select * from storage.buckets where id > $1 order by id limit 1000) b`
 

@@ -23,7 +23,7 @@ export async function requireMigration(
   if (!source || !ACTIVE.includes(source.status)) return
   const found = await findMigration(ctx, source, version).catch((error) => {
     if (error instanceof EngineUnavailable) return 'unknown'
-    if (isOfQuery(error)) throw refusal(`the migrations of ${ref} cannot be read: ${error.message}`, error)
+    if (isQueryError(error)) throw refusal(`the migrations of ${ref} cannot be read: ${error.message}`, error)
     throw error
   })
   if (found) return
@@ -33,7 +33,7 @@ export async function requireMigration(
 }
 
 /** The owner may change or lock the table of migrations. */
-const isOfQuery = (error: unknown): error is Error =>
+const isQueryError = (error: unknown): error is Error =>
   error instanceof SqlError || error instanceof SqlTimeout || error instanceof SqlResultTooLarge
 
 const refusal = (message: string, cause?: unknown): ApiError =>

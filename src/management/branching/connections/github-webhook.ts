@@ -40,6 +40,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
       // Guesses at signatures share the quota of guesses at tokens.
       const { allowed } = await takeQuota(c.env.RATE_LIMITERS, invalidTokenQuota(addressOf(c), now), 'standard')
       if (!allowed) throw new ApiError('too_many_requests')
+      c.header('www-authenticate', 'X-Hub-Signature-256')
       throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 does not match the body' })
     }
     return c.json({ message: await acceptDelivery(ctx, { event, delivery, body }) }, 202)

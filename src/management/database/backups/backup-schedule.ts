@@ -115,7 +115,7 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
   }
 }
 
-/** A project in one of these gets no backup that day. In all others it is active, or will soon be again. */
+/** Statuses in which a project gets no backup that day. In all others it is active, or soon will be. */
 const OUT_OF_SERVICE: readonly ProjectStatus[] = [
   'INACTIVE',
   'GOING_DOWN',

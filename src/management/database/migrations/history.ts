@@ -73,7 +73,7 @@ export async function* listMigrations(
 }
 
 export const historyTooLarge = ({ ref }: Database, bytesMax: number): PermanentError =>
-  new PermanentError(`the migrations of ${ref} are larger than ${bytesMax} bytes`)
+  new PermanentError(`the migrations of ${ref} are larger than ${bytesMax} bytes as JSON`)
 
 const readPage = (ctx: SystemCtx, database: Database, after: string, limit: number): Promise<string> =>
   historyText(ctx, database, `${MIGRATION} WHERE found.version > $1 ORDER BY found.version LIMIT $2`, [after, limit])

@@ -42,7 +42,7 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   return getSnippet(ctx, id)
 }
 
-/** Locks the project row, so that its removal and other new snippets wait: they are counted. */
+/** Locks the project row. Its removal and other new snippets wait for the lock, so that the limit counts all of them. */
 async function lockExistingProject(tx: Writer, ref: string): Promise<void> {
   const [row] = await tx
     .select({ ref: projects.ref })
