@@ -20,6 +20,10 @@ interface LeasedTask {
 interface Options {
   table: Table
   type: Extract<Message, { id: string }>['type']
+  /** Project of a task. */
+  project: SQL | PgColumn
+  /** Tasks of a project that may run at once: the sweeper sends no more of them. */
+  runningMax: number
 }
 
 export const LEASE_MS = 30_000
@@ -66,7 +70,7 @@ export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: (
 }
 
 /** Leases and retries for the tasks of one table. */
-export function createLeases({ table, type }: Options) {
+export function createLeases({ table, type, project, runningMax }: Options) {
   const leaseEnd = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
 
   const isLeasedBy = ({ id, claim }: LeasedTask) =>
@@ -159,11 +163,17 @@ export function createLeases({ table, type }: Options) {
     async sendDue(ctx: SystemCtx): Promise<void> {
       const at = ctx.now()
       const isOverdue = and(eq(table.state, 'pending'), lte(table.dueAt, new Date(at.getTime() - GRACE_MS)))
-      const due = await ctx.db
-        .select({ id: table.id })
+      const rank = sql<number>`row_number() over (partition by ${project} order by ${table.dueAt})`.as('rank')
+      const ranked = ctx.db
+        .select({ id: table.id, dueAt: table.dueAt, rank })
         .from(table)
         .where(or(isOverdue, isAbandoned(ctx, at)))
-        .orderBy(table.dueAt)
+        .as('ranked')
+      const due = await ctx.db
+        .select({ id: ranked.id })
+        .from(ranked)
+        .where(lte(ranked.rank, runningMax))
+        .orderBy(ranked.dueAt)
         .limit(SENT_MAX)
       if (due.length === 0) return
       await send(

@@ -40,8 +40,8 @@ async function rowOf({ name }: Worker, project = ref) {
   return row
 }
 
-async function taskOf(worker: Worker): Promise<Task> {
-  const { id } = await rowOf(worker)
+async function taskOf(worker: Worker, project = ref): Promise<Task> {
+  const { id } = await rowOf(worker, project)
   const [task] = await control
     .select()
     .from(workerTasks)
@@ -68,6 +68,26 @@ async function shipped(text: string, project = ref) {
   const worker = await newWorker(project)
   expect(await worker.ship(saying(text))).toMatchObject({ build_state: 'active' })
   return worker
+}
+
+async function buildsHeldUp(): Promise<number> {
+  const { rows } = await control.execute(
+    sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%worker_images%'`,
+  )
+  return rows.length
+}
+
+/** Deploys the workers. Their builds wait to record their finished image until `meanwhile` has ended. */
+async function holdUpBuilds<T>(held: readonly Worker[], meanwhile: () => Promise<T>, project = ref): Promise<T> {
+  const source = saying(`held up ${crypto.randomUUID()}`)
+  const { image_version: sha256 } = await (await newWorker(project)).ship(source)
+  const uploads = await Promise.all(held.map((worker) => worker.upload(packed(source))))
+  return control.transaction(async (tx) => {
+    await tx.select().from(workerImages).where(eq(workerImages.sha256, sha256)).for('update')
+    for (const [n, worker] of held.entries()) await worker.deploy({}, uploads[n])
+    await vi.waitFor(async () => expect(await buildsHeldUp()).toBeGreaterThan(0), WAIT)
+    return meanwhile()
+  })
 }
 
 describe('a build whose consumer died', () => {
@@ -157,16 +177,52 @@ extended('a build refuses a context that replaced the one that was checked', asy
   expect(await (await worker.call()).text()).toBe('hello')
 })
 
+describe('builds of a project', () => {
+  it('run two at a time, and the others wait without counting as attempts', async () => {
+    const [own, other] = [await newProject(organization), await newProject(organization)]
+    const slow = await Promise.all(Array.from({ length: 6 }, () => newWorker(own)))
+    const tasks = () => Promise.all(slow.map((worker) => taskOf(worker, own)))
+    const meanwhile = async () => {
+      await vi.waitFor(async () => expect(await buildsHeldUp()).toBe(2), WAIT)
+      await shipped('of another project', other)
+      expect((await tasks()).map(({ state, attempts }) => `${state} ${attempts}`).toSorted()).toEqual([
+        ...Array(4).fill('pending 0'),
+        ...Array(2).fill('running 1'),
+      ])
+    }
+    await holdUpBuilds(slow, meanwhile, own)
+    for (const worker of slow) expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    for (const task of await tasks()) expect(task).toMatchObject({ state: 'done', attempts: 1 })
+  })
+
+  it('do not keep the sweep from sending the tasks of other projects', async () => {
+    const [busy, quiet] = [await newProject(organization), await newProject(organization)]
+    const worker = await shipped('hello', quiet)
+    const { id, spec } = await rowOf(worker, quiet)
+    const at = new Date()
+    const rows = Array.from({ length: 110 }, (_, n) => ({
+      ...{ projectRef: busy, name: `w-${n}`, spec, buildState: 'building' as const },
+      ...{ createdAt: at, updatedAt: at },
+    }))
+    const waiting = await control.insert(workers).values(rows).returning({ id: workers.id })
+    const held = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(Date.now() + 600_000) }
+    const tasks = waiting.map(({ id: workerId }, n) => ({
+      ...{ workerId, kind: 'build' as const, spec, dueAt: new Date(0), createdAt: at, ...(n < 2 && held) },
+    }))
+    await control.insert(workerTasks).values(tasks)
+    const overdue = { state: 'pending' as const, dueAt: new Date(Date.now() - 60_000), finishedAt: null }
+    await control.update(workers).set({ buildState: 'building' }).where(eq(workers.id, id))
+    await control.update(workerTasks).set(overdue).where(eq(workerTasks.workerId, id))
+    await tick()
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    await control.delete(workers).where(eq(workers.projectRef, busy))
+  })
+})
+
 describe('a build that another task has replaced', () => {
   /** Runs a build that waits to record its finished image until `meanwhile` has ended. */
   async function buildHeldUp(worker: Worker, meanwhile: (task: Task) => Promise<unknown>): Promise<Task> {
-    const source = saying(`held up ${crypto.randomUUID()}`)
-    const { image_version: sha256 } = await (await newWorker()).ship(source)
-    const uploadId = await worker.upload(packed(source))
-    const task = await control.transaction(async (tx) => {
-      await tx.select().from(workerImages).where(eq(workerImages.sha256, sha256)).for('update')
-      await worker.deploy({}, uploadId)
-      await vi.waitFor(async () => expect(await waiting()).toBeGreaterThan(0), WAIT)
+    const task = await holdUpBuilds([worker], async () => {
       const held = await taskOf(worker)
       await meanwhile(held)
       return held
@@ -175,13 +231,6 @@ describe('a build that another task has replaced', () => {
       expect((await workerLogs(task.id)).join()).toContain('worker_task_not_held')
     }, WAIT)
     return task
-  }
-
-  async function waiting(): Promise<number> {
-    const { rows } = await control.execute(
-      sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%worker_images%'`,
-    )
-    return rows.length
   }
 
   /** Makes the worker serve what that build has made, and returns its instances. */

@@ -1,16 +1,17 @@
-import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
+import { and, eq, inArray, lte, ne, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../../model/tables/index.ts'
 import { nextCronTime } from '../../../platform/cron-expression.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
+import { send } from '../../../platform/queue/send.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { BuildFailed } from '../../../services/runtime/build-client.ts'
 import { requireImage, touchImage } from '../../../services/workers/worker-images.ts'
 import { forgetPlan } from '../../../services/workers/worker-plan.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { createLeases } from '../../kernel/task-leases.ts'
+import { createLeases, isLapsed } from '../../kernel/task-leases.ts'
 import { reasonOf } from '../../projects/projects/task-reason.ts'
 import type { WorkerRow } from './convert.ts'
 
@@ -63,15 +64,63 @@ export async function startWorkerTask(
   return uploadId
 }
 
-export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task' })
+/** All projects share the builder, so a project with many slow builds must not occupy all tasks that run at once. */
+const RUNNING_OF_PROJECT_MAX = 2
+
+export const workerLeases = createLeases({
+  table: workerTasks,
+  type: 'worker-task',
+  project: sql`(select ${workers.projectRef} from ${workers} where ${workers.id} = ${workerTasks.workerId})`,
+  runningMax: RUNNING_OF_PROJECT_MAX,
+})
 const ATTEMPTS_MAX = 5
 
 /** A second message for the same task finds it leased or finished and does nothing. */
 export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> =>
   workerLeases.run(ctx, id, async (lease) => {
     const work = await findWork(ctx, lease)
-    if (work) await runLeased(ctx, jobs, work)
+    if (!work || (await putBackIfFull(ctx, work, lease))) return
+    await runLeased(ctx, jobs, work)
+    await sendNext(ctx, work.project)
   })
+
+/** Releases the task if enough others of the project are running, without counting the attempt. Returns whether it did. */
+function putBackIfFull(ctx: SystemCtx, { project: { ref } }: Work, lease: SQL): Promise<boolean> {
+  return mutate(ctx, async ({ tx }) => {
+    // The lock serializes the checks, so that of several tasks leased at the same time not all are put back.
+    await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('no key update')
+    const running = await tx
+      .select({ id: workerTasks.id })
+      .from(workerTasks)
+      .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+      .where(
+        and(
+          eq(workers.projectRef, ref),
+          eq(workerTasks.state, 'running'),
+          sql`not ${isLapsed(ctx, workerTasks, ctx.now())}`,
+        ),
+      )
+    if (running.length <= RUNNING_OF_PROJECT_MAX) return false
+    const released = { state: 'pending', claim: null, leaseUntil: null } as const
+    await tx
+      .update(workerTasks)
+      .set({ ...released, attempts: sql`${workerTasks.attempts} - 1` })
+      .where(lease)
+    return true
+  })
+}
+
+/** Sends the task of the project that has waited longest. If the message is lost, the sweeper sends it. */
+async function sendNext(ctx: SystemCtx, { ref }: Work['project']): Promise<void> {
+  const [next] = await ctx.db
+    .select({ id: workerTasks.id })
+    .from(workerTasks)
+    .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+    .where(and(eq(workers.projectRef, ref), eq(workerTasks.state, 'pending'), lte(workerTasks.dueAt, ctx.now())))
+    .orderBy(workerTasks.dueAt)
+    .limit(1)
+  if (next) await send(ctx, [{ type: 'worker-task', id: next.id }])
+}
 
 async function runLeased(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
   const { task } = work

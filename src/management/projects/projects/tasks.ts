@@ -50,7 +50,10 @@ export class PermanentError extends Error {
   override name = 'PermanentError'
 }
 
-export const projectLeases = createLeases({ table: projectTasks, type: 'project-task' })
+export const projectLeases = createLeases({
+  ...{ table: projectTasks, type: 'project-task' },
+  ...{ project: projectTasks.projectRef, runningMax: 1 },
+})
 
 const ONE_OPEN = 'project_tasks_one_open'
 
