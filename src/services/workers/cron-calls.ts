@@ -22,12 +22,16 @@ const RUNNING_MAX = 16
 const RUNNING_OF_PROJECT_MAX = 4
 /** Time between attempts to start a waiting call. */
 const RETRY_MS = 100
+/** A sweep that has not looked for a free slot for this time gets none from others: the runtime may have ended it. */
+const SILENT_MS_MAX = 10 * RETRY_MS
 
 type Due = Awaited<ReturnType<typeof findDue>>[number]
 
 interface CronCall extends Scheduled {
   ref: string
   name: string
+  /** In epoch milliseconds. A call that finds no process begins to wait again. */
+  waitingSince: number
 }
 
 /** Calls the workers whose cron expressions match the minute of `at`, or earlier ones that were missed recently. */
@@ -80,10 +84,13 @@ async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<
   return due.filter(({ id }) => ids.has(id))
 }
 
-const callsOf = ({ ref, name, served, dueAt }: Due, at: Date): CronCall[] =>
-  minutesBetween(Math.max(dueAt.getTime(), at.getTime() - LATE_MS_MAX), at.getTime()).flatMap((minute) =>
-    cronsAt(served, new Date(minute)).map((cron) => ({ ref, name, cron, minute, deploymentId: served.deploymentId })),
+const callsOf = ({ ref, name, served, dueAt }: Due, at: Date): CronCall[] => {
+  const { deploymentId } = served
+  const waitingSince = Date.now()
+  return minutesBetween(Math.max(dueAt.getTime(), at.getTime() - LATE_MS_MAX), at.getTime()).flatMap((minute) =>
+    cronsAt(served, new Date(minute)).map((cron) => ({ ref, name, waitingSince, cron, minute, deploymentId })),
   )
+}
 
 /** Returns the starts of the minutes in an interval, all in epoch milliseconds. */
 function minutesBetween(from: number, until: number): number[] {
@@ -99,27 +106,60 @@ const cronsAt = ({ crons = [], spec }: ServedWorker, minute: Date): string[] =>
 const running = new Map<string, number>()
 let runningTotal = 0
 
+interface Sweep {
+  waiting: Set<CronCall>
+  polledAt: number
+}
+
+/** Sweeps with waiting calls, including those that the runtime has ended. */
+const sweeps = new Set<Sweep>()
+
 async function callAll(ctx: SystemCtx, calls: readonly CronCall[]): Promise<void> {
-  const waiting = [...calls]
+  const waiting = new Set(calls)
+  const sweep = { waiting, polledAt: 0 }
   const until = Date.now() + LATE_MS_MAX
   const callWhenFree = async () => {
-    while (waiting.length > 0 && Date.now() < until) {
-      const next = runningTotal < RUNNING_MAX ? waiting.findIndex(hasCapacity) : -1
-      const [call] = next < 0 ? [] : waiting.splice(next, 1)
+    while (waiting.size > 0 && Date.now() < until) {
+      const call = takeNext(sweep)
       if (call && (await callWorkerAt(ctx, call))) continue
-      if (call) waiting.push(call)
+      if (call) waiting.add({ ...call, waitingSince: Date.now() })
       await scheduler.wait(RETRY_MS)
     }
   }
   await Promise.all(Array.from({ length: Math.min(RUNNING_MAX, calls.length) }, callWhenFree))
+  sweeps.delete(sweep)
   for (const call of waiting)
     await recordUnansweredCall(programCall(ctx, call), { at: Date.now(), status: 503, why: 'late' })
-  ctx.log.info('worker_crons_called', { calls: calls.length - waiting.length, dropped: waiting.length })
+  ctx.log.info('worker_crons_called', { calls: calls.length - waiting.size, dropped: waiting.size })
 }
 
-const hasCapacity = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RUNNING_OF_PROJECT_MAX
+/**
+ * Takes the next call from the sweep if a slot is free. Leaves the slot to another sweep if a project with fewer running calls
+ * waits there, because a call can only be made by its own sweep.
+ */
+function takeNext(sweep: Sweep): CronCall | undefined {
+  sweep.polledAt = Date.now()
+  sweeps.add(sweep)
+  if (runningTotal >= RUNNING_MAX) return undefined
+  let next: CronCall | undefined
+  let fewest = RUNNING_OF_PROJECT_MAX
+  for (const other of sweeps) {
+    const silentMs = sweep.polledAt - other.polledAt
+    if (silentMs > LATE_MS_MAX) sweeps.delete(other)
+    if (silentMs > SILENT_MS_MAX) continue
+    for (const call of other.waiting) {
+      const calls = running.get(call.ref) ?? 0
+      const hasWaitedLonger = next && calls === fewest && call.waitingSince < next.waitingSince
+      if (calls < fewest || hasWaitedLonger) [next, fewest] = [call, calls]
+    }
+  }
+  return next && sweep.waiting.delete(next) ? next : undefined
+}
 
-function programCall({ bindings, waitUntil, config }: SystemCtx, { ref, name, ...scheduled }: CronCall): ProgramCall {
+function programCall(
+  { bindings, waitUntil, config }: SystemCtx,
+  { ref, name, waitingSince: _, ...scheduled }: CronCall,
+): ProgramCall {
   const url = `${projectUrl(config, ref)}/workers/v1/${name}`
   const address = { kind: 'worker', ref, name, path: '/', prefix: '/', url, isShared: false } as const
   return { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }

@@ -413,29 +413,35 @@ describe('a worker', () => {
   })
 })
 
-describe('a cron call that finds no process', () => {
-  const at = new Date(Date.UTC(new Date().getUTCFullYear() + 1, 0, 1, 4, 30, 10))
+describe('a cron call', () => {
+  const timeOf = (hour: number, minute: number) => Date.UTC(new Date().getUTCFullYear() + 1, 0, 1, hour, minute, 10)
+  const at = new Date(timeOf(4, 30))
   const CRON = '30 4 1 1 *'
 
   /** Returns a worker, and a context whose supervisor answers as `place` does. */
-  async function shipped(place: () => Response, fetch = async () => new Response(null, { status: 204 })) {
+  async function shipped(
+    place: () => Response,
+    fetch: (request: Request) => Promise<Response> = async () => new Response(null, { status: 204 }),
+    crons = [CRON],
+  ) {
     const { ref: own } = await installation.newStorage(organization)
     const worker = workerOf(owner, own, { base: origin })
     const files = {
-      'wrangler.json': JSON.stringify({ main: 'index.js', triggers: { crons: [CRON] } }),
+      'wrangler.json': JSON.stringify({ main: 'index.js', triggers: { crons } }),
       'index.js': 'export default { scheduled() {} }',
     }
     expect(await worker.ship(files)).toMatchObject({ build_state: 'active' })
     const [row] = await installation.control.select().from(workers).where(eq(workers.projectRef, own))
     const ctx = installation.ctxAt(at)
     const programs = { PROGRAMS: { fetch: async () => place() }, PROGRAMS_0: { fetch } }
-    return { id: row?.id ?? '', ctx: { ...ctx, bindings: { ...ctx.bindings, ...programs } as unknown as Bindings } }
+    const bindings = { ...ctx.bindings, ...programs } as unknown as Bindings
+    return { id: row?.id ?? '', ref: own, ctx: { ...ctx, bindings } }
   }
 
   beforeAll(() => void vi.stubGlobal('scheduler', { wait: delay }))
   afterAll(() => void vi.unstubAllGlobals())
 
-  it('is repeated until there is one', async () => {
+  it('is repeated until there is a process', async () => {
     const places = [Response.error(), Response.json({ result: { id: randomUUID(), slot: 0 } })]
     let runs = 0
     const { ctx } = await shipped(
@@ -449,7 +455,7 @@ describe('a cron call that finds no process', () => {
     expect(runs).toBe(1)
   })
 
-  it('has a row that says so if there is none for too long', async () => {
+  it('has a row that says so if there is no process for too long', async () => {
     const { id, ctx } = await shipped(() => {
       vi.setSystemTime(Date.now() + 6 * 60_000)
       return Response.error()
@@ -463,6 +469,36 @@ describe('a cron call that finds no process', () => {
         { method: 'CRON', path: CRON, status: 503, console: [{ message: expect.stringContaining('Not run') }] },
       ])
     }, WAIT)
+  })
+
+  it('is made next if its project has the fewest running calls, also if an earlier sweep has more', async () => {
+    const place = { id: randomUUID(), slot: 0 }
+    const calls: { url: string; end(): void }[] = []
+    let isOver = false
+    const fetch = async ({ url }: Request) => {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      calls.push({ url, end: resolve })
+      if (!isOver) await promise
+      return new Response(null, { status: 204 })
+    }
+    const ship = (crons: string[]) => shipped(() => Response.json({ result: place }), fetch, crons)
+    const crons = Array.from({ length: 8 }, (_, n) => `30 5 1 1,${n + 2} *`)
+    const many = await Promise.all(Array.from({ length: 5 }, () => ship(crons)))
+    const { ref: last, ctx } = await ship(['31 5 1 1 *'])
+    const countOf = (project: string) => calls.filter(({ url }) => url.includes(project)).length
+    const sweeps = [callScheduledWorkers(ctx, new Date(timeOf(5, 30)))]
+    await vi.waitFor(() => expect(calls).toHaveLength(16), WAIT)
+    expect(many.map(({ ref: project }) => countOf(project)).toSorted()).toEqual([3, 3, 3, 3, 4])
+    sweeps.push(callScheduledWorkers(ctx, new Date(timeOf(5, 31))))
+    for (let ended = 0; countOf(last) === 0; ended += 1) {
+      calls[ended]?.end()
+      await vi.waitFor(() => expect(calls).toHaveLength(17 + ended), WAIT)
+    }
+    expect(calls.length).toBeLessThan(40)
+    isOver = true
+    for (const { end } of calls) end()
+    await Promise.all(sweeps)
+    expect(calls).toHaveLength(41)
   })
 })
 
