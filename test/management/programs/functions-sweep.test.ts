@@ -55,6 +55,25 @@ it('bytes that no function used for a day are removed, and used or younger ones 
   expect(await download(owner, ref, 'replaced')).toEqual({ 'source/index.ts': 'export default 2' })
 })
 
+it('the oldest of more than 1,000 unused deployments of a project are removed early', async () => {
+  const own = await newProject(organization)
+  const bundle = (slug: string) => deploy(owner, own, { slug, query: '&bundleOnly=true' })
+  const [oldest, second] = [await bundle('oldest'), await bundle('second')]
+  const at = new Date()
+  const rows = Array.from({ length: 998 }, (_, n) => ({ projectRef: own, slug: `f-${n}`, sha256: `${n}` }))
+  await control
+    .insert(functionDeployments)
+    .values(rows.map((row) => ({ ...row, entrypoint: 'index.ts', createdAt: at, unusedSince: at })))
+  const newest = await bundle('newest')
+  expect(await owner.put(`/v1/projects/${own}/functions`, [oldest])).toMatchObject({ status: 400 })
+  expect(await owner.put(`/v1/projects/${own}/functions`, [second, newest])).toMatchObject({ status: 200 })
+  await vi.waitFor(async () => {
+    await tick()
+    expect(await deploymentsOf(own)).toHaveLength(1_000)
+  }, WAIT)
+  expect(await keysOf(own)).toHaveLength(4)
+})
+
 it('a source that is missing from the bucket is reported, and a new deployment fixes it', async () => {
   const own = await newProject(organization)
   await deploy(owner, own)

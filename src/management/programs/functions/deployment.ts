@@ -13,8 +13,11 @@ import {
   type SourceFile,
 } from '../../../services/runtime/build-client.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import type { DeploymentRow } from './convert.ts'
 import { openSlots } from './deploy-slots.ts'
+import { expireExcessDeployments } from './remove-deployments.ts'
 import { encodeSource } from './source-files.ts'
 
 export interface Program {
@@ -59,16 +62,20 @@ type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'ent
 }
 
 /** Inserts the row of an unused deployment before its files, so that no files exist without a row. */
-export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> {
-  const at = now()
-  const row = requireRow(
-    await db
-      .insert(functionDeployments)
-      .values({ ...deployment, createdAt: at, unusedSince: at })
-      .returning(),
-  )
-  return row
-}
+export const addDeployment = (ctx: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> =>
+  mutate(ctx, async (mutation) => {
+    const { projectRef } = deployment
+    await lockProject(mutation, projectRef)
+    const at = ctx.now()
+    const row = requireRow(
+      await mutation.tx
+        .insert(functionDeployments)
+        .values({ ...deployment, createdAt: at, unusedSince: at })
+        .returning(),
+    )
+    await expireExcessDeployments(ctx, mutation, projectRef)
+    return row
+  })
 
 const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
 

@@ -1,18 +1,37 @@
-import { and, eq, inArray, lt, notExists } from 'drizzle-orm'
+import { and, desc, eq, gt, inArray, lt, notExists } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { removeAllPossible } from '../../../platform/blobs/remove.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
 
 const UNUSED_MS = 24 * 60 * 60 * 1000
 /** Prevents the activation of a deployment whose files are being removed. */
 const MARGIN_MS = 60 * 60 * 1000
+/** A bulk update activates as many bundles. */
+const UNUSED_OF_PROJECT_MAX = 1_000
 /** S3 removes 1,000 keys per request, and a deployment has two. */
 const BATCH = 500
 const BATCHES_MAX = 10
 
 /** Deployments that have been unused since before this time may be removed soon and must not be activated. */
 export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
+
+/**
+ * Expires the oldest unused deployments of a project with too many, so that the next sweep removes them. The caller must hold the
+ * project lock, as an activation does.
+ */
+export async function expireExcessDeployments({ now }: SystemCtx, { tx }: Mutation, ref: string): Promise<void> {
+  const { id, projectRef, unusedSince } = functionDeployments
+  const expired = new Date(now().getTime() - UNUSED_MS)
+  const excess = tx
+    .select({ id })
+    .from(functionDeployments)
+    .where(and(eq(projectRef, ref), gt(unusedSince, expired)))
+    .orderBy(desc(unusedSince))
+    .offset(UNUSED_OF_PROJECT_MAX)
+  await tx.update(functionDeployments).set({ unusedSince: expired }).where(inArray(id, excess))
+}
 
 /** Removes deployments that no function has used for a day: files first, so that no files remain without a row. */
 export async function removeUnusedDeployments(ctx: SystemCtx): Promise<void> {
