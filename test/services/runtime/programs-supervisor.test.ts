@@ -214,6 +214,37 @@ describe('the API', () => {
     vi.unstubAllGlobals()
   })
 
+  it('lets 500 calls of a project wait for a process, and asks for it once for all of them', async () => {
+    vi.useFakeTimers()
+    vi.stubGlobal('scheduler', { wait: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)) })
+    const requests: PlaceRequest[] = []
+    const places = new Map<string, Place>()
+    const programs = async (_url: string, { body }: { body: string }) => {
+      const request: PlaceRequest = JSON.parse(body)
+      requests.push(request)
+      return Response.json({ result: places.get(request.ref) })
+    }
+    const bindings = { PROGRAMS: { fetch: programs } } as unknown as Bindings
+    const [full, other] = [randomUUID(), randomUUID()]
+    const acquire = (ref: string) => acquireProcess(bindings, { kind: 'function', ref, name: 'a' })
+    const waiting = [acquire(full)]
+    await vi.advanceTimersByTimeAsync(1)
+    for (let n = 1; n < 500; n += 1) waiting.push(acquire(full))
+    expect(await acquire(full)).toBeUndefined()
+    places.set(other, { id: randomUUID(), slot: 1 })
+    expect(await acquire(other)).toMatchObject({ slot: 1 })
+    await vi.advanceTimersByTimeAsync(2_000)
+    const asked = requests.filter(({ ref }) => ref === full).length
+    expect(asked).toBeGreaterThan(5)
+    expect(asked).toBeLessThan(25)
+    places.set(full, { id: randomUUID(), slot: 2 })
+    await vi.advanceTimersByTimeAsync(300)
+    expect(await Promise.all(waiting)).toEqual(Array(500).fill(expect.objectContaining({ slot: 2 })))
+    expect(requests.filter(({ ref }) => ref === full).length).toBeLessThan(asked + 4)
+    vi.useRealTimers()
+    vi.unstubAllGlobals()
+  })
+
   it('does not repeat a call that may have begun in a process that was ended', async () => {
     const { bindings, requests } = bindingsWith(() => Promise.reject(new Error('the connection closed')))
     const { response, settled } = await call(bindings)

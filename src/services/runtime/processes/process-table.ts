@@ -21,6 +21,8 @@ import { askSupervisor } from './process-requests.ts'
 /** Time that a call waits for a free slot. */
 const WAIT_MS = 10_000
 const RETRIED_MS = 100
+/** Calls of a group that may wait for a free slot. */
+const WAITING_MAX = 500
 /** Time that a program may run on after its response. */
 const RECENT_MS = 30_000
 /** Assumed time of use of a WebSocket: the API cannot see when it closes. */
@@ -44,6 +46,23 @@ export interface Process extends Place {
 const leases = new BoundedMap<string, { process: Process; until: number }>(GROUPS_MAX)
 const bySlot = new Map<number, Process>()
 
+/** Calls of a group that wait for a free slot. */
+interface Queue {
+  calls: number
+  /** Time of the next request to the supervisor. */
+  requestAt: number
+}
+
+const queues = new Map<string, Queue>()
+
+/** Ignores a queue that makes no requests any more, because the runtime may have ended its calls. */
+function findQueue(group: string): Queue | undefined {
+  const queue = queues.get(group)
+  return queue && queue.requestAt > Date.now() - WAIT_MS ? queue : undefined
+}
+
+type GroupRequest = Omit<PlaceRequest, keyof BusyProcesses>
+
 const groupOf = (program: ProgramName): string => (isSuspect(keyOf(program)) ? keyOf(program) : program.ref)
 
 /** Returns the process of a program if it is known to run. */
@@ -52,24 +71,50 @@ export function knownProcess(program: ProgramName): Process | undefined {
   return lease && !lease.process.hasEnded && Date.now() < lease.until ? lease.process : undefined
 }
 
-/** Returns undefined if no slot is free for another process, or if none runs and `mayStart` is false. */
-export async function acquireProcess(bindings: Bindings, program: ProgramName, mayStart = true) {
+/** Returns undefined if no slot becomes free for another process, or if none runs and `mayStart` is false. */
+export async function acquireProcess(
+  bindings: Bindings,
+  program: ProgramName,
+  mayStart = true,
+): Promise<Process | undefined> {
   const known = knownProcess(program)
   if (known) return known
-  const group = groupOf(program)
-  const waitedUntil = Date.now() + WAIT_MS
-  for (;;) {
-    const busy = listBusyProcesses()
-    const request: PlaceRequest = { group, ref: program.ref, mayStart, ...busy }
-    const place = await askSupervisor<Place>(bindings, '/place', request)
-    if (place) {
-      const process = processAt(place)
-      leases.set(group, { process, until: busy.listedAt + LEASE_MS })
-      return process
+  const request = { group: groupOf(program), ref: program.ref, mayStart }
+  const process = mayStart && findQueue(request.group) ? undefined : await requestProcess(bindings, request)
+  return process || !mayStart ? process : awaitProcess(bindings, program, request)
+}
+
+/** Waits for a free slot. One call of the group at a time asks for all that wait. */
+async function awaitProcess(bindings: Bindings, program: ProgramName, request: GroupRequest) {
+  const { group } = request
+  const queue = findQueue(group) ?? { calls: 0, requestAt: Date.now() + RETRIED_MS }
+  if (queue.calls >= WAITING_MAX) return undefined
+  queues.set(group, queue)
+  queue.calls += 1
+  try {
+    for (const until = Date.now() + WAIT_MS; Date.now() < until; ) {
+      await scheduler.wait(RETRIED_MS)
+      const known = knownProcess(program)
+      if (known) return known
+      if (Date.now() < queue.requestAt) continue
+      queue.requestAt = Date.now() + RETRIED_MS
+      const process = await requestProcess(bindings, request)
+      if (process) return process
     }
-    if (!mayStart || Date.now() > waitedUntil) return undefined
-    await scheduler.wait(RETRIED_MS)
+    return undefined
+  } finally {
+    queue.calls -= 1
+    if (queue.calls === 0 && queues.get(group) === queue) queues.delete(group)
   }
+}
+
+async function requestProcess(bindings: Bindings, request: GroupRequest): Promise<Process | undefined> {
+  const busy = listBusyProcesses()
+  const place = await askSupervisor<Place>(bindings, '/place', { ...request, ...busy } satisfies PlaceRequest)
+  if (!place) return undefined
+  const process = processAt(place)
+  leases.set(request.group, { process, until: busy.listedAt + LEASE_MS })
+  return process
 }
 
 /** Reports the running calls to the supervisor, which otherwise learns of them only with the next request for a process. */
