@@ -1,10 +1,13 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { eq, sql } from 'drizzle-orm'
 import { describe, expect, inject, it, vi } from 'vitest'
 import { openControlDatabase } from '../../../dev/seed.ts'
+import { quoteLiteral } from '../../../src/engine/names.ts'
 import { projects } from '../../../src/model/tables/index.ts'
 import { unseal } from '../../../src/platform/secrets/seal.ts'
-import { type Caller, control, newMember, newOrganization } from '../../support/api.ts'
-import { newProject, ownerClient } from '../../support/projects.ts'
+import { adminClient, adminRows } from '../../instances.ts'
+import { type Caller, control, newMember, newOrganization, type Reply } from '../../support/api.ts'
+import { newProject, ownerClient, PASSWORD } from '../../support/projects.ts'
 
 const change = (caller: Caller, ref: string, password: string) =>
   caller.patch(`/v1/projects/${ref}/database/password`, { password })
@@ -62,7 +65,53 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     expect(await works(ref, password)).toBe(true)
     await close()
   })
+
+  it('stays recorded if the connection is lost after Postgres has set it', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const password = `password ${crypto.randomUUID()}`
+    // Without such a standby, a commit is not answered. Its session can be terminated only after it.
+    await configure(ref, ["synchronous_standby_names = 'missing'", 'synchronous_commit = on'])
+    const terminate = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+    const reply = await whileRepeating(() => adminRows(ref, terminate), change(organization.owner, ref, password))
+    await configure(ref, [])
+    expect(reply.status).toBe(503)
+    expect([await works(ref, password), await kept(ref)]).toEqual([true, password])
+    expect((await change(organization.owner, ref, password)).status).toBe(200)
+  })
+
+  it('is not recorded if Postgres refuses it', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const admin = await adminClient(ref)
+    await admin.query('begin; lock table pg_authid in share mode')
+    const cancel = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event_type = 'Lock'"
+    const reply = await whileRepeating(
+      () => adminRows(ref, cancel),
+      change(organization.owner, ref, 'another password'),
+    )
+    await admin.end()
+    expect(reply.status).toBe(408)
+    expect([await works(ref, PASSWORD), await kept(ref)]).toEqual([true, PASSWORD])
+  })
 })
+
+/** Writes settings into the file that `alter system`, which the host does not allow, would change. */
+async function configure(ref: string, settings: string[]): Promise<void> {
+  const [place] = await adminRows<{ folder: string }>(ref, `select current_setting('data_directory') as folder`)
+  const lines = settings.map((setting) => quoteLiteral(setting))
+  await adminRows(ref, `copy (select unnest(array[${lines}]::text[])) to '${place?.folder}/postgresql.auto.conf'`)
+  await adminRows(ref, 'select pg_reload_conf()')
+}
+
+/** Repeats the work until the reply has arrived. */
+async function whileRepeating(work: () => Promise<unknown>, reply: Promise<Reply>): Promise<Reply> {
+  const arrived = reply.then(() => true)
+  for (;;) {
+    await work()
+    if (await Promise.race([arrived, delay(50, false)])) return reply
+  }
+}
 
 const untilWaiting = () =>
   vi.waitFor(async () => {

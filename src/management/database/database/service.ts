@@ -68,13 +68,11 @@ function sqlFailure(error: SqlError): ApiError {
 
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
   requireActive(project)
-  await changePassword(ctx, project, password, () =>
-    ctx.engine.setPassword(project.ref, password).catch((error) => {
-      if (!(error instanceof SettingsRefused)) throw toApiError(error)
-      const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
-      throw new ApiError('bad_request.validation_failed', { issues, cause: error })
-    }),
-  )
+  await changePassword(ctx, project, password).catch((error) => {
+    if (!(error instanceof SettingsRefused)) throw toApiError(error)
+    const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
+    throw new ApiError('bad_request.validation_failed', { issues, cause: error })
+  })
   return { message: 'Successfully updated password' }
 }
 

@@ -1,10 +1,14 @@
 import { eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
+import { isDatabaseError } from '../../../engine/database-errors.ts'
+import { EngineUnavailable } from '../../../engine/engine-errors.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { inTransaction, REQUEST_LOCK_MS } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
+import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { mutate } from '../../kernel/mutate.ts'
 
 /** Seals the secrets of a new project: the given owner password, and generated ones for the rest. */
@@ -18,14 +22,10 @@ export async function sealSecrets(ctx: SystemCtx, ref: string, password: string)
 
 /**
  * Stores the password before setting it in the database: other code that sets it again, such as the end of a temporary login, then
- * sets the new one. Changes of one project run one at a time, so the last password stored is the last one set.
+ * sets the new one. Changes of one project run one at a time, so the last password stored is the last one set. If the connection is
+ * lost, the database may have the new password, which stays stored: the caller can repeat the request.
  */
-export async function changePassword(
-  ctx: Ctx,
-  project: ProjectAccess,
-  password: string,
-  set: () => Promise<void>,
-): Promise<void> {
+export async function changePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<void> {
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
   await inTransaction({ ...controlDatabase(ctx.config), lockTimeoutMs: REQUEST_LOCK_MS }, async (tx) => {
@@ -33,13 +33,21 @@ export async function changePassword(
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)
     try {
-      await set()
+      await ctx.engine.setPassword(ref, password)
     } catch (error) {
-      await writePassword(ctx, project, 'restore', before)
+      if (isRefusal(error)) await writePassword(ctx, project, 'restore', before)
       throw error
     }
   })
 }
+
+/** SQLSTATEs of a session that is ended from outside, which may be after its commit. */
+const SESSION_LOST = /^(08|57P0[12])/
+
+/** Whether the database has kept its password: no session could be opened, or Postgres has refused the statement. */
+const isRefusal = (error: unknown): boolean =>
+  !SESSION_LOST.test(postgresFailure(error)?.code ?? '') &&
+  (error instanceof EngineUnavailable || error instanceof SettingsRefused || isDatabaseError(error))
 
 /** Stores the sealed password and returns the previous one. */
 const writePassword = (
