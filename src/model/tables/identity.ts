@@ -188,6 +188,9 @@ export const oauthGrants = pgTable(
     refreshFamilyHash: text('refresh_family_hash').unique(),
     /** Hash of the current refresh token. */
     refreshHash: text('refresh_hash'),
+    /** Hash of the refresh token that the current one replaced at `refreshed_at`. */
+    previousRefreshHash: text('previous_refresh_hash'),
+    refreshedAt: instant('refreshed_at'),
     createdAt: instant('created_at').notNull(),
     /** Expiry of the code, later of the refresh token. */
     expiresAt: instant('expires_at').notNull(),

@@ -286,24 +286,39 @@ describe('the tokens of an application', () => {
     })
   })
 
-  it('all end when a refresh token is used again', async () => {
+  it('are issued again for ten seconds, with the same refresh token, when a refresh is retried', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
-    const { access_token, refresh_token } = await newTokens(app, organization)
-    const { body: next } = await byRefresh(app, refresh_token)
-    expect((await byRefresh(app, refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
-    expect((await byRefresh(app, next.refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
-    expect(await Promise.all([access_token, next.access_token].map((token) => profileOf(token)))).toEqual([401, 401])
-    expect((await auditOf(organization))[0]).toMatchObject({ detail: { reason: 'refresh token used twice' } })
+    const start = Date.now()
+    const at = (ms: number) => stranger().at(new Date(start + ms))
+    const { refresh_token } = await newTokens(app, organization, { by: at(0) })
+    const replies = await Promise.all([1, 2, 3].map(() => byRefresh(app, refresh_token, {}, at(0))))
+    replies.push(await byRefresh(app, refresh_token, {}, at(9_999)))
+    expect(replies.map(({ body }) => body)).toEqual(Array(4).fill(ISSUED))
+    const [next, ...others] = new Set(replies.map(({ body }) => body.refresh_token as string))
+    expect([next === refresh_token, others]).toEqual([false, []])
+    const tokens = replies.map(({ body }) => body.access_token)
+    expect(await Promise.all(tokens.map((token) => profileOf(token)))).toEqual([200, 200, 200, 200])
+    expect((await byRefresh(app, next ?? '', {}, at(HOUR_MS))).status).toBe(200)
+    expect((await byRefresh(app, next ?? '', {}, at(HOUR_MS))).status).toBe(200)
   })
 
-  it('all end when one refresh token is used twice at the same time', async () => {
+  it.each([
+    ['again after ten seconds', 1, 10_000],
+    ['again after the one that replaced it', 2, 1],
+  ])('all end when a refresh token is used %s', async (_, refreshes, waitMs) => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
-    const { refresh_token } = await newTokens(app, organization)
-    const replies = await Promise.all([byRefresh(app, refresh_token), byRefresh(app, refresh_token)])
-    expect(replies.map(({ status }) => status).sort()).toEqual([200, 400])
-    expect(await control.$count(oauthGrants, eq(oauthGrants.appId, app.id))).toBe(0)
+    const start = Date.now()
+    const at = (ms: number) => stranger().at(new Date(start + ms))
+    const issued = [await newTokens(app, organization, { by: at(0) })]
+    for (let n = 0; n < refreshes; n++)
+      issued.push((await byRefresh(app, issued.at(-1)?.refresh_token ?? '', {}, at(0))).body)
+    const [first, last] = [issued[0]?.refresh_token ?? '', issued.at(-1)?.refresh_token ?? '']
+    expect((await byRefresh(app, first, {}, at(waitMs))).body).toMatchObject({ error: 'invalid_grant' })
+    expect((await byRefresh(app, last, {}, at(waitMs))).body).toMatchObject({ error: 'invalid_grant' })
+    expect(await Promise.all(issued.map(({ access_token }) => profileOf(access_token)))).toEqual(issued.map(() => 401))
+    expect((await auditOf(organization))[0]).toMatchObject({ detail: { reason: 'refresh token used twice' } })
   })
 
   it('end with everything that the user approved for the application in the organization, and nothing else', async () => {

@@ -86,14 +86,20 @@ interface Issue {
   now: Date
 }
 
-/** Issues an access token and a refresh token that replaces the previous one. Neither outlives the approving token. */
-export async function issueTokens(mutation: Mutation, issue: Issue, family = `sbr_${randomHex()}`) {
-  const refreshToken = family + randomHex()
-  const issued = await continueGrant(mutation, issue, {
-    codeUsedAt: issue.locked.grant.codeUsedAt ?? issue.now,
-    refreshFamilyHash: await hashToken(family),
-    refreshHash: await hashToken(refreshToken),
-  })
+/** Issues an access token and the first refresh token. Neither outlives the approving token. */
+export async function issueTokens(mutation: Mutation, issue: Issue) {
+  const family = `sbr_${randomHex()}`
+  const changes = { codeUsedAt: issue.now, refreshFamilyHash: await hashToken(family) }
+  return issueWithRefreshToken(mutation, issue, { refreshToken: family + randomHex(), changes })
+}
+
+/** Issues an access token, and the refresh token that replaces the previous one. */
+export async function issueWithRefreshToken(
+  mutation: Mutation,
+  issue: Issue,
+  { refreshToken, changes }: { refreshToken: string; changes: Partial<Grant> },
+) {
+  const issued = await continueGrant(mutation, issue, { ...changes, refreshHash: await hashToken(refreshToken) })
   return { ...issued, refresh_token: refreshToken }
 }
 
@@ -101,7 +107,7 @@ export async function issueTokens(mutation: Mutation, issue: Issue, family = `sb
 export async function continueGrant(
   { tx }: Mutation,
   { app, locked, scopes, now }: Issue,
-  changes: Partial<typeof oauthGrants.$inferInsert> = {},
+  changes: Partial<Grant> = {},
 ) {
   const { grant, approverEndsAt } = locked
   const until = (ms: number) =>

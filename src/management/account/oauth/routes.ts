@@ -143,7 +143,7 @@ export const oauthRoutes = [
       stability: 'Beta',
       summary: 'Exchange a code, a refresh token or an assertion for tokens',
       description:
-        'Each code and each refresh token can be used once; a second use revokes the whole authorization. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
+        'Each code and each refresh token can be used once; a second use revokes the whole authorization. Only the last refresh token can be used again within 10 seconds, which returns the same new one. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
       scope: 'public',
       body: ExchangeTokenBody,
       headers: NO_STORE,

@@ -3,11 +3,12 @@ import { hashToken } from '../../../access/token.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { JWT_BEARER, oauthGrants } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { hmacOf } from '../../../platform/secrets/digest.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { invalidGrant } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
-import { endGrants, familyOf, type Grant, issueTokens, lockGrant } from './grants.ts'
+import { endGrants, familyOf, type Grant, issueTokens, issueWithRefreshToken, lockGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
 import { type App, authenticateClient, type SentCredentials } from './oauth-client.ts'
 import { matchesChallenge } from './pkce.ts'
@@ -56,7 +57,10 @@ async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: ver
 const challengeOf = ({ codeChallenge: value, codeChallengeMethod: method }: Grant) =>
   value === null || method === null ? undefined : { value, method }
 
-/** Exchanges a refresh token. A second use means that it was stolen, so the whole authorization ends (RFC 9700, 4.14.2). */
+/** Time for which a replaced refresh token is accepted, as its reply may have been lost. */
+const RETRY_MS = 10_000
+
+/** Exchanges a refresh token. A late second use means that it was stolen, so the whole authorization ends (RFC 9700, 4.14.2). */
 async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
   if (token === undefined) throw invalid('body.refresh_token', 'is missing')
   const family = familyOf(token)
@@ -67,13 +71,18 @@ async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }
     const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
     if (!locked) throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
     const { grant, isValid } = locked
-    if (!isSameSecret(hash, grant.refreshHash ?? ''))
+    const replacedAt = isSameSecret(hash, grant.previousRefreshHash ?? '') ? grant.refreshedAt : null
+    const isRetry = replacedAt !== null && now.getTime() - replacedAt.getTime() < RETRY_MS
+    if (!isRetry && !isSameSecret(hash, grant.refreshHash ?? ''))
       return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'refresh token used twice')
     if (grant.expiresAt <= now) throw invalidGrant('the refresh token has expired')
     if (!isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     const scopes = chooseScopes(scope, grant.scopes)
     if (!scopes) throw new ApiError('oauth.invalid_scope')
-    return issueTokens(mutation, { app, locked, scopes, now }, family)
+    // The next token depends on this one only, so that processes that refresh at the same time all continue with one token.
+    const refreshToken = family + (await hmacOf(ctx.config.ENCRYPTION_KEY, token)).slice(0, 40)
+    const changes = isRetry ? {} : { previousRefreshHash: hash, refreshedAt: now }
+    return issueWithRefreshToken(mutation, { app, locked, scopes, now }, { refreshToken, changes })
   })
   if (!issued) throw invalidGrant('the refresh token was already used: its authorization is revoked')
   return issued
