@@ -14,6 +14,8 @@ import type { Ctx } from '../../ctx.ts'
 import { ApiError, type ErrorCode, ISSUES_MAX, JSON_TYPE } from '../../platform/http/error.ts'
 import {
   addressOf,
+  invalidTokenQuota,
+  isAddressOverLimit,
   isRateLimitedGuess,
   type Limit,
   limitHeaders,
@@ -53,13 +55,14 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
       ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
+      ...(route.clientOf ? readBody(route).map(limitRefused) : []),
       rateLimit(route),
       countRefused(requireScope(route), find),
       countRefused(validate('param', route.params), find),
       resolve(route, find),
       ...(refusesUnknownQuery(route) ? [refuseUnknownQuery(route)] : []),
       ...(route.query ? [validate('query', route.query)] : []),
-      ...readBody(route),
+      ...(route.clientOf ? [] : readBody(route)),
     ]
     const handle = (c: Context<AppEnv>) => respond(route, c)
     if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(forHeadOnly))
@@ -82,11 +85,11 @@ const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandl
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
 /** Takes the request from the caller's quota. Every reply carries the rate-limit headers. */
-export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
+export function rateLimit({ limit = 'standard', id, ...route }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
     if (id) c.var.facts.route = id
     // Anonymous requests use the standard rule: a stricter one would let one client exhaust the quota of a shared address.
-    const quota = quotaOf(c)
+    const quota = route.clientOf ? await quotaOfClient(c, route) : quotaOf(c)
     if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
     const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
     sendLimitHeaders(c, decision)
@@ -111,6 +114,20 @@ const quotaOf = (
   scope,
   now: c.var.ctx.now().getTime(),
 })
+
+/** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
+async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
+  const quota = quotaOf(c, 'none')
+  const wrong = invalidTokenQuota(addressOf(c), quota.now)
+  if (isAddressOverLimit(addressOf(c), quota.now)) return wrong
+  try {
+    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers })
+    return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    return error.status === 401 ? wrong : quota
+  }
+}
 
 const takeFromQuota = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
 
@@ -142,12 +159,9 @@ async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
   throw error
 }
 
-/**
- * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
- * lookup itself: a refusal in a visible resource must not count against any other.
- */
-const countRefused =
-  (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
+/** Counts a refusal by the check itself, not by a later step. */
+const onRefusal =
+  (check: MiddlewareHandler<AppEnv>, count: (c: Context<AppEnv>) => Promise<unknown>): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
     let passed = false
     const nextOnce = async () => {
@@ -157,11 +171,24 @@ const countRefused =
     try {
       return await check(c, nextOnce)
     } catch (error) {
-      const hasResource = find && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none'
-      if (!passed && hasResource && (await find(c).then(() => false, isMiss))) await countGuess(c)
+      if (!passed) await count(c)
       throw error
     }
   }
+
+/**
+ * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
+ * lookup itself: a refusal in a visible resource must not count against any other.
+ */
+const countRefused = (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
+  onRefusal(check, async (c) => {
+    const hasResource = find && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none'
+    if (hasResource && (await find(c).then(() => false, isMiss))) await countGuess(c)
+  })
+
+/** Counts a request whose body is refused before its client is known. */
+const limitRefused = (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  onRefusal(check, (c) => rateLimit({})(c, async () => {}))
 
 function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   const { scope } = route
@@ -290,6 +317,9 @@ function requireValid(
   })
 }
 
+const validBody = (c: Context<AppEnv>, body: Route['body']): unknown =>
+  isBufferedBody(body) ? c.var.body : body && c.req.valid('json' as never)
+
 async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
   const valid = (target: string) => c.req.valid(target as never)
   const result = await route
@@ -297,7 +327,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       ctx: c.var.ctx,
       params: valid('param'),
       query: route.query && valid('query'),
-      body: isBufferedBody(route.body) ? c.var.body : route.body && valid('json'),
+      body: validBody(c, route.body),
       idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
       headers: c.req.raw.headers,
       ...c.var.access,

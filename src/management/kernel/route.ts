@@ -56,6 +56,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** Permission that the caller's role must have; defaults to the scope. */
   permission?: Scope
   limit?: Limit
+  /** Id of the application that authenticates itself, for the rate limit; undefined for one without a secret. */
+  clientOf?(ctx: SystemCtx, request: Pick<Request<Path, S, Q, B>, 'body' | 'headers'>): Promise<string | undefined>
   params: Shape<Path>
   query?: Q
   body?: B

@@ -53,18 +53,15 @@ export function addressIn({ config }: Pick<PlatformCtx, 'config'>, headers: Head
   return (header && headers.get(header)) || undefined
 }
 
-interface LimitedCaller {
-  userId: string
-  appId?: string
-  organizationId?: string
-}
+/** A user, or an application: on behalf of a user in one organization, or itself. */
+type LimitedCaller = { appId: string; organizationId?: string } | { appId?: undefined; userId: string }
 
 /**
  * Caller of a rate limit, in the order of the specification: OAuth application, else user, else address. An application has a
  * quota in each organization, so that its users in one organization cannot exhaust the quota of others.
  */
 export function rateLimitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
-  if (caller?.appId) return `app ${caller.appId} ${caller.organizationId ?? ''}`
+  if (caller?.appId !== undefined) return `app ${caller.appId} ${caller.organizationId ?? ''}`
   if (caller) return `user ${caller.userId}`
   return `address ${address === undefined ? 'unknown' : addressBlockOf(address)}`
 }

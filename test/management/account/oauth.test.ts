@@ -10,12 +10,23 @@ import {
   oauthGrants,
   temporaryLogins,
 } from '../../../src/model/tables/index.ts'
-import { as, baseUrl, control, newMember, newOrganization, tick, tokenOf, workerLogs } from '../../support/api.ts'
+import {
+  as,
+  baseUrl,
+  control,
+  newMember,
+  newOrganization,
+  type Reply,
+  tick,
+  tokenOf,
+  workerLogs,
+} from '../../support/api.ts'
 import {
   answer,
   authorizePath,
   byCode,
   byRefresh,
+  exchange,
   newCode,
   newProof,
   newTokens,
@@ -179,6 +190,27 @@ describe('an application', () => {
     }
     expect(replies.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['119', '118', '119'])
     expect((await first.owner.at(at).get('/v1/organizations')).headers.get('x-ratelimit-remaining')).toBe('119')
+  })
+
+  it('that sends its secret has a quota of its own for tokens, whatever others send from its address', async () => {
+    const organization = await newOrganization()
+    const [app, open] = [await registerApp(organization), await registerApp(organization, { isPublic: true })]
+    const tokens = await newTokens(app, organization)
+    const by = as(undefined, { 'x-test-address': `test-${randomUUID()}` }).at(later(2 * MINUTE_MS))
+    await Promise.all(Array.from({ length: 120 }, () => by.get('/v1/profile')))
+    const left = ({ status, headers }: Reply) => [status, headers.get('x-ratelimit-remaining')]
+    const next = await byRefresh(app, tokens.refresh_token, {}, by)
+    expect(left(next)).toEqual([200, '119'])
+    expect(left(await byRefresh(open, 'x', {}, by))).toEqual([429, '0'])
+    expect(left(await exchange({}, by))).toEqual([429, '0'])
+    expect(left(await by.post('/v1/oauth/token', {}))).toEqual([429, '0'])
+    expect(left(await byRefresh(app, next.body.refresh_token, { client_secret: 'guess' }, by))).toEqual([401, '119'])
+    const basic = { authorization: `Basic ${btoa(`${app.id}:${app.secret}`)}` }
+    expect(left(await exchange({ grant_type: 'refresh_token' }, by, basic))).toEqual([400, '118'])
+    const revoked = { client_id: app.id, client_secret: app.secret, refresh_token: next.body.refresh_token }
+    expect(left(await by.post('/v1/oauth/revoke', revoked))).toEqual([204, '117'])
+    const guesses = Array.from({ length: 120 }, () => byRefresh(app, 'x', { client_secret: 'guess' }, by))
+    expect((await Promise.all(guesses)).filter(({ status }) => status === 429)).toHaveLength(1)
   })
 
   it('has no access any more once its user has left the organization', async () => {

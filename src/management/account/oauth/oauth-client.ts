@@ -37,6 +37,16 @@ export async function authenticateClient(
   return app
 }
 
+/** Id of the application that authenticates itself by its secret; undefined for one that only names its id. */
+export async function clientWithSecret(
+  ctx: SystemCtx,
+  sent: SentCredentials,
+  authorization: string | null,
+): Promise<string | undefined> {
+  const { secret } = credentialsOf(sent, authorization)
+  return secret === undefined ? undefined : (await authenticateClient(ctx, sent, authorization)).id
+}
+
 interface Credentials {
   id: string
   secret: string | undefined
@@ -47,7 +57,7 @@ function credentialsOf(sent: SentCredentials, authorization: string | null): Cre
   if (basic === undefined) {
     if (sent.client_id === undefined)
       throw invalid('body.client_id', 'is missing: send it in the body or by HTTP Basic authentication')
-    return { id: sent.client_id, secret: sent.client_secret }
+    return { id: sent.client_id, secret: sent.client_secret || undefined }
   }
   const named = decodeBasic(basic)
   if (sent.client_secret !== undefined)

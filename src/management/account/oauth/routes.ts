@@ -4,6 +4,7 @@ import { Token } from '../../projects/claims/schema.ts'
 import { createApp, deleteApp, getApp, listApps, registerApp, rotateAppSecret, updateApp } from './apps.ts'
 import { decide, showConsent } from './consent.ts'
 import { deleteIssuer, getIssuer, setIssuer } from './issuer.ts'
+import { clientWithSecret } from './oauth-client.ts'
 import { beginClaim } from './project-claim.ts'
 import {
   AssertionIssuer,
@@ -12,6 +13,7 @@ import {
   ConsentBody,
   CreateApp,
   ExchangeTokenBody,
+  FORM_BYTES_MAX,
   IssuedToken,
   OAuthApp,
   OAuthAppWithSecret,
@@ -146,6 +148,7 @@ export const oauthRoutes = [
         'Each code and each refresh token can be used once; a second use revokes the whole authorization. Only the last refresh token can be used again within 10 seconds, which returns the same new one. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
       scope: 'public',
       body: ExchangeTokenBody,
+      clientOf: (ctx, { body, headers }) => clientWithSecret(ctx, body, headers.get('authorization')),
       headers: NO_STORE,
       returns: IssuedToken,
       errors: [
@@ -169,6 +172,8 @@ export const oauthRoutes = [
       summary: 'Revoke the approval of an application by a user, with all its tokens',
       scope: 'public',
       body: RevokeToken,
+      bodySizeBytesMax: FORM_BYTES_MAX,
+      clientOf: (ctx, { body }) => clientWithSecret(ctx, body, null),
       headers: NO_STORE,
       returns: empty,
       status: 204,

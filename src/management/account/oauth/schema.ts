@@ -6,7 +6,7 @@ import { redirectUriError } from './redirect-uri.ts'
 
 /** No client sends more, and the values sent back must fit into a URL. */
 const CHARACTERS_MAX = 2_048
-const FORM_BYTES_MAX = 16 * 1024
+export const FORM_BYTES_MAX = 16 * 1024
 const ASSERTION_CHARACTERS_MAX = 8_192
 
 /** An OAuth parameter. One without a value counts as omitted (RFC 6749, 3.1). */

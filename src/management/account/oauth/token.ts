@@ -93,7 +93,7 @@ export async function revokeToken(
   ctx: SystemCtx,
   body: Required<SentCredentials> & { refresh_token: string },
 ): Promise<void> {
-  const app = await authenticateClient(ctx, { ...body, client_secret: body.client_secret || undefined }, null)
+  const app = await authenticateClient(ctx, body, null)
   const family = familyOf(body.refresh_token)
   if (family === undefined) return
   const familyHash = await hashToken(family)
