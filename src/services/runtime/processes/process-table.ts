@@ -48,7 +48,8 @@ const bySlot = new Map<number, Process>()
 
 /** Calls of a group that wait for a free slot. */
 interface Queue {
-  calls: number
+  /** One object for each call, the oldest first. The runtime may end a call without notice, so each has a deadline. */
+  calls: Set<{ until: number }>
   /** Time of the next request to the supervisor. */
   requestAt: number
 }
@@ -87,12 +88,17 @@ export async function acquireProcess(
 /** Waits for a free slot. One call of the group at a time asks for all that wait. */
 async function awaitProcess(bindings: Bindings, program: ProgramName, request: GroupRequest) {
   const { group } = request
-  const queue = findQueue(group) ?? { calls: 0, requestAt: Date.now() + RETRIED_MS }
-  if (queue.calls >= WAITING_MAX) return undefined
+  const queue = findQueue(group) ?? { calls: new Set(), requestAt: Date.now() + RETRIED_MS }
+  for (const call of queue.calls) {
+    if (call.until >= Date.now()) break
+    queue.calls.delete(call)
+  }
+  if (queue.calls.size >= WAITING_MAX) return undefined
   queues.set(group, queue)
-  queue.calls += 1
+  const call = { until: Date.now() + WAIT_MS }
+  queue.calls.add(call)
   try {
-    for (const until = Date.now() + WAIT_MS; Date.now() < until; ) {
+    while (Date.now() < call.until) {
       await scheduler.wait(RETRIED_MS)
       const known = knownProcess(program)
       if (known) return known
@@ -103,8 +109,8 @@ async function awaitProcess(bindings: Bindings, program: ProgramName, request: G
     }
     return undefined
   } finally {
-    queue.calls -= 1
-    if (queue.calls === 0 && queues.get(group) === queue) queues.delete(group)
+    queue.calls.delete(call)
+    if (queue.calls.size === 0 && queues.get(group) === queue) queues.delete(group)
   }
 }
 
