@@ -183,12 +183,13 @@ describe('builds of a project', () => {
     const slow = await Promise.all(Array.from({ length: 6 }, () => newWorker(own)))
     const tasks = () => Promise.all(slow.map((worker) => taskOf(worker, own)))
     const meanwhile = async () => {
-      await vi.waitFor(async () => expect(await buildsHeldUp()).toBe(2), WAIT)
+      await vi.waitFor(async () => expect(await buildsHeldUp()).toBeGreaterThanOrEqual(2), WAIT)
       await shipped('of another project', other)
-      expect((await tasks()).map(({ state, attempts }) => `${state} ${attempts}`).toSorted()).toEqual([
-        ...Array(4).fill('pending 0'),
-        ...Array(2).fill('running 1'),
-      ])
+      // A task that the sweep sends again runs until it is put back.
+      await vi.waitFor(async () => {
+        const states = (await tasks()).map(({ state, attempts }) => `${state} ${attempts}`).toSorted()
+        expect(states).toEqual([...Array(4).fill('pending 0'), ...Array(2).fill('running 1')])
+      }, WAIT)
     }
     await holdUpBuilds(slow, meanwhile, own)
     for (const worker of slow) expect(await worker.built()).toMatchObject({ build_state: 'active' })

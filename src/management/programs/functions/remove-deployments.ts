@@ -17,20 +17,27 @@ const BATCHES_MAX = 10
 /** Deployments that have been unused since before this time may be removed soon and must not be activated. */
 export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
 
+/** The files of a deployment this young may still be on their way to the bucket. */
+const UPLOAD_MS = 10 * 60 * 1000
+
 /**
  * Expires the oldest unused deployments of a project with too many, so that the next sweep removes them. The caller must hold the
  * project lock, as an activation does.
  */
 export async function expireExcessDeployments({ now }: SystemCtx, { tx }: Mutation, ref: string): Promise<void> {
-  const { id, projectRef, unusedSince } = functionDeployments
+  const { id, projectRef, unusedSince, createdAt } = functionDeployments
   const expired = new Date(now().getTime() - UNUSED_MS)
+  const isUploaded = lt(createdAt, new Date(now().getTime() - UPLOAD_MS))
   const excess = tx
     .select({ id })
     .from(functionDeployments)
     .where(and(eq(projectRef, ref), gt(unusedSince, expired)))
     .orderBy(desc(unusedSince))
     .offset(UNUSED_OF_PROJECT_MAX)
-  await tx.update(functionDeployments).set({ unusedSince: expired }).where(inArray(id, excess))
+  await tx
+    .update(functionDeployments)
+    .set({ unusedSince: expired })
+    .where(and(inArray(id, excess), isUploaded))
 }
 
 /** Removes deployments that no function has used for a day: files first, so that no files remain without a row. */
