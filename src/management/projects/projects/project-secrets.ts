@@ -41,8 +41,8 @@ export async function changePassword(ctx: Ctx, project: ProjectAccess, password:
   })
 }
 
-/** SQLSTATEs of a session that is ended from outside, which may be after its commit. */
-const SESSION_LOST = /^(08|57P0[12])/
+/** Codes of a session that is ended from outside, which may be after its commit. */
+const SESSION_LOST = /^(08|57P0[12]|EPIPE)/
 
 /** Whether the database has kept its password: no session could be opened, or Postgres has refused the statement. */
 const isRefusal = (error: unknown): boolean =>
