@@ -55,7 +55,7 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
       ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
-      ...(route.clientOf ? readBody(route).map(limitRefused) : []),
+      ...(route.clientOf ? readBody(route).map((read) => limitRefused(read, route)) : []),
       rateLimit(route),
       countRefused(requireScope(route), find),
       countRefused(validate('param', route.params), find),
@@ -118,14 +118,13 @@ const quotaOf = (
 /** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
 async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
   const quota = quotaOf(c, 'none')
-  const wrong = invalidTokenQuota(addressOf(c), quota.now)
-  if (isAddressOverLimit(addressOf(c), quota.now)) return wrong
+  const mayGuess = !isAddressOverLimit(addressOf(c), quota.now)
   try {
-    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers })
+    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers }, mayGuess)
     return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
   } catch (error) {
     if (!(error instanceof ApiError)) throw error
-    return error.status === 401 ? wrong : quota
+    return error.status === 401 ? invalidTokenQuota(addressOf(c), quota.now) : quota
   }
 }
 
@@ -187,8 +186,8 @@ const countRefused = (check: MiddlewareHandler<AppEnv>, find: Find | undefined):
   })
 
 /** Counts a request whose body is refused before its client is known. */
-const limitRefused = (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
-  onRefusal(check, (c) => rateLimit({})(c, async () => {}))
+const limitRefused = (check: MiddlewareHandler<AppEnv>, { id }: Route): MiddlewareHandler<AppEnv> =>
+  onRefusal(check, (c) => rateLimit({ id })(c, async () => {}))
 
 function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   const { scope } = route

@@ -56,8 +56,15 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** Permission that the caller's role must have; defaults to the scope. */
   permission?: Scope
   limit?: Limit
-  /** Id of the application that authenticates itself, for the rate limit; undefined for one without a secret. */
-  clientOf?(ctx: SystemCtx, request: Pick<Request<Path, S, Q, B>, 'body' | 'headers'>): Promise<string | undefined>
+  /**
+   * Id of the application that authenticates itself, for the rate limit; undefined for one without a secret. Unless `mayGuess`, a
+   * secret is refused that was not right before.
+   */
+  clientOf?(
+    ctx: SystemCtx,
+    request: Pick<Request<Path, S, Q, B>, 'body' | 'headers'>,
+    mayGuess: boolean,
+  ): Promise<string | undefined>
   params: Shape<Path>
   query?: Q
   body?: B

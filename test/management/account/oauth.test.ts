@@ -213,6 +213,18 @@ describe('an application', () => {
     expect((await Promise.all(guesses)).filter(({ status }) => status === 429)).toHaveLength(1)
   })
 
+  it('is not locked out by wrong secrets from its address, if its own was right before or it has none', async () => {
+    const organization = await newOrganization()
+    const [app, open] = [await registerApp(organization), await registerApp(organization, { isPublic: true })]
+    const by = as(undefined, { 'x-test-address': `test-${randomUUID()}` }).at(later(2 * MINUTE_MS))
+    await newTokens(app, organization)
+    const guess = () => byRefresh(app, 'x', { client_secret: 'guess' }, by)
+    await Promise.all(Array.from({ length: 120 }, guess))
+    expect((await guess()).status).toBe(429)
+    expect((await byRefresh(app, 'x', {}, by)).body).toMatchObject({ error: 'invalid_grant' })
+    expect((await byRefresh(open, 'x', {}, by)).body).toMatchObject({ error: 'invalid_grant' })
+  })
+
   it('has no access any more once its user has left the organization', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)

@@ -2,6 +2,7 @@ import { and, eq, isNull } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import { oauthApps, organizations } from '../../../model/tables/index.ts'
+import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
@@ -37,14 +38,25 @@ export async function authenticateClient(
   return app
 }
 
+const VERIFIED_MAX = 1_000
+/** Credentials that were right before, by id and digest of the secret. */
+const verified = new BoundedMap<string, true>(VERIFIED_MAX)
+
 /** Id of the application that authenticates itself by its secret; undefined for one that only names its id. */
 export async function clientWithSecret(
   ctx: SystemCtx,
   sent: SentCredentials,
   authorization: string | null,
+  mayGuess: boolean,
 ): Promise<string | undefined> {
-  const { secret } = credentialsOf(sent, authorization)
-  return secret === undefined ? undefined : (await authenticateClient(ctx, sent, authorization)).id
+  const { id, secret } = credentialsOf(sent, authorization)
+  if (secret === undefined) return undefined
+  const name = `${id.toLowerCase()} ${await hashToken(secret)}`
+  // A secret that was right before is not a guess, so guesses from the same address must not lock it out.
+  if (!mayGuess && !verified.get(name)) throw new ApiError('oauth.invalid_client')
+  const app = await authenticateClient(ctx, sent, authorization)
+  verified.set(name, true)
+  return app.id
 }
 
 interface Credentials {

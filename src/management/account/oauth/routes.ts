@@ -145,10 +145,11 @@ export const oauthRoutes = [
       stability: 'Beta',
       summary: 'Exchange a code, a refresh token or an assertion for tokens',
       description:
-        'Each code and each refresh token can be used once; a second use revokes the whole authorization. Only the last refresh token can be used again within 10 seconds, which returns the same new one. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
+        'Each code and each refresh token can be used once; a second use revokes the whole authorization. A refresh can be repeated for 10 seconds with the token that it replaced, and returns the same new one. An assertion can be used once, for a user who approved the application in an organization that trusts its issuer.',
       scope: 'public',
       body: ExchangeTokenBody,
-      clientOf: (ctx, { body, headers }) => clientWithSecret(ctx, body, headers.get('authorization')),
+      clientOf: (ctx, { body, headers }, mayGuess) =>
+        clientWithSecret(ctx, body, headers.get('authorization'), mayGuess),
       headers: NO_STORE,
       returns: IssuedToken,
       errors: [
@@ -173,7 +174,7 @@ export const oauthRoutes = [
       scope: 'public',
       body: RevokeToken,
       bodySizeBytesMax: FORM_BYTES_MAX,
-      clientOf: (ctx, { body }) => clientWithSecret(ctx, body, null),
+      clientOf: (ctx, { body }, mayGuess) => clientWithSecret(ctx, body, null, mayGuess),
       headers: NO_STORE,
       returns: empty,
       status: 204,
