@@ -32,7 +32,7 @@ import { type Script, type Scripted, startCanary, startScripted } from '../suppo
 import { SELF_SIGNED } from '../support/wire/self-signed.ts'
 import { expectSigned, RAW } from '../support/wire/verify.ts'
 
-const TIMEOUT_MS = 2000
+const TIMEOUT_MS = 5000
 /** The time that two busy cores may add to any time measured here. */
 const SLACK_MS = 1500
 

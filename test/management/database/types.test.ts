@@ -294,8 +294,9 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
           from generate_series(1, 1500) as n);
       end loop; end $$`)
     await client.end()
-    const large = await owner().get(path('', project))
-    expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
+    const tooLarge = { status: 400, body: { message: expect.stringContaining('too large') } }
+    // On a busy machine, reading so many columns may take longer than allowed.
+    await expect.poll(() => owner().get(path('', project))).toMatchObject(tooLarge)
   })
 
   it('requires the right to read the database', async () => {
