@@ -33,7 +33,7 @@ describe('GET /v1/profile', () => {
       })
       expect(reply).toMatchObject({ status: 401, body: { message: expect.stringMatching(/^Unauthorized/) } })
       expect(reply.headers.get('www-authenticate')).toBe(
-        authorization ? `${CHALLENGE}, error="invalid_token"` : CHALLENGE,
+        authorization.startsWith('Bearer ') ? `${CHALLENGE}, error="invalid_token"` : CHALLENGE,
       )
     },
   )
