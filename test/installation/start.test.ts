@@ -19,7 +19,7 @@ const run = promisify(execFile)
 
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '1' })
+  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '5' })
 })
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
@@ -69,7 +69,7 @@ describe('npm start', () => {
     )
     expect(await machine.sql('select pg_sleep(30)')).toMatchObject({
       status: 400,
-      body: { message: expect.stringContaining('longer than allowed: 1 s') },
+      body: { message: expect.stringContaining('longer than allowed: 5 s') },
     })
     expect((await get('/metrics')).status).toBe(404)
     const { access_token, base_url } = credentials()

@@ -32,7 +32,7 @@ import { type Script, type Scripted, startCanary, startScripted } from '../suppo
 import { SELF_SIGNED } from '../support/wire/self-signed.ts'
 import { expectSigned, RAW } from '../support/wire/verify.ts'
 
-const TIMEOUT_MS = 5000
+const TIMEOUT_MS = 2000
 /** The time that two busy cores may add to any time measured here. */
 const SLACK_MS = 1500
 
@@ -163,7 +163,8 @@ describe('the schedule', () => {
 })
 
 describe('an answer', () => {
-  it('is a success only with 2xx', async () => {
+  // A busy machine may lose a connection, which is a failure without a status.
+  it('is a success only with 2xx', { retry: 2 }, async () => {
     const good = [200, 201, 202, 204, 205, 299]
     const bad = [101, 300, 304, 305, 400, 401, 404, 408, 429, 499, 500, 503, 599, 600, 999]
     const without = [99, 100, 102, 103]
