@@ -2,6 +2,7 @@ import { html } from 'hono/html'
 import type { Answer } from '../../kernel/route.ts'
 import type { Claim } from '../../projects/claims/claim.ts'
 import type { AuthorizationRequest } from './authorization-request.ts'
+import { pagePolicy } from './page-policy.ts'
 import { targetOf } from './redirect-uri.ts'
 
 /** A problem shown to the user, with the organizations to choose from if a choice is missing. */
@@ -49,9 +50,8 @@ ${organizationSlug === undefined && organizationField(problem)}
 </body>
 </html>
 `
-  // The policy has no form-action: browsers apply it to every redirect after the form, also to those of the application.
-  const policy = `default-src 'none'; style-src 'nonce-${styleNonce}'; base-uri 'none'; frame-ancestors 'none'`
-  return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
+  const headers = { 'content-security-policy': pagePolicy('style-src', styleNonce) }
+  return { status: problem ? 422 : 200, headers, body: String(body) }
 }
 
 const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>

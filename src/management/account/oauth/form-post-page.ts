@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Answer } from '../../kernel/route.ts'
+import { pagePolicy } from './page-policy.ts'
 
 /** Renders the page of OAuth 2.0 Form Post Response Mode, by which the response does not appear in a URL. */
 export async function formPostPage(uri: string, parameters: URLSearchParams): Promise<Answer> {
@@ -20,7 +21,5 @@ ${fields}
 </body>
 </html>
 `
-  // The policy has no form-action: browsers apply it to every redirect after the form, also to those of the application.
-  const policy = `default-src 'none'; script-src 'nonce-${nonce}'; base-uri 'none'; frame-ancestors 'none'`
-  return { status: 200, headers: { 'content-security-policy': policy }, body: String(body) }
+  return { status: 200, headers: { 'content-security-policy': pagePolicy('script-src', nonce) }, body: String(body) }
 }

@@ -12,6 +12,7 @@ import { requireImage, touchImage } from '../../../services/workers/worker-image
 import { forgetPlan } from '../../../services/workers/worker-plan.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { createLeases, isLapsed } from '../../kernel/task-leases.ts'
+import { lockStatus } from '../../projects/projects/status.ts'
 import { reasonOf } from '../../projects/projects/task-reason.ts'
 import type { WorkerRow } from './convert.ts'
 
@@ -88,7 +89,7 @@ export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Pro
 function putBackIfFull(ctx: SystemCtx, { project: { ref } }: Work, lease: SQL): Promise<boolean> {
   return mutate(ctx, async ({ tx }) => {
     // The lock serializes the checks, so that of several tasks leased at the same time not all are put back.
-    await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('no key update')
+    await lockStatus({ tx }, ref)
     const running = await tx
       .select({ id: workerTasks.id })
       .from(workerTasks)
