@@ -3,7 +3,7 @@ import manifest from '../../../package.json' with { type: 'json' }
 import { ApiError } from '../../platform/http/error.ts'
 import type { Publication } from '../../platform/http/openapi.ts'
 import type { AppEnv } from '../kernel/app-env.ts'
-import { rateLimit } from '../kernel/mount.ts'
+import { rateLimit } from '../kernel/rate-limits.ts'
 
 /** Builders of the published OpenAPI documents, by name. */
 export type Documents = Readonly<Record<string, (publication: Publication) => object>>

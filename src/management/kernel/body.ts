@@ -203,3 +203,7 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
   new ApiError('request_timeout', { detail: `the body was not received within ${seconds} s`, ...options })
+
+/** The body that a schema or a parser has accepted. */
+export const validBody = (c: Context<AppEnv>, body: unknown): unknown =>
+  isBufferedBody(body) ? c.var.body : body && c.req.valid('json' as never)

@@ -8,27 +8,14 @@ import {
   requireNotGoingDown,
   requirePermission,
 } from '../../access/access.ts'
-import { rateLimitScope } from '../../access/quota-scope.ts'
 import { callerOf } from '../../actor.ts'
 import type { Ctx } from '../../ctx.ts'
 import { ApiError, type ErrorCode, ISSUES_MAX, JSON_TYPE } from '../../platform/http/error.ts'
-import {
-  addressOf,
-  invalidTokenQuota,
-  isAddressOverLimit,
-  isRateLimitedGuess,
-  type Limit,
-  limitHeaders,
-  markReached,
-  type Quota,
-  rateLimitCaller,
-  takeQuota,
-  UNKNOWN_NAME_SCOPE,
-} from '../../platform/rate-limit/quota.ts'
-import type { Decision } from '../../platform/rate-limit/rule.ts'
-import type { AppEnv, Resources } from './app-env.ts'
-import { isBufferedBody, readBufferedBody } from './body.ts'
+import { markReached } from '../../platform/rate-limit/quota.ts'
+import type { AppEnv } from './app-env.ts'
+import { isBufferedBody, readBufferedBody, validBody } from './body.ts'
 import { readJson } from './json-body.ts'
+import { countMiss, countRefused, type Find, limitRefused, quotaOf, rateLimit } from './rate-limits.ts'
 import {
   type Answer,
   changesProject,
@@ -84,111 +71,6 @@ const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandl
 
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
-/** Takes the request from the caller's quota. Every reply carries the rate-limit headers. */
-export function rateLimit({ limit = 'standard', id, ...route }: Partial<Route>): MiddlewareHandler<AppEnv> {
-  return async function rateLimit(c, next) {
-    if (id) c.var.facts.route = id
-    // Anonymous requests use the standard rule: a stricter one would let one client exhaust the quota of a shared address.
-    const quota = route.clientOf ? await quotaOfClient(c, route) : quotaOf(c)
-    if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
-    const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
-    sendLimitHeaders(c, decision)
-    requireAllowed(decision)
-    await next()
-  }
-}
-
-/** Limits a request that matches no route; these requests share the quota of unknown names. */
-export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
-  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && UNKNOWN_NAME_SCOPE), 'standard')
-  sendLimitHeaders(c, decision)
-  requireAllowed(decision)
-}
-
-/** The quota of a request: who calls, and for which project or organization. */
-const quotaOf = (
-  c: Context<AppEnv>,
-  scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
-): Quota => ({
-  caller: rateLimitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
-  scope,
-  now: c.var.ctx.now().getTime(),
-})
-
-/** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
-async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
-  const quota = quotaOf(c, 'none')
-  const mayGuess = !isAddressOverLimit(addressOf(c), quota.now)
-  try {
-    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers }, mayGuess)
-    return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error
-    return error.status === 401 ? invalidTokenQuota(addressOf(c), quota.now) : quota
-  }
-}
-
-const takeFromQuota = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
-
-function sendLimitHeaders(c: Context<AppEnv>, decision: Decision): void {
-  for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
-}
-
-function requireAllowed({ allowed, limit, windowMs, resetMs }: Decision): void {
-  if (allowed) return
-  const seconds = Math.ceil(resetMs / 1000)
-  const window = windowMs === 60_000 ? 'minute' : `${windowMs / 1000} s`
-  throw new ApiError('too_many_requests', {
-    detail: `the limit here is ${limit} requests per ${window}; try again in ${seconds} s`,
-  })
-}
-
-/** Counts a guess. If it is refused, the headers describe this counter and not the counter of the path. */
-async function countGuess(c: Context<AppEnv>, scope = UNKNOWN_NAME_SCOPE): Promise<void> {
-  const decision = await takeFromQuota(c, quotaOf(c, scope), 'standard')
-  if (!decision.allowed) sendLimitHeaders(c, decision)
-  requireAllowed(decision)
-}
-
-const isMiss = (error: unknown): boolean => error instanceof ApiError && error.status === 404
-
-/** Counts a 404 as a guess: all unknown refs and slugs share one quota. */
-async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
-  if (isMiss(error)) await countGuess(c)
-  throw error
-}
-
-/** Counts a refusal by the check itself, not by a later step. */
-const onRefusal =
-  (check: MiddlewareHandler<AppEnv>, count: (c: Context<AppEnv>) => Promise<unknown>): MiddlewareHandler<AppEnv> =>
-  async (c, next) => {
-    let passed = false
-    const nextOnce = async () => {
-      passed = true
-      await next()
-    }
-    try {
-      return await check(c, nextOnce)
-    } catch (error) {
-      if (!passed) await count(c)
-      throw error
-    }
-  }
-
-/**
- * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
- * lookup itself: a refusal in a visible resource must not count against any other.
- */
-const countRefused = (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
-  onRefusal(check, async (c) => {
-    const hasResource = find && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none'
-    if (hasResource && (await find(c).then(() => false, isMiss))) await countGuess(c)
-  })
-
-/** Counts a request whose body is refused before its client is known. */
-const limitRefused = (check: MiddlewareHandler<AppEnv>, { id }: Route): MiddlewareHandler<AppEnv> =>
-  onRefusal(check, (c) => rateLimit({ id })(c, async () => {}))
-
 function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   const { scope } = route
   const needed = scopeOf(route)
@@ -207,8 +89,6 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
     await next()
   }
 }
-
-type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
 
 /** Finds the resource of the path's {ref}, {slug} or {branch_id_or_ref} with the caller's access; undefined for a route without one. */
 function createFinder({ params }: Route): Find | undefined {
@@ -315,9 +195,6 @@ function requireValid(
       })),
   })
 }
-
-const validBody = (c: Context<AppEnv>, body: Route['body']): unknown =>
-  isBufferedBody(body) ? c.var.body : body && c.req.valid('json' as never)
 
 async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
   const valid = (target: string) => c.req.valid(target as never)

@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { SCOPES } from '../../../model/scopes.ts'
 import { GRANT_TYPES } from '../../../model/tables/index.ts'
 import type { AppEnv } from '../../kernel/app-env.ts'
-import { rateLimit } from '../../kernel/mount.ts'
+import { rateLimit } from '../../kernel/rate-limits.ts'
 import { RESPONSE_MODES, RESPONSE_TYPES } from './schema.ts'
 import { publicKeysOf, SIGNING_ALGORITHM } from './signing-key.ts'
 

@@ -1,0 +1,128 @@
+import type { Context, MiddlewareHandler } from 'hono'
+import { rateLimitScope } from '../../access/quota-scope.ts'
+import { callerOf } from '../../actor.ts'
+import { ApiError } from '../../platform/http/error.ts'
+import {
+  addressOf,
+  invalidTokenQuota,
+  isAddressOverLimit,
+  isRateLimitedGuess,
+  type Limit,
+  limitHeaders,
+  type Quota,
+  rateLimitCaller,
+  takeQuota,
+  UNKNOWN_NAME_SCOPE,
+} from '../../platform/rate-limit/quota.ts'
+import type { Decision } from '../../platform/rate-limit/rule.ts'
+import type { AppEnv, Resources } from './app-env.ts'
+import { validBody } from './body.ts'
+import type { Route } from './route.ts'
+
+/** Looks up the resources that the path names. */
+export type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
+
+/** Takes the request from the caller's quota. Every reply carries the rate-limit headers. */
+export function rateLimit({ limit = 'standard', id, ...route }: Partial<Route>): MiddlewareHandler<AppEnv> {
+  return async function rateLimit(c, next) {
+    if (id) c.var.facts.route = id
+    // Anonymous requests use the standard rule: a stricter one would let one client exhaust the quota of a shared address.
+    const quota = route.clientOf ? await quotaOfClient(c, route) : quotaOf(c)
+    if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
+    const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
+    sendLimitHeaders(c, decision)
+    requireAllowed(decision)
+    await next()
+  }
+}
+
+/** Limits a request that matches no route; these requests share the quota of unknown names. */
+export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
+  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && UNKNOWN_NAME_SCOPE), 'standard')
+  sendLimitHeaders(c, decision)
+  requireAllowed(decision)
+}
+
+/** The quota of a request: who calls, and for which project or organization. */
+export const quotaOf = (
+  c: Context<AppEnv>,
+  scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
+): Quota => ({
+  caller: rateLimitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
+  scope,
+  now: c.var.ctx.now().getTime(),
+})
+
+/** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
+async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
+  const quota = quotaOf(c, 'none')
+  const mayGuess = !isAddressOverLimit(addressOf(c), quota.now)
+  try {
+    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers }, mayGuess)
+    return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    return error.status === 401 ? invalidTokenQuota(addressOf(c), quota.now) : quota
+  }
+}
+
+const takeFromQuota = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
+
+function sendLimitHeaders(c: Context<AppEnv>, decision: Decision): void {
+  for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
+}
+
+function requireAllowed({ allowed, limit, windowMs, resetMs }: Decision): void {
+  if (allowed) return
+  const seconds = Math.ceil(resetMs / 1000)
+  const window = windowMs === 60_000 ? 'minute' : `${windowMs / 1000} s`
+  throw new ApiError('too_many_requests', {
+    detail: `the limit here is ${limit} requests per ${window}; try again in ${seconds} s`,
+  })
+}
+
+/** Counts a guess. If it is refused, the headers describe this counter and not the counter of the path. */
+async function countGuess(c: Context<AppEnv>, scope = UNKNOWN_NAME_SCOPE): Promise<void> {
+  const decision = await takeFromQuota(c, quotaOf(c, scope), 'standard')
+  if (!decision.allowed) sendLimitHeaders(c, decision)
+  requireAllowed(decision)
+}
+
+const isMiss = (error: unknown): boolean => error instanceof ApiError && error.status === 404
+
+/** Counts a 404 as a guess: all unknown refs and slugs share one quota. */
+export async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
+  if (isMiss(error)) await countGuess(c)
+  throw error
+}
+
+/** Counts a refusal by the check itself, not by a later step. */
+const onRefusal =
+  (check: MiddlewareHandler<AppEnv>, count: (c: Context<AppEnv>) => Promise<unknown>): MiddlewareHandler<AppEnv> =>
+  async (c, next) => {
+    let passed = false
+    const nextOnce = async () => {
+      passed = true
+      await next()
+    }
+    try {
+      return await check(c, nextOnce)
+    } catch (error) {
+      if (!passed) await count(c)
+      throw error
+    }
+  }
+
+/**
+ * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
+ * lookup itself: a refusal in a visible resource must not count against any other.
+ */
+export const countRefused = (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
+  onRefusal(check, async (c) => {
+    const hasResource = find && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none'
+    if (hasResource && (await find(c).then(() => false, isMiss))) await countGuess(c)
+  })
+
+/** Counts a request whose body is refused before its client is known. */
+export const limitRefused = (check: MiddlewareHandler<AppEnv>, { id }: Route): MiddlewareHandler<AppEnv> =>
+  onRefusal(check, (c) => rateLimit({ id })(c, async () => {}))
