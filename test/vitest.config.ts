@@ -1,5 +1,6 @@
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
+import { SecondTries } from './support/second-tries.ts'
 import { WAIT_MS } from './support/wait.ts'
 
 /**
@@ -23,6 +24,9 @@ export default defineConfig({
     // A busy machine may give a test no time for minutes; a test that hangs must still end.
     testTimeout: 300_000,
     hookTimeout: 300_000,
+    // A busy machine may exceed a limit of seconds in one of 10,000 tests; the run names it.
+    retry: 1,
+    reporters: [new SecondTries(), 'default'],
     expect: { poll: { timeout: WAIT_MS } },
     // Tests share only the state that a file makes itself. Loading all modules anew for each file would cost a second
     // each.
