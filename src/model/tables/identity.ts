@@ -45,7 +45,7 @@ export const organizations = pgTable('organizations', {
   allowedReleaseChannels: text('allowed_release_channels', { enum: RELEASE_CHANNELS })
     .array()
     .notNull()
-    .default(sql`'{ga,preview}'`),
+    .default(sql`'{ga}'`),
   /** Maintained by a trigger on projects, as counting 100,000 projects for each page of a list would be slow. */
   projectCount: integer('project_count').notNull().default(0),
   /** Time at which the operator disabled the organization. All calls about it and its projects, and of its applications, are refused. */

@@ -65,6 +65,8 @@ export const INSTANCE_SIZES = [
 ] as const
 
 export const RELEASE_CHANNELS = ['internal', 'alpha', 'beta', 'ga', 'withdrawn', 'preview'] as const
+/** The only channel that an installation offers. */
+export const RELEASE_CHANNEL = 'ga'
 
 /** RFC 7523, 2.1. */
 export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer'

@@ -43,7 +43,7 @@ describe('GET /v1/organizations/{slug}', () => {
       name: 'Test',
       plan: 'enterprise',
       opt_in_tags: [],
-      allowed_release_channels: ['ga', 'preview'],
+      allowed_release_channels: ['ga'],
     })
   })
 })

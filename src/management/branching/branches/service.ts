@@ -10,6 +10,7 @@ import {
   type ProjectStatus,
   projects,
   projectTasks,
+  RELEASE_CHANNEL,
   type RunKind,
 } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -59,7 +60,7 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
     ref: project.ref,
     postgres_version: project.postgresVersion,
     postgres_engine: majorOf(project.postgresVersion),
-    release_channel: 'ga',
+    release_channel: RELEASE_CHANNEL,
     status: project.status,
     db_host: host,
     db_port: port,

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectEngine } from '../../../engine/engine.ts'
-import type { ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { type ProjectStatus, type projects, RELEASE_CHANNEL } from '../../../model/tables/index.ts'
 import { diskOf } from '../../database/database-settings/disk.ts'
 import { settingsIn } from '../settings/setting-areas.ts'
 import { KNOWN_MAJORS } from './region-values.ts'
@@ -36,7 +36,7 @@ export const toProject = (row: ProjectRow, engine: ProjectEngine): z.input<typeo
     host: engine.connection(row).host,
     version: row.postgresVersion,
     postgres_engine: majorOf(row.postgresVersion),
-    release_channel: 'ga',
+    release_channel: RELEASE_CHANNEL,
   },
 })
 
@@ -115,5 +115,7 @@ export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
   KNOWN_MAJORS.findLast((known) => Number(known) <= Number(majorOf(version))) ?? KNOWN_MAJORS[0]
 
 export const toRestoreVersions = ({ postgresVersion: version }: Row): z.input<typeof RestoreVersions> => ({
-  available_versions: version ? [{ version, release_channel: 'ga', postgres_engine: knownMajorOf(version) }] : [],
+  available_versions: version
+    ? [{ version, release_channel: RELEASE_CHANNEL, postgres_engine: knownMajorOf(version) }]
+    : [],
 })

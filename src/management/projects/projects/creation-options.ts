@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { Ctx } from '../../../ctx.ts'
 import type { RegionOptions } from '../../../engine/engine.ts'
-import { REGION_CODES, type RegionCode } from '../../../model/tables/index.ts'
+import { REGION_CODES, RELEASE_CHANNEL, type RegionCode } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
 import { DEFAULT_REGION, GROUP_REGION, REGIONS } from './region-values.ts'
@@ -17,8 +17,6 @@ export interface Options {
   /** The major version; undefined if the driver offers no choice. */
   version: string | undefined
 }
-
-const CHANNEL = 'ga'
 
 export const placesOf = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly RegionOptions[]> =>
   engine.listRegions().catch((error) => {
@@ -42,7 +40,7 @@ export function chooseOptions(places: readonly RegionOptions[], requested: Reque
 }
 
 export function requireReleased(channel: string | undefined, field = 'release_channel'): void {
-  if (channel !== undefined && channel !== CHANNEL) throw refuseOption(field, channel, [CHANNEL])
+  if (channel !== undefined && channel !== RELEASE_CHANNEL) throw refuseOption(field, channel, [RELEASE_CHANNEL])
 }
 
 /** Creates the error for an unavailable option; `field` is relative to `body`. */

@@ -4,7 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import type { UpgradeCheck } from '../../../engine/upgrades.ts'
-import { projectTasks } from '../../../model/tables/index.ts'
+import { projectTasks, RELEASE_CHANNEL } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
@@ -36,11 +36,11 @@ export async function getEligibility(ctx: Ctx, project: ProjectAccess): Promise<
   return {
     eligible: targets.length > 0 && obstacles.length === 0,
     current_app_version: postgresVersion,
-    current_app_version_release_channel: 'ga',
+    current_app_version_release_channel: RELEASE_CHANNEL,
     latest_app_version: targets[0] ?? postgresVersion,
     target_upgrade_versions: targets.map((version) => ({
       postgres_version: majorOf(version),
-      release_channel: 'ga',
+      release_channel: RELEASE_CHANNEL,
       app_version: version,
     })),
     duration_estimate_hours: targets.length > 0 ? Math.ceil(hours * 1000) / 1000 : 0,
@@ -65,7 +65,7 @@ async function checkUpgrade({ engine }: Ctx, { ref }: ProjectAccess): Promise<Up
 export async function startUpgrade(
   ctx: Ctx,
   project: ProjectAccess,
-  { target_version: target, release_channel: channel = 'ga' }: z.output<typeof UpgradePostgres>,
+  { target_version: target, release_channel: channel = RELEASE_CHANNEL }: z.output<typeof UpgradePostgres>,
 ): Promise<{ tracking_id: string }> {
   const { ref, organizationId, postgresVersion, status } = project
   if (!ctx.engine.upgrades)
@@ -81,7 +81,7 @@ export async function startUpgrade(
         ? `must be one of ${targets.join(', ')}`
         : `Postgres ${postgresVersion} is the newest version of this installation`,
     )
-  if (channel !== 'ga') throw invalidField('release_channel', 'must be ga')
+  if (channel !== RELEASE_CHANNEL) throw invalidField('release_channel', 'must be ga')
   const [obstacle] = obstacles
   if (obstacle) throw driverError(obstacle.reason)
   return mutate(ctx, async (mutation) => {
