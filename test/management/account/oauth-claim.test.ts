@@ -202,6 +202,8 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
       expect((await caller.get(beginPath(app, ref))).status).toBe(403)
     const outsider = await newOrganization()
     expect((await outsider.owner.get(beginPath(app, ref))).status).toBe(404)
+    const ending = await insertProject(builder, { status: 'GOING_DOWN' })
+    expect((await builder.owner.get(beginPath(app, ending))).status).toBe(409)
     expect((await stranger().get(beginPath(app, ref))).status).toBe(401)
     expect((await stranger().get(second)).status).toBe(200)
   })

@@ -94,7 +94,7 @@ export const oauthRoutes = [
         200: FORM_POST,
         303: 'Redirect to the consent page, or to `redirect_uri` with `error`, `error_description` and `state`',
       }),
-      errors: ['not_found.project', 'unprocessable.branch'],
+      errors: ['not_found.project', 'conflict.project_status', 'unprocessable.branch'],
     },
     ({ ctx, query }) => beginClaim(ctx, query),
   ),

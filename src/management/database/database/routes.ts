@@ -60,7 +60,7 @@ export const databaseRoutes = [
       scope: 'database:write',
       body: UpdatePassword,
       returns: Done,
-      errors: ['conflict.project_status'],
+      errors: ['conflict.project_status', 'service_unavailable.project_database'],
     },
     ({ ctx, project, body }) => updatePassword(ctx, project, body.password),
   ),
