@@ -106,6 +106,18 @@ describe('a branch that is being created', () => {
     expect(await control.select().from(branches).where(eq(branches.parentRef, ref))).toEqual([])
   })
 
+  it('stands for its parent as the default branch, so it has no size or secrets of its own', async () => {
+    const { owner, ref } = await newParent()
+    for (const own of [{ desired_instance_size: 'large' }, { secrets: { A: '1' } }]) {
+      const fields = { branch_name: 'production', is_default: true, ...own }
+      expect((await owner.post(`/v1/projects/${ref}/branches`, fields)).status).toBe(422)
+    }
+    const { body } = await owner.get(`/v1/projects/${ref}`)
+    const size = (body as { infra_compute_size?: string }).infra_compute_size ?? 'nano'
+    const fields = { branch_name: 'production', is_default: true, desired_instance_size: size, with_data: false }
+    expect(await createBranch(owner, ref, fields)).toMatchObject({ persistent: true, with_data: true })
+  })
+
   it('prevents a pause of its parent until it is ready', async () => {
     const { owner, ref } = await newParent()
     const branch = await createBranch(owner, ref)

@@ -64,6 +64,11 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
     const detail = 'the default branch is the project itself and uses its secrets: omit secrets'
     throw new ApiError('unprocessable.branch', { detail })
   }
+  const { desired_instance_size: size } = input
+  if (input.is_default && size !== undefined && size !== parent.instanceSize) {
+    const detail = `the default branch is the project itself, whose size is ${parent.instanceSize}: resize the project`
+    throw new ApiError('unprocessable.branch', { detail })
+  }
   requireOptions(ctx, parent, input, at)
   await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)

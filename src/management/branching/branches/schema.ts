@@ -71,7 +71,9 @@ export const CreateBranch = z
   .object({
     branch_name: Name,
     git_branch: GitBranch.optional(),
-    is_default: z.boolean().optional(),
+    is_default: z.boolean().optional().meta({
+      description: 'The default branch is the project itself: it is persistent and has its data, whatever is sent',
+    }),
     persistent: z.boolean().optional(),
     region: z.enum(REGION_CODES).optional(),
     desired_instance_size: z.enum(['pico', ...INSTANCE_SIZES]).optional(),
@@ -136,7 +138,10 @@ export const UpdateBranch = z
       .meta({ deprecated: true }),
     persistent: z.boolean().optional(),
     status: BranchStatus.optional(),
-    request_review: z.boolean().optional(),
+    request_review: z
+      .boolean()
+      .optional()
+      .meta({ description: 'Sets or removes `review_requested_at`; nobody is notified' }),
     notify_url: RemovableNotifyUrl.optional(),
   })
   .meta({ id: 'UpdateBranch' })
