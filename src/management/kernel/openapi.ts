@@ -8,7 +8,7 @@ import {
 } from '../../platform/http/error.ts'
 import { createComponents, type Json, type Publication } from '../../platform/http/openapi.ts'
 import { isBufferedBody } from './body.ts'
-import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
+import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, scopeOf, total } from './route.ts'
 
 /** Drops parameters such as the charset: clients compare media types without them. */
 const mediaType = (contentType: string): string => contentType.replace(/;.*/, '')
@@ -101,19 +101,19 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
 
 const tagOf = ({ area = 'other' }: Route): string => area
 
-const isScope = ({ scope }: Route): boolean => scope !== 'public' && scope !== 'any caller'
-
 function securityOf(route: Route): Json[] {
   if (route.scope === 'public') return []
-  return [{ bearer: isScope(route) ? [route.scope] : [] }]
+  const scope = scopeOf(route)
+  return [{ bearer: scope ? [scope] : [] }]
 }
 
 /** Describes the access that a caller needs, as tools rarely show the scopes of a bearer scheme. */
 function accessText(route: Route): string {
   const { scope, permission = scope, params, limit = 'standard' } = route
+  const needed = scopeOf(route)
   const resource =
     params.shape.ref || params.shape.branch_id_or_ref ? 'project' : params.shape.slug ? 'organization' : undefined
-  const token = isScope(route) ? `Requires a token with the scope \`${scope}\`` : 'Requires a valid token of any scope'
+  const token = needed ? `Requires a token with the scope \`${needed}\`` : 'Requires a valid token of any scope'
   const role = resource && permission !== 'any caller' ? `a role in the ${resource} that allows \`${permission}\`` : ''
   const access = scope === 'public' ? 'Requires no token' : [token, role].filter(Boolean).join(' and ')
   return `${access}.${limit === 'standard' ? '' : ` Also counts against the limit \`${limit}\`.`}`

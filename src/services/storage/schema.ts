@@ -149,7 +149,10 @@ export const MoveObject = z
   .meta({ id: 'MoveObject' })
 
 export const CopyObject = MoveObject.extend({
-  metadata: z.object({ cacheControl: z.string().nullish(), mimetype: z.string().nullish() }).nullish(),
+  metadata: z
+    .object({ cacheControl: z.string().nullish(), mimetype: z.string().nullish() })
+    .nullish()
+    .describe('Applied only with `copyMetadata: false`, as `x-metadata` is'),
   copyMetadata: optional(z.boolean(), true),
 }).meta({ id: 'CopyObject' })
 

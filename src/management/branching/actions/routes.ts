@@ -46,7 +46,8 @@ export const actionRoutes = [
     {
       id: 'v1-update-action-run-status',
       summary: 'Update the status of the steps of an action run',
-      description: 'For external runners that execute steps themselves.',
+      description:
+        'Sets the status that the run shows, for runners that report work of their own. It changes no work: the installation runs all steps itself, and sets the status of each anew when it begins and ends.',
       scope: 'environment:write',
       params: { run_id: RunId },
       body: StepStatuses,

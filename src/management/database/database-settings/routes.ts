@@ -158,7 +158,7 @@ export const databaseSettingsRoutes = [
       id: 'v1-update-ssl-enforcement-config',
       stability: 'Beta',
       summary: "Update a project's SSL enforcement",
-      description: 'Applies to new connections.',
+      description: 'Also ends the sessions that are open without TLS.',
       scope: 'database:write',
       body: UpdateSslEnforcement,
       returns: SslEnforcement,
@@ -269,7 +269,7 @@ export const databaseSettingsRoutes = [
       id: 'v1-modify-database-disk',
       summary: "Update a project's disk settings",
       description:
-        'The database becomes read-only at 95 % of the disk size. Attributes that the driver cannot change are rejected by name.',
+        'The database becomes read-only at 95 % of the disk size; with the driver `neon` the size is only stored and shown. Attributes that the driver cannot change are rejected by name.',
       scope: 'any caller',
       permission: 'projects:write',
       body: UpdateDisk,

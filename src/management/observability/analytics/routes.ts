@@ -81,7 +81,7 @@ export const analyticsRoutes = [
     {
       id: 'v1-get-project-usage-request-count',
       summary: 'Count requests to a project in the last day',
-      description: 'Counts requests to storage, functions and workers.',
+      description: 'Counts requests to storage, the Data API, functions and workers.',
       scope: 'any caller',
       permission: 'analytics:read',
       limit: 'requestCount',

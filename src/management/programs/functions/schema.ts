@@ -134,7 +134,12 @@ const BulkFunction = z.object({
   name: Name,
   status: z.enum(FUNCTION_STATUSES),
   version: z.int().min(1).max(VERSION_MAX),
-  created_at: z.int().min(0).max(LAST_MS).optional(),
+  created_at: z
+    .int()
+    .min(0)
+    .max(LAST_MS)
+    .optional()
+    .meta({ description: 'Of a new function, in ms; ignored for an existing one' }),
   verify_jwt: z.boolean().optional(),
   import_map: z.boolean().optional(),
   entrypoint_path: Text.optional(),

@@ -38,8 +38,10 @@ const SecretsScope = z.union(
 )
 
 const Spec = z.object({
-  runtime: oneOf(WORKER_RUNTIMES).optional().meta({ description: 'Default: detected from the source' }),
-  size: oneOf(WORKER_SIZES),
+  runtime: oneOf(WORKER_RUNTIMES)
+    .optional()
+    .meta({ description: 'Stored and shown: all programs run in the same runtime' }),
+  size: oneOf(WORKER_SIZES).meta({ description: 'Stored and shown: the runtime decides on memory and processors' }),
   exposure: oneOf(WORKER_EXPOSURES).meta({ description: 'A private worker only accepts the service_role key' }),
   instances: z.int().min(0).max(INSTANCES_MAX),
   secrets_scope: SecretsScope.nullable().optional().meta({

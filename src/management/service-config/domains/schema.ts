@@ -46,5 +46,9 @@ export const CustomHostnameConfig = z
   })
   .meta({ id: 'CustomHostnameConfig' })
 
-/** Some clients name the paid add-on of hosted projects, which does not exist on this installation. */
-export const RemoveHostnameQuery = z.object({ remove_addon: z.stringbool().optional() })
+export const RemoveHostnameQuery = z.object({
+  remove_addon: z
+    .stringbool()
+    .optional()
+    .meta({ description: 'Accepted, without effect: there is no paid add-on on this installation' }),
+})
