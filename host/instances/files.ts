@@ -40,6 +40,20 @@ export async function folderBytes(folder: string): Promise<number> {
   return bytes
 }
 
+/** The time of the last change of a file directly in the folder, in ms. */
+export async function newestChange(folder: string): Promise<number> {
+  const names = await readdir(folder).catch(() => [])
+  const times = await Promise.all(
+    names.map((name) =>
+      stat(join(folder, name)).then(
+        ({ mtimeMs }) => mtimeMs,
+        () => 0,
+      ),
+    ),
+  )
+  return Math.max(0, ...times)
+}
+
 export const exists = (path: string): Promise<boolean> =>
   lstat(path).then(
     () => true,

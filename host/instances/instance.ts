@@ -8,7 +8,7 @@ import type { Limits } from '../settings/cgroup.ts'
 import { renderConfiguration } from '../settings/configuration.ts'
 import { openAdmin, withAdminAt } from './admin.ts'
 import { diskProblem } from './disk.ts'
-import { folderBytes, makePrivate, readOwned, replaceFile } from './files.ts'
+import { folderBytes, makePrivate, newestChange, readOwned, replaceFile } from './files.ts'
 import { Mutex, type Semaphore } from './mutex.ts'
 import { writeRecord } from './record.ts'
 import { adoptServer, type Server, startServer } from './server.ts'
@@ -102,14 +102,25 @@ export class PostgresInstance implements Instance {
     return this.#facts.programsOf(this.#record.major)
   }
 
-  /** The size of the data on disk, measured at most `ageMsMax` ago. */
+  /**
+   * The size of the data on disk. It was measured at most `ageMsMax` ago, or before the server's last WAL: looking at all files
+   * takes tens of milliseconds of processor time. `ageMsMax: 0` always measures.
+   */
   async sizeBytes(ageMsMax = SIZE_TTL_MS): Promise<number> {
-    if (this.#size && (this.#size.at > Date.now() - ageMsMax || (!this.#server && this.#size.at > this.#endedAt)))
-      return this.#size.bytes
+    const known = this.#size
+    if (known && ageMsMax > 0) {
+      if (known.at > Date.now() - ageMsMax || !(await this.#hasWrittenSince(known.at))) return known.bytes
+    }
     const at = Date.now()
     const bytes = await folderBytes(this.paths.data)
     this.#size = { at, bytes }
     return bytes
+  }
+
+  async #hasWrittenSince(at: number): Promise<boolean> {
+    if (!this.#server) return this.#endedAt >= at
+    // The times of files may be some milliseconds behind.
+    return (await newestChange(join(this.paths.data, 'pg_wal'))) >= at - 1_000
   }
 
   /** The reason why the last start of the server failed; undefined after a successful start. */

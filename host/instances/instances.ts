@@ -409,8 +409,10 @@ export class InstancePool implements Instances {
 
   #tick(): void {
     const now = Date.now()
+    const byPrimary = Map.groupBy(this.list(), ({ record }) => record.primary?.name)
+    for (const primary of byPrimary.get(undefined) ?? [])
+      this.#sleepIfIdle([primary, ...(byPrimary.get(primary.name) ?? [])], now)
     for (const instance of this.list()) {
-      if (!instance.record.primary) this.#sleepIfIdle(instance, now)
       if (instance.pid === undefined) continue
       rotateLog(instance).catch((error) => {
         this.#facts.log('log_not_rotated', { instance: instance.name, error: String(error) })
@@ -419,14 +421,14 @@ export class InstancePool implements Instances {
   }
 
   /** Puts an idle primary to sleep with its replicas. The primary stops first, and waits until they have all its WAL. */
-  #sleepIfIdle(primary: PostgresInstance, now: number): void {
-    const group = [primary, ...this.replicasOf(primary.name)]
-    if (!group.every((each) => each.isIdle(now))) return
+  #sleepIfIdle(group: readonly PostgresInstance[], now: number): void {
+    const isRunning = group.some(({ pid }) => pid !== undefined)
+    if (!isRunning || !group.every((each) => each.isIdle(now))) return
     const sleep = async () => {
       for (const each of group) await each.sleepIfIdle(now)
     }
     sleep().catch((error) => {
-      this.#facts.log('instance_not_stopped', { instance: primary.name, error: String(error) })
+      this.#facts.log('instance_not_stopped', { instance: group[0]?.name, error: String(error) })
     })
   }
 }
