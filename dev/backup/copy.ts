@@ -12,6 +12,9 @@ import type { BackupPlace } from './place.ts'
 
 type Bytes = AsyncIterable<Uint8Array>
 
+/** Prefix of the archive's keys in the bucket. */
+export const ARCHIVE_PREFIX = 'backups/'
+
 /** Objects that are copied at the same time, each with a part of 16 MiB in memory. */
 const COPIES_AT_ONCE = 4
 
@@ -46,7 +49,7 @@ export async function* verified(place: BackupPlace, file: string, sum: Sum): Asy
   if (bytes !== sum.bytes || hash.digest('hex') !== sum.sha256) throw damaged(file)
 }
 
-/** Copies objects into the backup, and the list of them last. */
+/** Copies objects into the backup, and the list of them last. Skips objects outside the archive that no longer exist. */
 export async function copyIn(
   place: BackupPlace,
   keys: AsyncIterable<string>,
@@ -56,7 +59,12 @@ export async function copyIn(
     const total = { count: 0, bytes: 0 }
     const lines = new Mutex()
     await eachOf(keys, async (key) => {
-      const sum = await putSummed((body) => place.put(BUCKET_PREFIX + key, body), get(key))
+      const sum = await putSummed((body) => place.put(BUCKET_PREFIX + key, body), get(key)).catch((error) => {
+        // Only bytes of unfinished and refused uploads are deleted during a backup; no restored row needs them.
+        if (error instanceof MissingObject && !key.startsWith(ARCHIVE_PREFIX)) return undefined
+        throw error
+      })
+      if (!sum) return
       total.count += 1
       total.bytes += sum.bytes
       await lines.run(() => list.appendFile(`${JSON.stringify({ key, ...sum })}\n`))

@@ -1,7 +1,6 @@
-import { createReadStream, createWriteStream } from 'node:fs'
-import { mkdir, readdir, rename } from 'node:fs/promises'
+import { createReadStream } from 'node:fs'
+import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { pipeline } from 'node:stream/promises'
 import { MissingObject } from '../../host/backups/errors.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { errorCode, StartError } from '../start-error.ts'
@@ -32,8 +31,14 @@ function folderPlace(folder: string): BackupPlace {
     async put(key, body) {
       const file = join(folder, key)
       await mkdir(dirname(file), { recursive: true, mode: 0o700 })
-      await pipeline(body, createWriteStream(`${file}.part`, { mode: 0o600, flush: true }))
-      await rename(`${file}.part`, file)
+      const part = `${file}.part`
+      try {
+        await writeFile(part, body, { mode: 0o600, flush: true })
+        await rename(part, file)
+      } catch (error) {
+        await rm(part, { force: true })
+        throw error
+      }
     },
     async *get(key) {
       try {

@@ -10,7 +10,7 @@ import { type ControlDb, openControlDatabase } from '../seed.ts'
 import { readSettings } from '../settings.ts'
 import { StartError } from '../start-error.ts'
 import { targetDatabaseUrl, targetHost } from '../target.ts'
-import { copyIn, putSummed } from './copy.ts'
+import { ARCHIVE_PREFIX, copyIn, putSummed } from './copy.ts'
 import { holdRemovals } from './hold-removals.ts'
 import { readKeyFiles, sealKeys } from './keys.ts'
 import { chunks, KEYS, type Manifest, OBJECTS, SYSTEM, writeManifest } from './manifest.ts'
@@ -107,5 +107,3 @@ async function* keysAt(store: ArchiveStore, { at, keys }: { at: Date; keys: stri
   }
   yield* keys
 }
-
-const ARCHIVE_PREFIX = 'backups/'
