@@ -6,33 +6,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
+import { CHECKED_FILES, type Page, parsePage, SHOWN_ONLY } from './doc-blocks.ts'
 import { freePort } from './ports.ts'
 
 const READY = 'Pilothouse is ready.'
 const PAGE_MS_MAX = 10 * 60_000
-const RUNS = 'sh'
-/** Marks blocks that cannot run here, because they need a cloud, a second machine or another start. */
-const SHOWN_ONLY = 'sh no-check'
-/** Refused languages: blocks with other names of the shell would not be checked. */
-const UNKNOWN = /^(sh|bash|shell|console|zsh)\b/
-
-interface Page {
-  path: string
-  blocks: string[]
-  shownOnly: number
-}
-
-function parsePage(path: string, text: string): Page {
-  const fences = [...text.matchAll(/^( *)```(.*)\n([\s\S]*?)^\1```$/gm)]
-  const page: Page = { path, blocks: [], shownOnly: 0 }
-  for (const [, indent = '', language = '', block = ''] of fences) {
-    if (language === RUNS) page.blocks.push(block.replaceAll(new RegExp(`^${indent}`, 'gm'), ''))
-    else if (language === SHOWN_ONLY) page.shownOnly += 1
-    else if (UNKNOWN.test(language))
-      throw new Error(`${path}: \`${language}\` must be \`${RUNS}\` or \`${SHOWN_ONLY}\``)
-  }
-  return page
-}
 
 /** Starts an installation with a data folder of its own. */
 async function start(folder: string): Promise<{ env: NodeJS.ProcessEnv; stop(): Promise<void> }> {
@@ -85,7 +63,7 @@ function endGroup(pid: number | undefined): void {
   }
 }
 
-const paths = process.argv.length > 2 ? process.argv.slice(2) : globSync(['*.md', 'docs/**/*.md'])
+const paths = process.argv.length > 2 ? process.argv.slice(2) : globSync(CHECKED_FILES)
 const pages = await Promise.all(paths.sort().map(async (path) => parsePage(path, await readFile(path, 'utf8'))))
 const folder = await mkdtemp(join(tmpdir(), 'pilothouse-docs-'))
 const results: string[] = []

@@ -3,6 +3,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { CHECKED_FILES, parsePage } from '../../dev/doc-blocks.ts'
 import { as, baseUrl } from '../support/api.ts'
 import { newPage, startBrowser } from '../support/browser.ts'
 
@@ -80,6 +81,10 @@ it.each(globSync('*.md'))('%s links only to files that exist', (file) => {
   const text = readFileSync(file, 'utf8')
   for (const [, link = ''] of text.matchAll(/\]\((?!https?:)([^)\s#]+)[^)]*\)/g))
     expect(existsSync(normalize(join(dirname(file), link))), link).toBe(true)
+})
+
+it.each(globSync(CHECKED_FILES))('%s has only shell blocks that `npm run docs:check` knows', (file) => {
+  expect(() => parsePage(file, readFileSync(file, 'utf8'))).not.toThrow()
 })
 
 describe('/docs in a browser on a phone', () => {
