@@ -86,7 +86,6 @@ export async function requireBucket(folder: string): Promise<void> {
 }
 
 const DATA = [
-  'host',
   's3',
   'worker',
   'bundle',
@@ -95,6 +94,8 @@ const DATA = [
   'credentials.json.new',
   'supabase-profile.yaml',
   'mcp.json',
+  // Deleted last: until then, a start refuses the remains of an interrupted deletion.
+  'host',
 ]
 
 /** Names of the installation's files in the folder, which may contain other files too. */
@@ -104,5 +105,6 @@ export async function listData(folder: string): Promise<string[]> {
 }
 
 export async function deleteData(folder: string): Promise<void> {
-  for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true })
+  // Retried, because the recovery of a database may still be writing when its restore is interrupted.
+  for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true, maxRetries: 5 })
 }

@@ -14,5 +14,6 @@ async function main(): Promise<void> {
 
 main().catch((error) => {
   console.error(describeFailure(error))
-  process.exitCode = 1
+  // An interrupted restore may still be waiting for the place of the backup.
+  process.exit(1)
 })

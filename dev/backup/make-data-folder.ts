@@ -1,4 +1,5 @@
 import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { and, eq, isNull, notInArray } from 'drizzle-orm'
 import * as z from 'zod'
 import { s3Store } from '../../host/backups/store.ts'
@@ -30,14 +31,19 @@ interface Options {
   print(line: string): void
 }
 
-/** Creates a data folder from a backup; a failure leaves it empty. `secrets.json` is written last: without it `npm start` refuses the folder. */
+/** Creates a data folder from a backup; a failure or a signal leaves it empty. `secrets.json` is written last: without it `npm start` refuses the folder. */
 export async function makeDataFolder(options: Options): Promise<void> {
   const { folder, keys } = options
   guardChildren()
   await mkdir(folder, { recursive: true, mode: 0o700 })
+  // Created first: `npm start` would generate new secrets for a folder without it.
+  await mkdir(join(folder, 'host', 'instances'), { recursive: true, mode: 0o711 })
   const lifetime = openLifetime()
+  const interrupted = new Promise<never>((_, reject) =>
+    lifetime.onSignal((signal) => reject(new StartError(`Interrupted by ${signal}: ${folder} is empty again.`))),
+  )
   try {
-    await fill(options, lifetime)
+    await Promise.race([fill(options, lifetime), interrupted])
     await lifetime.end()
     for (const file of ['credentials.json', 'secrets.json'] as const) await writeKeyFile(folder, keys, file)
   } catch (error) {
