@@ -5,6 +5,7 @@ import { Config } from '../src/config.ts'
 import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { databaseProblem } from './database-problem.ts'
+import { readFlags } from './flags.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 
@@ -22,9 +23,10 @@ const PLACEHOLDERS: Record<string, string> = {
  * With `--dry-run` it checks everything and prints what it would do.
  */
 async function deploy(): Promise<void> {
+  const flags = readFlags('npm run deploy', ['--dry-run'])
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
-  const isDry = process.argv.includes('--dry-run')
+  const isDry = flags.has('--dry-run')
   const { vars, queues } = unstable_readConfig({ config: 'wrangler.toml' })
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
@@ -59,7 +61,7 @@ async function deploy(): Promise<void> {
   if (!isDry) await migrateControlDatabase(DATABASE_URL).catch(refuseDatabase)
   // The builder comes first, because the other Worker is bound to it.
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
-    execFileSync('wrangler', ['deploy', '--config', config, ...process.argv.slice(2)], { stdio: 'inherit' })
+    execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
   }
 }
 

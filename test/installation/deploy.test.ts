@@ -207,6 +207,15 @@ describe('npm run deploy', () => {
   })
 })
 
+describe('npm run deploy checks', () => {
+  it('its arguments before anything else', async () => {
+    const { cloudflare, deploy, tables } = await newFixture()
+    const { code, output, deployed } = await deploy('--dryrun')
+    expect([code, output]).toEqual([1, 'npm run deploy does not know --dryrun: it takes --dry-run and nothing else.\n'])
+    expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
+  })
+})
+
 describe('the bucket', () => {
   const titles = (S3_ENDPOINT: string) => neededResources({}, { S3_ENDPOINT, S3_BUCKET: 'b' })
 
