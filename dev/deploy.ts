@@ -16,6 +16,7 @@ const SECRET_OF_ENGINE: Record<string, string> = { host: 'HOST_KEY', neon: 'NEON
 /** Placeholders for secrets in the validation of settings: deployed secrets cannot be read. */
 const PLACEHOLDERS: Record<string, string> = {
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
+  METRICS_TOKEN: 'x'.repeat(32),
 }
 
 /**

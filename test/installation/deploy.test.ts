@@ -15,6 +15,12 @@ const ACCOUNT = 'a'.repeat(32)
 const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'HOST_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 
+/** The secrets that the page of the settings lists. */
+const DOCUMENTED_SECRETS = Array.from(
+  readFileSync('docs/configuration.md', 'utf8').matchAll(/^\| `(\w+)` \|.*\| (?:with `\w+`: )?secret\b/gm),
+  ([, name = '']) => name,
+)
+
 /** Starts the part of Cloudflare's API that the real wrangler calls for secrets, queues and buckets. */
 async function startCloudflare() {
   const queues = new Set<string>()
@@ -213,6 +219,16 @@ describe('npm run deploy checks', () => {
     const { code, output, deployed } = await deploy('--dryrun')
     expect([code, output]).toEqual([1, 'npm run deploy does not know --dryrun: it takes --dry-run and nothing else.\n'])
     expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
+  })
+
+  it('settings while each documented secret is set', async () => {
+    const { cloudflare, deploy, settings } = await newFixture()
+    expect(DOCUMENTED_SECRETS).toEqual(expect.arrayContaining([...SECRETS, 'METRICS_TOKEN', 'GITHUB_WEBHOOK_SECRET']))
+    cloudflare.state.secrets = DOCUMENTED_SECRETS
+    const arn = `arn:aws:vpc-lattice:us-east-1:123456789012:resourceconfiguration/rcfg-${'0'.repeat(17)}`
+    settings(`${VARS}GITHUB_APP_ID = "1"\nPRIVATE_LINK_RESOURCE_CONFIGURATIONS = "${arn}"\n`)
+    const { code, output } = await deploy()
+    expect(code, output).toBe(0)
   })
 })
 
