@@ -11,7 +11,6 @@ import { StartError } from './start-error.ts'
 
 const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
-const SECRET_OF_ENGINE: Record<string, string> = { host: 'HOST_KEY', neon: 'NEON_API_KEY' }
 
 /** Placeholders for secrets in the validation of settings: deployed secrets cannot be read. */
 const PLACEHOLDERS: Record<string, string> = {
@@ -36,9 +35,7 @@ async function deploy(): Promise<void> {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
   const secrets = deployedSecrets()
-  const missingSecrets = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
-    .flat()
-    .filter((name) => !secrets.includes(name))
+  const missingSecrets = requiredSecrets(vars).filter((name) => !secrets.includes(name))
   if (missingSecrets.length > 0) {
     throw new StartError(
       `The Worker lacks secrets: ${missingSecrets.map((name) => `wrangler secret put ${name}`).join('; ')}`,
@@ -64,6 +61,12 @@ async function deploy(): Promise<void> {
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
   }
+}
+
+/** Names the secrets that the settings require. An installation whose hosts are all registered has neither HOST_URL nor HOST_KEY. */
+function requiredSecrets({ ENGINE, HOST_URL }: Record<string, unknown>): string[] {
+  if (ENGINE === 'neon') return [...SECRETS, 'NEON_API_KEY']
+  return HOST_URL ? [...SECRETS, 'HOST_KEY'] : SECRETS
 }
 
 /** Matches Cloudflare's answer for a Worker that was never deployed. */

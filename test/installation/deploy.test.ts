@@ -230,6 +230,14 @@ describe('npm run deploy checks', () => {
     const { code, output } = await deploy()
     expect(code, output).toBe(0)
   })
+
+  it('HOST_KEY only if the settings name a host', async () => {
+    const { cloudflare, deploy, settings } = await newFixture()
+    cloudflare.state.secrets = SECRETS.filter((name) => name !== 'HOST_KEY')
+    settings(VARS.replaceAll(/^(HOST_URL|DATABASE_HOST|DATABASE_PORT).*$/gm, ''))
+    const { code, output } = await deploy()
+    expect(code, output).toBe(0)
+  })
 })
 
 describe('the bucket', () => {
