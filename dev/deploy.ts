@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { unstable_readConfig } from 'wrangler'
 import * as z from 'zod'
+import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { Config } from '../src/config.ts'
 import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
@@ -31,7 +32,8 @@ async function deploy(): Promise<void> {
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
-  if (unstable_readConfig({ config: BUILDER_CONFIG }).vars.IMPORT_LOOPBACK === 'on') {
+  const builder = unstable_readConfig({ config: BUILDER_CONFIG })
+  if (builder.vars.IMPORT_LOOPBACK === 'on') {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
   const secrets = deployedSecrets()
@@ -46,10 +48,8 @@ async function deploy(): Promise<void> {
     ...Object.fromEntries(secrets.map((name) => [name, PLACEHOLDERS[name] ?? 'set'])),
     DATABASE_URL,
   }
-  const checked = Config.safeParse(settings)
-  if (!checked.success) {
-    throw new StartError(`wrangler.toml, [vars] (docs/configuration.md):\n${z.prettifyError(checked.error)}`)
-  }
+  checkSettings('wrangler.toml', Config, settings)
+  checkSettings(BUILDER_CONFIG, BuilderSettings, builder.vars)
   const missing = missingResources(neededResources(queues, vars))
   for (const resource of missing) {
     console.log(isDry ? `Would create the ${resource.title}` : `Creating the ${resource.title}`)
@@ -61,6 +61,11 @@ async function deploy(): Promise<void> {
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
   }
+}
+
+function checkSettings(file: string, schema: z.ZodType, settings: Record<string, unknown>): void {
+  const { error } = schema.safeParse(settings)
+  if (error) throw new StartError(`${file}, [vars] (docs/configuration.md):\n${z.prettifyError(error)}`)
 }
 
 /** Names the secrets that the settings require. An installation whose hosts are all registered has neither HOST_URL nor HOST_KEY. */

@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import type { V4MiniflareOptions } from 'miniflare'
+import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { Config } from '../src/config.ts'
 import { startBuilder } from './builder.ts'
 import { BUILDER, OPTIONS, ROOT } from './bundle.ts'
@@ -15,8 +16,6 @@ import { StartError } from './start-error.ts'
 
 const NAME = 'api'
 const PAGE = 'page'
-/** Settings of the installation that belong to the builder. */
-export const BUILDER_SETTINGS = ['NPM_REGISTRY_URL', 'JSR_REGISTRY_URL', 'IMPORT_LOOPBACK']
 
 export interface WorkerOptions {
   /** The folder of the bundle that `buildWorker` made. */
@@ -39,7 +38,7 @@ const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
 
 /** Validates the settings at the start. The Worker does so only at its first request, too late for the person who starts it. */
 function checkSettings(bindings: Record<string, string>): void {
-  const { error } = Config.safeParse(bindings)
+  const error = Config.safeParse(bindings).error ?? BuilderSettings.safeParse(builderSettings(bindings)).error
   if (!error) return
   const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
   const name = path.join('.')
@@ -191,20 +190,23 @@ async function pageWorker(bundle: string) {
   }
 }
 
+/** The settings of the installation that belong to the builder. */
+const builderSettings = (bindings: Record<string, string>): Record<string, string> =>
+  Object.fromEntries(Object.entries(bindings).filter(([name, value]) => name in BuilderSettings.shape && value))
+
 type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings'>
 
 /** The Miniflare options of the builder. */
 export async function builderWorker({ bundle, bindings }: BuilderOptions): Promise<Record<string, unknown>> {
   const folder = join(bundle, BUILDER)
   const configured = await optionsOf(folder)
-  const settings = BUILDER_SETTINGS.flatMap((name) => (bindings[name] ? [[name, bindings[name]]] : []))
   return {
     ...configured,
     name: BUILDER,
     rootPath: folder,
     modulesRoot: '.',
     modules: await modulesOf(folder),
-    bindings: { ...configured.bindings, ...Object.fromEntries(settings) },
+    bindings: { ...configured.bindings, ...builderSettings(bindings) },
     serviceBindings: { EGRESS: webhookEgress({ loopback: bindings.IMPORT_LOOPBACK === 'on' }) },
   }
 }

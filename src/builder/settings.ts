@@ -1,6 +1,7 @@
 import * as z from 'zod'
 
-const Settings = z.object({
+/** Every variable that the builder reads. */
+export const Settings = z.object({
   NPM_REGISTRY_URL: z.url().default('https://registry.npmjs.org'),
   /** Address of the JSR registry's npm-compatible API. */
   JSR_REGISTRY_URL: z.url().default('https://npm.jsr.io'),

@@ -76,7 +76,7 @@ interface Fixture {
   cloudflare: Awaited<ReturnType<typeof startCloudflare>>
   /** Runs the command; `deployed` lists the uploads that wrangler received. */
   deploy(...args: string[]): Promise<{ code: number | null; output: string; deployed: string[] }>
-  settings(vars: string): void
+  settings(vars: string, npmRegistry?: string): void
   tables(): Promise<number>
 }
 
@@ -97,8 +97,11 @@ async function newFixture(): Promise<Fixture> {
     symlinkSync(resolve(name), join(root, name))
   }
   cpSync('src', join(root, 'src'), { recursive: true })
-  const settings = (vars: string) =>
+  const settings = (vars: string, npmRegistry = 'https://registry.npmjs.org') => {
     writeFileSync(join(root, 'wrangler.toml'), readFileSync('wrangler.toml', 'utf8') + vars)
+    const builder = readFileSync('src/builder/wrangler.toml', 'utf8')
+    writeFileSync(join(root, 'src/builder/wrangler.toml'), builder.replace('https://registry.npmjs.org', npmRegistry))
+  }
   settings(VARS)
   const uploads = join(root, 'uploads')
   writeFileSync(uploads, '')
@@ -237,6 +240,15 @@ describe('npm run deploy checks', () => {
     settings(VARS.replaceAll(/^(HOST_URL|DATABASE_HOST|DATABASE_PORT).*$/gm, ''))
     const { code, output } = await deploy()
     expect(code, output).toBe(0)
+  })
+
+  it('the settings of the builder', async () => {
+    const { cloudflare, deploy, settings, tables } = await newFixture()
+    settings(VARS, 'nowhere')
+    const { code, output, deployed } = await deploy()
+    expect(code).toBe(1)
+    expect(output).toMatch(/^src\/builder\/wrangler\.toml, \[vars\] .*NPM_REGISTRY_URL/s)
+    expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
   })
 })
 

@@ -130,6 +130,12 @@ describe('a folder', () => {
 })
 
 describe('a start', () => {
+  it('refuses a malformed setting of the builder', async () => {
+    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toContain(
+      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.',
+    )
+  })
+
   it('rebuilds a damaged bundle', async () => {
     const built = join(machine.folder, 'bundle', 'index.js')
     const before = readFileSync(built, 'utf8')
