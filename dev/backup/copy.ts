@@ -1,5 +1,4 @@
 import { createHash, randomUUID } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { type FileHandle, open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -55,7 +54,7 @@ export async function copyIn(
   keys: AsyncIterable<string>,
   get: (key: string) => Bytes,
 ): Promise<{ count: number; bytes: number; list: Sum }> {
-  return withTemporaryFile(async (list, path) => {
+  return withTemporaryFile(async (list) => {
     const total = { count: 0, bytes: 0 }
     const lines = new Mutex()
     await eachOf(keys, async (key) => {
@@ -69,7 +68,7 @@ export async function copyIn(
       total.bytes += sum.bytes
       await lines.run(() => list.appendFile(`${JSON.stringify({ key, ...sum })}\n`))
     })
-    const sum = await putSummed((body) => place.put(OBJECTS, body), createReadStream(path))
+    const sum = await putSummed((body) => place.put(OBJECTS, body), readAll(list))
     return { ...total, list: sum }
   })
 }
@@ -80,9 +79,9 @@ export async function copyOut(
   list: Sum,
   put: (key: string, body: Bytes) => Promise<void>,
 ): Promise<void> {
-  await withTemporaryFile(async (file, path) => {
+  await withTemporaryFile(async (file) => {
     for await (const chunk of verified(place, OBJECTS, list)) await file.appendFile(chunk)
-    const lines = createInterface({ input: createReadStream(path) })
+    const lines = createInterface({ input: readAll(file) })
     await eachOf(lines, async (line) => {
       const { key, ...sum } = StoredObject.parse(JSON.parse(line))
       await put(key, verified(place, BUCKET_PREFIX + key, sum))
@@ -90,16 +89,19 @@ export async function copyOut(
   })
 }
 
-async function withTemporaryFile<Value>(work: (file: FileHandle, path: string) => Promise<Value>): Promise<Value> {
+/** Runs the work with a file that has no name any more, so that an interruption does not leave it behind. */
+async function withTemporaryFile<Value>(work: (file: FileHandle) => Promise<Value>): Promise<Value> {
   const path = join(tmpdir(), `pilothouse-backup-${randomUUID()}`)
-  const file = await open(path, 'wx', 0o600)
+  const file = await open(path, 'wx+', 0o600)
   try {
-    return await work(file, path)
+    await rm(path)
+    return await work(file)
   } finally {
     await file.close()
-    await rm(path)
   }
 }
+
+const readAll = (file: FileHandle) => file.createReadStream({ start: 0, autoClose: false })
 
 /** Works on a few items at a time. After a failure it starts no more items, waits for the running ones and throws. */
 export async function eachOf<Item>(

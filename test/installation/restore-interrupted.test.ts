@@ -1,8 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdir } from 'node:fs/promises'
+import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { putSummed } from '../../dev/backup/copy.ts'
 import { sealKeys } from '../../dev/backup/keys.ts'
@@ -48,7 +50,9 @@ async function startBucket(): Promise<{ url: string; untilListIsRead: Promise<vo
 async function interruptRestore(signal: NodeJS.Signals) {
   const { url, untilListIsRead } = await startBucket()
   const aws = { AWS_ENDPOINT_URL: url, AWS_ACCESS_KEY_ID: 'a', AWS_SECRET_ACCESS_KEY: 'b' }
-  const env = { ...machine.env, ...aws }
+  const temporary = await mkdtemp(join(tmpdir(), 'pilothouse-interrupted-'))
+  onTestFinished(() => rm(temporary, { recursive: true }))
+  const env = { ...machine.env, ...aws, TMPDIR: temporary }
   const child = spawn('node', ['dev/restore.ts', 's3://copies'], { env, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data: Buffer) => (output += data))
@@ -56,6 +60,7 @@ async function interruptRestore(signal: NodeJS.Signals) {
   await Promise.race([untilListIsRead, closed])
   child.kill(signal)
   await closed
+  expect(await readdir(temporary)).not.toContainEqual(expect.stringContaining('pilothouse-backup'))
   return { code: child.exitCode, output }
 }
 
