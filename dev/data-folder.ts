@@ -1,4 +1,4 @@
-import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises'
+import { access, constants, lstat, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { diskOf, inMib } from '../host/instances/disk.ts'
 import { exists } from '../host/instances/files.ts'
@@ -61,9 +61,15 @@ async function problemOf(folder: string, error: unknown): Promise<StartError> {
 const nearest = async (folder: string): Promise<string> =>
   (await exists(folder)) || dirname(folder) === folder ? folder : nearest(dirname(folder))
 
-/** Whether no start has created data here. */
-export const isNewFolder = async (folder: string): Promise<boolean> =>
-  !(await exists(join(folder, 'host', 'instances')))
+/** Whether no start has created data here. Throws if this user may not look, because a closed folder is not a new one. */
+export const isNewFolder = (folder: string): Promise<boolean> =>
+  lstat(join(folder, 'host', 'instances')).then(
+    () => false,
+    (error) => {
+      if (['ENOENT', 'ENOTDIR'].includes(errorCode(error) ?? '')) return true
+      throw error
+    },
+  )
 
 /** Refuses a start on a full disk, which would fail midway with an arbitrary error. */
 export async function requireDiskSpace(folder: string): Promise<void> {

@@ -34,6 +34,14 @@ async function refusal(args: string[] = [], settings: Record<string, string> = {
   return text
 }
 
+/** Runs a program as a user without rights, and returns its exit code and output. */
+function asNobody(program: string, settings: Record<string, string> = {}) {
+  const command = `cd ${process.cwd()} && exec setpriv --reuid=65534 --clear-groups node ${program}`
+  const env = { ...machine.env, ...settings }
+  const { status, stdout, stderr } = spawnSync('sh', ['-c', command], { env, encoding: 'utf8' })
+  return [status, stdout, stderr]
+}
+
 const ELSEWHERE = 'choose another folder with PILOTHOUSE_DATA=<folder>'
 
 const hasScript = spawnSync('script', ['--version']).status === 0
@@ -101,13 +109,21 @@ describe('a folder', () => {
     const foreign = join(machine.folder, 'foreign')
     mkdirSync(foreign, { mode: 0o755 })
     execFileSync('chmod', ['755', machine.folder])
-    const command = `cd ${process.cwd()} && exec setpriv --reuid=65534 --clear-groups node dev/start.ts`
-    const env = { ...machine.env, PILOTHOUSE_DATA: join(foreign, 'data') }
-    const { stdout, stderr, status } = spawnSync('sh', ['-c', command], { env, encoding: 'utf8' })
-    expect([status, stdout, stderr]).toEqual([
+    expect(asNobody('dev/start.ts', { PILOTHOUSE_DATA: join(foreign, 'data') })).toEqual([
       1,
       '',
       `This user may not write to ${foreign}: give it the right, or ${ELSEWHERE}.\n`,
+    ])
+  })
+
+  it.skipIf(!isRoot).each([
+    ['admin', 'dev/admin.ts status'],
+    ['backup', 'dev/backup.ts /nowhere'],
+  ])('that this user may not read is not called empty by %s', (_, program) => {
+    expect(asNobody(program, { BACKUP_PASSPHRASE: 'a passphrase of the test' })).toEqual([
+      1,
+      '',
+      `${machine.folder}/host/instances: this user has no right to it: run this as the user who owns it.\n`,
     ])
   })
 
