@@ -6,6 +6,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { makePrivate } from '../host/instances/files.ts'
 import { errorCode, errorMessage, StartError } from './start-error.ts'
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -33,8 +34,11 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
   const sources = entry ? undefined : fingerprint(root, [...SOURCES, ...SETTINGS.filter((name) => isIn(root, name))])
   // The options hold absolute paths.
   const fingerprints = () => [root, sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
-  if (sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()) return
-  await rm(folder, { recursive: true, force: true })
+  const isIntact = sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()
+  if (!isIntact) await rm(folder, { recursive: true, force: true })
+  // Other users of the machine need nothing of it.
+  await makePrivate(folder)
+  if (isIntact) return
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),

@@ -1,5 +1,6 @@
 import { join, resolve } from 'node:path'
 import { type Host, type HostOptions, startHost } from '../host/host.ts'
+import { makePrivate } from '../host/instances/files.ts'
 import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
 import { BUCKET, bucketSettings, s3EndpointAt } from './bucket.ts'
@@ -127,7 +128,10 @@ export const startBucket = (
   spawnAs('bucket', async () => {
     // Slow to load: the databases start meanwhile.
     const { startS3 } = await import('./s3.ts')
-    return startS3({ port, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
+    const objects = join(folder, 's3')
+    // Miniflare would let every local user read the objects.
+    await makePrivate(objects)
+    return startS3({ port, folder: objects, buckets: [BUCKET], accessKeyId, secretAccessKey })
   })
 
 type LocalHost = Omit<HostOptions, 'folder' | 'key' | 'archive'> & {

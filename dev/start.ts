@@ -1,4 +1,5 @@
 import { join, resolve } from 'node:path'
+import { makePrivate } from '../host/instances/files.ts'
 import { FolderInUse, isHostRunning } from '../host/run-folder.ts'
 import manifest from '../package.json' with { type: 'json' }
 import { buildWorker } from './bundle.ts'
@@ -84,16 +85,10 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   )
   const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }
   await saveClients(folder, credentials, bindings)
+  const objects = join(folder, 'worker')
+  await makePrivate(objects)
   await timed(onStep, 'worker', () =>
-    lifetime.add(
-      startWorker({
-        bundle,
-        port: ports.api,
-        bindings,
-        folder: join(folder, 'worker'),
-        onLine: log.onLine,
-      }),
-    ),
+    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: objects, onLine: log.onLine })),
   )
   const ms = performance.now() - startedAt
   onStep('all', ms)

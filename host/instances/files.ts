@@ -10,8 +10,8 @@ const run = promisify(execFile)
 
 type Account = InstanceRecord['account']
 
-/** Creates a folder that only the account can enter. */
-export async function makePrivate(folder: string, account: Account): Promise<void> {
+/** Closes a folder to all but the account, by default the daemon's own. Creates it if it does not exist. */
+export async function makePrivate(folder: string, account?: Account): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 })
   await chmod(folder, 0o700)
   if (account) await chown(folder, account.uid, account.gid)

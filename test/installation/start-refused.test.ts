@@ -2,12 +2,14 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   appendFileSync,
+  chmodSync,
   chownSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
@@ -152,12 +154,25 @@ describe('a start', () => {
     )
   })
 
+  it('closes the folders of an existing installation to other users', async () => {
+    const folders = ['s3', 'worker', 'bundle'].map((name) => join(machine.folder, name))
+    for (const folder of folders) {
+      mkdirSync(folder, { recursive: true })
+      chmodSync(folder, 0o755)
+    }
+    const modes = () => folders.map((folder) => statSync(folder).mode & 0o777)
+    const running = await machine.started()
+    expect(modes()).toEqual([0o700, 0o700, 0o700])
+    expect(await stop(running)).toBe(0)
+  })
+
   it('rebuilds a damaged bundle', async () => {
     const built = join(machine.folder, 'bundle', 'index.js')
     const before = readFileSync(built, 'utf8')
     writeFileSync(built, before.slice(0, before.length / 2))
     const running = await machine.started()
     expect(readFileSync(built, 'utf8')).toBe(before)
+    expect(statSync(join(machine.folder, 'bundle')).mode & 0o777).toBe(0o700)
     expect((await machine.get('/v1/profile')).status).toBe(200)
     expect(await stop(running)).toBe(0)
     const builder = join(machine.folder, 'bundle', 'builder', 'index.js')
