@@ -1,7 +1,9 @@
 import { access, constants, lstat, mkdir, readdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { diskOf, inMib } from '../host/instances/disk.ts'
-import { exists } from '../host/instances/files.ts'
+import { exists, removeFolder } from '../host/instances/files.ts'
+import { stopServersIn } from '../host/instances/server.ts'
+import { runFolder } from '../host/run-folder.ts'
 import { errorCode, StartError } from './start-error.ts'
 
 const MIB = 1024 ** 2
@@ -110,7 +112,14 @@ export async function listData(folder: string): Promise<string[]> {
   return DATA.filter((name) => entries.includes(name))
 }
 
+/** Deletes the installation's files, after stopping the servers that a killed start has left running. */
 export async function deleteData(folder: string): Promise<void> {
+  const host = join(folder, 'host')
+  if (await exists(host)) {
+    await stopServersIn(host)
+    // May be in /tmp, where a new host would find the sockets of the old one.
+    await removeFolder(await runFolder(host))
+  }
   // Retried, because the recovery of a database may still be writing when its restore is interrupted.
   for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true, maxRetries: 5 })
 }

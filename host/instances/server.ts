@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { constants } from 'node:fs'
-import { open, readFile, rm, stat } from 'node:fs/promises'
+import { open, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
@@ -75,6 +75,14 @@ export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<S
     while (await isAlive(pid)) await delay(ADOPTED_POLL_MS, undefined, { ref: false })
   })()
   return { pid, ended, stop: () => stop(pid, ended) }
+}
+
+/** Stops every server that a killed daemon has left running in a folder or below it. */
+export async function stopServersIn(folder: string): Promise<void> {
+  const entries = await readdir(folder, { withFileTypes: true })
+  if (entries.some(({ name }) => name === 'PG_VERSION')) return (await adoptServer({ data: folder }))?.stop()
+  const folders = entries.filter((entry) => entry.isDirectory())
+  await Promise.all(folders.map(({ name }) => stopServersIn(join(folder, name))))
 }
 
 /** Removes a data folder that an earlier daemon has left, and stops the server that may run in it. */

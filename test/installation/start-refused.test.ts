@@ -15,7 +15,10 @@ import {
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { buildWorker } from '../../dev/bundle.ts'
+import { deleteData } from '../../dev/data-folder.ts'
 import { readSecrets } from '../../dev/secrets.ts'
+import { isAlive } from '../../host/instances/server.ts'
+import { runFolder } from '../../host/run-folder.ts'
 import { copyInstallation } from '../support/installations.ts'
 import { type Machine, newMachine, stop } from '../support/machine.ts'
 
@@ -220,6 +223,19 @@ describe('npm start -- --reset', () => {
     )
     expect(await refusal(['--yes'])).toBe('--yes can only be used with --reset.\n')
     expect(readFileSync(secrets, 'utf8')).toBe(before)
+  })
+
+  it('stops the servers that a killed start left, and removes their sockets', async () => {
+    const host = join(machine.folder, 'host')
+    const killed = await machine.started()
+    const pidFile = join(host, 'instances', 'control', 'data', 'postmaster.pid')
+    const pid = Number.parseInt(readFileSync(pidFile, 'utf8'), 10)
+    const run = await runFolder(host)
+    killed.child.kill('SIGKILL')
+    await once(killed.child, 'exit')
+    expect([await isAlive(pid), existsSync(join(run, 'control'))]).toEqual([true, true])
+    await deleteData(machine.folder)
+    expect([await isAlive(pid), existsSync(run)]).toEqual([false, false])
   })
 
   it.skipIf(!hasScript)('asks at a real terminal (skipped without script, which makes one)', () => {
