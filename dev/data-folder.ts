@@ -97,6 +97,8 @@ const DATA = [
   's3',
   'worker',
   'bundle',
+  'dev',
+  'dev.vars',
   'secrets.json',
   'credentials.json',
   'credentials.json.new',

@@ -3,6 +3,9 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { makePrivate } from '../host/instances/files.ts'
+import { saveClients } from './clients.ts'
+import { CREDENTIALS, saveCredentials } from './credentials.ts'
 import { tickEveryMinute } from './cron.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
@@ -16,32 +19,40 @@ async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, isForCli, vars } = settings
+  let wrangler: ChildProcess | undefined
+  let isStopping = false
+  // Ctrl-C and the end of a terminal reach wrangler too; the services stop once it is gone.
+  lifetime.onSignal((signal) => {
+    // A second Ctrl-C exits at once: Postgres recovers from its WAL at the next start.
+    if (isStopping) process.exit(1)
+    isStopping = true
+    if (signal === 'SIGTERM') wrangler?.kill()
+  })
   // Loaded late because it is slow to load: a refused start does not need it.
   const { startServices } = await import('./services.ts')
   for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
   const services = await lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep }))
-  const envFile = join(folder, 'dev.vars')
-  const lines = Object.entries({ ...services.vars, ...vars, ...services.secrets })
-  await writeFile(envFile, lines.map(([name, value]) => `${name}='${value}'`).join('\n'), { mode: 0o600 })
-  const configs = ['wrangler.toml', 'src/builder/wrangler.toml'].flatMap((path) => ['--config', path])
-  const args = [
-    'dev',
-    ...configs,
-    '--port',
-    String(ports.api),
-    '--env-file',
-    envFile,
-    '--persist-to',
-    join(folder, 'dev'),
-  ]
-  const wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
-  // Ctrl-C and the end of a terminal reach wrangler too; the services stop once it is gone.
-  lifetime.onSignal((signal) => {
-    if (signal === 'SIGTERM') wrangler.kill()
+  const bindings = { ...services.vars, ...vars, ...services.secrets }
+  const { credentials } = await saveCredentials({
+    ...{ folder, controlUrl: services.controlUrl, baseUrl, onLine: console.log },
+    ...{ databasePort: ports.postgres, hostUrl: services.host.url, s3Url: services.vars.S3_ENDPOINT ?? '' },
   })
+  await saveClients(folder, credentials, bindings)
+  console.log(`The owner's access token is in ${join(folder, CREDENTIALS)}.`)
+  const envFile = join(folder, 'dev.vars')
+  const lines = Object.entries(bindings).map(([name, value]) => `${name}='${value}'`)
+  await writeFile(envFile, lines.join('\n'), { mode: 0o600 })
+  const state = join(folder, 'dev')
+  await makePrivate(state)
+  const configs = ['wrangler.toml', 'src/builder/wrangler.toml'].flatMap((path) => ['--config', path])
+  const args = ['dev', ...configs, '--port', String(ports.api), '--env-file', envFile, '--persist-to', state]
+  if (isStopping) return
+  wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
   const cron = startCron(wrangler, () => fetch(`http://127.0.0.1:${ports.api}/cdn-cgi/handler/scheduled`))
-  await once(wrangler, 'exit')
+  const [code]: (number | null)[] = await once(wrangler, 'exit')
+  // A signal that ended wrangler leaves no code.
+  process.exitCode = code ?? (isStopping ? 0 : 1)
   const { stop } = await cron
   stop()
 }
