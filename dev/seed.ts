@@ -7,6 +7,9 @@ import { StartError } from './start-error.ts'
 
 export type ControlDb = ReturnType<typeof openControlDatabase>['db']
 
+/** The database, or a transaction on it. */
+type Writer = Pick<ControlDb, 'select' | 'insert'>
+
 /** Connects to the control database from Node, for the seed and the admin commands; the Worker connects differently. */
 export function openControlDatabase(url: string) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
@@ -94,7 +97,7 @@ async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
   return row !== undefined && row.revokedAt === null
 }
 
-export async function upsertUser(db: ControlDb, username: string, email: string) {
+export async function upsertUser(db: Writer, username: string, email: string) {
   const inserted = await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing().returning()
   const [user] = await db.select().from(users).where(eq(users.username, username))
   if (!user) throw new StartError(`another user has the e-mail address ${email}`)
@@ -103,10 +106,10 @@ export async function upsertUser(db: ControlDb, username: string, email: string)
   return { id: user.id, isNew: inserted.length > 0 }
 }
 
-type TokenFields = Pick<typeof accessTokens.$inferInsert, 'userId' | 'name' | 'scopes' | 'expiresAt'>
+type TokenFields = Pick<typeof accessTokens.$inferInsert, 'id' | 'userId' | 'name' | 'scopes' | 'expiresAt'>
 
 /** The clear token is returned once; only its hash is stored. */
-export async function issueToken(db: ControlDb, fields: TokenFields): Promise<string> {
+export async function issueToken(db: Writer, fields: TokenFields): Promise<string> {
   const token = newAccessToken()
   await db.insert(accessTokens).values({ ...fields, hash: await hashToken(token) })
   return token

@@ -1,9 +1,11 @@
+import { randomUUID } from 'node:crypto'
 import { and, eq, isNull, or } from 'drizzle-orm'
 import { hashToken } from '../../src/access/token.ts'
 import { SCOPES, type Scope } from '../../src/model/scopes.ts'
 import { accessTokens, oauthGrants, users } from '../../src/model/tables/index.ts'
-import { issueToken, upsertUser } from '../seed.ts'
+import { type ControlDb, issueToken, upsertUser } from '../seed.ts'
 import { StartError } from '../start-error.ts'
+import { change } from './change.ts'
 import { type Command, DAY_MS } from './command.ts'
 import { findUser } from './find.ts'
 import { acceptAll } from './invitations.ts'
@@ -14,7 +16,7 @@ export const identityCommands: Record<string, Command> = {
     args: ['username', 'email'],
     run: async (db, [username = '', email = '']) => {
       if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
-      const { id, isNew } = await upsertUser(db, username, email)
+      const { id, isNew } = await createUser(db, username, email)
       // An existing user accepts invitations one by one, with `invitation accept`.
       const lines = isNew ? await acceptAll(db, { id, username, primaryEmail: email }) : [`${username} existed already`]
       return [`user ${id}`, ...lines].join('\n')
@@ -32,12 +34,11 @@ export const identityCommands: Record<string, Command> = {
     summary: 'Issue an access token; it is printed once.',
     args: ['username'],
     options: '[--name text] [--scopes a,b] [--days n]',
-    run: async (db, [username = ''], { name = 'admin', scopes, days }) =>
-      issueToken(db, {
-        userId: (await findUser(db, username)).id,
+    run: (db, [username = ''], { name = 'admin', scopes, days }) =>
+      createToken(db, username, {
         name,
-        scopes: scopes === undefined ? undefined : readScopes(scopes),
-        expiresAt: days === undefined ? undefined : new Date(Date.now() + readDays(days) * DAY_MS),
+        ...(scopes !== undefined && { scopes: readScopes(scopes) }),
+        ...(days !== undefined && { expiresAt: new Date(Date.now() + readDays(days) * DAY_MS) }),
       }),
   },
   'token list': {
@@ -56,25 +57,45 @@ export const identityCommands: Record<string, Command> = {
   'token revoke': {
     summary: 'Revoke a token.',
     args: ['token or its id'],
-    run: async (db, [token = '']) => {
-      const isId = /^[0-9a-f-]{36}$/.test(token)
-      const which = isId ? eq(accessTokens.id, token) : eq(accessTokens.hash, await hashToken(token))
-      await db.transaction(async (tx) => {
-        const [revoked] = await tx
-          .update(accessTokens)
-          .set({ revokedAt: new Date() })
-          .where(and(which, isNull(accessTokens.revokedAt)))
-          .returning({ id: accessTokens.id, grant: accessTokens.oauthGrantId })
-        if (!revoked) throw new StartError('no such token, or it is revoked already')
-        // Grants that a user approved with the token end too, and the grant of an application's token.
-        const { id, grant } = revoked
-        await tx
-          .delete(oauthGrants)
-          .where(or(eq(oauthGrants.approvedBy, id), grant ? eq(oauthGrants.id, grant) : undefined))
-      })
-      return 'revoked; the API refuses it within ten seconds'
-    },
+    run: (db, [token = '']) => revokeToken(db, token),
   },
+}
+
+const createUser = (db: ControlDb, username: string, email: string) =>
+  change(db, async ({ tx, trace }) => {
+    const user = await upsertUser(tx, username, email)
+    if (user.isNew) await trace({ action: 'user.create', detail: { user: user.id } })
+    return user
+  })
+
+type NewToken = Pick<typeof accessTokens.$inferInsert, 'name' | 'scopes' | 'expiresAt'>
+
+const createToken = (db: ControlDb, username: string, fields: NewToken): Promise<string> =>
+  change(db, async ({ tx, trace }) => {
+    const { id: userId } = await findUser(tx, username)
+    const id = randomUUID()
+    await trace({ action: 'token.create', detail: { user: userId, token: id, ...fields } })
+    return issueToken(tx, { id, userId, ...fields })
+  })
+
+async function revokeToken(db: ControlDb, token: string): Promise<string> {
+  const isId = /^[0-9a-f-]{36}$/.test(token)
+  const which = isId ? eq(accessTokens.id, token) : eq(accessTokens.hash, await hashToken(token))
+  return change(db, async ({ tx, trace }) => {
+    const [revoked] = await tx
+      .update(accessTokens)
+      .set({ revokedAt: new Date() })
+      .where(and(which, isNull(accessTokens.revokedAt)))
+      .returning()
+    if (!revoked) throw new StartError('no such token, or it is revoked already')
+    // Grants that a user approved with the token end too, and the grant of an application's token.
+    const { id, userId, organizationId, oauthGrantId: grant } = revoked
+    await tx
+      .delete(oauthGrants)
+      .where(or(eq(oauthGrants.approvedBy, id), grant ? eq(oauthGrants.id, grant) : undefined))
+    await trace({ action: 'token.revoke', organizationId, detail: { user: userId, token: id } })
+    return 'revoked; the API refuses it within ten seconds'
+  })
 }
 
 export function readScopes(text: string): Scope[] {

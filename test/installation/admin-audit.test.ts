@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { desc, eq } from 'drizzle-orm'
+import { desc, eq, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { auditLog, users } from '../../src/model/tables/index.ts'
+import { accessTokens, auditLog, users } from '../../src/model/tables/index.ts'
 import { admin } from '../support/admin.ts'
 import { control, newOrganization, newUser, type TestOrganization } from '../support/api.ts'
 
@@ -20,10 +20,55 @@ async function insertEntries({ id: organizationId }: TestOrganization, count: nu
   await control.insert(auditLog).values(Array.from({ length: count }, (_, n) => entry(n)))
 }
 
+/** Returns the entries about a user: action, organization and detail. */
+async function entriesAbout(userId: string) {
+  const rows = await control
+    .select({ action: auditLog.action, organizationId: auditLog.organizationId, detail: auditLog.detail })
+    .from(auditLog)
+    .where(sql`${auditLog.detail} ->> 'user' = ${userId}`)
+    .orderBy(auditLog.createdAt)
+  return rows
+}
+
 async function listed(...options: string[]): Promise<Record<string, unknown>[]> {
   const text = await admin('audit', 'list', ...options)
   return text === 'no entries' ? [] : text.split('\n').map((line) => JSON.parse(line))
 }
+
+describe('user create, token create and token revoke', () => {
+  it('record an audit entry for each change, without the token', async () => {
+    const username = `audited-${randomUUID()}`
+    const create = () => admin('user', 'create', username, `${username}@example.com`)
+    const [, userId = ''] = (await create()).split(' ')
+    await create()
+    const token = await admin('token', 'create', username, '--name', 'reader', '--scopes', 'projects:read')
+    await admin('token', 'revoke', token)
+    await expect(admin('token', 'revoke', token)).rejects.toThrow('no such token')
+    const [row] = await control.select().from(accessTokens).where(eq(accessTokens.userId, userId))
+    const issued = { user: userId, token: row?.id }
+    expect(await entriesAbout(userId)).toEqual([
+      { action: 'user.create', organizationId: null, detail: { user: userId } },
+      {
+        action: 'token.create',
+        organizationId: null,
+        detail: { ...issued, name: 'reader', scopes: ['projects:read'] },
+      },
+      { action: 'token.revoke', organizationId: null, detail: issued },
+    ])
+  })
+
+  it("name the organization of an application's token", async () => {
+    const organization = await newOrganization()
+    const { userId, id: organizationId } = organization
+    const values = { userId, organizationId, name: 'of an organization', hash: randomUUID() }
+    const [row] = await control.insert(accessTokens).values(values).returning()
+    const token = String(row?.id)
+    await admin('token', 'revoke', token)
+    expect(await entriesAbout(userId)).toEqual([
+      { action: 'token.revoke', organizationId, detail: { user: userId, token } },
+    ])
+  })
+})
 
 describe('audit list', () => {
   it('prints one line for each entry, the newest first', async () => {
