@@ -4,7 +4,7 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import { type Command, DAY_MS, type Options } from './command.ts'
-import { findOrganization, findUser } from './find.ts'
+import { findOrganizationOrDeleted, findUser } from './find.ts'
 import { readTime } from './time.ts'
 
 const LISTED_MAX = 1_000
@@ -53,7 +53,7 @@ async function list(db: ControlDb, _: string[], { organization, project, user, s
         lte(auditLog.createdAt, end),
         organization === undefined
           ? undefined
-          : eq(auditLog.organizationId, (await findOrganization(db, organization)).id),
+          : eq(auditLog.organizationId, (await findOrganizationOrDeleted(db, organization)).id),
         user === undefined ? undefined : eq(auditLog.actorUserId, (await findUser(db, user)).id),
         project === undefined ? undefined : eq(auditLog.projectRef, project),
       ),

@@ -19,6 +19,12 @@ export async function findOrganization(db: Reader, slug: string) {
   return organization ?? unknownOrganization(slug)
 }
 
+/** Finds an organization that may be deleted: its slug stays. */
+export async function findOrganizationOrDeleted(db: Reader, slug: string) {
+  const [organization] = await db.select().from(organizations).where(eq(organizations.slug, slug))
+  return organization ?? unknownOrganization(slug)
+}
+
 /** Locks the organization until the transaction ends, so that its plan and members do not change meanwhile. */
 export async function lockOrganization(tx: Reader, slug: string) {
   const [organization] = await tx.select().from(organizations).where(hasSlug(slug)).for('no key update')

@@ -71,6 +71,12 @@ describe('user create, token create and token revoke', () => {
 })
 
 describe('audit list', () => {
+  it('shows the entries of a deleted organization', async () => {
+    const { slug } = await newOrganization()
+    await admin('organization', 'delete', slug, '--yes')
+    expect(await listed('--organization', slug)).toMatchObject([{ action: 'organization.delete', organization: slug }])
+  })
+
   it('prints one line for each entry, the newest first', async () => {
     const organization = await newOrganization()
     const id = await newUser()
