@@ -1,4 +1,5 @@
 import { readArguments } from './backup/arguments.ts'
+import { ownBucketProblem } from './backup/bucket-problem.ts'
 import { takeBackup } from './backup/take-backup.ts'
 import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'
@@ -20,6 +21,7 @@ async function main(): Promise<void> {
 }
 
 main().catch((error) => {
-  console.error(describeFailure(databaseProblem(error, HINT)))
+  // Both problems have the same error codes of Node.
+  console.error(describeFailure(databaseProblem(ownBucketProblem(error), HINT)))
   process.exitCode = 1
 })

@@ -4,6 +4,7 @@ import { dirname, join, resolve } from 'node:path'
 import { MissingObject } from '../../host/backups/errors.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { errorCode, StartError } from '../start-error.ts'
+import { bucketProblem, ownBucketProblem } from './bucket-problem.ts'
 
 /** The place of a backup: a folder, or a bucket below a prefix. Bodies are streamed. */
 export interface BackupPlace extends Pick<ArchiveStore, 'put' | 'get'> {
@@ -52,13 +53,29 @@ function folderPlace(folder: string): BackupPlace {
 
 function bucketPlace(bucket: string, prefix: string, env: NodeJS.ProcessEnv): BackupPlace {
   const store = s3Store({ bucket, ...awsSettings(env) })
+  const problem = (error: unknown) => bucketProblem(error, `The bucket ${bucket}`, HINT)
   return {
     async isEmpty() {
-      for await (const _object of store.each(prefix)) return false
+      for await (const _object of mapErrors(store.each(prefix), problem)) return false
       return true
     },
-    put: (key, body) => store.put(prefix + key, body),
-    get: (key) => store.get(prefix + key),
+    async put(key, body) {
+      // The body may come from the installation's own bucket, whose errors are not those of this one.
+      await store.put(prefix + key, mapErrors(body, ownBucketProblem)).catch((error) => {
+        throw problem(error)
+      })
+    },
+    get: (key) => mapErrors(store.get(prefix + key), problem),
+  }
+}
+
+const HINT = 'check its name, the AWS_… variables and the rights of the key.'
+
+async function* mapErrors<Item>(items: AsyncIterable<Item>, map: (error: unknown) => unknown): AsyncGenerator<Item> {
+  try {
+    yield* items
+  } catch (error) {
+    throw map(error)
   }
 }
 

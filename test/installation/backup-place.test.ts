@@ -1,0 +1,52 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { describe, expect, inject, it } from 'vitest'
+import { type BackupPlace, openPlace } from '../../dev/backup/place.ts'
+import { StartError } from '../../dev/start-error.ts'
+import { MissingObject } from '../../host/backups/errors.ts'
+
+const { endpoint, bucket, accessKeyId, secretAccessKey } = inject('s3')
+const env = {
+  AWS_ENDPOINT_URL: endpoint,
+  AWS_REGION: 'auto',
+  AWS_ACCESS_KEY_ID: accessKeyId,
+  AWS_SECRET_ACCESS_KEY: secretAccessKey,
+}
+const UNREACHABLE = { ...env, AWS_ENDPOINT_URL: 'http://127.0.0.1:9' }
+
+const open = (settings = env) => openPlace(`s3://${bucket}/backup-place`, settings)
+
+async function* body(error?: Error) {
+  yield Buffer.from('bytes')
+  if (error) throw error
+}
+
+async function read(place: BackupPlace, key: string) {
+  for await (const _chunk of place.get(key));
+}
+
+describe('a bucket for a backup', () => {
+  it.each([
+    ['does not answer', UNREACHABLE, 'ECONNREFUSED'],
+    ['refuses the key', { ...env, AWS_SECRET_ACCESS_KEY: 'another' }, 'SignatureDoesNotMatch'],
+  ])('that %s is named with the reason', async (_, settings, code) => {
+    const place = open(settings)
+    for (const work of [() => place.isEmpty(), () => place.put('key', body()), () => read(place, 'key')]) {
+      await expect(work()).rejects.toThrow(StartError)
+      await expect(work()).rejects.toThrow(`The bucket ${bucket} cannot be used (${code}): `)
+    }
+  })
+
+  it('is not blamed for an error of the source, nor for an object that does not exist', async () => {
+    const error = new Error('of the source')
+    await expect(open().put('key', body(error))).rejects.toBe(error)
+    await expect(read(open(), 'nowhere')).rejects.toThrow(MissingObject)
+  })
+
+  it('that does not answer is not reported as the database', async () => {
+    const settings = { ...process.env, ...UNREACHABLE, BACKUP_PASSPHRASE: 'a passphrase of the test' }
+    const told = promisify(execFile)('node', ['dev/backup.ts', 's3://copies/nightly'], { env: settings })
+    const line = /^The bucket copies cannot be used \(ECONNREFUSED\): .*\n$/
+    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
+  })
+})
