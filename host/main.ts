@@ -78,14 +78,6 @@ async function main(): Promise<void> {
     ...(domain !== undefined && { domain }),
     log,
   })
-  const versions = host.pool.versions.map(({ version }) => version)
-  log('host_started', {
-    instances: host.pool.list().length,
-    postgres: versions,
-    cores: availableParallelism(),
-    url: host.url,
-    postgres_port: host.gatewayPort,
-  })
   let isStopping = false
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
@@ -102,6 +94,14 @@ async function main(): Promise<void> {
       )
     })
   }
+  const versions = host.pool.versions.map(({ version }) => version)
+  log('host_started', {
+    instances: host.pool.list().length,
+    postgres: versions,
+    cores: availableParallelism(),
+    url: host.url,
+    postgres_port: host.gatewayPort,
+  })
 }
 
 function fail(error: unknown): never {
