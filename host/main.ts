@@ -29,7 +29,7 @@ const Settings = z.object({
   HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
 })
 
-/** Environment variables of the bucket for backups and WAL: either all are set or none. */
+/** Environment variables of the bucket for backups and WAL: either all without a default are set, or none. */
 const ArchiveSettings = z.object({
   ARCHIVE_KEY: z
     .string()
@@ -42,7 +42,13 @@ const ArchiveSettings = z.object({
 })
 
 function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
-  if (!env.S3_ENDPOINT && !env.ARCHIVE_KEY) return undefined
+  const names = Object.keys(ArchiveSettings.omit({ S3_REGION: true }).shape)
+  const missing = names.filter((name) => !env[name])
+  if (missing.length === names.length) return undefined
+  if (missing.length > 0)
+    throw new Error(
+      `Missing ${missing.join(', ')}: backups need ${names.join(', ')}. Without backups, set none of them.`,
+    )
   const {
     ARCHIVE_KEY: key,
     S3_ENDPOINT: endpoint,
@@ -101,6 +107,7 @@ async function main(): Promise<void> {
     cores: availableParallelism(),
     url: host.url,
     postgres_port: host.gatewayPort,
+    archive: archive !== undefined,
   })
 }
 

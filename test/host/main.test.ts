@@ -1,0 +1,59 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { rm } from 'node:fs/promises'
+import { createInterface } from 'node:readline'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
+import { freePorts } from '../../dev/ports.ts'
+import { newHostFolder } from './host-folder.ts'
+
+const folders: string[] = []
+afterAll(async () => {
+  for (const folder of folders) await rm(folder, { recursive: true, force: true })
+})
+
+const ARCHIVE = {
+  ARCHIVE_KEY: 'a key of the test, of enough letters',
+  S3_ENDPOINT: 'http://127.0.0.1:9',
+  S3_BUCKET: 'archive',
+  S3_ACCESS_KEY_ID: 'id',
+  S3_SECRET_ACCESS_KEY: 'secret',
+}
+
+/** Runs `npm run host` with these settings. */
+async function run(settings: Record<string, string>) {
+  const folder = await newHostFolder()
+  folders.push(folder)
+  const [HOST_PORT, POSTGRES_PORT] = (await freePorts(2)).map(String)
+  const own = { HOST_KEY: 'a key of the test, of enough letters', HOST_FOLDER: folder, HOST_PORT, POSTGRES_PORT }
+  const child = spawn('node', ['host/main.ts'], { env: { ...process.env, ...own, ...settings } })
+  onTestFinished(() => void child.kill())
+  const ended = once(child, 'close')
+  let errors = ''
+  child.stderr.on('data', (data: Buffer) => (errors += data))
+  return { child, ended, errors: () => errors }
+}
+
+describe('a database host', () => {
+  it.each([
+    ['without an archive', {}, false],
+    ['with an archive', ARCHIVE, true],
+  ])('that starts %s logs that', async (_, settings, archive) => {
+    const { child, ended } = await run(settings)
+    const [line = ''] = await once(createInterface(child.stdout), 'line')
+    expect(JSON.parse(line)).toMatchObject({ event: 'host_started', archive })
+    child.kill('SIGTERM')
+    expect(await ended).toEqual([0, null])
+  })
+
+  it.each([
+    ['S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, ARCHIVE_KEY', { S3_BUCKET: 'archive' }],
+    ['ARCHIVE_KEY', { ...ARCHIVE, ARCHIVE_KEY: '' }],
+    ['S3_ENDPOINT', { ...ARCHIVE, S3_ENDPOINT: '' }],
+  ])('does not start without %s if the rest of the archive is set', async (missing, settings) => {
+    const { ended, errors } = await run(settings)
+    expect(await ended).toEqual([1, null])
+    expect(errors()).toMatch(/^Missing /)
+    for (const name of missing.split(', ')) expect(errors().split(':')[0]).toContain(name)
+    expect(errors().trim().split('\n')).toHaveLength(1)
+  })
+})
