@@ -1,9 +1,7 @@
-import { EngineUnavailable } from '../src/engine/engine-errors.ts'
 import { readCommand, readHelp } from './admin/commands.ts'
 import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'
 import { openControlDatabase } from './seed.ts'
-import { StartError } from './start-error.ts'
 import { targetDatabaseUrl } from './target.ts'
 
 const HINT = process.env.DATABASE_URL
@@ -25,8 +23,7 @@ async function main(): Promise<void> {
     console.log(text)
     process.exitCode = exitCode
   } catch (error) {
-    // An unreachable database host is not a problem of the control database.
-    throw error instanceof EngineUnavailable ? new StartError(error.message) : databaseProblem(error, HINT)
+    throw databaseProblem(error, HINT)
   } finally {
     await close()
   }

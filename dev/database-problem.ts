@@ -1,4 +1,8 @@
-import { causesOf, errorCode, StartError } from './start-error.ts'
+import { EngineRefusal, EngineUnavailable } from '../src/engine/engine-errors.ts'
+import { SettingsRefused } from '../src/engine/settings.ts'
+import { causesOf, errorCode, errorMessage, StartError } from './start-error.ts'
+
+const HOST_ERRORS = [EngineUnavailable, EngineRefusal, SettingsRefused]
 
 /** Keyed by error code of Node or SQLSTATE. */
 const PROBLEMS: Record<string, string> = {
@@ -11,8 +15,13 @@ const PROBLEMS: Record<string, string> = {
   '3D000': 'The database does not exist: is its name right?',
 }
 
-/** Replaces a connection error by one line and a hint at the settings to check; returns any other error unchanged. */
+/**
+ * Replaces an error of a connection to the control database by one line and a hint at the settings to check, and one of a database
+ * host by its message; returns any other error unchanged.
+ */
 export function databaseProblem(error: unknown, hint: string): unknown {
+  // An unreachable host is not a problem of the control database.
+  if (HOST_ERRORS.some((type) => error instanceof type)) return new StartError(errorMessage(error))
   const code = causesOf(error)
     .map(errorCode)
     .find((code) => code !== undefined && code in PROBLEMS)

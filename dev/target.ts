@@ -26,6 +26,11 @@ export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<strin
   return (await readSecrets(readSettings(env).folder, { isNew: false })).ENCRYPTION_KEY
 }
 
+/** Reports that a secret of that database cannot be opened with the key. */
+export function refuseEncryptionKey(): never {
+  throw new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.')
+}
+
 /** The host in the settings: HOST_URL and HOST_KEY if set, else the one that `npm start` runs here; undefined if there is none. */
 export async function targetHost(env: NodeJS.ProcessEnv): Promise<HostAddress | undefined> {
   const { folder, ports } = readSettings(env)

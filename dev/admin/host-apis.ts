@@ -4,7 +4,7 @@ import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts } from '../../src/model/tables/index.ts'
 import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
-import { targetEncryptionKey, targetHost } from '../target.ts'
+import { refuseEncryptionKey, targetEncryptionKey, targetHost } from '../target.ts'
 
 /** API clients for all hosts of the installation, by name. */
 export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi | undefined> {
@@ -13,8 +13,13 @@ export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi
   const encryptionKey = rows.length > 0 ? await targetEncryptionKey(process.env) : ''
   const known = new Map(local ? [[LOCAL, hostApi(local, undefined)]] : [])
   for (const { name, url, sealedKey } of rows) {
-    const key = await unseal(encryptionKey, sealedKey, hostAssociatedData(name))
+    const key = await openHostKey(encryptionKey, { name, sealedKey })
     known.set(name, hostApi({ id: name, url, key, databaseHost: '', databasePort: 0 }, undefined))
   }
   return (name) => known.get(name)
 }
+
+export const openHostKey = (
+  encryptionKey: string,
+  { name, sealedKey }: Pick<typeof hosts.$inferSelect, 'name' | 'sealedKey'>,
+): Promise<string> => unseal(encryptionKey, sealedKey, hostAssociatedData(name)).catch(refuseEncryptionKey)

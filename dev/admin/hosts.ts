@@ -4,12 +4,13 @@ import { type HostDescription, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
-import { seal, unseal } from '../../src/platform/secrets/seal.ts'
+import { seal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
 import { change } from './change.ts'
 import type { Command, Options } from './command.ts'
+import { openHostKey } from './host-apis.ts'
 
 type Row = typeof hosts.$inferSelect
 
@@ -109,10 +110,11 @@ async function listHosts(db: ControlDb): Promise<string> {
   return lines.join('\n') || 'no hosts except the one in the settings'
 }
 
-async function hostLine({ name, state, region, url, sealedKey }: Row, count: number, setting: string): Promise<string> {
+async function hostLine(row: Row, count: number, encryptionKey: string): Promise<string> {
+  const { name, state, region, url } = row
   const start = `${name}  ${state}  ${region}  ${url}  ${count} projects`
   try {
-    return `${start}  ${describe(await askHost({ name, url }, await unseal(setting, sealedKey, hostAssociatedData(name))))}`
+    return `${start}  ${describe(await askHost(row, await openHostKey(encryptionKey, row)))}`
   } catch (error) {
     return `${start}  ${errorMessage(error)}`
   }

@@ -8,7 +8,7 @@ import { memberRoles, organizations, privateLinkAssociations, projects } from '.
 import { randomLetters } from '../../src/platform/http/common-values.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
-import { targetEncryptionKey } from '../target.ts'
+import { refuseEncryptionKey, targetEncryptionKey } from '../target.ts'
 import { change, type Transaction } from './change.ts'
 import type { Command } from './command.ts'
 import { findOrganization, findUser, lockOrganization } from './find.ts'
@@ -101,9 +101,7 @@ async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
     if (!project) throw new StartError(`no project has the ref "${ref}"`)
     const { organizationId, sealedJwtSecret } = project
     if (!sealedJwtSecret) throw new StartError(`${ref} gets its secret when its API keys are read for the first time`)
-    const secret = await openJwtSecret(encryptionKey, ref, sealedJwtSecret).catch(() => {
-      throw new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.')
-    })
+    const secret = await openJwtSecret(encryptionKey, ref, sealedJwtSecret).catch(refuseEncryptionKey)
     await trace({ action: 'project.jwt_secret.show', organizationId, projectRef: ref })
     return secret
   })

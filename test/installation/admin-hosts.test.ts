@@ -1,0 +1,56 @@
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { promisify } from 'node:util'
+import { afterEach, describe, expect, inject, it, vi } from 'vitest'
+import { hostApis } from '../../dev/admin/host-apis.ts'
+import { databaseProblem } from '../../dev/database-problem.ts'
+import type { ControlDb } from '../../dev/seed.ts'
+import { StartError } from '../../dev/start-error.ts'
+import { SettingsRefused } from '../../src/engine/settings.ts'
+import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
+import { hosts } from '../../src/model/tables/index.ts'
+import { seal } from '../../src/platform/secrets/seal.ts'
+import { control, newOrganization } from '../support/api.ts'
+import { newProject } from '../support/projects.ts'
+
+afterEach(() => void vi.unstubAllEnvs())
+
+describe('a refusal by a host', () => {
+  it('is printed in one line', async () => {
+    const ref = await newProject(await newOrganization())
+    const { url, key } = inject('host')
+    const own = { DATABASE_URL: inject('controlUrl'), HOST_URL: url, HOST_KEY: key }
+    const told = promisify(execFile)('node', ['dev/admin.ts', 'upgrades', 'undo', ref], {
+      env: { ...process.env, ...own },
+    })
+    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(/^.* no longer kept.*\n$/) })
+  })
+
+  it('names the refused settings', () => {
+    const refused = new SettingsRefused([{ setting: 'work_mem', reason: 'is too large' }])
+    expect(databaseProblem(refused, 'a hint')).toEqual(new StartError('work_mem: is too large'))
+  })
+})
+
+describe('the key of a host', () => {
+  it('is not opened by another encryption key, which is named', async () => {
+    const [own, other] = ['k1', 'k1'].map((id) => `${id}:${randomBytes(32).toString('base64')}`)
+    const name = 'of-the-test'
+    const sealedKey = await seal(own ?? '', 'a key', hostAssociatedData(name))
+    const place = { url: 'http://127.0.0.1:9', databaseHost: '127.0.0.1', databasePort: 9, addedAt: new Date() }
+    vi.stubEnv('DATABASE_URL', 'postgresql://127.0.0.1/x')
+    const rolledBack = new Error('rolled back')
+    // The row is not committed, so that no Worker places projects on the host.
+    const work = control.transaction(async (tx) => {
+      await tx.insert(hosts).values({ ...place, name, sealedKey, region: 'us-east-1' })
+      vi.stubEnv('ENCRYPTION_KEY', own)
+      expect((await hostApis(tx as unknown as ControlDb))(name)?.host).toMatchObject({ id: name, key: 'a key' })
+      vi.stubEnv('ENCRYPTION_KEY', other)
+      await expect(hostApis(tx as unknown as ControlDb)).rejects.toThrow(
+        new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.'),
+      )
+      throw rolledBack
+    })
+    await expect(work).rejects.toBe(rolledBack)
+  })
+})
