@@ -30,7 +30,10 @@ it('depends on the plan, and counts as healthy', async () => {
   // projects of other tests have no database: the oldest due time makes this project the first of the round.
   await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, id))
   await vi.waitFor(async () => {
-    await control.update(projects).set({ preparation: '', preparationDueAt: new Date(0) }).where(eq(projects.ref, ref))
+    await control
+      .update(projects)
+      .set({ preparation: '', preparationDueAt: new Date(0) })
+      .where(eq(projects.ref, ref))
     await tick()
     expect(await instance(ref)).toMatchObject({ sleep_after_seconds: 21 })
   }, 60_000)

@@ -11,12 +11,10 @@ const Database = z.object({
     status: z.enum(['stored', 'applied']),
     allowed_cidrs: z.array(z.object({ address: z.string(), type: z.enum(['v4', 'v6']) })),
   }),
-  postgres_settings: z
-    .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
-    .meta({
-      description:
-        'The effective values, with defaults; only the values that were set while the project is not active, as its server cannot be asked. A dot in a name is written as `_`',
-    }),
+  postgres_settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).meta({
+    description:
+      'The effective values, with defaults; only the values that were set while the project is not active, as its server cannot be asked. A dot in a name is written as `_`',
+  }),
 })
 
 const Pooler = z.object({
