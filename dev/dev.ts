@@ -51,8 +51,8 @@ async function dev(): Promise<void> {
   wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
   const cron = startCron(wrangler, () => fetch(`http://127.0.0.1:${ports.api}/cdn-cgi/handler/scheduled`))
   const [code]: (number | null)[] = await once(wrangler, 'exit')
-  // A signal that ended wrangler leaves no code.
-  process.exitCode = code ?? (isStopping ? 0 : 1)
+  // wrangler has no exit code if a signal ended it, and one above 0 after Ctrl-C.
+  process.exitCode = isStopping ? 0 : (code ?? 1)
   const { stop } = await cron
   stop()
 }
