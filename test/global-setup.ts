@@ -133,7 +133,8 @@ export default async function setup(project: TestProject) {
 
 /** Removes a folder in a process of its own: the databases of a run are a million files, which takes minutes. */
 function removeInBackground(folder: string): void {
-  const remove = 'require("node:fs").rmSync(process.argv[1], { recursive: true, force: true })'
+  // Retried, as the workers of vitest may write their compiled modules into it while they end.
+  const remove = 'require("node:fs").rmSync(process.argv[1], { recursive: true, maxRetries: 20, retryDelay: 100 })'
   spawn(process.execPath, ['-e', remove, folder], { detached: true, stdio: 'ignore' }).unref()
 }
 

@@ -10,6 +10,6 @@ export class SecondTries implements Reporter {
         const [error] = test.result().errors ?? []
         return `  ${test.module.relativeModuleId} > ${test.fullName}\n    ${error?.message.split('\n')[0] ?? 'no error'}`
       })
-    if (names.length > 0) console.warn(`\nPassed only at the second try, which is a defect:\n${names.join('\n')}`)
+    if (names.length > 0) console.warn(`\nPassed only when they were tried again:\n${names.join('\n')}`)
   }
 }
