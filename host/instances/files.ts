@@ -42,7 +42,7 @@ export async function folderBytes(folder: string): Promise<number> {
 
 /** The time of the last change of a file directly in the folder, in ms. */
 export async function newestChange(folder: string): Promise<number> {
-  const names = await readdir(folder).catch(() => [])
+  const names = await readdir(folder)
   const times = await Promise.all(
     names.map((name) =>
       stat(join(folder, name)).then(

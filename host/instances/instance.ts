@@ -51,6 +51,8 @@ const SLOT_MS = 2_000
 const STANDBY_SECONDS_MAX = 30
 const BACK_OFF_MS = { first: 100, max: 30_000 }
 const SIZE_TTL_MS = 30_000
+/** Age of a size after which it is measured again even if the server has written no WAL. */
+const UNWRITTEN_SIZE_TTL_MS = 5 * 60_000
 /** A server that has run for this long started successfully, so the back-off is reset. */
 const STABLE_MS = 60_000
 
@@ -103,24 +105,27 @@ export class PostgresInstance implements Instance {
   }
 
   /**
-   * The size of the data on disk. It was measured at most `ageMsMax` ago, or before the server's last WAL: looking at all files
-   * takes tens of milliseconds of processor time. `ageMsMax: 0` always measures.
+   * The size of the data on disk, measured at most `ageMsMax` ago. It may be some minutes old if the server has written no WAL
+   * since, because a look at all files takes tens of milliseconds of processor time. `ageMsMax: 0` always measures.
    */
   async sizeBytes(ageMsMax = SIZE_TTL_MS): Promise<number> {
-    const known = this.#size
-    if (known && ageMsMax > 0) {
-      if (known.at > Date.now() - ageMsMax || !(await this.#hasWrittenSince(known.at))) return known.bytes
-    }
+    if (this.#size && (await this.#isFresh(this.#size.at, ageMsMax))) return this.#size.bytes
     const at = Date.now()
     const bytes = await folderBytes(this.paths.data)
     this.#size = { at, bytes }
     return bytes
   }
 
-  async #hasWrittenSince(at: number): Promise<boolean> {
-    if (!this.#server) return this.#endedAt >= at
+  async #isFresh(at: number, ageMsMax: number): Promise<boolean> {
+    const ageMs = Date.now() - at
+    if (ageMsMax === 0) return false
+    if (ageMs < ageMsMax) return true
+    if (!this.#server) return at > this.#endedAt
+    // Temporary files come and go without WAL.
+    if (ageMs > UNWRITTEN_SIZE_TTL_MS) return false
+    const changedAt = await newestChange(join(this.paths.data, 'pg_wal')).catch(() => Date.now())
     // The times of files may be some milliseconds behind.
-    return (await newestChange(join(this.paths.data, 'pg_wal'))) >= at - 1_000
+    return changedAt < at - 1_000
   }
 
   /** The reason why the last start of the server failed; undefined after a successful start. */
