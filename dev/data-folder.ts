@@ -1,4 +1,4 @@
-import { access, constants, lstat, mkdir, readdir, rm, stat } from 'node:fs/promises'
+import { access, constants, lstat, mkdir, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { diskOf, inMib } from '../host/instances/disk.ts'
 import { exists, removeFolder } from '../host/instances/files.ts'
@@ -123,5 +123,5 @@ export async function deleteData(folder: string): Promise<void> {
     await removeFolder(await runFolder(host))
   }
   // Retried, because the recovery of a database may still be writing when its restore is interrupted.
-  for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true, maxRetries: 5 })
+  for (const name of DATA) await removeFolder(join(folder, name))
 }

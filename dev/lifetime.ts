@@ -2,6 +2,8 @@ import { InstanceUnavailable } from '../host/instances/types.ts'
 import { causesOf, errorCode, StartError } from './start-error.ts'
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP']
+/** Time after the first signal during which another one counts as the same. */
+const REPEAT_MS = 500
 
 interface Running {
   stop(): Promise<void>
@@ -35,10 +37,18 @@ export function openLifetime() {
   }
 
   function onSignal(work: (signal: NodeJS.Signals) => void) {
-    for (const signal of SIGNALS) process.on(signal, work)
+    let firstAt: number | undefined
+    const listen = (signal: NodeJS.Signals) => {
+      // One Ctrl-C may come twice: from the terminal, and passed on by npm.
+      if (firstAt !== undefined && performance.now() - firstAt < REPEAT_MS) return
+      firstAt ??= performance.now()
+      work(signal)
+    }
+    for (const signal of SIGNALS) process.on(signal, listen)
     // Miniflare's own listener would end the process at once, before the other parts have stopped.
     process.on('newListener', (event: string, listener: unknown) => {
-      if (SIGNALS.includes(event) && listener !== work) queueMicrotask(() => process.off(event, listener as () => void))
+      if (SIGNALS.includes(event) && listener !== listen)
+        queueMicrotask(() => process.off(event, listener as () => void))
     })
   }
   return { add, end, onSignal, isEnding: () => ending !== undefined }

@@ -85,10 +85,10 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   )
   const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }
   await saveClients(folder, credentials, bindings)
-  const objects = join(folder, 'worker')
-  await makePrivate(objects)
+  const state = join(folder, 'worker')
+  await makePrivate(state)
   await timed(onStep, 'worker', () =>
-    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: objects, onLine: log.onLine })),
+    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: state, onLine: log.onLine })),
   )
   const ms = performance.now() - startedAt
   onStep('all', ms)

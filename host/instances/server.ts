@@ -79,7 +79,11 @@ export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<S
 
 /** Stops every server that a killed daemon has left running in a folder or below it. */
 export async function stopServersIn(folder: string): Promise<void> {
-  const entries = await readdir(folder, { withFileTypes: true })
+  const entries = await readdir(folder, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
+    // An interrupted restore may still be removing its drafts.
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
   if (entries.some(({ name }) => name === 'PG_VERSION')) return (await adoptServer({ data: folder }))?.stop()
   const folders = entries.filter((entry) => entry.isDirectory())
   await Promise.all(folders.map(({ name }) => stopServersIn(join(folder, name))))

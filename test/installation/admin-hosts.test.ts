@@ -20,10 +20,10 @@ describe('a refusal by a host', () => {
     const ref = await newProject(await newOrganization())
     const { url, key } = inject('host')
     const own = { DATABASE_URL: inject('controlUrl'), HOST_URL: url, HOST_KEY: key }
-    const told = promisify(execFile)('node', ['dev/admin.ts', 'upgrades', 'undo', ref], {
+    const command = promisify(execFile)('node', ['dev/admin.ts', 'upgrades', 'undo', ref], {
       env: { ...process.env, ...own },
     })
-    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(/^.* no longer kept.*\n$/) })
+    await expect(command).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(/^.* no longer kept.*\n$/) })
   })
 
   it('names the refused settings', () => {

@@ -37,7 +37,7 @@ describe('a bucket for a backup', () => {
     }
   })
 
-  it('is not blamed for an error of the source, nor for an object that does not exist', async () => {
+  it('is left out of an error of the source, and of that of an absent object', async () => {
     const error = new Error('of the source')
     await expect(open().put('key', body(error))).rejects.toBe(error)
     await expect(read(open(), 'nowhere')).rejects.toThrow(MissingObject)
@@ -45,8 +45,8 @@ describe('a bucket for a backup', () => {
 
   it('that does not answer is not reported as the database', async () => {
     const settings = { ...process.env, ...UNREACHABLE, BACKUP_PASSPHRASE: 'a passphrase of the test' }
-    const told = promisify(execFile)('node', ['dev/backup.ts', 's3://copies/nightly'], { env: settings })
+    const command = promisify(execFile)('node', ['dev/backup.ts', 's3://copies/nightly'], { env: settings })
     const line = /^The bucket copies cannot be used \(ECONNREFUSED\): .*\n$/
-    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
+    await expect(command).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
   })
 })
