@@ -191,7 +191,7 @@ async function sendWithRetry<Reply>(
     if (request.method !== 'GET') await checkFence()
     const outcome = await sendOnce<Reply>(account, request)
     if ('reply' in outcome) return outcome.reply
-    const pauseMs = Math.max(waitMs, outcome.waitMs) * (0.75 + Math.random() / 2)
+    const pauseMs = Math.max(waitMs * (0.75 + Math.random() / 2), outcome.waitMs)
     if (!isRetryable(request, outcome.failure) || Date.now() + pauseMs > until) throw outcome.failure
     await delay(pauseMs)
   }
