@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { ProjectStatus } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { tokenIn } from '../../platform/http/request-token.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
 import { openProject } from '../gateway/open-project.ts'
@@ -61,7 +62,7 @@ async function credentialProblem(
   { ref, spec }: Plan,
 ): Promise<RefusalCode | undefined> {
   if (spec.exposure === 'public') return undefined
-  const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer\s+/i, '').trim()
+  const token = tokenIn(headers)
   if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
   const project = await openProject(ctxOf(), ref)
   if (!project) return 'NOT_FOUND'

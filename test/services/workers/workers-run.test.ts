@@ -190,6 +190,7 @@ describe('a private worker', () => {
     expect(await statusWith({ authorization: `Bearer ${named(others, 'service_role')}` })).toBe(401)
     expect(await statusWith({ authorization: `Bearer ${named(keys, 'anon')}` })).toBe(403)
     expect(await statusWith({ apikey: named(keys, 'service_role') })).toBe(200)
+    expect(await statusWith({ authorization: 'Bearer', apikey: named(keys, 'service_role') })).toBe(200)
     expect(await statusWith({ authorization: `Bearer ${named(keys, 'service_role')}` })).toBe(200)
     expect(await statusWith({ apikey: named(keys, 'default', 'secret') })).toBe(200)
     expect(await statusWith({ apikey: named(keys, 'default', 'publishable') })).toBe(403)

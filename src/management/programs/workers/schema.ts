@@ -46,7 +46,7 @@ const Spec = z.object({
   instances: z.int().min(0).max(INSTANCES_MAX),
   secrets_scope: SecretsScope.nullable().optional().meta({
     description:
-      'The secrets in the environment: all (default), only those that start with SUPABASE_, none, or the listed ones',
+      'The secrets in the environment: all (default), only the variables of the installation, none, or the listed ones',
   }),
 })
 
