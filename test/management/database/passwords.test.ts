@@ -5,7 +5,7 @@ import { openControlDatabase } from '../../../dev/seed.ts'
 import { quoteLiteral } from '../../../src/engine/names.ts'
 import { projects } from '../../../src/model/tables/index.ts'
 import { unseal } from '../../../src/platform/secrets/seal.ts'
-import { adminClient, adminRows } from '../../instances.ts'
+import { adminClient, adminRows, onHost } from '../../instances.ts'
 import { type Caller, control, newMember, newOrganization, type Reply } from '../../support/api.ts'
 import { newProject, ownerClient, PASSWORD } from '../../support/projects.ts'
 
@@ -75,9 +75,19 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     const terminate = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
     const reply = await whileRepeating(() => adminRows(ref, terminate), change(organization.owner, ref, password))
     await configure(ref, [])
-    expect(reply.status).toBe(503)
+    const body = { message: expect.stringContaining('database of the project') }
+    expect(reply).toMatchObject({ status: 503, body })
     expect([await works(ref, password), await kept(ref)]).toEqual([true, password])
     expect((await change(organization.owner, ref, password)).status).toBe(200)
+  })
+
+  it('is not recorded if the database cannot be reached', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const before = await kept(ref)
+    await onHost(ref, 'pause')
+    expect(await change(organization.owner, ref, 'another password')).toMatchObject({ status: 503 })
+    expect(await kept(ref)).toBe(before)
   })
 
   it('is not recorded if Postgres refuses it', async () => {

@@ -8,7 +8,7 @@ import { newJwtSecret, newPassword, sealSecret } from '../../../model/secrets/pr
 import { projects } from '../../../model/tables/index.ts'
 import { inTransaction, REQUEST_LOCK_MS } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
-import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
+import { isUnavailable, postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { mutate } from '../../kernel/mutate.ts'
 
 /** Seals the secrets of a new project: the given owner password, and generated ones for the rest. */
@@ -36,13 +36,15 @@ export async function changePassword(ctx: Ctx, project: ProjectAccess, password:
       await ctx.engine.setPassword(ref, password)
     } catch (error) {
       if (isRefusal(error)) await writePassword(ctx, project, 'restore', before)
-      throw error
+      // Without this, the error would look like one of the control database.
+      throw isUnavailable(error) ? new EngineUnavailable(SESSION_LOST_MESSAGE, { cause: error }) : error
     }
   })
 }
 
 /** Codes of a session that is ended from outside, which may be after its commit. */
 const SESSION_LOST = /^(08|57P0[12]|EPIPE)/
+const SESSION_LOST_MESSAGE = 'the session ended while the password was being set'
 
 /** Whether the database has kept its password: no session could be opened, or Postgres has refused the statement. */
 const isRefusal = (error: unknown): boolean =>
