@@ -1,6 +1,4 @@
 import { fileURLToPath } from 'node:url'
-import { drizzle } from 'drizzle-orm/node-postgres'
-import { migrate } from 'drizzle-orm/node-postgres/migrator'
 import pg from 'pg'
 import journal from '../drizzle/meta/_journal.json' with { type: 'json' }
 import type { Host } from '../host/host.ts'
@@ -36,31 +34,41 @@ export const controlUrlOf = (gatewayPort: number, password: string): string =>
 /** Brings the schema up to date. Throws StartError if the database is older than the first migration can continue. */
 export async function migrateControlDatabase(url: string): Promise<void> {
   await withClient(url, async (client) => {
-    await requireKnownSchema(client)
+    const last = await lastMigration(client)
+    if (last !== undefined && last < FIRST_MIGRATION) throw new StartError(TOO_OLD)
+    if (last !== undefined && last >= LAST_MIGRATION) return
+    // Loaded late, because they are slow to load and a later start does not need them.
+    const { drizzle } = await import('drizzle-orm/node-postgres')
+    const { migrate } = await import('drizzle-orm/node-postgres/migrator')
     await migrate(drizzle(client), { migrationsFolder: MIGRATIONS })
   })
 }
 
+/** The first migration creates every table, so a database must have none of the tables or all. */
+const TOO_OLD =
+  'The control database is too old for this version: upgrade in two steps (docs/operations.md, Upgrade the software).'
+
 /** The time of the last migration that the first one replaces, in epoch milliseconds. */
 const FIRST_MIGRATION = journal.entries[0]?.when ?? 0
+const LAST_MIGRATION = journal.entries.at(-1)?.when ?? 0
 
-/** The first migration creates every table, so a database must have none of the tables or all. */
-async function requireKnownSchema(client: pg.Client): Promise<void> {
+/** The time of the last migration that was applied, in epoch milliseconds; undefined if there was none. */
+async function lastMigration(client: pg.Client): Promise<number | undefined> {
   const { rows } = await client.query("select to_regclass('drizzle.__drizzle_migrations') is not null as exists")
-  if (!rows[0].exists) return
+  if (!rows[0].exists) return undefined
   const { rows: applied } = await client.query('select max(created_at) as last from drizzle.__drizzle_migrations')
-  const { last } = applied[0]
-  if (last === null || Number(last) >= FIRST_MIGRATION) return
-  throw new StartError(
-    'The control database is too old for this version: upgrade in two steps (docs/operations.md, Upgrade the software).',
-  )
+  return applied[0].last === null ? undefined : Number(applied[0].last)
 }
 
-async function withClient(connectionString: string, work: (client: pg.Client) => Promise<void>) {
+/** Runs `work` with a connection that is closed afterwards. */
+export async function withClient<Value>(
+  connectionString: string,
+  work: (client: pg.Client) => Promise<Value>,
+): Promise<Value> {
   const client = new pg.Client({ connectionString })
   await client.connect()
   try {
-    await work(client)
+    return await work(client)
   } finally {
     await client.end()
   }

@@ -34,6 +34,7 @@ const OWNER: Owner = {
 
 interface Seed {
   controlUrl: string
+  /** The token of the last start, which no longer works. */
   knownToken?: string | undefined
   /** Receives messages about changes that one would not expect of a start. */
   onLine?(line: string): void
@@ -51,7 +52,6 @@ export async function seedOwner(
   try {
     const { username, organization, plan } = owner
     const { slug } = organization
-    if (knownToken && (await tokenWorks(db, knownToken))) return { access_token: knownToken, organization_slug: slug }
     const { id: userId } = await upsertUser(db, username, owner.email)
     if (knownToken) onLine(`The access token is no longer valid: the user ${username} has a new one.`)
     const [created] = await db
@@ -88,14 +88,6 @@ export async function seedOwner(
 
 const ownersOf = (organizationId: string) =>
   and(eq(memberRoles.organizationId, organizationId), eq(memberRoles.role, 'owner'), isNull(memberRoles.projectRef))
-
-async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
-  const [row] = await db
-    .select()
-    .from(accessTokens)
-    .where(eq(accessTokens.hash, await hashToken(token)))
-  return row !== undefined && row.revokedAt === null
-}
 
 export async function upsertUser(db: Writer, username: string, email: string) {
   const inserted = await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing().returning()
