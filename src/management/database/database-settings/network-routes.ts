@@ -18,7 +18,7 @@ import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 export const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
 
 const NETWORK_SCOPE =
-  'Applies to the owner and to temporary logins, which connect directly. Their sessions from other networks end.'
+  'Applies to every role that connects to the database directly. Open sessions from other networks end.'
 const BANS =
   'An address that repeatedly fails to log in to the database is banned for a while. ' +
   'With the driver `neon` the list is always empty. Lifting a ban that does not exist has no effect.'
