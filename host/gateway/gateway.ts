@@ -153,7 +153,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const startup = await readStartup(connection, secureContext)
     if ('cancelKey' in startup) {
       await cancelStatement(startup.cancelKey, caller.address)
-      return void connection.stream.destroy()
+      // libpq reports a TLS connection that ends without a `close_notify` as a failed cancellation.
+      return closeSoon(connection.stream)
     }
     const route = findRoute(startup.parameters, startup.servername, domain)
     const instance = instances.find(route.name)

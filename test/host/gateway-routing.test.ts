@@ -1,7 +1,8 @@
 import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { PROTOCOL_3 } from '../../host/gateway/messages.ts'
+import { int32, PROTOCOL_3 } from '../../host/gateway/messages.ts'
 import { findRoute } from '../../host/gateway/route.ts'
 import type { TestGateway } from './gateway.ts'
 import { dial, logIn, OTHER, openGateway, query, REF, receive, receiveError, startServer, startup } from './gateway.ts'
@@ -175,6 +176,31 @@ it('cancels the statement of the right session', async () => {
   expect(await sleep).toMatchObject({ code: '57014' })
   await client.end()
 })
+
+it('ends a cancellation over TLS with the alert that libpq waits for', async () => {
+  const received: Buffer[] = []
+  const relay = createServer((client) => {
+    const upstream = connect({ port, host: '127.0.0.1' })
+    upstream.on('data', (chunk) => received.push(chunk))
+    client.pipe(upstream).pipe(client)
+  }).listen(0, '127.0.0.1')
+  await once(relay, 'listening')
+  const to = { port: (relay.address() as AddressInfo).port, host: '127.0.0.1', ALPNProtocols: ['postgresql'] }
+  // TLS 1.3 hides the types of records.
+  const client = connectTls({ ...to, rejectUnauthorized: false, maxVersion: 'TLSv1.2' })
+  client.write(int32(16, 80_877_102, 1, 1))
+  await once(client.resume(), 'close')
+  relay.close()
+  const ALERT = 21
+  expect(recordTypes(Buffer.concat(received)).at(-1)).toBe(ALERT)
+})
+
+/** The types of the TLS records in `bytes`. */
+function recordTypes(bytes: Buffer): number[] {
+  const types: number[] = []
+  for (let at = 0; at < bytes.length; at += 5 + bytes.readUInt16BE(at + 3)) types.push(bytes.readUInt8(at))
+  return types
+}
 
 it('passes replication sessions on', async () => {
   const config = { port, replication: 'database' } as Parameters<typeof query>[0]
