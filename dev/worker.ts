@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import type { V4MiniflareOptions } from 'miniflare'
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
-import { Config } from '../src/config.ts'
+import { parseConfig } from '../src/config.ts'
 import { startBuilder } from './builder.ts'
 import { BUILDER, OPTIONS, ROOT } from './bundle.ts'
 import { memoryByRole, spawnAs } from './child-process.ts'
@@ -38,7 +38,7 @@ const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
 
 /** Validates the settings at the start. The Worker does so only at its first request, too late for the person who starts it. */
 function checkSettings(bindings: Record<string, string>): void {
-  const error = Config.safeParse(bindings).error ?? BuilderSettings.safeParse(builderSettings(bindings)).error
+  const error = parseConfig(bindings).error ?? BuilderSettings.safeParse(builderSettings(bindings)).error
   if (!error) return
   const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
   const name = path.join('.')

@@ -4,15 +4,10 @@ import * as z from 'zod'
 export const PLANS = ['free', 'pro', 'team', 'enterprise', 'platform'] as const
 export type Plan = (typeof PLANS)[number]
 
-const optional = z
-  .string()
-  .trim()
-  .min(1)
-  .optional()
-  .or(z.literal('').transform(() => undefined))
+const optional = z.string().trim().optional()
 
 const flag = z
-  .enum(['on', 'off', ''])
+  .enum(['on', 'off'])
   .default('off')
   .transform((value) => value === 'on')
 
@@ -88,6 +83,12 @@ export const GithubConfig = z.object({
 
 const GITHUB_APP_SETTINGS = ['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'] as const
 
+/** Whether each key of ENCRYPTION_KEY has an id of its own: of two with the same id, only one would open secrets. */
+function hasUniqueIds(setting: string): boolean {
+  const ids = setting.split(',').map((entry) => entry.trim().split(':')[0])
+  return new Set(ids).size === ids.length
+}
+
 const SharedConfig = z.object({
   ...GithubConfig.shape,
   /** The trailing slash is removed, as paths are appended directly. */
@@ -103,21 +104,27 @@ const SharedConfig = z.object({
     .regex(
       /^\s*\w+:[A-Za-z0-9+/]{43}=\s*(,\s*\w+:[A-Za-z0-9+/]{43}=\s*)*$/,
       'must be <id>:<base64 of 32 bytes>, or several of these separated by commas',
-    ),
+    )
+    .refine(hasUniqueIds, 'must not use an id for two keys'),
   S3_ENDPOINT: z.url(),
   /** Endpoint of the bucket in presigned URLs, which clients use; S3_ENDPOINT if empty. */
-  S3_PUBLIC_ENDPOINT: z
-    .url()
-    .optional()
-    .or(z.literal('').transform(() => undefined)),
+  S3_PUBLIC_ENDPOINT: z.url().optional(),
   S3_REGION: z.string().min(1).default('auto'),
   S3_BUCKET: z.string().min(1),
   S3_ACCESS_KEY_ID: z.string().min(1),
   S3_SECRET_ACCESS_KEY: z.string().min(1),
   /** Parent domain of project hosts: each project answers at `{ref}.{PROJECT_DOMAIN}`, and always at `{BASE_URL}/p/{ref}`. */
-  PROJECT_DOMAIN: optional,
+  PROJECT_DOMAIN: z
+    .string()
+    .regex(/^([a-z0-9-]+\.)*[a-z0-9-]+$/, 'must be a host name in lower case, without a scheme and a port')
+    .optional(),
   /** Header in which the reverse proxy passes the client's IP address; empty if clients connect directly. */
-  CLIENT_ADDRESS_HEADER: optional,
+  CLIENT_ADDRESS_HEADER: optional.pipe(
+    z
+      .string()
+      .regex(/^[\w!#$%&'*+.^`|~-]+$/, 'must be the name of a header')
+      .optional(),
+  ),
   /** Weekly maintenance window of the installation: weekday, start in UTC, duration in minutes. */
   MAINTENANCE_WINDOW: optional.pipe(MaintenanceWindowText.optional()),
   /** Idle time after which a database on the free plan stops; the next session wakes it. 0 means never. */
@@ -146,10 +153,7 @@ const SharedConfig = z.object({
   PRIVATE_LINK_AWS_ACCESS_KEY_ID: optional,
   PRIVATE_LINK_AWS_SECRET_ACCESS_KEY: optional,
   /** Replaces the AWS RAM endpoint of the resource configuration's region. */
-  PRIVATE_LINK_RAM_URL: z
-    .url()
-    .optional()
-    .or(z.literal('').transform(() => undefined)),
+  PRIVATE_LINK_RAM_URL: z.url().optional(),
   /** Set by `npm start`: this Worker alone runs tasks, so a lease that is not its own belongs to a process that has died. */
   SOLE_WORKER: flag,
   /** Bearer token of /metrics. Without it there are no metrics. */
@@ -195,13 +199,19 @@ export const Config = SharedConfig.superRefine((config, check) => {
   })
 export type Config = z.output<typeof Config>
 
+/** Leaves out empty settings, which are not set: a number would take one as 0. */
+export const withoutEmpty = (settings: object): object =>
+  Object.fromEntries(Object.entries(settings).filter(([, value]) => typeof value !== 'string' || value.trim() !== ''))
+
+export const parseConfig = (settings: object) => Config.safeParse(withoutEmpty(settings))
+
 const parsed = new WeakMap<object, Config>()
 
 /** Parses the settings once per isolate. Throws an error that names each wrong setting; every request then answers 500. */
 export function readConfig(bindings: object): Config {
   const known = parsed.get(bindings)
   if (known) return known
-  const result = Config.safeParse(bindings)
+  const result = parseConfig(bindings)
   if (!result.success) throw new Error(`settings: ${z.prettifyError(result.error).replaceAll('\n', ' ')}`)
   parsed.set(bindings, result.data)
   return result.data

@@ -1,5 +1,5 @@
 import { and, asc, eq, isNull } from 'drizzle-orm'
-import { GithubConfig } from '../../src/config.ts'
+import { GithubConfig, withoutEmpty } from '../../src/config.ts'
 import { gitBranches, gitConnections, projects } from '../../src/model/tables/index.ts'
 import { githubAppOf } from '../../src/platform/github/app.ts'
 import { type Github, GithubRefused, GithubUnavailable } from '../../src/platform/github/client.ts'
@@ -77,7 +77,7 @@ function readWorkdir(given: string): string {
 }
 
 function openGithub(): Github {
-  const { data, error } = GithubConfig.safeParse(process.env)
+  const { data, error } = GithubConfig.safeParse(withoutEmpty(process.env))
   const app = data && githubAppOf(data)
   if (app) return { app, send: fetch, now: () => new Date() }
   const [issue] = error?.issues ?? []

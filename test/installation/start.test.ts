@@ -11,7 +11,7 @@ import { confirm } from '../../dev/confirm.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { readSettings, warningsOf } from '../../dev/settings.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
-import { Config } from '../../src/config.ts'
+import { parseConfig } from '../../src/config.ts'
 import { as } from '../support/api.ts'
 import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
 
@@ -178,18 +178,36 @@ describe('the settings', () => {
   it.each([
     ['ENCRYPTION_KEY', { ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') }],
     ['ENCRYPTION_KEY', { ENCRYPTION_KEY: 'k1:short' }],
+    [
+      'ENCRYPTION_KEY',
+      { ENCRYPTION_KEY: [1, 2].map((byte) => `k1:${Buffer.alloc(32, byte).toString('base64')}`).join() },
+    ],
+    ['PROJECT_DOMAIN', { PROJECT_DOMAIN: 'Example.com' }],
+    ['PROJECT_DOMAIN', { PROJECT_DOMAIN: '.example.com' }],
+    ['PROJECT_DOMAIN', { PROJECT_DOMAIN: 'example.com:8787' }],
+    ['PROJECT_DOMAIN', { PROJECT_DOMAIN: 'https://example.com' }],
+    ['CLIENT_ADDRESS_HEADER', { CLIENT_ADDRESS_HEADER: 'X Forwarded For' }],
+    ['CLIENT_ADDRESS_HEADER', { CLIENT_ADDRESS_HEADER: 'x-real-ip:' }],
     ['NEON_PROXY', { DATABASE_URL: own }],
     ['HOST_URL', { HOST_URL: 'a host' }],
     ['HOST_KEY', { HOST_KEY: '' }],
     ['DATABASE_PORT', { DATABASE_PORT: 'none' }],
   ])('are refused for %s: %j', (name, settings) => {
-    const issues = Config.safeParse({ ...MINIMAL, ...settings }).error?.issues
+    const issues = parseConfig({ ...MINIMAL, ...settings }).error?.issues
     expect(issues?.map(({ path }) => path)).toEqual([[name]])
+  })
+
+  it('have their defaults if they are empty', () => {
+    const empty = { SLEEP_AFTER_MINUTES: '', WEBHOOK_ROTATION_HOURS: ' ', WEBHOOK_LOOPBACK: '', PROJECT_DOMAIN: '' }
+    const defaults = { SLEEP_AFTER_MINUTES: 15, WEBHOOK_ROTATION_HOURS: 24, WEBHOOK_LOOPBACK: false }
+    const { data } = parseConfig({ ...MINIMAL, ...empty })
+    expect(data).toMatchObject(defaults)
+    expect(data?.PROJECT_DOMAIN).toBeUndefined()
   })
 
   it("may name the user's own Postgres with a proxy before it", () => {
     const settings = { DATABASE_URL: own, NEON_PROXY: 'http://a' }
-    expect(Config.safeParse({ ...MINIMAL, ...settings }).error).toBeUndefined()
+    expect(parseConfig({ ...MINIMAL, ...settings }).error).toBeUndefined()
   })
 })
 
@@ -198,7 +216,7 @@ describe('BASE_URL', () => {
     'has no slash at its end, for the Worker and for the person who starts it: %s',
     (BASE_URL) => {
       const base = BASE_URL.replace(/\/*$/, '')
-      expect(Config.parse({ ...MINIMAL, BASE_URL }).BASE_URL).toBe(base)
+      expect(parseConfig({ ...MINIMAL, BASE_URL }).data?.BASE_URL).toBe(base)
       expect(readSettings({ BASE_URL }).baseUrl).toBe(base)
     },
   )
@@ -207,9 +225,9 @@ describe('BASE_URL', () => {
 describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
-    const issues = Config.safeParse({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
+    const issues = parseConfig({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
     expect(issues).toMatchObject([{ path: [missing], message: 'is missing: the GitHub App needs it' }])
-    expect(Config.safeParse(MINIMAL).error).toBeUndefined()
+    expect(parseConfig(MINIMAL).error).toBeUndefined()
   })
 })
 

@@ -30,4 +30,11 @@ describe('a sealed secret', () => {
   it.each(['', 'k1', 'k1:short', `${KEY},`])('refuses the setting %j', async (setting) => {
     await expect(seal(setting, 'secret', 'place')).rejects.toThrow('Invalid ENCRYPTION_KEY: must be')
   })
+
+  it('refuses two keys with one id, of which only one would open', async () => {
+    const setting = `${KEY},${key('k1', 2)}`
+    await expect(unseal(setting, await seal(KEY, 'secret', 'place'), 'place')).rejects.toThrow(
+      'two keys have the id k1',
+    )
+  })
 })

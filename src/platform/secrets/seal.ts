@@ -25,6 +25,7 @@ function keyring(setting: string): Keyring {
       throw new Error(
         'Invalid ENCRYPTION_KEY: must be <id>:<base64 of 32 bytes>, or several of these separated by commas',
       )
+    if (keys.has(id)) throw new Error(`Invalid ENCRYPTION_KEY: two keys have the id ${id}`)
     keys.set(id, crypto.subtle.importKey('raw', fromBase64(key), 'AES-GCM', false, ['encrypt', 'decrypt']))
   }
   const ring = { current: [...keys.keys()][0] as string, keys }
