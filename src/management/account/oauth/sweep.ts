@@ -1,10 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
-import { rowsOf } from '../../../platform/db/client.ts'
-
-const PORTION = 5_000
-const PORTIONS_MAX = 100
+import { purgeInPortions } from '../../../platform/db/purge.ts'
 
 /** Once an hour, deletes expired authorizations, access tokens of applications and used assertions. */
 export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
@@ -17,18 +14,10 @@ export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
 }
 
 /** Deletes rows in portions. The condition is checked twice, as a row may be extended between the read and the lock. */
-async function purge({ db }: SystemCtx, table: SQL, isOver: SQL): Promise<number> {
-  let total = 0
-  for (let portion = 0; portion < PORTIONS_MAX; portion++) {
-    const [deleted] = await rowsOf<{ count: number }>(
-      db,
-      sql`with gone as (delete from ${table} where ${isOver} and id in (
-        select id from ${table} where ${isOver} order by expires_at limit ${PORTION}) returning 1)
-        select count(*)::int as count from gone`,
-    )
-    const count = deleted?.count ?? 0
-    total += count
-    if (count < PORTION) break
-  }
-  return total
+function purge({ db }: SystemCtx, table: SQL, isOver: SQL): Promise<number> {
+  return purgeInPortions(
+    db,
+    (portion) => sql`delete from ${table} where ${isOver} and id in (
+      select id from ${table} where ${isOver} order by expires_at limit ${portion})`,
+  )
 }
