@@ -3,6 +3,7 @@ import type { BranchAccess, ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { describeError } from '../../../platform/http/log.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -176,9 +177,13 @@ export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
     .innerJoin(projects, eq(projects.ref, branches.projectRef))
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
     .where(and(isNull(branches.removedAt), isDue))
+    .orderBy(branches.deletionScheduledAt)
     .limit(DUE_MAX)
   for (const { id, ...project } of due) {
     // The branch may have been restored or made persistent meanwhile.
-    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isDue))
+    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isDue)).catch((error) =>
+      // The next round tries it again; the others must not wait for it.
+      ctx.log.error('branch_not_removed', { project: project.ref, error: describeError(error) }),
+    )
   }
 }
