@@ -58,15 +58,14 @@ export async function mutate<T>(ctx: SystemCtx, work: (mutation: Mutation) => Pr
 
 async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   const { config } = ctx
-  const messages: Message[] = []
-  const endpointIds: string[] = []
-  const requestedIds: string[] = []
-  let published: NewEvent[] = []
   const lockTimeoutMs = ctx.actor.kind === 'system' ? undefined : REQUEST_LOCK_MS
-  const result = await inTransaction({ ...controlDatabase(config), lockTimeoutMs }, (tx) => {
-    // `inTransaction` may run the work again.
-    published = []
-    return work({
+  // `inTransaction` may run the work again, which then starts with empty lists.
+  const committed = await inTransaction({ ...controlDatabase(config), lockTimeoutMs }, async (tx) => {
+    const messages: Message[] = []
+    const endpointIds: string[] = []
+    const requestedIds: string[] = []
+    const published: NewEvent[] = []
+    const result = await work({
       tx,
       trace: (trace, author = authorOf(ctx)) => writeAuditEntry(ctx, tx, trace, author),
       publish: async (events, actor = { userId: authorOf(ctx).actorUserId }) => {
@@ -76,7 +75,9 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
       wake: (endpointId) => requestedIds.push(endpointId),
       enqueue: (message) => messages.push(message),
     })
+    return { result, messages, endpointIds, requestedIds, published }
   })
+  const { result, messages, endpointIds, requestedIds, published } = committed
   logLifecycle(ctx.log, published)
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
   if (endpointIds.length > 0) ctx.waitUntil(wakeSenders(ctx, endpointIds))
