@@ -19,7 +19,7 @@ import { ApiError, JSON_TYPE, renderError } from './platform/http/error.ts'
 import { createLogger, describeError } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
 import { measureCall } from './platform/metrics/counters.ts'
-import { addressOf, isAddressOverLimit } from './platform/rate-limit/quota.ts'
+import { addressIn, isAddressOverLimit } from './platform/rate-limit/quota.ts'
 import { dataApiAddressOf } from './services/data-api/data-api-address.ts'
 import { serveDataApi } from './services/data-api/serve-data-api.ts'
 import { beginRequest } from './services/gateway/begin-request.ts'
@@ -43,7 +43,7 @@ const authenticateCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const caller = await authenticate(
     c.var.ctx,
     c.req.header('authorization'),
-    (now) => !isAddressOverLimit(addressOf(c), now),
+    (now) => !isAddressOverLimit(addressIn(c.var.ctx, c.req.raw.headers), now),
   )
   if (caller) {
     c.set('ctx', { ...c.var.ctx, actor: caller })
@@ -137,7 +137,6 @@ function createApi(): Hono<AppEnv> {
   mountOAuthMetadata(app)
   mountReference(app, documents)
   app.notFound(async (c) => {
-    await rateLimitUnmatched(c)
     const { url, project } = locate(c.req.raw, c.env)
     const detail = serviceHint(url.pathname, project, c.var.ctx.config.BASE_URL)
     const methods = methodsAt(c.req.path)
@@ -146,6 +145,7 @@ function createApi(): Hono<AppEnv> {
     if ((detail || methods.length > 0) && c.req.method === 'OPTIONS') {
       return (await preflightFor(methods)(c, async () => {})) ?? c.body(null, 204)
     }
+    await rateLimitUnmatched(c)
     if (methods.length > 0) throw new ApiError('method_not_allowed', { detail: `use ${methods.join(', ')}` })
     if (detail) c.header('access-control-allow-origin', '*')
     throw new ApiError('not_found.route', { ...(detail && { detail }) })

@@ -3,7 +3,7 @@ import { rateLimitScope } from '../../access/quota-scope.ts'
 import { callerOf } from '../../actor.ts'
 import { ApiError } from '../../platform/http/error.ts'
 import {
-  addressOf,
+  addressIn,
   invalidTokenQuota,
   isAddressOverLimit,
   isRateLimitedGuess,
@@ -48,7 +48,7 @@ export const quotaOf = (
   c: Context<AppEnv>,
   scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
 ): Quota => ({
-  caller: rateLimitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
+  caller: rateLimitCaller(callerOf(c.var.ctx.actor), addressIn(c.var.ctx, c.req.raw.headers)),
   scope,
   now: c.var.ctx.now().getTime(),
 })
@@ -56,13 +56,13 @@ export const quotaOf = (
 /** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
 async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
   const quota = quotaOf(c, 'none')
-  const mayGuess = !isAddressOverLimit(addressOf(c), quota.now)
+  const mayGuess = !isAddressOverLimit(addressIn(c.var.ctx, c.req.raw.headers), quota.now)
   try {
     const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers }, mayGuess)
     return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
   } catch (error) {
     if (!(error instanceof ApiError)) throw error
-    return error.status === 401 ? invalidTokenQuota(addressOf(c), quota.now) : quota
+    return error.status === 401 ? invalidTokenQuota(addressIn(c.var.ctx, c.req.raw.headers), quota.now) : quota
   }
 }
 

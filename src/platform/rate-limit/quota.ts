@@ -36,18 +36,7 @@ export const INVALID_TOKEN_SCOPE = 'wrong tokens'
 /** Scope of requests for names that the caller cannot see. It differs from `none`, so that they cannot exhaust the quota of lists. */
 export const UNKNOWN_NAME_SCOPE = 'unknown names'
 
-interface RequestContext {
-  var: { ctx: Pick<PlatformCtx, 'config'> }
-  req: { header(name: string): string | undefined }
-}
-
 /** IP address of the client, if a trusted reverse proxy passes it. */
-export function addressOf(c: RequestContext): string | undefined {
-  const { CLIENT_ADDRESS_HEADER: header } = c.var.ctx.config
-  return header && c.req.header(header)
-}
-
-/** IP address of the client from the headers of a request. */
 export function addressIn({ config }: Pick<PlatformCtx, 'config'>, headers: Headers): string | undefined {
   const { CLIENT_ADDRESS_HEADER: header } = config
   return (header && headers.get(header)) || undefined
@@ -116,11 +105,28 @@ export const isAddressOverLimit = (address: string | undefined, now: number): bo
 
 export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
   const counter = counterOf(quota)
-  const decision = await limiters.get(limiters.idFromName(counter)).take([STANDARD, ...LIMITS[limit]], quota.now)
+  const take = () => limiters.get(limiters.idFromName(counter)).take([STANDARD, ...LIMITS[limit]], quota.now)
+  // A deployment resets all objects, which fails the calls that are under way.
+  const decision = await take().catch(take)
   if (!decision.allowed) {
     overLimitUntil.set(counter, quota.now + decision.resetMs)
   }
   return decision
+}
+
+interface AnonymousRequest {
+  headers: Headers
+  limiters: Bindings['RATE_LIMITERS']
+}
+
+/** Takes a request without a valid caller from the quota of its address, which all services share. */
+export function takeAnonymousQuota(
+  ctx: Pick<PlatformCtx, 'config' | 'now'>,
+  { headers, limiters }: AnonymousRequest,
+  scope = 'none',
+): Promise<Decision> {
+  const caller = rateLimitCaller(undefined, addressIn(ctx, headers))
+  return takeQuota(limiters, { caller, scope, now: ctx.now().getTime() }, 'standard')
 }
 
 export function limitHeaders({ allowed, limit, remaining, resetMs }: Decision): Record<string, string> {

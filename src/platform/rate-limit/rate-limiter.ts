@@ -7,6 +7,10 @@ interface Window {
   count: number
 }
 
+/** The decision that holds the client back more: of two exhausted rules, the one that stays so for longer. */
+const stricter = (a: Decision, b: Decision): Decision =>
+  (Number(a.allowed) - Number(b.allowed) || a.remaining - b.remaining || b.resetMs - a.resetMs) <= 0 ? a : b
+
 /**
  * Rate limits of one caller and scope: fixed windows by rule, in memory.
  * A timer keeps the object in memory until its last window has ended, as eviction would reset the quota.
@@ -29,9 +33,8 @@ export class RateLimiter extends DurableObject<Bindings> {
         resetMs: window.startedAt + rule.windowMs - now,
       }
     })
-    const deciding = decisions.reduce((a, b) => (b.remaining < a.remaining || (!b.allowed && a.allowed) ? b : a))
     this.#stayAwake(Math.max(...decisions.map(({ resetMs }) => resetMs)))
-    return { ...deciding, allowed }
+    return { ...decisions.reduce(stricter), allowed }
   }
 
   #window({ name, windowMs }: Rule, now: number): Window {

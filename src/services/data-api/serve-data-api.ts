@@ -4,7 +4,7 @@ import { currentQueryCount, type QueryCount } from '../../platform/db/client.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { describeError, type RequestFacts } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
-import { addressIn, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
 import { isPreflight } from '../gateway/preflight.ts'
 import { locate, projectUrl } from '../gateway/project-address.ts'
@@ -134,11 +134,11 @@ const graphqlMissing = () =>
 async function requireProject(ctx: SystemCtx, { request, address, bindings }: Call): Promise<OpenedProject> {
   const project = await openProject(ctx, address.ref)
   if (!project) {
-    const caller = rateLimitCaller(undefined, addressIn(ctx, request.headers))
-    const quota = { caller, scope: 'none', now: ctx.now().getTime() }
-    const { allowed } = await takeQuota(bindings.RATE_LIMITERS, quota, 'standard')
-    if (!allowed)
-      throw new DataApiError({ status: 429, code: 'PGRST000', message: 'Too many requests: try again later' })
+    const { headers } = request
+    const decision = await takeAnonymousQuota(ctx, { headers, limiters: bindings.RATE_LIMITERS })
+    const message = 'Too many requests: try again later'
+    if (!decision.allowed)
+      throw new DataApiError({ status: 429, code: 'PGRST000', message, headers: limitHeaders(decision) })
     throw new DataApiError({ status: 404, code: 'PGRST000', message: 'Project not found' })
   }
   const isActive = project.status.startsWith('ACTIVE_')

@@ -1,7 +1,7 @@
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { addressIn, limitHeaders, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
 import { projectOfHost, wasResolved } from './hostnames.ts'
 import { aliasIn, locate, locateAs } from './project-address.ts'
@@ -33,8 +33,8 @@ async function resolveHostname<T>(
   try {
     const now = ctx.now().getTime()
     if (!wasResolved(name)) {
-      const caller = rateLimitCaller(undefined, addressIn(ctx, request.headers))
-      const decision = await takeQuota(bindings.RATE_LIMITERS, { caller, scope: QUOTA_SCOPE, now }, 'standard')
+      const anonymous = { headers: request.headers, limiters: bindings.RATE_LIMITERS }
+      const decision = await takeAnonymousQuota(ctx, anonymous, QUOTA_SCOPE)
       if (!decision.allowed) return tooMany(decision)
     }
     const ref = await projectOfHost(() => ctx, name, now)

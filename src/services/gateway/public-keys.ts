@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { openProject } from './open-project.ts'
 import type { ProjectAddress } from './project-address.ts'
 import { publicKeysOf } from './trust.ts'
@@ -42,13 +42,10 @@ async function answer(ctx: SystemCtx, { request: { method, headers }, ref, bindi
     return reply(200, { keys: publicKeysOf(project.trust) }, caching, method)
   }
   // Unknown project refs count against the anonymous rate limit of the management API.
-  const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = rateLimitCaller(undefined, (header && headers.get(header)) || undefined)
-  const quota = { caller, scope: 'none', now: ctx.now().getTime() }
-  const { allowed } = await takeQuota(bindings.RATE_LIMITERS, quota, 'standard')
-  return allowed
+  const decision = await takeAnonymousQuota(ctx, { headers, limiters: bindings.RATE_LIMITERS })
+  return decision.allowed
     ? reply(404, { message: 'Project not found' }, {}, method)
-    : reply(429, { message: 'Rate limit exceeded' }, { 'retry-after': '1' }, method)
+    : reply(429, { message: 'Rate limit exceeded' }, limitHeaders(decision), method)
 }
 
 const ALLOW = { allow: 'GET, HEAD, OPTIONS' }

@@ -1,6 +1,7 @@
 import { readConfig } from '../../config.ts'
 import type { SystemCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
+import { addressIn } from '../../platform/rate-limit/quota.ts'
 import type { CallMetadata, ProgramName } from './processes/process-protocol.ts'
 import type { ProgramAddress } from './program-address.ts'
 import type { RefusalCode } from './refusals.ts'
@@ -53,6 +54,5 @@ export interface FoundProgram {
 export type FindProgram = (ctxOf: () => SystemCtx, call: ProgramCall) => Promise<FoundProgram | undefined>
 
 export function clientAddressOf({ request, bindings }: Pick<ProgramCall, 'request' | 'bindings'>): string {
-  const { CLIENT_ADDRESS_HEADER: header } = readConfig(bindings)
-  return (header && request.headers.get(header)) || ''
+  return addressIn({ config: readConfig(bindings) }, request.headers) ?? ''
 }

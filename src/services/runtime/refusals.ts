@@ -44,7 +44,7 @@ const RETRYABLE: readonly RefusalCode[] = [
   'TOO_MANY_REQUESTS',
 ]
 
-export function refuse(kind: Kind, code: RefusalCode): Response {
+export function refuse(kind: Kind, code: RefusalCode, more: Record<string, string> = {}): Response {
   const [status, text] = REFUSALS[code]
   const message = text.replace('{kind}', kind).replace('{Kind}', NAMES[kind])
   const headers = {
@@ -53,6 +53,7 @@ export function refuse(kind: Kind, code: RefusalCode): Response {
     'access-control-allow-origin': '*',
     'access-control-expose-headers': 'sb-error-code',
     ...(RETRYABLE.includes(code) && { 'retry-after': '1' }),
+    ...more,
   }
   return Response.json({ code, message }, { status, headers })
 }

@@ -1,8 +1,8 @@
 import type { SystemCtx } from '../../ctx.ts'
 import { BoundedMap } from '../../platform/bounded-map.ts'
-import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
-import { clientAddressOf, type ProgramCall } from './program-call.ts'
+import type { ProgramCall } from './program-call.ts'
 import { refuse } from './refusals.ts'
 
 /** Limits of log rows for calls that no program runs for: they must not fill the database. */
@@ -49,9 +49,12 @@ export function logRefusal({ log }: SystemCtx, { request, address }: ProgramCall
 
 /** Calls of unknown projects and programs count against the anonymous rate limit of the management API. */
 export async function refuseUnknownProgram(ctx: SystemCtx, call: ProgramCall): Promise<Response> {
-  const caller = rateLimitCaller(undefined, clientAddressOf(call) || undefined)
-  const quota = { caller, scope: 'none', now: ctx.now().getTime() }
-  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  const code = allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS'
-  return markNotRun(logRefusal(ctx, call, refuse(call.address.kind, code)))
+  const { request, bindings, address } = call
+  const anonymous = { headers: request.headers, limiters: bindings.RATE_LIMITERS }
+  const decision = await takeAnonymousQuota(ctx, anonymous)
+  const { kind } = address
+  const refusal = decision.allowed
+    ? refuse(kind, 'NOT_FOUND')
+    : refuse(kind, 'TOO_MANY_REQUESTS', limitHeaders(decision))
+  return markNotRun(logRefusal(ctx, call, refusal))
 }

@@ -3,7 +3,7 @@ import { cors } from 'hono/cors'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import type { Bindings } from '../../platform/bindings.ts'
 import { createLogger, describeError } from '../../platform/http/log.ts'
-import { addressOf, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { beginRequest } from '../gateway/begin-request.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
@@ -63,9 +63,8 @@ const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
 /** Unknown project refs count against the anonymous rate limit of the management API. */
 async function limitUnknownProject(c: StorageContext, error: unknown): Promise<never> {
   if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
-  const caller = rateLimitCaller(undefined, addressOf(c))
-  const quota = { caller, scope: 'none', now: c.var.ctx.now().getTime() }
-  const { allowed } = await takeQuota(c.env.RATE_LIMITERS, quota, 'standard')
+  const request = { headers: c.req.raw.headers, limiters: c.env.RATE_LIMITERS }
+  const { allowed } = await takeAnonymousQuota(c.var.ctx, request)
   throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
 }
 

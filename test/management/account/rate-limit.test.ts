@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { issueToken } from '../../../dev/seed.ts'
 import { newAccessToken } from '../../../src/access/token.ts'
 import { randomLetters } from '../../../src/platform/http/common-values.ts'
-import { as, control, newMember, newOrganization, tokenOf, workerLogs } from '../../support/api.ts'
+import { as, baseUrl, control, newMember, newOrganization, tokenOf, workerLogs } from '../../support/api.ts'
 import { createProject } from '../../support/projects.ts'
 
 const MINUTE_MS = 60_000
@@ -148,6 +148,38 @@ describe('the standard limit', () => {
     const later = new Date(at.getTime() + 30_000)
     expect((await as(newAccessToken(), { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(429)
     expect((await as(old, { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(200)
+  })
+
+  it('shares one quota between requests with an empty address, and locks out no token for it', async () => {
+    const { userId } = await newOrganization()
+    const from = (token: string, at: Date) => as(token, { 'x-test-address': '' }).at(at).get('/v1/profile')
+    const at = new Date(Date.now() + 3 * MINUTE_MS)
+    await Promise.all(Array.from({ length: 130 }, () => from(newAccessToken(), at)))
+    expect((await from(await issueToken(control, { userId, name: 'new' }), at)).status).toBe(200)
+  })
+
+  it('does not count preflights, which cannot carry a token', async () => {
+    const headers = { 'x-test-address': randomUUID(), origin: 'https://example.com' }
+    const preflight = () =>
+      fetch(new URL('/v1/projects', baseUrl), {
+        method: 'OPTIONS',
+        headers: { ...headers, 'access-control-request-method': 'GET' },
+      })
+    const replies = await Promise.all(Array.from({ length: 130 }, preflight))
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([204]))
+    expect(replies.at(-1)?.headers.get('access-control-allow-origin')).toBe('*')
+  })
+
+  it('names the longer wait if two limits are reached', async () => {
+    const organization = await newOrganization()
+    const ref = await createProject(organization)
+    const start = Date.now()
+    const atMs = (ms: number) => organization.owner.at(new Date(start + ms))
+    const logs = () => atMs(50_000).get(`/v1/projects/${ref}/analytics/endpoints/logs.all?sql=x`)
+    await Promise.all(Array.from({ length: 90 }, () => atMs(0).get(`/v1/projects/${ref}`)))
+    await Promise.all(Array.from({ length: 30 }, logs))
+    const refused = await logs()
+    expect([refused.status, headersOf(refused)]).toEqual([429, { limit: 30, remaining: 0, resetMs: MINUTE_MS }])
   })
 
   it('counts IPv6 addresses by the network of one caller', async () => {

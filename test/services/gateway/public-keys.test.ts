@@ -74,10 +74,16 @@ describe('GET /auth/v1/.well-known/jwks.json', () => {
     expect(missing.headers.get('cache-control')).toBe('no-store')
     expect((await get(new URL(PATH, baseUrl))).status).toBe(404)
     const headers = { 'x-test-address': randomUUID(), 'x-test-clock': String(Date.now()) }
-    const statuses = await Promise.all(
-      Array.from({ length: 121 }, async () => (await get(urlOf('abcdefghijklmnopqrst'), { headers })).status),
+    const replies = await Promise.all(
+      Array.from({ length: 121 }, () => get(urlOf('abcdefghijklmnopqrst'), { headers })),
     )
+    const statuses = replies.map(({ status }) => status)
     expect(statuses.filter((status) => status === 404)).toHaveLength(120)
     expect(statuses.filter((status) => status === 429)).toHaveLength(1)
+    // All services share the quota of the address, and tell when it ends.
+    for (const path of [PATH, '/rest/v1/x', '/functions/v1/x']) {
+      const refused = await get(new URL(`/p/abcdefghijklmnopqrst${path}`, baseUrl), { headers })
+      expect([path, refused.status, refused.headers.get('retry-after')]).toEqual([path, 429, '60'])
+    }
   })
 })

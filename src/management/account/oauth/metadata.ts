@@ -15,7 +15,11 @@ export function mountOAuthMetadata(app: Hono<AppEnv>): void {
     c.json({ ...authorizationServer(c.var.ctx), scopes_supported: ['openid', ...SCOPES] }),
   )
   app.get(KEYS_PATH, rateLimit({}), async (c) =>
-    c.json({ keys: await publicKeysOf(c.var.ctx) }, 200, { 'cache-control': 'public, max-age=300' }),
+    // Also for requests without an Origin, as pages of other origins get their reply from a shared cache.
+    c.json({ keys: await publicKeysOf(c.var.ctx) }, 200, {
+      'cache-control': 'public, max-age=300',
+      'access-control-allow-origin': '*',
+    }),
   )
   app.get('/.well-known/oauth-protected-resource', rateLimit({}), (c) => {
     const { BASE_URL: resource } = c.var.ctx.config

@@ -1,0 +1,22 @@
+import { expect, it } from 'vitest'
+import type { Bindings } from '../../src/platform/bindings.ts'
+import { takeQuota } from '../../src/platform/rate-limit/quota.ts'
+
+const DECISION = { allowed: true, limit: 120, remaining: 119, windowMs: 60_000, resetMs: 60_000 }
+
+/** Counters whose first calls fail, as those of Cloudflare do while a deployment resets them. */
+function failingFirst(failures: number): Bindings['RATE_LIMITERS'] {
+  let calls = 0
+  const take = async () => {
+    calls += 1
+    if (calls <= failures) throw new Error('Durable Object reset because its code was updated.')
+    return DECISION
+  }
+  return { idFromName: (name: string) => name, get: () => ({ take }) } as unknown as Bindings['RATE_LIMITERS']
+}
+
+it('asks a counter again that a deployment has reset, once', async () => {
+  const quota = { caller: 'user 1', scope: 'none', now: 0 }
+  expect(await takeQuota(failingFirst(1), quota, 'standard')).toEqual(DECISION)
+  await expect(takeQuota(failingFirst(2), quota, 'standard')).rejects.toThrow('reset')
+})
