@@ -98,7 +98,8 @@ const signedRoutes = [
       query: schema.SignedDownload,
       ...reading,
     },
-    (request) => serveObject(request, { kind: 'signed', expires: expiryOf(request.claims) }),
+    (request) =>
+      serveObject(request, { kind: 'signed', expires: expiryOf(request.claims), version: request.claims.version }),
   ),
 ]
 

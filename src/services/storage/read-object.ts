@@ -18,7 +18,8 @@ import { StorageError } from './storage-error.ts'
 /** Who reads an object: anyone, if the bucket is public; the holder of a signed URL; or a caller to whom policies apply. */
 export type Reader =
   | { kind: 'anyone' }
-  | { kind: 'signed'; expires: Date }
+  /** With `version`, the URL is valid for that version only. */
+  | { kind: 'signed'; expires: Date; version?: unknown }
   | { kind: 'caller'; caller: Caller | undefined }
   /** A caller that signs a URL for others. Policies apply in a public bucket too, as it may become private later. */
   | { kind: 'signer'; caller: Caller }
@@ -47,7 +48,8 @@ export async function findObject(
   const isOpen = reader.kind === 'signed' || (isPublic && reader.kind !== 'signer')
   if (!isOpen && (reader.kind === 'anyone' || !reader.caller)) throw new StorageError('NoSuchBucket')
   const object = isOpen ? found.object : visible
-  if (!object || (version && object.version !== version)) throw new StorageError('NoSuchKey')
+  const versions = [version, reader.kind === 'signed' && reader.version]
+  if (!object || versions.some((each) => each && each !== object.version)) throw new StorageError('NoSuchKey')
   return { object, isPublic }
 }
 

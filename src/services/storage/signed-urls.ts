@@ -24,7 +24,7 @@ export async function signOne(storage: Storage, caller: Caller, place: Place, bo
     )
   }
   await findObject(storage, place, { kind: 'signer', caller }, { version: body.versionId })
-  return { signedURL: await downloadUrl(storage, place, body.expiresIn) }
+  return { signedURL: await downloadUrl(storage, place, body.expiresIn, body.versionId) }
 }
 
 export async function signMany(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof SignObjects>) {
@@ -40,8 +40,14 @@ export async function signMany(storage: Storage, caller: Caller, bucketId: strin
   )
 }
 
-async function downloadUrl({ ctx, project }: Storage, place: Place, seconds: number): Promise<string> {
-  const token = await signClaims(project.urls, { url: urlOf(place), scope: 'download' }, seconds, ctx.now())
+async function downloadUrl(
+  { ctx, project }: Storage,
+  place: Place,
+  seconds: number,
+  version?: string | null,
+): Promise<string> {
+  const claims = { url: urlOf(place), scope: 'download', ...(version && { version }) }
+  const token = await signClaims(project.urls, claims, seconds, ctx.now())
   return `/object/sign/${pathOf(place)}?token=${token}`
 }
 

@@ -232,6 +232,20 @@ describe('the token of a URL', () => {
     expect(codeOf(await calling(storage, download)(`GET /object/authenticated/${bucket}/${A}`))).toBe('AccessDenied')
   })
 
+  it('is valid for the version that it was signed for, if one was named', async () => {
+    const bucket = await newBucket()
+    const versionOf = async () => (await service(`GET /object/info/${bucket}/${A}`)).body.version
+    const sign = async (fields = {}) =>
+      (await service(`POST /object/sign/${bucket}/${A}`, { body: { expiresIn: 60, ...fields } })).body.signedURL
+    const first = await versionOf()
+    const [any, one] = [await sign(), await sign({ versionId: first })]
+    expect((await service(`GET ${one}`)).body).toBe('kept')
+    expect(codeOf(await service(`PUT /object/${bucket}/${A}`, { body: 'new' }))).toBe(200)
+    expect((await service(`GET ${any}`)).body).toBe('new')
+    for (const query of ['', `&versionId=${first}`, `&versionId=${await versionOf()}`])
+      expect([query, codeOf(await service(`GET ${one}${query}`))]).toEqual([query, 'NoSuchKey'])
+  })
+
   it('needs no end if the project signed it itself', async () => {
     const bucket = await newBucket()
     const endless = async (claims: Record<string, unknown>) => {
