@@ -12,7 +12,7 @@ import { renderTusError } from '../../../src/services/storage/resumable/tus-prot
 import { StorageError, type StorageErrorCode } from '../../../src/services/storage/storage-error.ts'
 import { newBranch } from '../../support/branches.ts'
 import { runSql } from '../../support/projects.ts'
-import { clientOf, exchange, newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
+import { apiOf, clientOf, exchange, newBucket, newStorage, type TestStorage } from '../../support/storage.ts'
 import { expectNoStrayBytes, openSql, type Sql, signerOf } from '../../support/storage-http.ts'
 
 /** Uploads in several requests, as the most used client of the protocol makes them and as they are on the wire. */
@@ -436,6 +436,29 @@ describe('an invalid request', () => {
     expect((await creation(100, 'image/png')).status).toBe(201)
     expect(await creation(101, 'image/png')).toMatchObject({ status: 413, text: 'Maximum size exceeded\n' })
     expect((await creation(100, 'text/html')).status).toBe(415)
+  })
+
+  it('of bytes that the bucket refuses by then', async () => {
+    const changed = await newBucket(storage)
+    const limit = async (fields: object) =>
+      expect((await apiOf(storage, storage.keys.service).put(`bucket/${changed}`, fields)).status).toBe(200)
+    const fields = { bucketName: changed, contentType: 'text/plain' }
+    const location = await begun(newName(), { size: 20, fields })
+    const rest = () => send(location, 5, randomBytes(15))
+    expect((await send(location, 0, randomBytes(5))).status).toBe(204)
+    await limit({ file_size_limit: 19 })
+    expect(await rest()).toMatchObject({ status: 413, text: 'Maximum size exceeded\n' })
+    await limit({ file_size_limit: 20, allowed_mime_types: ['image/*'] })
+    expect(await rest()).toMatchObject({ status: 415, text: 'mime type text/plain is not supported' })
+    await limit({ allowed_mime_types: ['text/*'] })
+    expect((await rest()).status).toBe(204)
+    await limit({ file_size_limit: 1 })
+    expect((await send(location, 20, new Uint8Array())).status).toBe(204)
+    const deferred = { 'upload-length': undefined, 'upload-defer-length': '1' }
+    const grown = await begun(newName(), { fields, headers: deferred })
+    await limit({ file_size_limit: 9 })
+    expect((await send(grown, 0, randomBytes(10))).status).toBe(413)
+    expect((await send(grown, 0, randomBytes(9), { headers: { 'upload-length': '9' } })).status).toBe(204)
   })
 
   it.each<[string, number, Wire]>([

@@ -5,10 +5,12 @@ import { asServer, type Caller, type Storage } from '../database.ts'
 import type { IncomingBody } from '../route.ts'
 import type { ContinueUploadHeaders, UploadTokenHeaders } from '../schema.ts'
 import { verifyUrlToken } from '../signed-urls.ts'
-import { deleteUploads, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
+import { deleteUploads, type FoundUpload, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
+import { checkLimits } from './create-upload.ts'
 import { receiveBytes } from './receive-bytes.ts'
 import { hasBytes, lengthIn, offsetIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
+import { descriptionOf } from './upload-session.ts'
 
 interface UploadRequest {
   storage: Storage
@@ -46,12 +48,13 @@ export async function continueUpload(request: ContinueRequest, isSigned: boolean
   if (!hasBytes(body)) throw new StorageError('InvalidContentType')
   const [offset, length] = [offsetIn(headers), lengthIn(headers)]
   const found = await requireUpload(request, isSigned)
-  const { id, size, size_max } = found
+  const { id, size } = found
   if (length !== null && size !== null && length !== size) {
     throw new StorageError('InvalidRequest', `Invalid Upload-Length: must be ${size}, as set before`)
   }
   const reached = offset + (body.length ?? 0)
-  if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw sizeExceeded()
+  const size_max = found.ended ? found.size_max : currentSizeMax(storage, found)
+  if (Math.max(reached, length ?? 0, size ?? 0) > size_max || reached > (size ?? size_max)) throw sizeExceeded()
   if (length !== null && length < reached) {
     throw new StorageError(
       'InvalidRequest',
@@ -59,11 +62,17 @@ export async function continueUpload(request: ContinueRequest, isSigned: boolean
     )
   }
   const lease = crypto.randomUUID()
-  const [[leased] = []] = await asServer(storage, [leaseUpload({ id, lease, offset, size: length })])
+  const [[leased] = []] = await asServer(storage, [leaseUpload({ id, lease, offset, size: length, size_max })])
   if (!leased && !(found.ended && offset === size)) throw new StorageError('OffsetConflict')
   const upload = (leased as Upload | undefined) ?? found
   const reachedOffset = leased ? await receiveBytes({ storage, upload, lease, caller }, body) : offset
   return new Response(null, { status: 204, headers: uploadHeaders(upload, reachedOffset) })
+}
+
+/** The limits that bytes sent now must keep, as they may have changed since the upload was created. */
+function currentSizeMax(storage: Storage, upload: FoundUpload): number {
+  if (!upload.bucket) throw new StorageError('NoSuchBucket')
+  return checkLimits(storage, upload.bucket, upload.name, descriptionOf(upload))
 }
 
 export async function cancelUpload(request: UploadRequest, isSigned: boolean): Promise<Response> {
@@ -80,9 +89,9 @@ export async function cancelUpload(request: UploadRequest, isSigned: boolean): P
 }
 
 /** Finds an upload of the caller. To anyone but its creator, the service role or the holder of its token it does not exist. */
-async function requireUpload({ storage, caller, id, headers }: UploadRequest, isSigned: boolean): Promise<Upload> {
+async function requireUpload({ storage, caller, id, headers }: UploadRequest, isSigned: boolean): Promise<FoundUpload> {
   const [[row] = []] = isVersion(id) ? await asServer(storage, [findUpload(id, storage.ctx.now())]) : []
-  const upload = row as unknown as Upload | undefined
+  const upload = row as unknown as FoundUpload | undefined
   if (!upload || (upload.role === null) !== isSigned) throw new StorageError('NoSuchUpload')
   if (isSigned) {
     const place = { bucketId: upload.bucket_id, name: upload.name }

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { asServer, type Caller, type Storage } from '../database.ts'
-import { descriptionIn } from '../incoming-upload.ts'
+import { type Description, descriptionIn } from '../incoming-upload.ts'
 import { checkBucketName, checkKey } from '../object-names.ts'
 import type { IncomingBody } from '../route.ts'
 import type { CreateUploadHeaders } from '../schema.ts'
@@ -61,9 +61,7 @@ export async function create(request: CreateRequest, isSigned: boolean): Promise
   const description = descriptionIn(metadataFields, 'application/octet-stream')
   const intent = { upsert: headers['x-upsert'], description, size: size ?? undefined }
   const { bucket, fields } = await (isSigned ? authorizeSigned(request, place) : authorize(request, place, intent))
-  const { sizeMax, check } = boundsOf(storage, bucket, place.name)
-  check(description)
-  const size_max = Math.min(sizeMax, UPLOAD_BYTES_MAX)
+  const size_max = checkLimits(storage, bucket, place.name, description)
   if ((size ?? 0) > size_max) throw sizeExceeded()
   const now = storage.ctx.now()
   const hasFirstBytes = hasBytes(body) || size === 0
@@ -82,6 +80,13 @@ export async function create(request: CreateRequest, isSigned: boolean): Promise
   const session = { storage, upload, lease, caller }
   const offset = hasFirstBytes ? await receiveBytes(session, received).catch(throwAt(location)) : 0
   return new Response(null, { status: 201, headers: { location, ...uploadHeaders(upload, offset) } })
+}
+
+/** Refuses a type that the bucket does not accept. Returns the largest size that the bucket and the project accept. */
+export function checkLimits(storage: Storage, bucket: Rules, name: string, description: Description): number {
+  const { sizeMax, check } = boundsOf(storage, bucket, name)
+  check(description)
+  return Math.min(sizeMax, UPLOAD_BYTES_MAX)
 }
 
 /** The upload exists although its first bytes failed, so the error names it too. */

@@ -9,7 +9,7 @@ const body = streamed({ [BYTES_TYPE]: Bytes })
 const ERRORS: readonly StorageErrorCode[] = ['VersionMismatch', 'InvalidRequest', 'NoSuchUpload']
 const WRITE_ERRORS: readonly StorageErrorCode[] = [
   ...ERRORS,
-  ...(['NoSuchBucket', 'KeyAlreadyExists', 'InvalidSignature', 'OffsetConflict'] as const),
+  ...(['NoSuchBucket', 'KeyAlreadyExists', 'InvalidSignature', 'OffsetConflict', 'InvalidMimeType'] as const),
 ]
 
 /** The routes of uploads with the caller's own token, or with the token of a signed URL. */
@@ -27,7 +27,7 @@ const routesFor = (path: `${typeof TUS_PATH}${'' | '/sign'}`, suffix: string, is
         headers: CreateUploadHeaders,
         body,
         returns: responses({ 201: { description: 'The upload is at the URL in `location`' } }),
-        errors: [...WRITE_ERRORS, 'InvalidBucketName', 'InvalidMimeType', 'InvalidHeaderChar'],
+        errors: [...WRITE_ERRORS, 'InvalidBucketName', 'InvalidHeaderChar'],
       },
       (request) => create(request, isSigned),
     ),

@@ -1,4 +1,6 @@
 import type { Statement } from '../../../engine/engine.ts'
+import { RULES } from './buckets.ts'
+import type { FoundObject } from './object-rows.ts'
 import { time } from './values.ts'
 
 /** The state of a resumable upload. */
@@ -68,10 +70,17 @@ export function insertUpload(upload: NewUpload): Statement {
   }
 }
 
-/** *Server.* The `Upload`, or none if it does not exist or has expired. */
+/** An upload with the present limits of its bucket; null if that was deleted. */
+export interface FoundUpload extends Upload {
+  bucket: FoundObject['bucket'] | null
+}
+
+/** *Server.* The `FoundUpload`, or none if it does not exist or has expired. */
 export function findUpload(id: string, now: Date): Statement {
   return {
-    text: `SELECT ${UPLOAD} FROM storage.resumable_uploads AS u WHERE u.id = $1::uuid AND u.expires_at > $2::timestamptz`,
+    text: `SELECT ${UPLOAD},
+        (SELECT to_jsonb(rules) FROM (SELECT ${RULES} FROM storage.buckets AS b WHERE b.id = u.bucket_id) AS rules) AS bucket
+      FROM storage.resumable_uploads AS u WHERE u.id = $1::uuid AND u.expires_at > $2::timestamptz`,
     params: [id, now.toISOString()],
   }
 }
@@ -85,18 +94,20 @@ interface LeaseRequest extends Held {
   offset: number
   /** The size of the object, if this request is the first to contain it. */
   size: number | null
+  size_max: number
 }
 
 /**
  * *Server.* The `Upload`, or none if it has ended or has another offset. The request that held the lease can record nothing more; its part
  * number is skipped, so that a part it still sends replaces no later one.
  */
-export function leaseUpload({ id, lease, offset, size }: LeaseRequest): Statement {
+export function leaseUpload({ id, lease, offset, size, size_max }: LeaseRequest): Statement {
   return {
     text: `UPDATE storage.resumable_uploads AS u
-         SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint)
+         SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint),
+           size_max = $5::bigint
        WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
-    params: [id, lease, offset, size],
+    params: [id, lease, offset, size, size_max],
   }
 }
 
