@@ -3,7 +3,7 @@ import type { Config } from '../../config.ts'
 
 const clients = new WeakMap<object, S3Client>()
 
-/** The bucket sent no response. */
+/** The bucket sent no response, or not all of it. */
 export class BucketUnreachable extends Error {
   override name = 'BucketUnreachable'
 }

@@ -8,6 +8,7 @@ import {
 } from '@aws-sdk/client-s3'
 import type { PlatformCtx } from '../context.ts'
 import { type Bucket, BucketError, openBucket } from './bucket.ts'
+import { BucketUnreachable } from './client.ts'
 import {
   beginParts,
   copyParts,
@@ -148,6 +149,15 @@ async function get({ request }: Bucket, key: string, range?: Range): Promise<Fou
   const size = Number(headers.get('content-length'))
   const [, total = size] = /\/(\d+)$/.exec(headers.get('content-range') ?? '') ?? []
   return { body, contentType: headers.get('content-type') ?? '', size, sizeOfAll: Number(total) }
+}
+
+/** Reads a body into memory. */
+export async function readAll({ body }: Found): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return new Uint8Array(await new Response(body).arrayBuffer())
+  } catch (cause) {
+    throw new BucketUnreachable('the bucket cut off its response', { cause })
+  }
 }
 
 async function head({ client, name: Bucket }: Bucket, Key: string): Promise<BlobMetadata> {

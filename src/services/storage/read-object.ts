@@ -3,7 +3,7 @@ import type { Row } from '../../engine/engine.ts'
 import { SqlError } from '../../engine/engine-errors.ts'
 import { BucketError } from '../../platform/blobs/bucket.ts'
 import { PIECE_BYTES, readPieces } from '../../platform/blobs/ranged-read.ts'
-import { openStore } from '../../platform/blobs/store.ts'
+import { openStore, readAll } from '../../platform/blobs/store.ts'
 import type { Range } from '../../platform/http/conditional-request.ts'
 import { storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
@@ -169,7 +169,7 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
     return undefined
   }
   if (range || !isCacheable(length)) return found.body
-  const bytes = new Uint8Array(await new Response(found.body).arrayBuffer())
+  const bytes = await readAll(found)
   if (bytes.length !== length) return undefined
   cacheBytes(key, bytes)
   return bytes

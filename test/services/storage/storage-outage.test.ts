@@ -169,6 +169,36 @@ describe('while the bucket refuses connections', () => {
   })
 })
 
+const TUS = { 'tus-resumable': '1.0.0' }
+const BYTES = { ...TUS, 'content-type': 'application/offset+octet-stream' }
+/** Begins a resumable upload with its first bytes. Returns its path. */
+async function begin(name: string, size: number, sent: number): Promise<string> {
+  const metadata = `bucketName ${btoa(storage.bucket)},objectName ${btoa(name)}`
+  const { status, headers } = await service('POST /upload/resumable', {
+    headers: { ...BYTES, 'upload-length': String(size), 'upload-metadata': metadata },
+    body: randomBytes(sent),
+  })
+  expect([status, headers.get('upload-offset')]).toEqual([201, String(sent)])
+  return `/upload/resumable/${headers.get('location')?.split('/').at(-1)}`
+}
+
+describe('a connection to the bucket that breaks', () => {
+  it('inside a small object is answered with that error', async () => {
+    await done(`POST /object/${storage.bucket}/small`, { body: 'small' })
+    proxy.cut(1)
+    expect(await service(`GET /object/${storage.bucket}/small`)).toMatchObject(AWAY)
+    expect(await service(`GET /object/${storage.bucket}/small`)).toMatchObject({ status: 200, body: 'small' })
+  })
+
+  it('inside the last bytes of a resumable upload is answered with that error', async () => {
+    const upload = await begin('cut', 8, 4)
+    const rest = { headers: { ...BYTES, 'upload-offset': '4' }, body: 'rest' }
+    proxy.cut(1)
+    expect(await service(`PATCH ${upload}`, rest)).toMatchObject({ status: 503 })
+    expect((await service(`PATCH ${upload}`, rest)).status).toBe(204)
+  })
+})
+
 describe('while requests cannot be counted', () => {
   const ask = async () => {
     for (let n = 0; n < 3; n++) await done('GET /bucket')

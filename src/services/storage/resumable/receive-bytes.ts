@@ -1,7 +1,7 @@
 import { type BufferedParts, bufferParts, ownerOf } from '../../../platform/blobs/buffered-parts.ts'
 import { BodyInterrupted, BodyStalled } from '../../../platform/blobs/chunk-reader.ts'
 import { MemoryExhausted } from '../../../platform/blobs/memory-budget.ts'
-import { openStore, PartsGone, type SentPart, type Stored } from '../../../platform/blobs/store.ts'
+import { openStore, PartsGone, readAll, type SentPart, type Stored } from '../../../platform/blobs/store.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { blobKey } from '../blob-key.ts'
 import { waitWhileBucketResponds } from '../bucket-timeout.ts'
@@ -85,7 +85,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
 async function readTail({ storage, upload }: Session, version: string, parts: BufferedParts): Promise<Bytes> {
   await parts.reserve()
   const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
-  const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
+  const bytes = found ? await readAll(found) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
   return bytes
 }
