@@ -7,7 +7,7 @@ export async function startBucketProxy(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const sockets = new Set<Socket>()
   let carried = 0
-  let held = Promise.resolve()
+  let held = { what: '', until: Promise.resolve() }
   let cuts = 0
   const server = createServer((socket) => {
     if (!server.listening) return socket.destroy()
@@ -24,7 +24,12 @@ export async function startBucketProxy(endpoint: string) {
         onward.destroy()
       })
     }
-    const gate = new Transform({ transform: (data, _, done) => void held.then(() => done(null, data)) })
+    const gate = new Transform({
+      transform(data: Buffer, _, done) {
+        if (data.includes(held.what)) void held.until.then(() => done(null, data))
+        else done(null, data)
+      },
+    })
     const cutting = new Transform({
       transform(data: Buffer, _, done) {
         const headEnd = cuts > 0 ? data.indexOf('\r\n\r\n') : -1
@@ -46,10 +51,10 @@ export async function startBucketProxy(endpoint: string) {
     open: () => open(own),
     /** Returns the number of bytes sent to the bucket. */
     carried: () => carried,
-    /** Stops all bytes to the bucket until the returned function is called. */
-    hold(): () => void {
-      const { promise, resolve } = Promise.withResolvers<void>()
-      held = promise
+    /** Stops the bytes to the bucket that contain the text, or all, until the returned function is called. */
+    hold(what = ''): () => void {
+      const { promise: until, resolve } = Promise.withResolvers<void>()
+      held = { what, until }
       return resolve
     },
     /** Cuts off this many of the next answers after their heads. */

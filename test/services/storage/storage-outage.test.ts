@@ -199,6 +199,41 @@ describe('a connection to the bucket that breaks', () => {
   })
 })
 
+describe('the cancellation of a resumable upload', () => {
+  const PART = 6 * MIB
+
+  it('stops a running request, however long the bucket takes', async () => {
+    const upload = await begin('cancelled', PART + 9, PART)
+    const running = request(storage.url + upload, {
+      method: 'PATCH',
+      headers: {
+        ...{ ...BYTES, authorization: `Bearer ${storage.keys.service}` },
+        ...{ 'upload-offset': String(PART), 'content-length': '9' },
+      },
+    })
+    const answer = once(running, 'response')
+    running.write('12345678')
+    await vi.waitFor(async () => {
+      const leased = 'select id from storage.resumable_uploads where id = $1 and lease is not null'
+      expect(await installation.sql(storage.ref, leased, [upload.split('/').at(-1)])).toHaveLength(1)
+    }, WAIT)
+    const release = proxy.hold('DELETE ')
+    const before = proxy.carried()
+    const cancelled = service(`DELETE ${upload}`, { headers: TUS })
+    try {
+      await vi.waitFor(() => expect(proxy.carried()).toBeGreaterThan(before), WAIT)
+      running.end('9')
+      const [{ statusCode }] = (await answer) as [IncomingMessage]
+      expect(statusCode).toBe(409)
+    } finally {
+      release()
+    }
+    expect((await cancelled).status).toBe(204)
+    expect((await service(`HEAD ${upload}`, { headers: TUS })).status).toBe(404)
+    expect((await rows()).map(({ name }) => name)).not.toContain('cancelled')
+  })
+})
+
 describe('while requests cannot be counted', () => {
   const ask = async () => {
     for (let n = 0; n < 3; n++) await done('GET /bucket')

@@ -5,7 +5,7 @@ import { asServer, type Caller, type Storage } from '../database.ts'
 import type { IncomingBody } from '../route.ts'
 import type { ContinueUploadHeaders, UploadTokenHeaders } from '../schema.ts'
 import { verifyUrlToken } from '../signed-urls.ts'
-import { deleteUploads, type FoundUpload, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
+import { deleteLeasedUpload, type FoundUpload, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
 import { checkLimits } from './create-upload.ts'
 import { receiveBytes } from './receive-bytes.ts'
@@ -76,15 +76,20 @@ function currentSizeMax(storage: Storage, upload: FoundUpload): number {
 }
 
 export async function cancelUpload(request: UploadRequest, isSigned: boolean): Promise<Response> {
-  const { storage } = request
-  const { id, upload_id: uploadId, tail, ended } = await requireUpload(request, isSigned)
-  if (ended)
+  const { storage, id } = request
+  await requireUpload(request, isSigned)
+  const lease = crypto.randomUUID()
+  // A running request can record nothing after this, so nothing comes after what is removed here.
+  const [[leased] = []] = await asServer(storage, [leaseUpload({ id, lease })])
+  if (!leased)
     throw new StorageError('InvalidRequest', 'Only an unfinished upload can be deleted: delete the object instead')
+  const { upload_id: uploadId, tail } = leased as unknown as Upload
   const { ctx, project } = storage
   const blobs = openStore(ctx)
   if (uploadId) await blobs.parts.drop({ key: blobKey(project.ref, id), uploadId })
   if (tail) await blobs.remove([blobKey(project.ref, tail)])
-  await asServer(storage, [deleteUploads([id])])
+  const [[deleted] = []] = await asServer(storage, [deleteLeasedUpload({ id, lease })])
+  if (!deleted) throw new StorageError('ResourceLocked')
   return new Response(null, { status: 204 })
 }
 

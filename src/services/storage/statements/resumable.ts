@@ -91,10 +91,11 @@ interface Held {
 }
 
 interface LeaseRequest extends Held {
-  offset: number
+  /** Where the bytes of the request begin; left out by a request without bytes. */
+  offset?: number
   /** The size of the object, if this request is the first to contain it. */
-  size: number | null
-  size_max: number
+  size?: number | null
+  size_max?: number
 }
 
 /**
@@ -105,9 +106,9 @@ export function leaseUpload({ id, lease, offset, size, size_max }: LeaseRequest)
   return {
     text: `UPDATE storage.resumable_uploads AS u
          SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint),
-           size_max = $5::bigint
-       WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
-    params: [id, lease, offset, size, size_max],
+           size_max = coalesce($5::bigint, size_max)
+       WHERE u.id = $1::uuid AND u.received = coalesce($3::bigint, u.received) AND NOT u.ended RETURNING ${UPLOAD}`,
+    params: [id, lease, offset ?? null, size ?? null, size_max ?? null],
   }
 }
 
