@@ -232,6 +232,19 @@ describe('the cancellation of a resumable upload', () => {
     expect((await service(`HEAD ${upload}`, { headers: TUS })).status).toBe(404)
     expect((await rows()).map(({ name }) => name)).not.toContain('cancelled')
   })
+
+  it('needs the bucket only if it has parts', async () => {
+    const [without, withParts] = [await begin('few', 8, 4), await begin('many', PART + 9, PART)]
+    await proxy.close()
+    try {
+      expect((await service(`DELETE ${without}`, { headers: TUS })).status).toBe(204)
+      expect((await service(`DELETE ${withParts}`, { headers: TUS })).status).toBe(503)
+    } finally {
+      await proxy.open()
+    }
+    expect((await service(`HEAD ${without}`, { headers: TUS })).status).toBe(404)
+    expect((await service(`DELETE ${withParts}`, { headers: TUS })).status).toBe(204)
+  })
 })
 
 describe('while requests cannot be counted', () => {

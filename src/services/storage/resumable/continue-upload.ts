@@ -8,7 +8,7 @@ import { verifyUrlToken } from '../signed-urls.ts'
 import { deleteLeasedUpload, type FoundUpload, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
 import { checkLimits } from './create-upload.ts'
-import { receiveBytes } from './receive-bytes.ts'
+import { receiveBytes, removeTail } from './receive-bytes.ts'
 import { hasBytes, lengthIn, offsetIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
 import { descriptionOf } from './upload-session.ts'
 
@@ -84,12 +84,10 @@ export async function cancelUpload(request: UploadRequest, isSigned: boolean): P
   if (!leased)
     throw new StorageError('InvalidRequest', 'Only an unfinished upload can be deleted: delete the object instead')
   const { upload_id: uploadId, tail } = leased as unknown as Upload
-  const { ctx, project } = storage
-  const blobs = openStore(ctx)
-  if (uploadId) await blobs.parts.drop({ key: blobKey(project.ref, id), uploadId })
-  if (tail) await blobs.remove([blobKey(project.ref, tail)])
+  if (uploadId) await openStore(storage.ctx).parts.drop({ key: blobKey(storage.project.ref, id), uploadId })
   const [[deleted] = []] = await asServer(storage, [deleteLeasedUpload({ id, lease })])
   if (!deleted) throw new StorageError('ResourceLocked')
+  removeTail(storage, { tail })
   return new Response(null, { status: 204 })
 }
 

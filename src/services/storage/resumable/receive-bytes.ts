@@ -111,7 +111,7 @@ async function saveTail({ storage, upload, lease }: Session, bytes: Bytes, recei
   if (!recorded) throw new StorageError('OffsetConflict')
 }
 
-function removeTail(storage: Storage, { tail }: Pick<Upload, 'tail'>): void {
+export function removeTail(storage: Storage, { tail }: Pick<Upload, 'tail'>): void {
   if (tail) removeBytes(storage, blobKey(storage.project.ref, tail))
 }
 
