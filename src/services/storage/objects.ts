@@ -44,8 +44,13 @@ export async function removeMany(
   bucketId: string,
   { prefixes }: z.output<typeof RemoveObjects>,
 ) {
-  // No object has a name that Postgres cannot store.
-  const [deleted = []] = await asCaller(storage, caller, [deleteObjects(bucketId, prefixes.filter(isStorable))])
+  const wanted = prefixes
+    .map((each) => (typeof each === 'string' ? { path: each } : each))
+    // No object has a name or a version that Postgres cannot store.
+    .filter(({ path, versionId }) => isStorable(path) && isStorable(versionId ?? ''))
+  const names = wanted.map(({ path }) => path)
+  const versions = wanted.map(({ versionId }) => versionId ?? null)
+  const [deleted = []] = await asCaller(storage, caller, [deleteObjects(bucketId, names, versions)])
   if (deleted.length > 0) sweepSoon(storage)
   return (deleted as unknown as ObjectRow[]).map(toObject)
 }

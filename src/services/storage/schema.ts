@@ -162,7 +162,16 @@ export const CopiedObject = StoredObject.extend({
   user_metadata: z.unknown(),
 }).meta({ id: 'CopiedObject' })
 
-export const RemoveObjects = z.object({ prefixes: z.array(z.string()).min(1).max(10_000).describe('Names of objects') })
+const RemovedObject = z.union(
+  [
+    z.string(),
+    z.object({ path: z.string(), versionId: z.string().nullish().describe('Only the newest version exists') }),
+  ],
+  'must be a name, or an object with path and versionId',
+)
+export const RemoveObjects = z.object({
+  prefixes: z.array(RemovedObject).min(1).max(10_000).describe('Names of objects, or names with a version'),
+})
 
 const expiresIn = z.coerce
   .number()

@@ -331,11 +331,29 @@ describe('DELETE /object/{bucket}', () => {
     ])
   })
 
+  it('removes an object with a version only if it has that one', async () => {
+    const bucket = await bucketWith(['a', 'b', 'c', 'd'])
+    const versionOf = async (name: string) => (await service.get(`object/info/${bucket}/${name}`)).body.version
+    const versionId = await versionOf('a')
+    const prefixes = [
+      { path: 'a', versionId: randomUUID() },
+      { path: 'a', versionId },
+      { path: 'b', versionId },
+      { path: 'c', versionId: '\0' },
+      { path: 'missing', versionId },
+      { path: 'd', versionId: null },
+    ]
+    const reply = await service.delete(`object/${bucket}`, { prefixes })
+    expect([reply.status, namesOf(reply.body).toSorted()]).toEqual([200, ['a', 'd']])
+    expect(namesOf((await service.post(`object/list-v2/${bucket}`, {})).body.objects)).toEqual(['b', 'c'])
+  })
+
   it.each<[unknown, unknown]>([
     [{}, invalid("body must have required property 'prefixes'")],
     [{ prefixes: [] }, invalid('body/prefixes must NOT have fewer than 1 items')],
     [{ prefixes: 'a' }, field('body/prefixes')],
     [{ prefixes: ['a', 7] }, field('body/prefixes/1')],
+    [{ prefixes: [{ versionId: 'a' }] }, field('body/prefixes/0')],
   ])('refuses %j', async (body, expected) => {
     const reply = await service.delete('object/any', body)
     expect([reply.status, reply.body]).toEqual([400, expected])

@@ -121,11 +121,20 @@ export function moveObject(
   }
 }
 
-/** Deletes those of the names that the caller may see and delete; returns their `ObjectRow`s. */
-export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
+/**
+ * Deletes those of the names that the caller may see and delete; returns their `ObjectRow`s. An object with a version in `versions`, at
+ * the same index, is deleted only if it has that version.
+ */
+export function deleteObjects(
+  bucketId: string,
+  names: readonly string[],
+  versions: readonly (string | null)[] = [],
+): Statement {
   return {
-    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${OBJECT}`,
-    params: [bucketId, names],
+    text: `DELETE FROM storage.objects AS o USING unnest($2::text[], $3::text[]) AS wanted (name, version)
+      WHERE o.bucket_id = $1::text AND o.name = wanted.name
+        AND (wanted.version IS NULL OR o.version = wanted.version) RETURNING ${OBJECT}`,
+    params: [bucketId, names, versions],
   }
 }
 
