@@ -91,7 +91,7 @@ export function metadataOf(object: ObjectRow): ResponseMetadata {
     size: typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? size : 0,
     mimetype: headerOr('application/octet-stream', mimetype),
     cacheControl: headerOr('no-cache', cacheControl),
-    etag: headerOr(`"${object.version ?? object.id}"`, eTag),
+    etag: headerOr(headerOr(`"${object.id}"`, `"${object.version ?? object.id}"`), eTag),
     lastModified: timeOf(lastModified) ?? timeOf(object.updated_at) ?? new Date(0),
     xRobotsTag: headerOr('none', xRobotsTag),
   }

@@ -725,6 +725,22 @@ describe('rows that the owner wrote by SQL', () => {
     expect((await other('GET /object/b/secret.txt')).body).toBe('secret')
   })
 
+  it('with lines in the version and no metadata cause no error', async () => {
+    const bucket = await newBucket({ public: true })
+    await sql('update storage.objects set version = $1, metadata = null where bucket_id = $2', [
+      '1\r\nx-evil: 1',
+      bucket,
+    ])
+    for (const [request, status] of [
+      [`GET /object/public/${bucket}/${A}`, 400],
+      [`HEAD /object/public/${bucket}/${A}`, 200],
+      [`GET /object/info/${bucket}/${A}`, 200],
+    ] as const) {
+      const reply = await service(request)
+      expect([request, reply.status, reply.headers.get('x-evil')]).toEqual([request, status, null])
+    }
+  })
+
   it.each<[string, unknown]>([
     [
       'lines in every field',
