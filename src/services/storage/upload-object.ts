@@ -272,9 +272,10 @@ export async function writeRow(
   const before = [...serverStatements, ...(token ? [useToken(token)] : [])]
   const rows = await asCaller(storage, caller, [upsert ? upsertObject(object) : insertObject(object)], before)
   const row = rows.at(-1)?.[0] as ObjectRow | undefined
-  if (upsert) sweepSoon(storage)
   // The trigger may have used the bytes elsewhere, so they are left to the sweep.
   if (!row) throw new RowSkipped()
+  // A replaced row keeps its own id.
+  if (row.id !== object.id) sweepSoon(storage)
   return row
 }
 

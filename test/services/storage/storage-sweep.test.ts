@@ -239,6 +239,10 @@ describe('the turn of a project', () => {
     await onlyNext([ref])
     expect(await isSweptAt(ref, 0)).toBe(true)
     await uploadAll(storage, ['b'])
+    for (const name of ['c', 'd'])
+      expect(await storage.objects.from(storage.bucket).upload(name, name, { upsert: true })).toMatchObject({
+        error: null,
+      })
     expect(await isSweptAt(ref, 60 * MINUTE_MS)).toBe(false)
     expect(await isSweptAt(ref, DAY_MS + MINUTE_MS)).toBe(true)
   })
