@@ -1,5 +1,4 @@
 import type * as z from 'zod'
-import { SqlError } from '../../engine/engine-errors.ts'
 import { checkMimeTypes, parseSizeLimit } from './bucket-limits.ts'
 import { asCaller, asReader, asServer, type Caller, type Storage } from './database.ts'
 import { checkBucketName } from './object-names.ts'
@@ -13,7 +12,7 @@ import {
   updateBucket,
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
-import { isBucketKeyViolated, RowSkipped, StorageError } from './storage-error.ts'
+import { isBucketKeyViolated, isBucketTaken, RowSkipped, StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
 /** Checks that the project's database answers. */
@@ -40,7 +39,7 @@ export async function create(storage: Storage, caller: Caller, body: z.output<ty
 }
 
 function throwBucketExists(error: unknown): never {
-  if (error instanceof SqlError && error.code === '23505') throw new StorageError('BucketAlreadyExists')
+  if (isBucketTaken(error)) throw new StorageError('BucketAlreadyExists')
   throw error
 }
 

@@ -185,6 +185,8 @@ export const isRefused = (error: unknown): boolean =>
 
 /** Checks the constraint by name: constraints that the project's owner added have other meanings. */
 export const isNameTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
+export const isBucketTaken = (error: unknown): boolean =>
+  breaks(error, '23505', 'buckets_pkey') || breaks(error, '23505', 'bname')
 /** An object without a bucket would remain: the bucket does not exist, or is deleted while it has objects. */
 export const isBucketKeyViolated = (error: unknown): boolean => breaks(error, '23503', 'objects_bucketId_fkey')
 

@@ -145,6 +145,20 @@ describe("a refusal by the owner's own tables and functions", () => {
     expect(await attempt('a move')).toMatchObject(told('DatabaseError'))
   })
 
+  it('does not name a duplicate elsewhere as an existing bucket', async () => {
+    await database.sql(`create table public.files (name text primary key); insert into public.files values ('one');
+      create or replace function public.afterwards() returns trigger language plpgsql security definer as
+        $$ begin insert into public.files values ('one'); return new; end $$;
+      create trigger afterwards after insert on storage.buckets for each row execute function public.afterwards()`)
+    try {
+      expect(await service('POST /bucket', { body: { name: 'another' } })).toMatchObject(
+        told('DatabaseError', expect.stringContaining('files_pkey')),
+      )
+    } finally {
+      await database.sql('drop trigger afterwards on storage.buckets')
+    }
+  })
+
   it('keeps an empty bucket that other rows refer to, with the reason', async () => {
     const empty = await newBucket(storage)
     await database.sql(
