@@ -22,7 +22,7 @@ function bytesIn(text: string): number | undefined {
   return amount === undefined ? undefined : Math.round(Number(amount) * (UNITS[unit.toLowerCase()] ?? 1))
 }
 
-const MIME = /^(([\w\-+.]+)\/([\w\-+.]+|\*)(;\s*charset=[\w-]+)?|\*\/\*|\*)$/i
+const MIME = /^([\w\-+.]+\/([\w\-+.]+|\*)(;\s*charset=[\w-]+)?|[\w\-+./*]*\*)$/i
 const MIME_LENGTH_MAX = 1000
 
 /** Validates the types that a bucket accepts; null for all. */
@@ -41,10 +41,7 @@ export function checkMimeType(contentType: string, allowed: readonly string[] | 
     throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
   const fits = allowed
     .map(essence)
-    .some(
-      (each) =>
-        each === '*' || each === '*/*' || each === type || (/\/\*$/.test(each) && type.startsWith(each.slice(0, -1))),
-    )
+    .some((each) => each === '*/*' || each === type || (each.endsWith('*') && type.startsWith(each.slice(0, -1))))
   if (!fits) throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
 }
 

@@ -311,6 +311,8 @@ describe('the types of a bucket', () => {
     ['text/plain', ['text/plain; charset=utf-8'], true],
     ['anything/x', ['*/*'], true],
     ['anything/x', ['*'], true],
+    ['application/vnd.ms-excel', ['Application/vnd.*'], true],
+    ['application/pdf', ['application/vnd.*'], false],
     ['image/png', ['image/jpeg', 'text/*'], false],
     ['imagex/png', ['image/*'], false],
     ['image', ['image/*'], false],
