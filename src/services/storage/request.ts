@@ -51,7 +51,7 @@ async function authenticate(c: StorageContext, token: string, operation: string)
   return { ...credential, method: c.req.method, path: c.req.path, token: jwt, headers: headersOf(c), operation }
 }
 
-const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie']
+const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie', 'x-signature']
 
 function headersOf({ req }: StorageContext): string {
   return JSON.stringify(Object.fromEntries([...req.raw.headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))))

@@ -571,6 +571,28 @@ describe('access to an upload', () => {
     const { data: again } = await objects.createSignedUploadUrl(name)
     expect((await ask('HEAD', location, { headers: { 'x-signature': again?.token } })).status).toBe(404)
   })
+
+  it("hides its token from the project's functions", async () => {
+    const name = newName()
+    await sql(`create table public.noted (headers text);
+      create function public.note() returns trigger language plpgsql security definer as
+        $$ begin insert into public.noted values (current_setting('request.headers')); return new; end $$;
+      create trigger note before insert on storage.objects for each row execute function public.note()`)
+    try {
+      const { data } = await clientOf(storage, storage.keys.service).from(bucket).createSignedUploadUrl(name)
+      const headers = {
+        ...{ 'upload-length': '4', 'upload-metadata': metadataOf({ bucketName: bucket, objectName: name }) },
+        ...{ 'content-type': 'application/offset+octet-stream', 'x-signature': data?.token },
+      }
+      const reply = await ask('POST', urlOf('/sign'), { headers, body: Buffer.from('text'), token: '' })
+      expect([reply.status, reply.text]).toEqual([201, ''])
+      const noted = JSON.stringify(await sql('select headers from public.noted'))
+      expect(noted).toContain('upload-length')
+      expect(noted).not.toContain(data?.token)
+    } finally {
+      await sql('drop function public.note cascade; drop table public.noted')
+    }
+  })
 })
 
 describe('at the same time', () => {
