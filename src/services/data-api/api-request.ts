@@ -39,12 +39,13 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
   const search = new URL(request.url).searchParams
   search.delete('apikey')
   const hasBody = WRITES.includes(method)
+  const query = parseQuery(search, { isCall: isCall && !hasBody })
   return {
     ...{ method, headers, search, isCall, name: target.kind === 'root' ? '' : target.name, config },
     schema: schemaFor(request, config),
-    query: parseQuery(search, { isCall: isCall && !hasBody }),
+    query,
     preferences: parsePreferences(headers.get('prefer')),
-    payload: hasBody ? await readPayload(request) : undefined,
+    payload: hasBody ? await readPayload(request, { namesColumns: query.columns !== undefined }) : undefined,
   }
 }
 

@@ -18,9 +18,10 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   if (!['GET', 'HEAD', 'POST'].includes(method)) {
     throw requestError('PGRST101', { message: `Cannot use the ${method} method on RPC` })
   }
+  const names = argumentNames(request)
   const routine = chooseRoutine(cache, {
     ...{ schema: request.schema, name: request.name, payload: request.payload },
-    argumentNames: argumentNames(request),
+    argumentNames: names,
   })
   if (isAffectedLimited(request) && !routine.returnsSet) throw requestError('PGRST128')
   const media = mediaOf(request, cache, {
@@ -69,10 +70,10 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   }
 
   function callSql(parameters: Parameters, chosen: Called, { payload }: ApiRequest): string {
-    if (!payload) return callWithArguments(parameters, chosen, query.args)
-    if (payload.kind === 'json' && payload.fields) return callWithArguments(parameters, chosen, payload.fields)
-    if (takesBody(chosen, payload) || payload.kind === 'raw') return callWithWhole(parameters, chosen, payload)
-    return callWithBody(parameters, chosen, payload)
+    if (payload && takesBody(chosen, payload)) return callWithWhole(parameters, chosen, payload)
+    if (payload?.kind !== 'json') return callWithArguments(parameters, chosen, query.args)
+    if (payload.fields) return callWithArguments(parameters, chosen, payload.fields)
+    return callWithBody(parameters, chosen, payload, names)
   }
 }
 

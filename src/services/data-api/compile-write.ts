@@ -82,10 +82,7 @@ function requireJson(payload: Payload | undefined): JsonPayload {
   throw requestError('PGRST102', { message: `Content-Type not acceptable: ${payload?.type ?? ''}` })
 }
 
-function columnsOf({ query, method }: ApiRequest, table: Table, payload: JsonPayload): Column[] {
-  if (query.columns === undefined && !payload.hasSameKeys && method !== 'PATCH') {
-    throw requestError('PGRST102', { message: 'All object keys must match' })
-  }
+function columnsOf({ query }: ApiRequest, table: Table, payload: JsonPayload): Column[] {
   return [...new Set(query.columns ?? payload.keys)].map((name) => {
     const column = table.columns.get(name)
     if (column) return column

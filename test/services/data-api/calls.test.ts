@@ -37,6 +37,13 @@ const SCHEMA = `
   revoke execute on function privileged() from public, anon;
   create function pathless() returns setof things language sql stable set search_path = '' as 'select * from public.things';
   create domain label as text;
+  create table marks (n int, level text default current_setting('transaction_isolation'));
+  create function mark(n int, level text default current_setting('transaction_isolation')) returns int language sql as
+    'insert into marks values ($1, $2) returning $1';
+  create function mark_row(n int) returns setof marks language sql as 'insert into marks values ($1) returning *';
+  create function optional(a text default 'none', b int default 1) returns text language sql immutable as $$ select a || b $$;
+  create function either(text) returns text language sql immutable as $$ select 'body: ' || $1 $$;
+  create function either(a int default 1) returns text language sql immutable as $$ select 'argument: ' || $1 $$;
   create function wait() returns void language sql set statement_timeout = '60s' as 'select pg_advisory_xact_lock_shared(1)'`
 
 let api: TestDataApi
@@ -94,6 +101,29 @@ describe('a function', () => {
     const bytes = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
     const binary = { method: 'POST', body: bytes, headers: { 'content-type': 'application/octet-stream' } }
     expect((await api.json('/rpc/whole_bytes', binary)).body).toBe(bytes.toString('hex'))
+  })
+
+  it('is called once with the first of several objects, whose keys must match', async () => {
+    expect(await call('mark', [{ n: 1 }, { n: 2 }])).toBe(1)
+    expect(await call('mark_row?select=n', [{ n: 3 }, { n: 4 }])).toEqual([{ n: 3 }])
+    expect((await api.json('/marks?select=n&order=n')).body).toEqual([{ n: 1 }, { n: 3 }])
+    for (const body of [[{ n: 5 }, { n: 6, level: 'x' }], [{ n: 5 }, 6], [5]]) {
+      const refused = await api.json('/rpc/mark', writeOf('POST', body))
+      expect([refused.status, refused.body.code, refused.body.message]).toEqual([
+        ...[400, 'PGRST102'],
+        'All object keys must match',
+      ])
+    }
+    expect(await call('mark?columns=n', [{ n: 7, level: 'ignored' }, { n: 8 }])).toBe(7)
+    expect((await api.json('/marks?n=gt.4')).body).toEqual([{ n: 7, level: 'read committed' }])
+  })
+
+  it('whose parameters are all optional can be called with any body', async () => {
+    const send = async (path: string) =>
+      (await api.json(path, { method: 'POST', body: 'as is', headers: { 'content-type': 'text/plain' } })).body
+    expect(await send('/rpc/optional')).toBe('none1')
+    expect(await send('/rpc/either')).toBe('argument: 1')
+    expect((await send('/rpc/numbers')).code).toBe('PGRST202')
   })
 
   it('with a body that is too large for the database is refused', async () => {

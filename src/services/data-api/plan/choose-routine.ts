@@ -31,8 +31,9 @@ export function takesBody({ parameters }: Routine, payload: Payload | undefined)
 export function chooseRoutine(cache: SchemaCache, call: Call): Routine {
   const { argumentNames, payload } = call
   const overloads = cache.functions.get(keyOf(call)) ?? []
-  const isRaw = payload?.kind === 'raw'
-  const named = isRaw ? [] : overloads.filter((routine) => fits(routine, argumentNames))
+  // A function without parameters takes no other body than JSON.
+  const takesAny = payload?.kind !== 'raw'
+  const named = overloads.filter((one) => (takesAny || one.parameters.length > 0) && fits(one, argumentNames))
   const found = named.length > 0 ? named : overloads.filter((routine) => takesBody(routine, payload))
   const [first, second] = found
   if (!first) throw missing(cache, call, overloads)

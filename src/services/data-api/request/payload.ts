@@ -7,7 +7,6 @@ export type Payload =
       text: string
       isArray: boolean
       keys: readonly string[]
-      hasSameKeys: boolean
       /** The body was JSON, and no other form of rows. */
       isJson: boolean
       isEmpty?: boolean
@@ -25,7 +24,7 @@ const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 type Row = Record<string, unknown>
 
-export async function readPayload(request: Request): Promise<Payload> {
+export async function readPayload(request: Request, { namesColumns }: { namesColumns: boolean }): Promise<Payload> {
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
   if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${hexOf(bytes)}` }
@@ -35,7 +34,7 @@ export async function readPayload(request: Request): Promise<Payload> {
     case 'application/vnd.pgrst.object+json':
     case 'application/vnd.pgrst.array+json':
     case '':
-      return jsonPayload(text)
+      return jsonPayload(text, namesColumns)
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
@@ -83,7 +82,7 @@ function hexOf(bytes: Uint8Array): string {
   return new TextDecoder().decode(digits)
 }
 
-function jsonPayload(text: string): JsonPayload {
+function jsonPayload(text: string, namesColumns: boolean): JsonPayload {
   if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
   let value: unknown
   try {
@@ -91,12 +90,12 @@ function jsonPayload(text: string): JsonPayload {
   } catch {
     throw requestError('PGRST102')
   }
-  if (Array.isArray(value)) return rowsPayload(value, text)
+  if (Array.isArray(value)) return rowsPayload(value, { text, namesColumns })
   return typeof value === 'object' && value !== null ? objectPayload(value as Row, text) : objectPayload({}, text)
 }
 
 const objectPayload = (row: Row, text = JSON.stringify(row)): JsonPayload => ({
-  ...{ kind: 'json', text, isArray: false, keys: Object.keys(row), hasSameKeys: true, isJson: true },
+  ...{ kind: 'json', text, isArray: false, keys: Object.keys(row), isJson: true },
 })
 
 const formPayload = (fields: readonly (readonly [string, string])[]): JsonPayload => ({
@@ -105,11 +104,16 @@ const formPayload = (fields: readonly (readonly [string, string])[]): JsonPayloa
 })
 
 /** All rows must have the keys of the first one, unless the request names the columns. */
-function rowsPayload(rows: readonly unknown[], text = JSON.stringify(rows)): JsonPayload {
+function rowsPayload(
+  rows: readonly unknown[],
+  { text = JSON.stringify(rows), namesColumns = false } = {},
+): JsonPayload {
   const objects = rows.map((row) => (typeof row === 'object' && row !== null && !Array.isArray(row) ? row : undefined))
   const keys = Object.keys(objects[0] ?? {})
-  const hasSameKeys = objects.every((row) => row && hasKeys(row, keys))
-  return { kind: 'json', text, isArray: true, keys, hasSameKeys, isJson: true }
+  if (!namesColumns && !objects.every((row) => row && hasKeys(row, keys))) {
+    throw requestError('PGRST102', { message: 'All object keys must match' })
+  }
+  return { kind: 'json', text, isArray: true, keys, isJson: true }
 }
 
 const hasKeys = (row: object, keys: readonly string[]): boolean =>

@@ -21,14 +21,19 @@ export function callWithArguments(params: Parameters, routine: Called, args: Arg
 const textOf = ({ isVariadic }: Parameter, values: readonly string[]): string =>
   isVariadic && !(values.length === 1 && values[0]?.startsWith('{')) ? arrayText(values) : (values.at(-1) ?? '')
 
-/** The call with the members of a JSON object. */
-export function callWithBody(params: Parameters, routine: Called, payload: JsonPayload): string {
-  const given = routine.parameters.filter(({ name }) => payload.keys.includes(name))
+/** The call with these members of a JSON object, or of the first one of several. */
+export function callWithBody(
+  params: Parameters,
+  routine: Called,
+  { text, isArray }: JsonPayload,
+  names: readonly string[],
+): string {
+  const given = routine.parameters.filter(({ name }) => names.includes(name))
   if (given.length === 0) return selectSql(routine, `${qualified(routine)}()`)
   const list = given.map((parameter) => `${assigned(parameter)}pgrst_body.${quote(parameter.name)}`)
   const definition = given.map((parameter) => `${quote(parameter.name)} ${typeOf(parameter)}`).join(', ')
-  const records = payload.isArray ? 'json_to_recordset' : 'json_to_record'
-  const body = `${records}(${params.add(payload.text)}::json) AS pgrst_body(${definition})`
+  const records = `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(text)}::json)`
+  const body = `(SELECT * FROM ${records} AS _(${definition}) LIMIT 1) AS pgrst_body`
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`, body)
 }
 
