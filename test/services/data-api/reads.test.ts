@@ -160,6 +160,23 @@ describe('embedding', () => {
     expect(reply.headers.get('content-range')).toBe('0-1/2')
   })
 
+  it('reads related tables whose names differ by a number', async () => {
+    await api.sql(`create table items (id int primary key, name text); create table items_1 (id int primary key, item_id int references items);
+      create table items_2 (id int primary key, item_1_id int references items_1);
+      insert into items values (1, 'a'), (2, 'b'); insert into items_1 values (1, 2); insert into items_2 values (2, 1)`)
+    const exact = { headers: { prefer: 'count=exact' } }
+    const one = await api.json('/items_1?select=id,items!inner(name)&items.name=eq.b&order=items(name)', exact)
+    expect([one.body, one.headers.get('content-range')]).toEqual([[{ id: 1, items: { name: 'b' } }], '0-0/1'])
+    const two = await api.json('/items_2?select=id,items_1!inner(items!inner(name))', exact)
+    expect([two.body, two.headers.get('content-range')]).toEqual([
+      [{ id: 2, items_1: { items: { name: 'b' } } }],
+      '0-0/1',
+    ])
+    expect(await get('/items?select=id,items_1(items_2(items_1(items(id))))&id=eq.2')).toEqual([
+      { id: 2, items_1: [{ items_2: [{ items_1: { items: { id: 2 } } }] }] },
+    ])
+  })
+
   it('counts rows without reading what is embedded in them', async () => {
     await api.sql(`create function picky(authors) returns setof books rows 1 language plpgsql stable as $$ begin
       if $1.id > 1 then raise exception 'read'; end if; return query select * from books limit 1; end $$`)

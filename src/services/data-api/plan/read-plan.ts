@@ -12,7 +12,7 @@ export interface ReadNode {
   relation: Name
   /** Undefined if the rows are those of a function that returns no relation. */
   table: Table | undefined
-  /** Qualifies the columns. */
+  /** Qualifies the columns. It is the name of the subquery too, if the node is embedded. */
   alias: string
   fields: readonly SelectedField[]
   logic: Logic[]
@@ -32,8 +32,6 @@ export interface EmbedNode extends ReadNode {
   isSpread: boolean
   /** Nothing was selected: the embedded rows only filter those of the parent. */
   isEmpty: boolean
-  /** The name of its subquery. */
-  lateral: string
 }
 
 interface Root {
@@ -60,7 +58,7 @@ export function planRead(
     table,
     alias,
     ...EMPTY(),
-    ...planner.select(query.select, { relation: table ?? relation, alias }, 0),
+    ...planner.select(query.select, { relation: table ?? relation, alias }),
   }
   const at = <Value>({ path }: Located<Value>) => nodeAt(root, path)
   for (const filter of query.filters) at(filter).logic.push(filter.value)
@@ -81,7 +79,7 @@ class Planner {
   private readonly cache: SchemaCache
   private readonly schema: string
   private readonly allowsAggregates: boolean
-  private laterals = 0
+  private embeds = 0
 
   constructor(cache: SchemaCache, schema: string, allowsAggregates: boolean) {
     this.cache = cache
@@ -89,21 +87,21 @@ class Planner {
     this.allowsAggregates = allowsAggregates
   }
 
-  select(items: readonly SelectItem[], parent: { relation: Name; alias: string }, depth: number) {
+  select(items: readonly SelectItem[], parent: Pick<ReadNode, 'relation' | 'alias'>) {
     const fields = items.filter((item) => item.kind === 'field')
     if (!this.allowsAggregates && fields.some(({ aggregate }) => aggregate)) throw requestError('PGRST123')
     const relations = items.filter((item) => item.kind === 'relation')
-    return { fields, children: relations.map((item) => this.embed(item, parent, depth + 1)) }
+    return { fields, children: relations.map((item) => this.embed(item, parent)) }
   }
 
-  private embed(item: SelectedRelation, parent: { relation: Name; alias: string }, depth: number): EmbedNode {
+  private embed(item: SelectedRelation, parent: Pick<ReadNode, 'relation' | 'alias'>): EmbedNode {
     const { name, hint, alias, join, isSpread, items } = item
     const relationship = findRelationship(this.cache, this.schema, { source: parent.relation, target: name, hint })
     const relation = relationship.target
-    const node = { relation, alias: `${relation.name.slice(0, ALIAS_LENGTH)}_${depth}` }
-    this.laterals += 1
-    const lateral = `pgrst_embed_${this.laterals}`
-    const selected = this.select(items, node, depth)
+    this.embeds += 1
+    // The name of the relation must not be part of it: another relation in scope may have the resulting name.
+    const node = { relation, alias: `pgrst_embed_${this.embeds}` }
+    const selected = this.select(items, node)
     if (isSpread && !isToOne(relationship) && hasAggregates(selected)) {
       const details = 'Aggregates are not implemented for one-to-many or many-to-many spreads.'
       throw requestError('PGRST127', { details })
@@ -117,7 +115,6 @@ class Planner {
         parentAlias: parent.alias,
         isInner: join === 'inner',
         isSpread,
-        lateral,
         isEmpty: isEmpty(selected),
       },
     }
@@ -133,9 +130,6 @@ const hoistsAggregates = (node: ReadNode): boolean => isHoisted(node) && hasAggr
 
 export const hasAggregates = ({ fields, children }: Pick<ReadNode, 'fields' | 'children'>): boolean =>
   fields.some(({ aggregate }) => aggregate) || children.some(hoistsAggregates)
-
-/** Postgres cuts names at 63 bytes; the depth at the end of an alias must stay. */
-const ALIAS_LENGTH = 15
 
 const isEmpty = ({ fields, children }: Pick<ReadNode, 'fields' | 'children'>): boolean =>
   fields.length === 0 && children.every((child) => child.isEmpty)

@@ -27,8 +27,8 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
 type Presence = (child: EmbedNode) => string
 
 /** Reads the join of the embedded rows, which the query must contain. */
-const isJoined: Presence = ({ lateral, relationship }) =>
-  `${quote(lateral)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
+const isJoined: Presence = ({ alias, relationship }) =>
+  `${quote(alias)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
 
 export function logicSql(params: Parameters, node: ReadNode, logic: Logic, presence = isJoined): string {
   if (logic.kind === 'filter') return filterSql(params, node, logic, presence)
@@ -122,8 +122,7 @@ const configName = (language: string): string => (/^(\d+|-)$/.test(language) ? q
 export function orderSql(params: Parameters, node: ReadNode, terms: readonly OrderTerm[]): string {
   if (terms.length === 0) return ''
   const list = terms.map((term) => {
-    const child = term.relation === undefined ? undefined : orderedChild(node, term.relation)
-    const target = child ? { alias: child.lateral, table: child.table } : node
+    const target = term.relation === undefined ? node : orderedChild(node, term.relation)
     const nulls = term.nulls ? ` NULLS ${term.nulls.toUpperCase()}` : ''
     return `${fieldSql(params, target, term.field)}${term.direction === 'desc' ? ' DESC' : ''}${nulls}`
   })

@@ -65,7 +65,7 @@ function fromSql(node: ReadNode, source: string | undefined): string {
     : table
 }
 
-const junctionAlias = ({ lateral }: EmbedNode) => quote(`${lateral}_junction`)
+const junctionAlias = ({ alias }: EmbedNode) => quote(`${alias}_junction`)
 
 function conditionsToParent(node: ReadNode): string[] {
   if (!isEmbed(node)) return []
@@ -117,7 +117,7 @@ function selectedField(params: Parameters, node: ReadNode, { field: selected, in
 
 const selectedColumn = (column: string): Selected => ({ sql: column, groupBy: column })
 
-const hoistedName = ({ lateral }: EmbedNode, index: number): string => `${lateral}_${index}`
+const hoistedName = ({ alias }: EmbedNode, index: number): string => `${alias}_${index}`
 
 function aggregateSql({ name, cast }: Aggregation, value: string): string {
   const call = `${name}(${value})`
@@ -159,7 +159,7 @@ const spreadOutputs = (node: ReadNode, child: EmbedNode): Output[] =>
 
 function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Selected[] {
   if (child.isEmpty) return []
-  const lateral = quote(child.lateral)
+  const lateral = quote(child.alias)
   const isOne = isToOne(child.relationship)
   // Values of the type json cannot be grouped by.
   const json = isGrouped ? '::jsonb' : ''
@@ -177,13 +177,13 @@ function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Se
 }
 
 function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): string {
-  const lateral = quote(child.lateral)
+  const lateral = quote(child.alias)
   const join = child.isInner ? ' INNER JOIN LATERAL' : ' LEFT JOIN LATERAL'
   if (isToOne(child.relationship)) {
     const query = readSql(params, selectable(child), { isGroupedBy: isGrouped && child.isSpread })
     return `${join} (${query}) AS ${lateral} ON TRUE`
   }
-  const rows = quote(`${child.lateral}_rows`)
+  const rows = quote(`${child.alias}_rows`)
   const outputs = child.isSpread ? outputsOf(child) : []
   const spread = outputs.map(({ column }) => `json_agg(${rows}.${quote(column)}) AS ${quote(column)}`)
   const columns = [`json_agg(${rows}) AS rows`, ...spread].join(', ')
