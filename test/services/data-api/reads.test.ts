@@ -147,6 +147,17 @@ describe('embedding', () => {
     ])
   })
 
+  it('follows the foreign key within a table that a junction links to itself', async () => {
+    await api.sql(
+      'create table fits (part int references parts, other int references parts, primary key (part, other))',
+    )
+    expect(await get('/parts?select=name,part_of(name),parts(name)&id=eq.2')).toEqual([
+      { name: 'wheel', part_of: { name: 'car' }, parts: [{ name: 'tyre' }] },
+    ])
+    const linked = await api.json('/parts?select=name,parts!fits(name)')
+    expect([linked.status, linked.body.code]).toEqual([400, 'PGRST200'])
+  })
+
   it('filters, orders and limits embedded rows, and the rows that embed them', async () => {
     const nested = 'books.pages=gt.130&books.limit=1&order=id'
     expect(await get(`/authors?select=id,books(id)&${nested}`)).toEqual([

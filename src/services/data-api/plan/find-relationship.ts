@@ -28,7 +28,7 @@ function matches(relationship: Relationship, schema: string, { target, hint }: W
     relationship.columns.length === 1 &&
     relationship.columns[0]?.[side] === name
   const isConstraint = (name: string) => relationship.kind !== 'many-to-many' && relationship.constraint === name
-  if (relationship.isSelf && relationship.kind !== 'many-to-many') {
+  if (relationship.kind !== 'many-to-many' && relationship.isSelf) {
     const isToMany = relationship.kind === 'to-many'
     if (hint !== undefined) return isTarget && (isConstraint(hint) || isColumn(hint, 1)) && isToMany
     return (isTarget && isToMany) || (!isToMany && isColumn(target, 0))

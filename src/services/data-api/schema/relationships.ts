@@ -150,7 +150,10 @@ function ofReference(reference: Reference): KeyRelationship[] {
   ]
 }
 
-/** Two foreign keys whose columns are all part of the primary key of their table. */
+/**
+ * Two foreign keys whose columns are all part of the primary key of their table, and that lead to different relations: a request could
+ * not tell the two directions between the rows of one relation apart.
+ */
 function junctions(
   references: readonly Reference[],
   primaryKeyOf: (relation: Name) => readonly string[],
@@ -162,15 +165,11 @@ function junctions(
     const inKey = own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
     return inKey.flatMap((from) =>
       inKey
-        .filter((to) => to !== from && to.constraint !== from.constraint)
+        .filter((to) => to.constraint !== from.constraint && !isSame(to.target, from.target))
         .map(
           (to): JunctionRelationship => ({
             ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
-            ...{
-              isSelf: isSame(from.target, to.target),
-              sourceConstraint: from.constraint,
-              targetConstraint: to.constraint,
-            },
+            ...{ sourceConstraint: from.constraint, targetConstraint: to.constraint },
             sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
             targetColumns: to.columns.map(([column, target]) => [target, column] as const),
           }),

@@ -140,7 +140,6 @@ function computedRelationships(
   if (!source || !target) return []
   const relationship: ComputedRelationship = {
     ...{ kind: 'computed', source, target, routine: { schema: s, name: n }, isToOne: !set || rows === 1 },
-    isSelf: keyOf(source) === keyOf(target),
   }
   return [relationship]
 }

@@ -88,13 +88,13 @@ export type ColumnPairs = readonly (readonly [source: string, target: string])[]
 interface RelationshipEnds {
   source: Name
   target: Name
-  isSelf: boolean
 }
 
 export interface KeyRelationship extends RelationshipEnds {
   kind: 'to-one' | 'to-many' | 'one-to-one'
   constraint: string
   columns: ColumnPairs
+  isSelf: boolean
   isSourceView: boolean
   isTargetView: boolean
 }
