@@ -138,6 +138,8 @@ describe('the calls of postgrest-js', () => {
     expect(await dataOf(client.from('players').update({ score: 1 }).eq('id', 10).select('score'))).toEqual([
       { score: 1 },
     ])
+    const first = client.from('players').update({ score: 2 }).gte('id', 10).order('id').select('id').limit(1)
+    expect(await dataOf(first.single())).toEqual({ id: 10 })
     const removed = await client.from('players').delete({ count: 'exact' }).gte('id', 10)
     expect([removed.status, removed.count]).toEqual([204, 3])
   })

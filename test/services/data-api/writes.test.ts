@@ -1,5 +1,7 @@
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
+import { WAIT } from '../../support/machine.ts'
+import { openSql } from '../../support/storage-http.ts'
 
 const SCHEMA = `
   create table makers (id int primary key, name text);
@@ -109,6 +111,44 @@ describe('PATCH, PUT and DELETE', () => {
     await api.json('/items', writeOf('POST', [{ id: a }, { id: b }]))
     const reply = await api.json(`/items?id=in.(${a},${b})&order=id.desc&limit=1`, writeOf('PATCH', { name: 'last' }))
     expect(reply.body.map((row: { id: number }) => row.id)).toEqual([b])
+    const related = `/items?id=in.(${a},${b})&select=id,makers(name)&order=makers(name)`
+    expect((await api.json(related, writeOf('PATCH', { name: 'all' }))).body.length).toBe(2)
+    const refused = await api.json(`${related}&limit=1`, writeOf('DELETE', undefined))
+    expect([refused.status, refused.body.code, refused.body.details]).toEqual([
+      ...[400, 'PGRST127'],
+      'A limited change cannot be ordered by a column of a related table',
+    ])
+  })
+
+  it('limits a change of a table without a primary key, and refuses it for such a view', async () => {
+    await api.sql(`create table notes (n int, body text) partition by range (n);
+      create table notes_low partition of notes for values from (0) to (10);
+      create table notes_high partition of notes for values from (10) to (20);
+      insert into notes values (1, 'same'), (1, 'same'), (11, 'same'); create view all_notes as select * from notes`)
+    const one = writeOf('PATCH', { body: 'changed' })
+    expect((await api.json('/notes?body=eq.same&limit=1', one)).body).toEqual([{ n: 1, body: 'changed' }])
+    expect((await api.json('/notes?order=n.desc&limit=1', writeOf('DELETE', undefined))).body.length).toBe(1)
+    const left = [
+      { n: 1, body: 'changed' },
+      { n: 1, body: 'same' },
+    ]
+    expect(await body('/notes?order=body')).toEqual(left)
+    const refused = await api.json('/all_notes?limit=1', one)
+    expect([refused.status, refused.body.code]).toEqual([400, 'PGRST127'])
+  })
+
+  it('changes no row that another change has removed from the filter meanwhile', async () => {
+    const id = newId()
+    await api.json('/items', writeOf('POST', { id, name: 'free' }))
+    const other = await openSql(api.project)
+    await other.sql('begin')
+    await other.sql(`update items set name = 'taken' where id = ${id}`)
+    const change = api.json('/items?name=eq.free&limit=1', writeOf('PATCH', { price: 1 }))
+    const isWaiting = `select from pg_locks where not granted`
+    await vi.waitFor(async () => expect((await api.sql(isWaiting)).length).toBe(1), WAIT)
+    await other.sql('commit')
+    await other.close()
+    expect((await change).body).toEqual([])
   })
 })
 

@@ -129,6 +129,9 @@ export function orderSql(params: Parameters, node: ReadNode, terms: readonly Ord
   return ` ORDER BY ${list.join(', ')}`
 }
 
+export const whereSql = (conditions: readonly string[]): string =>
+  conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`
+
 export function windowSql({ limit, offset }: ReadNode['window']): string {
   const limited = limit === undefined ? '' : ` LIMIT ${limit}`
   return `${limited}${offset > 0 ? ` OFFSET ${offset}` : ''}`

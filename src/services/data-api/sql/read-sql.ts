@@ -2,7 +2,7 @@ import { type EmbedNode, hasAggregates, isHoisted, type ReadNode } from '../plan
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
 import { castType, type Parameters, qualified, quote } from './builder.ts'
-import { fieldSql, logicSql, orderSql, windowSql } from './expressions.ts'
+import { fieldSql, logicSql, orderSql, whereSql, windowSql } from './expressions.ts'
 
 type Aggregation = NonNullable<SelectedField['aggregate']>
 
@@ -34,9 +34,6 @@ export function readSql(params: Parameters, node: ReadNode, { source, isGroupedB
   const groupBy = groups.length > 0 ? ` GROUP BY ${groups.join(', ')}` : ''
   return `SELECT ${columns} FROM ${fromSql(node, source)}${joins}${whereSql([...conditionsToParent(node), ...conditions])}${groupBy}${orderSql(params, node, node.order)}${windowSql(node.window)}`
 }
-
-const whereSql = (conditions: readonly string[]): string =>
-  conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`
 
 /** The query without what it selects, with a row for each row of the node. Embedded rows are not read: only whether there are any. */
 export function countSql(params: Parameters, node: ReadNode, source?: string): string {

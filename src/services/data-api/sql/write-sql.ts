@@ -3,7 +3,7 @@ import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
 import type { JsonPayload } from '../request/payload.ts'
 import type { Column, Table } from '../schema/types.ts'
 import { type Parameters, qualified, quote } from './builder.ts'
-import { logicSql, orderSql, windowSql } from './expressions.ts'
+import { logicSql, orderSql, whereSql, windowSql } from './expressions.ts'
 
 export interface Insert {
   table: Table
@@ -27,9 +27,8 @@ export function insertSql(params: Parameters, insert: Insert, returning: string)
   const target = columns.length === 0 ? '' : ` (${names})`
   const where =
     bodyFilters?.logic.map((logic) => logicSql(params, { ...bodyFilters, alias: 'pgrst_body' }, logic)) ?? []
-  const condition = where.length === 0 ? '' : ` WHERE ${where.join(' AND ')}`
   const from = columns.length === 0 ? rowsSql(params, payload) : bodySql(params, insert)
-  return `INSERT INTO ${qualified(table)}${target} SELECT ${values} FROM ${from}${condition}${conflictSql(insert)} RETURNING ${returning}`
+  return `INSERT INTO ${qualified(table)}${target} SELECT ${values} FROM ${from}${whereSql(where)}${conflictSql(insert)} RETURNING ${returning}`
 }
 
 const rowsSql = (params: Parameters, { text, isArray }: Insert['payload']): string =>
@@ -90,17 +89,29 @@ export function updateSql(
 export const deleteSql = (params: Parameters, node: ReadNode, table: Table, returning: string): string =>
   `DELETE FROM ${qualified(table)}${conditionSql(params, node, table)} RETURNING ${returning}`
 
-/** With a limit, only the first rows by their primary key or the given order. */
-function conditionSql(params: Parameters, node: ReadNode, { primaryKey }: Table): string {
-  const conditions = node.logic.map((logic) => logicSql(params, node, logic)).join(' AND ')
+/** With a limit, only the first rows by the given order or by their key. */
+function conditionSql(params: Parameters, node: ReadNode, table: Table): string {
+  const conditions = node.logic.map((logic) => logicSql(params, node, logic))
   const { limit, offset } = node.window
-  if (limit === undefined && offset === 0) return conditions === '' ? '' : ` WHERE ${conditions}`
-  if (primaryKey.length === 0) throw requestError('PGRST127', { details: 'A limited change needs a primary key' })
-  const key = primaryKey.map((column) => `${quote(node.alias)}.${quote(column)}`).join(', ')
-  const order = orderSql(params, node, node.order) || ` ORDER BY ${key}`
-  const rows = `SELECT ${key} FROM ${qualified(node.relation)}${conditions === '' ? '' : ` WHERE ${conditions}`}`
-  return ` WHERE (${key}) IN (${rows}${order}${windowSql(node.window)})`
+  if (limit === undefined && offset === 0) return whereSql(conditions)
+  if (node.order.some(({ relation }) => relation !== undefined)) {
+    throw notLimited('A limited change cannot be ordered by a column of a related table')
+  }
+  const key = rowKey(table).map((column) => `${quote(node.alias)}.${quote(column)}`)
+  const order = orderSql(params, node, node.order) || ` ORDER BY ${key.join(', ')}`
+  const rows = `SELECT ${key.join(', ')} FROM ${qualified(node.relation)}${whereSql(conditions)}${order}${windowSql(node.window)}`
+  // The filters are repeated, so that Postgres checks them again for a row that another transaction has changed meanwhile.
+  return whereSql([...conditions, `(${key.join(', ')}) IN (${rows})`])
 }
+
+/** The columns that identify a row: without a primary key, its place in the table. */
+function rowKey({ primaryKey, kind }: Table): readonly string[] {
+  if (primaryKey.length > 0) return primaryKey
+  if (kind === 'table' || kind === 'partitioned') return ['tableoid', 'ctid']
+  throw notLimited('A limited change of a view or a foreign table needs a primary key')
+}
+
+const notLimited = (details: string) => requestError('PGRST127', { details })
 
 /** The columns that the reply needs: those selected, and those by which other relations are embedded. */
 export function returningSql(node: ReadNode): string {
