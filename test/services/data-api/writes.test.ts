@@ -59,6 +59,21 @@ describe('POST', () => {
     expect((await api.json('/items', { method: 'POST', body: new URLSearchParams({ id: `${c}` }) })).status).toBe(201)
   })
 
+  it('reads CSV with blank lines and quoted nulls, and refuses text beside quotes', async () => {
+    const [a, b] = [newId(), newId()]
+    const send = (csv: string) =>
+      api.json('/items', { method: 'POST', body: csv, headers: { 'content-type': 'text/csv', prefer: 'count=exact' } })
+    const sent = await send(`id,name\r\n\r\n${a},"NULL"\r\n\n${b},""\n""\n\n`)
+    expect([sent.status, sent.headers.get('content-range')]).toEqual([201, '*/2'])
+    expect([(await rowOf(a)).name, (await rowOf(b)).name]).toEqual([null, ''])
+    const id = newId()
+    for (const line of [`${id},"x"y`, `"${id}"1,x`, `${id},x"y"`, `${id},"x`]) {
+      const refused = await send(`id,name\n${line}\n`)
+      expect([line, refused.status, refused.body?.code]).toEqual([line, 400, 'PGRST102'])
+    }
+    expect(await rowOf(id)).toBeUndefined()
+  })
+
   it('refuses CSV that is much larger as JSON', async () => {
     const csv = `${'n'.repeat(25_000)}\n${'a\n'.repeat(1_000)}`
     const reply = await api.json('/items', { method: 'POST', body: csv, headers: { 'content-type': 'text/csv' } })

@@ -119,50 +119,52 @@ function rowsPayload(
 const hasKeys = (row: object, keys: readonly string[]): boolean =>
   Object.keys(row).length === keys.length && keys.every((key) => Object.hasOwn(row, key))
 
-/** The first line names the columns; the unquoted text NULL is null. */
+/** The first line names the columns; the text NULL is null. */
 function csvRows(text: string): Row[] {
-  const [header = [], ...lines] = csvLines(text)
-  const names = header.map((cell) => cell ?? '')
+  const [names = [], ...lines] = csvLines(text)
   // As JSON, each line repeats the names.
   if (lines.length * JSON.stringify(names).length > JSON_LENGTH_MAX)
     throw bodyTooLarge(`${JSON_LENGTH_MAX} bytes as JSON`)
   return lines.map((cells) => {
     if (cells.length !== names.length)
       throw requestError('PGRST102', { message: 'All lines must have same number of fields' })
-    return Object.fromEntries(names.map((name, index) => [name, cells[index] ?? null]))
+    return Object.fromEntries(names.map((name, index) => [name, cells[index] === 'NULL' ? null : cells[index]]))
   })
 }
 
-type Cell = string | null
-
-function csvLines(text: string): Cell[][] {
-  const lines: Cell[][] = []
-  let cells: Cell[] = []
+/** The cells of each line that is not blank. */
+function csvLines(text: string): string[][] {
+  const lines: string[][] = []
+  let cells: string[] = []
   let at = 0
   while (at < text.length) {
     const { cell, end } = text[at] === '"' ? quotedCell(text, at) : plainCell(text, at)
     cells.push(cell)
     at = end
+    if (at < text.length && !',\r\n'.includes(text[at] ?? '')) {
+      throw requestError('PGRST102', {
+        message: 'Invalid CSV: a field that contains a quote must be quoted as a whole',
+      })
+    }
     if (text[at] === ',') {
       at += 1
       if (at < text.length && text[at] !== '\r' && text[at] !== '\n') continue
       cells.push('')
     }
     at += text.startsWith('\r\n', at) ? 2 : 1
-    lines.push(cells)
+    if (cells.length > 1 || cells[0] !== '') lines.push(cells)
     cells = []
   }
   return lines
 }
 
-function plainCell(text: string, start: number): { cell: Cell; end: number } {
+function plainCell(text: string, start: number) {
   let end = start
-  while (end < text.length && !',\r\n'.includes(text[end] ?? '')) end += 1
-  const cell = text.slice(start, end)
-  return { cell: cell === 'NULL' ? null : cell, end }
+  while (end < text.length && !'",\r\n'.includes(text[end] ?? '')) end += 1
+  return { cell: text.slice(start, end), end }
 }
 
-function quotedCell(text: string, start: number): { cell: Cell; end: number } {
+function quotedCell(text: string, start: number): { cell: string; end: number } {
   let cell = ''
   for (let at = start + 1; at < text.length; at += 1) {
     if (text[at] !== '"') cell += text[at]
