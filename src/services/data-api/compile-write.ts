@@ -101,7 +101,7 @@ function conflictOf({ preferences, query, method }: ApiRequest, { primaryKey }: 
 
 /** A PUT names one row by all columns of its key. */
 function requirePut({ request: { query }, table }: Write): void {
-  if (query.windows.length > 0) throw requestError('PGRST114')
+  if (query.windows.some(({ path }) => path.length === 0)) throw requestError('PGRST114')
   const names = query.filters.flatMap(({ path, value }) => {
     const { operation, negated, field } = value
     const isEqual = operation.kind === 'compare' && operation.operator === 'eq' && !operation.quantifier && !negated
@@ -127,11 +127,11 @@ export const isAffectedLimited = ({ method, preferences, isCall }: ApiRequest): 
   (isCall || (method !== 'POST' && method !== 'PUT'))
 
 function effectiveOf({ request, table }: Write): (keyof Preferences)[] {
-  const { method, preferences } = request
+  const { method } = request
   const conflict = method === 'POST' ? conflictOf(request, table) : undefined
   return [
     ...(conflict && conflict.columns.length > 0 ? ['resolution' as const] : []),
-    ...(method === 'DELETE' || preferences.missing === undefined ? [] : ['missing' as const]),
+    ...(method === 'POST' || method === 'PATCH' ? ['missing' as const] : []),
     ...(isAffectedLimited(request) ? ['maxAffected' as const] : []),
     ...(['return', 'count'] as const),
   ]
@@ -139,17 +139,23 @@ function effectiveOf({ request, table }: Write): (keyof Preferences)[] {
 
 function replyOf({ request, table }: Write, row: ResultRow) {
   const { method, preferences } = request
-  const { rows, body, updated = 0 } = row
+  const { rows, body } = row
   const total = preferences.count === undefined ? undefined : rows
   const range = contentRange({ offset: 0, rows: method === 'PATCH' ? rows : 0, total })
-  const isNew =
-    method === 'POST' || method === 'PUT' ? rows > updated || (method === 'POST' && !isMerge(request)) : false
-  const status = isNew ? 201 : body === null && method !== 'POST' ? 204 : 200
   const location = locationOf(table, row.location)
-  return { status, headers: { 'content-range': range, ...(location && { location }) }, body }
+  const headers = {
+    ...(method !== 'PUT' && { 'content-range': range }),
+    ...(location && { location }),
+  }
+  return { status: statusOf(request, row), headers, body }
 }
 
-const isMerge = ({ preferences }: ApiRequest) => preferences.resolution === 'merge-duplicates'
+function statusOf({ method, preferences }: ApiRequest, { rows, body, updated = 0 }: ResultRow): number {
+  if (method !== 'POST' && body === null) return 204
+  const isInsert = method === 'POST' && preferences.resolution !== 'merge-duplicates'
+  const isUpsert = method === 'POST' || method === 'PUT'
+  return isInsert || (isUpsert && rows > updated) ? 201 : 200
+}
 
 function locationOf({ name, primaryKey }: Table, json: string | null | undefined): string | undefined {
   if (!json) return undefined

@@ -119,6 +119,24 @@ describe('PATCH, PUT and DELETE', () => {
     const other = await api.json(`/items?id=eq.${id}`, writeOf('PUT', { id: id + 1_000, name: 'r' }))
     expect([other.status, other.body.code, await rowOf(id + 1_000)]).toEqual([400, 'PGRST115', undefined])
     expect((await api.json('/items?name=eq.q', writeOf('PUT', { id }))).body.code).toBe('PGRST105')
+    expect((await api.json(`/items?id=eq.${id}&limit=1`, writeOf('PUT', { id }))).body.code).toBe('PGRST114')
+  })
+
+  it('puts a row without a body in the reply, and with related rows up to their own limit', async () => {
+    const id = newId()
+    for (const prefer of ['', 'return=minimal', 'return=headers-only']) {
+      const reply = await api.json(`/items?id=eq.${id}`, writeOf('PUT', { id, maker_id: 1 }, prefer))
+      expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([204, null, undefined])
+      await api.json(`/items?id=eq.${id}`, writeOf('DELETE', undefined))
+    }
+    const prefer = 'return=representation, missing=default, count=exact'
+    const related = await api.json(
+      `/items?id=eq.${id}&select=name,makers(items(id))&makers.items.limit=0`,
+      writeOf('PUT', { id, maker_id: 1 }, prefer),
+    )
+    expect([related.status, related.headers.get('content-range')]).toEqual([201, null])
+    expect(related.body).toEqual([{ name: 'unnamed', makers: { items: [] } }])
+    expect(related.headers.get('preference-applied')).toBe('return=representation, count=exact')
   })
 
   it('limits a change to the first rows', async () => {
