@@ -55,7 +55,9 @@ function returnedOf({ request, table, node }: Write) {
     return { columns: '1', isRead: false, location: '' }
   }
   const columns = primaryKey.map((column) => `${quote(table.name)}.${quote(column)}`).join(', ')
-  const location = `, CASE WHEN count(pgrst_row) = 1 THEN (json_agg(pgrst_row) -> 0)::text END AS location`
+  // Texts, because a number of JSON may have more digits than one of JavaScript.
+  const filters = `SELECT json_object_agg(key, coalesce('eq.' || value, 'is.null')) FROM json_each_text(json_agg(pgrst_row) -> 0)`
+  const location = `, CASE WHEN count(pgrst_row) = 1 THEN (${filters})::text END AS location`
   return { columns, isRead: false, location }
 }
 
@@ -139,13 +141,12 @@ function effectiveOf({ request, table }: Write): (keyof Preferences)[] {
 
 function replyOf({ request, table }: Write, row: ResultRow) {
   const { method, preferences } = request
-  const { rows, body } = row
+  const { rows, body, location } = row
   const total = preferences.count === undefined ? undefined : rows
   const range = contentRange({ offset: 0, rows: method === 'PATCH' ? rows : 0, total })
-  const location = locationOf(table, row.location)
   const headers = {
     ...(method !== 'PUT' && { 'content-range': range }),
-    ...(location && { location }),
+    ...(location && { location: locationOf(table, location) }),
   }
   return { status: statusOf(request, row), headers, body }
 }
@@ -157,9 +158,5 @@ function statusOf({ method, preferences }: ApiRequest, { rows, body, updated = 0
   return isInsert || (isUpsert && rows > updated) ? 201 : 200
 }
 
-function locationOf({ name, primaryKey }: Table, json: string | null | undefined): string | undefined {
-  if (!json) return undefined
-  const row = JSON.parse(json) as Record<string, unknown>
-  const filters = primaryKey.map((column) => [column, row[column] === null ? 'is.null' : `eq.${String(row[column])}`])
-  return `/${encodeURIComponent(name)}?${new URLSearchParams(filters)}`
-}
+const locationOf = ({ name }: Table, filters: string): string =>
+  `/${encodeURIComponent(name)}?${new URLSearchParams(JSON.parse(filters) as Record<string, string>)}`

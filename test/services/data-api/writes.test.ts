@@ -36,6 +36,23 @@ describe('POST', () => {
     expect([minimal.status, minimal.headers.get('content-length'), minimal.body]).toEqual([201, '0', undefined])
   })
 
+  it('names a new row by the texts of its key', async () => {
+    await api.sql(
+      `create table keyed (big bigint, exact numeric, at timestamp, list int[], data jsonb, primary key (big, exact, at, list, data))`,
+    )
+    const key = '{"big":9007199254740993,"exact":1.50,"at":"2024-01-02T03:04:05","list":[1,2],"data":{"a": 1}}'
+    const prefer = { prefer: 'return=headers-only', 'content-type': 'application/json' }
+    const reply = await api.json('/keyed', { method: 'POST', body: key, headers: prefer })
+    const location = new URL(reply.headers.get('location') ?? '', 'http://localhost')
+    expect([location.pathname, Object.fromEntries(location.searchParams)]).toEqual([
+      '/keyed',
+      {
+        ...{ big: 'eq.9007199254740993', exact: 'eq.1.50', at: 'eq.2024-01-02T03:04:05' },
+        ...{ list: 'eq.[1,2]', data: 'eq.{"a": 1}' },
+      },
+    ])
+  })
+
   it('inserts many rows, with the defaults of missing columns if asked for', async () => {
     const rows = [{ id: newId() }, { id: newId(), name: 'given' }]
     for (const method of ['POST', 'PATCH']) {
