@@ -81,6 +81,14 @@ describe('filters', () => {
     expect(await ids(`/books?select=id&order=id&${encodeURI(filter)}`)).toEqual(found)
   })
 
+  it('search in text of a domain, and of other types than text, as the query names the language', async () => {
+    await api.sql(`create extension citext; create domain prose as text; create table essays (id int primary key, body prose, title citext);
+      insert into essays values (1, 'Two cats', 'Two dogs')`)
+    expect(await ids('/essays?select=id&body=fts(simple).cats')).toEqual([1])
+    expect(await ids('/essays?select=id&title=phfts(simple).two dogs')).toEqual([1])
+    expect(await ids('/essays?select=id&title=fts(simple).dog')).toEqual([])
+  })
+
   it('take quoted values as they are', async () => {
     expect(await ids(`/authors?select=id&name=in.(${encodeURIComponent('"Bo, \\"the\\" one"')})`)).toEqual([2])
   })

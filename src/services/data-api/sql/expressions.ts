@@ -109,7 +109,7 @@ function operationSql(params: Parameters, { field, type, operation, parse }: Com
     case 'search': {
       const { operator, language, value } = operation
       const config = language === undefined ? '' : `${params.addTyped(configName(language), 'regconfig')}, `
-      const isText = type !== undefined && /^(text|character|json)/.test(type)
+      const isText = type !== undefined && type !== 'tsvector'
       const document = isText ? `to_tsvector(${config}${field})` : field
       return `${document} @@ ${SEARCH[operator]}(${config}${params.add(value)})`
     }
