@@ -7,7 +7,7 @@ import { chooseMedia, type Media } from './request/media-types.ts'
 import type { Payload } from './request/payload.ts'
 import type { Preferences } from './request/preferences.ts'
 import type { QueryParams } from './request/query-string.ts'
-import { intersectWindows, parseRange } from './request/range.ts'
+import { parseRange } from './request/range.ts'
 import type { SelectItem } from './request/select.ts'
 import { ANY_RELATION, keyOf, type Name, type SchemaCache, type Table } from './schema/types.ts'
 import { Parameters } from './sql/builder.ts'
@@ -102,17 +102,16 @@ export function planRows(
   { relation, table, isLimited, media }: Rows,
 ): ReadNode {
   const { config, headers, method, query } = request
-  const range = method === 'GET' ? parseRange(headers.get('range')) : undefined
   const node = planRead(
     cache,
     query,
     { relation, table },
     {
+      range: method === 'GET' ? parseRange(headers.get('range')) : undefined,
       rowsMax: isLimited ? config.rowsMax : undefined,
       allowsAggregates: isEnabled(cache, 'db_aggregates_enabled'),
     },
   )
-  if (range) node.window = intersectWindows(node.window, range)
   // An aggregate takes rows of the relation, with the values that are stored.
   if (media.handler?.relation && node.table) node.table = { ...node.table, isFormatted: false }
   return node

@@ -13,6 +13,7 @@ const SCHEMA = `
   create function initials(authors) returns text language sql stable as $$ select left($1.name, 1) $$;
   create function first_book(authors) returns setof books rows 1 language sql stable as
     $$ select * from books where author_id = $1.id order by id limit 1 $$;
+  create function numbers() returns setof int language sql stable as 'select generate_series(1, 1500)';
   insert into authors values (1, 'Ada', '1815-12-10'), (2, 'Bo, "the" one', null), (3, 'Cy', '1900-01-01');
   insert into books (id, title, pages, author_id, tags, facts) values
     (1, 'Engines', 300, 1, '{math,old}', '{"isbn": "x1", "sizes": [1, 2]}'), (2, 'Notes', 120, 1, '{old}', null),
@@ -111,6 +112,20 @@ describe('order, limit and count', () => {
     expect(reply.headers.get('preference-applied')).toBe('count=exact')
     const ranged = await api.json('/books?select=id&order=id', { headers: { range: '1-1' } })
     expect([ranged.status, ranged.headers.get('content-range'), ranged.body]).toEqual([200, '1-1/*', [{ id: 2 }]])
+  })
+
+  it('narrows a Range header to the limit, and refuses one that has no rows in common with it', async () => {
+    const ranged = async (query: string, range: string) => {
+      const { status, headers, body } = await api.json(`/books?select=id&order=id${query}`, { headers: { range } })
+      return [status, body.code ?? headers.get('content-range')]
+    }
+    expect(await ranged('&limit=2', '1-5')).toEqual([200, '1-1/*'])
+    expect(await ranged('&limit=1', '1-2')).toEqual([416, 'PGRST103'])
+    expect(await ranged('&offset=2', '0-1')).toEqual([416, 'PGRST103'])
+    expect(await ranged('&limit=0', '1-2')).toEqual([200, '*/*'])
+    expect(await ranged('', '2000-2001')).toEqual([200, '*/*'])
+    expect(await ranged('', 'items=0-0')).toEqual([200, '0-2/*'])
+    expect((await api.json('/rpc/numbers', { headers: { range: '1200-1200' } })).body).toEqual([1201])
   })
 
   it('refuses an offset beyond the counted rows', async () => {

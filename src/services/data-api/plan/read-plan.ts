@@ -2,7 +2,7 @@ import { requestError } from '../data-api-error.ts'
 import type { Filter, Located, Logic } from '../request/filters.ts'
 import type { OrderTerm } from '../request/order.ts'
 import type { QueryParams, Window } from '../request/query-string.ts'
-import { intersectWindows } from '../request/range.ts'
+import { intersectWindows, narrowWindow } from '../request/range.ts'
 import type { SelectedField, SelectedRelation, SelectItem } from '../request/select.ts'
 import { isToOne, keyOf, type Name, type Relationship, type SchemaCache, type Table } from '../schema/types.ts'
 import { findRelationship } from './find-relationship.ts'
@@ -41,6 +41,8 @@ interface Root {
 }
 
 interface Limits {
+  /** The rows that the header `Range` asks for. */
+  range: Window | undefined
   rowsMax: number | undefined
   allowsAggregates: boolean
 }
@@ -49,7 +51,7 @@ export function planRead(
   cache: SchemaCache,
   query: QueryParams,
   { relation, table }: Root,
-  { rowsMax, allowsAggregates }: Limits,
+  { range, rowsMax, allowsAggregates }: Limits,
 ): ReadNode {
   const alias = relation.name
   const planner = new Planner(cache, relation.schema, allowsAggregates)
@@ -68,6 +70,7 @@ export function planRead(
     const node = at(window)
     node.window = intersectWindows(node.window, window.value)
   }
+  if (range) root.window = narrowWindow(root.window, range)
   checkNodes(root)
   if (rowsMax !== undefined) limitRows(root, rowsMax)
   return root

@@ -1,7 +1,7 @@
 import { requestError } from '../data-api-error.ts'
 import type { Window } from './query-string.ts'
 
-const RANGE = /^(?:items=)?(\d{1,15})-(\d{0,15})$/
+const RANGE = /^(\d{1,15})-(\d{0,15})$/
 
 /** The rows that a `Range` header asks for; undefined if there is none. */
 export function parseRange(header: string | null): Window | undefined {
@@ -14,6 +14,14 @@ export function parseRange(header: string | null): Window | undefined {
     throw requestError('PGRST103', { details })
   }
   return { offset, limit: Number(to) - offset + 1 }
+}
+
+/** The rows of a window that are in the range of the header too. A limit of zero asks for none in any range. */
+export function narrowWindow(window: Window, range: Window): Window {
+  if (window.limit === 0) return window
+  const narrowed = intersectWindows(window, range)
+  if (narrowed.limit !== 0) return narrowed
+  throw requestError('PGRST103', { details: 'The limit and the Range header have no rows in common.' })
 }
 
 /** The rows that are in both windows. */
