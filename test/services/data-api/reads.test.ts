@@ -283,8 +283,13 @@ describe('media types', () => {
         details: 'The result contains 3 rows',
       },
     ])
-    const stripped = { accept: 'application/vnd.pgrst.array+json;nulls=stripped' }
-    expect(await get('/books?select=id,facts&id=eq.2', stripped)).toEqual([{ id: 2 }])
+    for (const [type, body] of [
+      ['application/vnd.pgrst.array+json;nulls=stripped', [{ id: 2 }]],
+      ['application/vnd.pgrst.object+json;nulls=stripped', { id: 2 }],
+    ]) {
+      const stripped = await api.json('/books?select=id,facts&id=eq.2', { headers: { accept: String(type) } })
+      expect([stripped.body, stripped.headers.get('content-type')]).toEqual([body, `${type}; charset=utf-8`])
+    }
     const csv = await api.send(api.keys.service, '/authors?select=id,name&order=id', {
       headers: { accept: 'text/csv' },
     })

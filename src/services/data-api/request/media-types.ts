@@ -97,12 +97,12 @@ function mediaFor({ type, parameters }: Accepted, offered: Offered): Media | und
     case 'application/vnd.pgrst.object':
     case 'application/vnd.pgrst.object+json':
       return isStripped
-        ? { format: 'stripped-object', contentType: 'application/vnd.pgrst.object+json; nulls=stripped; charset=utf-8' }
+        ? { format: 'stripped-object', contentType: utf8('application/vnd.pgrst.object+json;nulls=stripped') }
         : { format: 'object', contentType: utf8('application/vnd.pgrst.object+json') }
     case 'application/vnd.pgrst.array':
     case 'application/vnd.pgrst.array+json':
       return isStripped
-        ? { format: 'stripped-array', contentType: 'application/vnd.pgrst.array+json; nulls=stripped; charset=utf-8' }
+        ? { format: 'stripped-array', contentType: utf8('application/vnd.pgrst.array+json;nulls=stripped') }
         : JSON_MEDIA
     case 'text/csv':
       return { format: 'csv', contentType: utf8(type) }
