@@ -172,13 +172,13 @@ function settingsStatement(
   const timezone = preferences.timezone
   const settings = {
     search_path: path,
+    ...cache.roleSettings.get(caller.role),
     role: caller.role,
     'request.jwt.claims': JSON.stringify({ ...caller.claims, role: caller.role }),
     'request.method': caller.method,
     'request.path': caller.path,
     'request.headers': caller.headers,
     'request.cookies': caller.cookies,
-    ...cache.roleSettings.get(caller.role),
     ...compiled.settings,
     ...(timezone !== undefined && { timezone }),
     ...(compiled.isReadOnly && { transaction_read_only: 'on' }),

@@ -143,15 +143,16 @@ export function introspect(schemas: readonly string[]): Statement {
             AND ((s.typtype = 'd' AND t.oid = 'json'::regtype) OR (t.typtype = 'd' AND s.oid IN ('json'::regtype, 'text'::regtype)))),
         'timezones', (SELECT coalesce(json_agg(name), '[]') FROM pg_timezone_names),
         'settings', (SELECT coalesce(json_object_agg(split_part(entry, '=', 1), substr(entry, strpos(entry, '=') + 1)
-            ORDER BY s.setrole), '{}')
+            ORDER BY s.setrole, s.setdatabase), '{}')
           FROM pg_db_role_setting AS s CROSS JOIN unnest(s.setconfig) AS entry
           WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
             AND s.setrole IN (0, coalesce(to_regrole('authenticator'), 0)) AND entry LIKE 'pgrst.%'),
         'roleSettings', (SELECT coalesce(json_object_agg(rolname, settings), '{}') FROM (
-          SELECT r.rolname, json_object_agg(g.name, substr(entry, strpos(entry, '=') + 1)) AS settings
-          FROM pg_db_role_setting AS s JOIN pg_roles AS r ON r.oid = s.setrole AND NOT r.rolcanlogin
+          SELECT r.rolname, json_object_agg(g.name, substr(entry, strpos(entry, '=') + 1) ORDER BY s.setdatabase) AS settings
+          FROM pg_db_role_setting AS s JOIN pg_roles AS r ON r.oid = s.setrole
           CROSS JOIN unnest(s.setconfig) AS entry
-          JOIN pg_settings AS g ON lower(g.name) = lower(split_part(entry, '=', 1)) AND g.context = 'user'
+          JOIN pg_settings AS g ON lower(g.name) = lower(split_part(entry, '=', 1))
+            AND (g.context = 'user' OR has_parameter_privilege(g.name, 'SET'))
           WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
           GROUP BY r.rolname) AS roles),
         'hasGeoJson', EXISTS (SELECT FROM pg_extension WHERE extname = 'postgis')
