@@ -277,8 +277,10 @@ export interface BatchRequest {
   service?: 'storage' | 'dataApi'
   /** Run in one transaction. */
   statements: readonly Statement[]
+  /** The isolation level of the transaction; absent = the default of the sessions. */
+  isolation?: 'RepeatableRead' | 'Serializable' | undefined
   /** A text of the only row of a statement that may be returned as bytes or a stream, by the positions of statement and column. */
-  separate?: { statement: number; column: number }
+  separate?: { statement: number; column: number } | undefined
 }
 
 /** JSON text: an array of the last statement's rows as objects. */

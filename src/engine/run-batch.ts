@@ -17,12 +17,15 @@ const clients = new BoundedMap<string, SqlOverHttp>(CLIENTS_MAX)
  * each.
  */
 export async function runBatch(cluster: Cluster, request: BatchRequest): Promise<Row[][]> {
-  const { runnerPassword, statements, service = 'storage', separate } = request
+  const { runnerPassword, statements, service = 'storage', isolation, separate } = request
   const send = clientOf(cluster, cluster.names[service], runnerPassword)
   countQuery('project_queries')
   try {
     const body = JSON.stringify({ queries: statements.map(queryOf) })
-    const response = await send(body, separate && { [SEPARATE_VALUE]: `${separate.statement}.${separate.column}` })
+    const response = await send(body, {
+      ...(isolation && { 'neon-batch-isolation-level': isolation }),
+      ...(separate && { [SEPARATE_VALUE]: `${separate.statement}.${separate.column}` }),
+    })
     if (!response.ok) throw await errorOf(response)
     return await rowsIn(response, separate)
   } catch (error) {

@@ -31,13 +31,13 @@ const ANSWER_MS_MAX = 40_000
 async function run(
   { ctx, project }: DataApi,
   statements: readonly Statement[],
-  separate?: BatchRequest['separate'],
+  options: Pick<BatchRequest, 'isolation' | 'separate'> = {},
 ): Promise<Row[][]> {
   const { ref, runnerPassword } = project
   const send = () =>
     withTimeout(
       ANSWER_MS_MAX,
-      ctx.engine.runBatch({ ref, runnerPassword, service: 'dataApi', statements, ...(separate && { separate }) }),
+      ctx.engine.runBatch({ ref, runnerPassword, service: 'dataApi', statements, ...options }),
       () => new EngineUnavailable('The database did not answer in time'),
     )
   const sentAt = ctx.now().getTime()
@@ -109,9 +109,10 @@ async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): 
   const compiled = request.compile(cache)
   const { preferences } = request
   const preRequest = cache.settings['pgrst.db_pre_request']
+  const settings = settingsOf(api, request, cache, compiled)
   const main = compiled.media.plan ? explained(compiled.main, compiled.media.plan) : compiled.main
   const statements = [
-    settingsStatement(api, request, cache, compiled),
+    settingsStatement(settings, cache),
     ...(preRequest ? [{ text: `SELECT ${functionName(preRequest)}()`, params: [] }] : []),
     main,
     ...(compiled.estimate ? [compiled.estimate] : []),
@@ -122,11 +123,19 @@ async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): 
   const { format } = compiled.media
   // A function may return a media type of its own as an encoded value, which is decoded and so not passed on.
   const isPassedOn = format !== 'custom' && format !== 'plan' && !compiled.readsBody
-  const results = await run(api, statements, isPassedOn ? { statement, column: BODY_COLUMN } : undefined)
+  const results = await run(api, statements, {
+    isolation: ISOLATION[settings.default_transaction_isolation?.toLowerCase() ?? ''],
+    separate: isPassedOn ? { statement, column: BODY_COLUMN } : undefined,
+  })
   const [rows = [], estimated] = results.slice(statement)
   // The main statement returns exactly one row of this shape.
   const row = compiled.media.plan ? planRow(rows) : (rows[0] as unknown as ResultRow)
   return { compiled, row, estimate: compiled.estimate ? rowsIn(estimated) : undefined }
+}
+
+const ISOLATION: Readonly<Record<string, BatchRequest['isolation']>> = {
+  'repeatable read': 'RepeatableRead',
+  serializable: 'Serializable',
 }
 
 const ROLLBACK: Statement = { text: 'ROLLBACK', params: [] }
@@ -159,18 +168,19 @@ function rowsIn(rows: readonly Row[] | undefined): number | undefined {
 }
 
 /**
- * Sets what holds for the transaction: the role and claims of the caller, and what functions can read about the request. The role is
- * checked by Postgres: the login role may become only those that are granted to it.
+ * Settings of the transaction: the role and claims of the caller, and what functions can read about the request. Postgres checks the
+ * role: the login role may become only those that are granted to it. The settings of the role come first, because only the login role
+ * may be allowed to set some of them.
  */
-function settingsStatement(
+function settingsOf(
   api: DataApi,
   { caller, preferences, schema }: Request,
   cache: SchemaCache,
   compiled: Compiled,
-): Statement {
+): Readonly<Record<string, string>> {
   const path = [schema, ...api.config.extraSearchPath].map(quote).join(', ')
   const timezone = preferences.timezone
-  const settings = {
+  return {
     search_path: path,
     ...cache.roleSettings.get(caller.role),
     role: caller.role,
@@ -183,6 +193,9 @@ function settingsStatement(
     ...(timezone !== undefined && { timezone }),
     ...(compiled.isReadOnly && { transaction_read_only: 'on' }),
   }
+}
+
+function settingsStatement(settings: Readonly<Record<string, string>>, cache: SchemaCache): Statement {
   const params = new Parameters()
   const calls = Object.entries(settings).map(
     ([name, value]) => `set_config(${params.add(name)}, ${params.add(value)}, true)`,

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
-import { openSql } from '../../support/storage-http.ts'
+import { openSql, signerOf } from '../../support/storage-http.ts'
 
 const SCHEMA = `
   create table things (id int primary key, name text);
@@ -14,6 +14,8 @@ const SCHEMA = `
   create function numbers() returns setof int language sql stable as 'values (1), (2)';
   create function many() returns setof int language sql stable as 'select generate_series(1, 1500)';
   create function touch() returns void language sql as $$ update things set name = name $$;
+  create function isolated() returns text language sql set default_transaction_isolation = 'Repeatable Read' as
+    $$ select current_setting('transaction_isolation') $$;
   create function whole(json) returns json language sql immutable as 'select $1';
   create function whole_text(text) returns text language sql immutable as 'select $1';
   create function whole_bytes(bytea) returns text language sql immutable as $$ select encode($1, 'hex') $$;
@@ -189,6 +191,17 @@ it('keeps the role and the search path that a function sets inside the function'
   expect([closed.status, closed.body.code]).toEqual([401, '42501'])
   const cast = await api.json('/rpc/pathless?select=name::label&limit=1')
   expect([cast.status, cast.body]).toEqual([200, [{ name: 'one' }]])
+})
+
+it('calls a function at the isolation level that it or the role of the caller sets', async () => {
+  await api.sql(`create role careful; grant careful to authenticator; grant all on marks to careful;
+    alter role careful set default_transaction_isolation = 'serializable'`)
+  const token = await (await signerOf(api.project)).sign({ role: 'careful' })
+  const reply = await api.json('/marks?select=level', writeOf('POST', { n: 9 }), token)
+  expect(reply.body).toEqual([{ level: 'serializable' }])
+  for (const key of [token, api.keys.anon]) {
+    expect((await api.json('/rpc/isolated', { method: 'POST' }, key)).body).toBe('repeatable read')
+  }
 })
 
 it('refuses calls that too many slow ones of the project are before, and answers other projects meanwhile', async () => {

@@ -166,7 +166,7 @@ function routineOf(found: FoundRoutine, oids: ReadonlyMap<number, Name>): Routin
 }
 
 /** Settings of a function that have no effect once its statement runs. Any other, above all `role`, must hold inside the function only. */
-const REQUEST_SETTINGS = ['statement_timeout', 'plan_filter.statement_cost_limit']
+const REQUEST_SETTINGS = ['statement_timeout', 'plan_filter.statement_cost_limit', 'default_transaction_isolation']
 
 /** Names and modes cover outputs too; types cover inputs only. */
 function parametersOf({ names, modes, types, defaults }: FoundRoutine): Parameter[] {
