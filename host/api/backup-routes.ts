@@ -7,11 +7,9 @@ import type { InstancePool } from '../instances/instances.ts'
 import { type Instance, Refused } from '../instances/types.ts'
 import { mutation, type Route, route, unknown } from './api.ts'
 
-const Restore = z.union([
-  z.strictObject({ backup: z.string(), password: z.string().optional() }),
-  /** Repeating a restore with the same id does nothing. */
-  z.strictObject({ at: z.coerce.date(), id: z.string(), password: z.string().optional() }),
-])
+/** Repeating a restore with the same id does nothing. */
+const RestoreOptions = z.strictObject({ id: z.string(), password: z.string().optional() })
+const Restore = z.union([RestoreOptions.extend({ backup: z.string() }), RestoreOptions.extend({ at: z.coerce.date() })])
 
 const Moment = z.strictObject({ at: z.coerce.date() })
 
@@ -61,13 +59,10 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     }),
     mutation('POST', '/instances/{name}/restore', async ({ name, body }) => {
       const instance = pool.require(name)
-      const asked = await body(Restore)
-      const id = 'id' in asked ? asked.id : undefined
-      if (id !== undefined && (await readRestoreId(instance.paths)) === id) return
+      const { id, password, ...to } = await body(Restore)
+      if ((await readRestoreId(instance.paths)) === id) return
       endSessions(name)
-      const to = 'at' in asked ? { at: asked.at } : { backup: asked.backup }
-      const { password } = asked
-      const options = { ...(password !== undefined && { password }), ...(id !== undefined && { id }) }
+      const options = { id, ...(password !== undefined && { password }) }
       await backups.restore(name, to, options).catch(throwUnknownBackup)
     }),
     mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {

@@ -7,10 +7,10 @@ export interface DatabaseBackups {
   /** Rejects with `BackupGone` if the backup does not exist. */
   find(backup: Backup): Promise<void>
   /**
-   * Restores the database from the backup, or changes nothing. Sets the owner's password to that of the request. The
-   * database may accept no connections afterwards.
+   * Restores the database from the backup, or changes nothing; idempotent by `restoreId`. Sets the owner's password to
+   * that of the request. The database may accept no connections afterwards.
    */
-  restore(backup: Backup & { password: string }, fence?: Fence): Promise<void>
+  restore(request: Backup & { restoreId: string; password: string }, fence?: Fence): Promise<void>
   remove(backup: Backup, fence?: Fence): Promise<void>
   /** The backups of all projects. */
   list(): Promise<Backup[]>

@@ -223,13 +223,19 @@ test('a first backup that failed before the server archives its WAL can be repea
 test('a restore that is repeated keeps what was written after it', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
-  const at = new Date()
-  await sql(here, name, 'insert into written values (1)')
-  await ask(here, 'POST', `/instances/${name}/restore`, { at, id: 'first' })
-  expect(await sql(here, name, 'select n from written')).toEqual([])
-  await sql(here, name, 'insert into written values (2)')
-  await ask(here, 'POST', `/instances/${name}/restore`, { at, id: 'first' })
-  expect(await sql(here, name, 'select n from written')).toEqual([{ n: 2 }])
+  const [at, backup] = [new Date(), '1']
+  for (const [to, id] of [
+    [{ at }, 'first'],
+    [{ backup }, 'second'],
+  ] as const) {
+    await sql(here, name, 'insert into written values (1)')
+    await ask(here, 'POST', `/instances/${name}/restore`, { ...to, id })
+    expect(await sql(here, name, 'select n from written')).toEqual([])
+    await sql(here, name, 'insert into written values (2)')
+    await ask(here, 'POST', `/instances/${name}/restore`, { ...to, id })
+    expect(await sql(here, name, 'select n from written')).toEqual([{ n: 2 }])
+    await expect(ask(here, 'POST', `/instances/${name}/restore`, to)).rejects.toThrow('"code":"invalid"')
+  }
 })
 
 test('a moment that the archive does not reach is refused, and so is a future one', async () => {

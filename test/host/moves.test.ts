@@ -138,7 +138,7 @@ test('an instance in use moves, and no acknowledged row is lost', async () => {
   // The timeline of the instance continues in the archive.
   await sql(there, name, 'insert into acknowledged values (-1)')
   expect(await ask(there, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '1', differences: [] })
-  await ask(there, 'POST', `/instances/${name}/restore`, { backup: '1' })
+  await ask(there, 'POST', `/instances/${name}/restore`, { backup: '1', id: 'back' })
   const [{ first }] = await sql(there, name, 'select max(n) as first from acknowledged')
   expect(first).toBeGreaterThanOrEqual(50)
   expect(first).toBeLessThan(writer.counted())

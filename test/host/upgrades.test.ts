@@ -158,7 +158,7 @@ describe('a host with an archive', () => {
     expect(await call('POST', '/upgrade', { version: '18' })).toEqual({ status: 204, body: undefined })
     expect(await call('GET', '/recovery-window')).toMatchObject({ status: 422 })
     expect(await call('GET', '/backups/1')).toMatchObject({ status: 422 })
-    expect(await call('POST', '/restore', { backup: '1' })).toMatchObject({
+    expect(await call('POST', '/restore', { backup: '1', id: 'zero' })).toMatchObject({
       status: 422,
       body: { error: { message: expect.stringContaining('is of Postgres 17') } },
     })

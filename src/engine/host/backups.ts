@@ -22,10 +22,13 @@ export function hostBackups(access: HostAccess): DatabaseBackups {
         .catch(throwRefusal)
         .catch(throwBackupGone)
     },
-    async restore({ ref, id, password }, fence) {
+    async restore({ ref, id, restoreId, password }, fence) {
       await access.requireFeature(ref, 'backups')
-      const call = { method: 'POST', path: '/restore', body: { backup: String(id) } } as const
-      await access.changeInstance(ref, fence, call).catch(throwRefusal).catch(throwBackupGone)
+      const body = { backup: String(id), id: restoreId }
+      await access
+        .changeInstance(ref, fence, { method: 'POST', path: '/restore', body })
+        .catch(throwRefusal)
+        .catch(throwBackupGone)
       await reopen(access, { ref, password }, fence)
     },
     async remove({ ref, id }, fence) {

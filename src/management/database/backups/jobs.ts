@@ -100,7 +100,10 @@ export const backupJobs = {
     steps: [
       step('find_backup', findBackup, unpreparedColumns),
       step('replace_database', async (ctx, { project, task }, fence) =>
-        ctx.engine.backups.restore({ ...backupOf(task), password: await passwordOf(ctx, project) }, fence),
+        ctx.engine.backups.restore(
+          { ...backupOf(task), restoreId: task.id, password: await passwordOf(ctx, project) },
+          fence,
+        ),
       ),
       step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
