@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { createWebSocketStream, type WebSocket, WebSocketServer } from 'ws'
 import type { Gateway } from '../gateway/gateway.ts'
+import { closeSoon, destroyOnError } from '../gateway/streams.ts'
 import type { HostKey } from '../key.ts'
 import type { CallerOf } from './callers.ts'
 import type { SqlLimits } from './limits.ts'
@@ -59,6 +60,6 @@ function limitBytes(socket: Duplex, bytesMax: number): () => void {
 }
 
 function refuse(socket: Duplex, status: string) {
-  socket.on('error', () => socket.destroy())
-  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
+  destroyOnError(socket)
+  closeSoon(socket, Buffer.from(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`))
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { promisify } from 'node:util'
 import { hostKey } from '../../host/key.ts'
 import { Refusal } from '../../host/sql/refusal.ts'
 import { createSqlHandlers, type SqlHandlersOptions } from '../../host/sql/sql.ts'
@@ -16,6 +17,8 @@ export interface TestHost {
   handlers: ReturnType<typeof createSqlHandlers>
   /** The password checks so far, as `<name> <role>`. */
   checks: string[]
+  /** The number of open connections. */
+  connections(): Promise<number>
   stop(): Promise<void>
 }
 
@@ -50,6 +53,7 @@ export async function startSqlHost(names: readonly string[], options: Options = 
     instances,
     handlers,
     checks,
+    connections: promisify(server.getConnections.bind(server)),
     async stop() {
       server.close()
       server.closeAllConnections()

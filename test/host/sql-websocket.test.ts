@@ -118,14 +118,14 @@ it('stops reading from Postgres while the client does not read', async () => {
 })
 
 /** Opens a WebSocket up to the handshake, and reads nothing more. */
-async function openWebSocket(query: string): Promise<Socket> {
+async function openWebSocket(query: string, status = '101 Switching Protocols'): Promise<Socket> {
   const { port } = new URL(host.url)
   const socket = connect(Number(port), '127.0.0.1')
   const headers = ['host: x', 'upgrade: websocket', 'connection: upgrade', 'sec-websocket-version: 13']
   const key = `sec-websocket-key: ${Buffer.alloc(16).toString('base64')}`
   socket.write(`GET /v2?${query} HTTP/1.1\r\n${[...headers, key].join('\r\n')}\r\n\r\n`)
   const [head] = await once(socket, 'data')
-  expect(head.toString()).toContain('101 Switching Protocols')
+  expect(head.toString()).toContain(status)
   socket.pause()
   return socket
 }
@@ -134,6 +134,12 @@ async function openWebSocket(query: string): Promise<Socket> {
 function frame(payload: Buffer): Buffer {
   return Buffer.concat([Buffer.from([0x82, 0x80 + payload.length, 0, 0, 0, 0]), payload])
 }
+
+it('closes the connection of a client that it has refused, also if more of it arrives', async () => {
+  const socket = await openWebSocket('key=wrong', '401 Unauthorized')
+  socket.end('x')
+  await expect.poll(() => host.connections()).toBe(0)
+})
 
 it('refuses a wrong key, other paths, and untrusted clients beyond the limit', async () => {
   const statusOf = async (path: string) => {
