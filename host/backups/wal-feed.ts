@@ -20,7 +20,7 @@ const FETCH = `from="\${0%/*}"
 [ -r "$from/names" ] || exit 200
 grep -qxF "$1" "$from/names" || exit 1
 case $1 in *.history) ;; *) echo "$1" > "$from/asked" ;; esac
-while [ ! -e "$from/$1" ]; do [ -e "$from/failed" ] && exit 200; sleep 0.05; done
+while [ ! -e "$from/$1" ]; do [ -r "$from/names" ] || exit 200; sleep 0.05; done
 cp "$from/$1" "$2" || exit 200
 `
 
@@ -102,7 +102,8 @@ export async function startFeed(
   }
   const serving = serve().catch(async (error) => {
     failure = error
-    await replaceFile(join(folder, 'failed'), '', account)
+    // Ends the recovery. A removal also works on a full disk, or if the folder has been removed already.
+    await rm(join(folder, 'names'), { force: true })
   })
   const path = `../${basename(folder)}`
   return {

@@ -63,18 +63,19 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
   await pool.writeConfiguration(data, record)
   await writeFile(join(data, 'standby.signal'), '', { mode: 0o600 })
   const feed = await startFeed(archive, { plan, data, account })
-  const settings = { wal_retrieve_retry_interval: '100ms' }
-  await writeFile(join(data, OVERRIDES), recoverySettings({ data, socket }, feed.command, plan, settings), {
-    mode: 0o600,
-  })
-  await ownAll(data, account)
-  const server = await startServer({
-    paths: { data, log: feed.log },
-    programs: pool.programsOf(record.major),
-    account,
-    secondsMax: RECOVERY_SECONDS_MAX,
-    isStandby: true,
-  }).catch(async (error) => {
+  const start = async () => {
+    const settings = recoverySettings({ data, socket }, feed.command, plan, { wal_retrieve_retry_interval: '100ms' })
+    await writeFile(join(data, OVERRIDES), settings, { mode: 0o600 })
+    await ownAll(data, account)
+    return startServer({
+      paths: { data, log: feed.log },
+      programs: pool.programsOf(record.major),
+      account,
+      secondsMax: RECOVERY_SECONDS_MAX,
+      isStandby: true,
+    })
+  }
+  const server = await start().catch(async (error) => {
     await feed.stop()
     throw feed.failure() ?? error
   })

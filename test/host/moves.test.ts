@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { readdir, rm } from 'node:fs/promises'
+import { mkdir, readdir, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -168,6 +168,18 @@ test('a canceled move leaves the instance where it was, and can be repeated', as
 
 const leftoversOf = async (name: string) =>
   (await readdir(join(thereFolder, 'instances'))).filter((file) => file.startsWith(name))
+
+test('an arrival that fails early leaves nothing behind, and the daemon runs on', async () => {
+  const name = await newInstance()
+  const settings = join(here.pool.require(name).paths.data, 'postgresql.auto.conf')
+  await rm(settings)
+  await mkdir(settings)
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await rmdir(settings)
+  await expect(ask(there, 'PUT', `/instances/${name}/arrival`)).rejects.toThrow('EISDIR')
+  expect(await leftoversOf(name)).toEqual([])
+  expect(await ask(there, 'GET', '/sealed')).toEqual(expect.any(Array))
+})
 
 test('an instance that has moved moves again, from the same backup and from a new one', async () => {
   const name = await newInstance()
