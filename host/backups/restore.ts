@@ -1,9 +1,9 @@
 import { readdir, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
-import { exists, readOwned, replaceFile } from '../instances/files.ts'
+import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
 import { adoptServer, removeData } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
@@ -131,6 +131,7 @@ async function swapData(data: string, from: string, to: string): Promise<void> {
     await rename(`${data}${to}`, data)
     throw error
   })
+  await syncFolder(dirname(data))
 }
 
 /**

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { constants } from 'node:fs'
 import { chmod, chown, type FileHandle, lstat, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import type { InstanceRecord } from './types.ts'
 
@@ -83,18 +83,37 @@ export async function readOwned(path: string, account?: Account): Promise<string
   return file.readFile('utf8').finally(() => file.close())
 }
 
+/** Makes all files of a folder survive a crash of the machine. Syncing their whole file system takes a third of the time of many `fsync`s. */
+export async function syncFiles(folder: string): Promise<void> {
+  // On macOS, `sync` has no options and syncs all file systems.
+  await run('sync', process.platform === 'darwin' ? [] : ['-f', folder])
+}
+
+/** Makes changes of the folder's entries survive a crash of the machine. */
+export async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder)
+  await handle.sync().finally(() => handle.close())
+}
+
 /**
- * Replaces a file atomically: a crash leaves the old or the new one. It follows no links, because an account that owns the folder
- * could lead it to any file of the machine.
+ * Replaces a file atomically: a crash leaves the old or the new one. Unless `isSynced` is false, that is also true for a crash of the
+ * machine. It follows no links, because an account that owns the folder could lead it to any file of the machine.
  */
-export async function replaceFile(path: string, text: string, account?: Account): Promise<void> {
+export async function replaceFile(
+  path: string,
+  text: string,
+  account?: Account,
+  { isSynced = true } = {},
+): Promise<void> {
   const draft = `${path}.${randomBytes(8).toString('hex')}.tmp`
   // Exclusive creation fails for a link, too.
   const file = await open(draft, 'wx', 0o600)
   try {
     await file.writeFile(text)
     if (account) await file.chown(account.uid, account.gid)
+    if (isSynced) await file.sync()
     await rename(draft, path)
+    if (isSynced) await syncFolder(dirname(path))
   } catch (error) {
     await rm(draft, { force: true })
     throw error

@@ -13,7 +13,7 @@ import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
 import { diskOf, inMib } from './disk.ts'
-import { copyFolder, exists, makePrivate, removeFolder } from './files.ts'
+import { copyFolder, exists, makePrivate, removeFolder, syncFiles, syncFolder } from './files.ts'
 import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
 import { Mutex, Semaphore } from './mutex.ts'
 import {
@@ -230,7 +230,7 @@ export class InstancePool implements Instances {
 
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
     await this.#requireDiskSpace(NEW_INSTANCE_BYTES)
-    return this.make(spec, (data, record) => this.#fromTemplate(data, record))
+    return this.make(spec, (data, record) => this.#copyTemplate(data, record))
   }
 
   /** Creates an instance whose data `fill` provides. It becomes visible when it is complete, and is asleep. */
@@ -254,6 +254,7 @@ export class InstancePool implements Instances {
       for (const name of ['log', 'wal']) await makePrivate(join(draft, name), record.account)
       await writeRecord(draft, record)
       await rename(draft, paths.folder)
+      await syncFolder(dirname(paths.folder))
       return this.#add(record)
     } catch (error) {
       await rm(draft, { recursive: true, force: true })
@@ -324,7 +325,7 @@ export class InstancePool implements Instances {
       await mkdir(dirname(folder), { recursive: true, mode: 0o711 })
       // The configuration of an instance names this folder beside its data.
       await makePrivate(join(dirname(folder), 'wal'), account)
-      await copyFolder(template, `${folder}.new`, account)
+      await this.#copyTemplate(`${folder}.new`, { major, account })
       await rename(`${folder}.new`, folder)
     })
     return { folder, facts: this.#facts }
@@ -337,6 +338,7 @@ export class InstancePool implements Instances {
     await instance.shutDown()
     const removed = `${instance.paths.folder}.gone-${randomBytes(4).toString('hex')}`
     await rename(instance.paths.folder, removed)
+    await syncFolder(dirname(removed))
     this.#instances.delete(name)
     await rm(removed, { recursive: true, force: true })
     await rm(instance.paths.socket, { recursive: true, force: true })
@@ -393,10 +395,15 @@ export class InstancePool implements Instances {
     }
   }
 
-  async #fromTemplate(data: string, { major, account }: InstanceRecord): Promise<void> {
+  async #copyTemplate(
+    data: string,
+    { major, account }: { major: string; account?: InstanceRecord['account'] },
+  ): Promise<void> {
     const { folders, isDurable } = this.#options
     const programs = this.programsOf(major)
     await copyFolder(await ensureTemplate({ root: folders.root, programs, isDurable }), data, account)
+    // The files say that their server was shut down, so Postgres does not sync them when it starts.
+    if (isDurable) await syncFiles(data)
   }
 
   #removeReplacedData(): void {

@@ -1,12 +1,12 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { chown, mkdir, mkdtemp, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { chown, mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { errorCode } from '../../dev/start-error.ts'
 import { type Account, canReach, daemonUser, initdbAccount } from '../accounts.ts'
 import { withAdminAt } from '../instances/admin.ts'
-import { exists, ownAll } from '../instances/files.ts'
+import { exists, ownAll, syncFiles, syncFolder } from '../instances/files.ts'
 import { isAlive, removeData, startServer } from '../instances/server.ts'
 import type { Programs } from '../instances/types.ts'
 import { roles, SUPERUSER } from './roles.ts'
@@ -82,26 +82,24 @@ interface Build {
 }
 
 async function build({ draft, programs, sql, files, isDurable }: Build): Promise<void> {
-  const { account, run } = await initCluster(draft, programs)
+  const account = await initCluster(draft, programs)
   for (const [name, text] of Object.entries(files)) await writeFile(join(draft, name), text)
   await runSql({ draft, programs, account }, sql)
   await removeSpaceMaps(draft)
-  if (isDurable) await run('--sync-only')
+  if (isDurable) await syncFiles(draft)
   // Other programs may use the account that ran initdb.
   if (account) await ownAll(draft, { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 })
 }
 
-/** Creates a data folder with only Postgres's own roles and schemas, owned by the account that runs initdb. */
-export async function initCluster(data: string, programs: Programs) {
+/** Creates a data folder with only Postgres's own roles and schemas. Returns its owner, the account that runs initdb. */
+export async function initCluster(data: string, { bin }: Programs): Promise<Account> {
   const account = await initdbAccount()
   await mkdir(data, { mode: 0o700 })
   if (account) await chown(data, account.uid, account.gid)
   // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const path = (await canReach(account, data)) ? data : '/proc/self/cwd'
-  const run = (...args: string[]) =>
-    execute(join(programs.bin, 'initdb'), [`--pgdata=${path}`, ...args], { cwd: data, account })
-  await run(...INITDB_OPTIONS)
-  return { account, run }
+  await execute(join(bin, 'initdb'), [`--pgdata=${path}`, ...INITDB_OPTIONS], { cwd: data, account })
+  return account
 }
 
 /**
@@ -169,11 +167,6 @@ async function moveInto(draft: string, target: string): Promise<void> {
   await rename(draft, target).catch((error) => {
     if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
   })
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder)
-  await handle.sync().finally(() => handle.close())
 }
 
 /** Removes outdated templates of this version, and drafts whose daemon no longer runs. */

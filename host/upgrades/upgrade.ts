@@ -3,7 +3,7 @@ import { rename, rm } from 'node:fs/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import type { Backups } from '../backups/backups.ts'
 import { READY, switchData } from '../backups/restore.ts'
-import { ownAll } from '../instances/files.ts'
+import { ownAll, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { Refused } from '../instances/types.ts'
@@ -50,8 +50,8 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
       endSessions(instance.name)
       await during('launch', async () => {
         await drop()
-        const { run } = await initCluster(draft.paths.data, draft.programs)
-        if (pool.isDurable) await run('--sync-only')
+        await initCluster(draft.paths.data, draft.programs)
+        if (pool.isDurable) await syncFiles(draft.paths.data)
         await ownAll(draft.paths.data, draft.record.account)
         await draft.wake()
         if (backups) {
