@@ -47,8 +47,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       const instance = pool.require(name)
       await setArchived(instance, true)
-      const make = (from: Instance) => backups.make(name, id, from)
-      return toBackup(await (instance.record.isPaused ? pool.withDraft(instance, make) : make(instance)))
+      return toBackup(await instance.whileStartable(() => backups.make(name, id)))
     }),
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)

@@ -138,10 +138,9 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   return {
-    /** Makes a backup. `from` is another server of the same data, for an instance whose own server must not run. */
-    make: (name: string, id: string, from?: Instance) =>
+    make: (name: string, id: string) =>
       withInstanceLock(name, async (instance) => {
-        const manifest = await makeBackup(archive, from ?? instance, id)
+        const manifest = await makeBackup(archive, instance, id)
         const status = statuses.get(name)
         if (status?.state === 'stopped') statuses.set(name, { ...status, state: 'archiving' })
         return manifest

@@ -75,8 +75,8 @@ export class PostgresInstance implements Instance {
   #failure: string | undefined
   #admin: Promise<Admin> | undefined
   #uses = 0
-  /** Logins of clients to the paused instance that are under way. */
-  #logins = 0
+  /** Logins of clients and backups that may start the server of the paused instance. */
+  #pausedUses = 0
   #usedAt = Date.now()
   #endedAt = Date.now()
   #backOffMs = BACK_OFF_MS.first
@@ -256,16 +256,23 @@ export class PostgresInstance implements Instance {
   }
 
   async resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login> {
-    this.#logins += 1
-    try {
+    return this.whileStartable(async () => {
       const result = await login()
       if (this.#record.isPaused)
         await this.update(({ isPaused }) => (isPaused ? { isPaused: false, isWoken: true } : {}))
       return result
+    })
+  }
+
+  /** Lets `work` start the server even if the instance is paused. Afterwards it stops, unless a login has resumed the instance. */
+  async whileStartable<Value>(work: () => Promise<Value>): Promise<Value> {
+    this.#pausedUses += 1
+    try {
+      return await work()
     } finally {
-      this.#logins -= 1
+      this.#pausedUses -= 1
       await this.#transitions.run(async () => {
-        if (this.#isClosed && this.#logins === 0) await this.#stop()
+        if (this.#isClosed && this.#pausedUses === 0) await this.#stop()
       })
     }
   }
@@ -358,7 +365,7 @@ export class PostgresInstance implements Instance {
 
   async #start(): Promise<void> {
     if (this.#record.sealed) throw new InstanceUnavailable(MOVING)
-    if (this.#record.isPaused && this.#logins === 0) throw new InstanceUnavailable('The project is paused')
+    if (this.#record.isPaused && this.#pausedUses === 0) throw new InstanceUnavailable('The project is paused')
     if (this.#isShutDown) throw new InstanceUnavailable('The database has been stopped')
     if (this.#server) return
     this.#isStarting = true

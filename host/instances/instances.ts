@@ -166,14 +166,7 @@ export class InstancePool implements Instances {
   /** Stops the instance for clients and runs `work` on a server of its data that only the daemon can reach. */
   async seal<Value>(instance: PostgresInstance, work: (draft: Instance) => Promise<Value>): Promise<Value> {
     await instance.seal()
-    return this.withDraft(instance, work)
-  }
-
-  /** Runs `work` on a server of a closed instance's data that only the daemon can reach. */
-  async withDraft<Value>(
-    { record, paths }: PostgresInstance,
-    work: (draft: Instance) => Promise<Value>,
-  ): Promise<Value> {
+    const { record, paths } = instance
     const quiet = { ...record, isPaused: false, sealed: undefined, settings: { ...record.settings, ...QUIET } }
     const draft = new PostgresInstance(quiet, { paths, facts: this.#facts })
     try {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, rm, rmdir } from 'node:fs/promises'
+import { mkdir, readFile, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { Client } from 'pg'
@@ -204,6 +204,18 @@ test('a paused instance gets its first backup, and is paused after the restore',
   expect(there.pool.find(name)?.state()).toBe('paused')
   await ask(there, 'POST', `/instances/${name}/resume`)
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+})
+
+test('a client that logs in during the backup of a paused instance resumes it', async () => {
+  const name = await newInstance()
+  await sql(here, name, 'insert into written select generate_series(1, 300000)')
+  await ask(here, 'POST', `/instances/${name}/pause`)
+  const backup = ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const { data } = here.pool.require(name).paths
+  await vi.waitFor(async () => expect(await readFile(join(data, 'postmaster.pid'), 'utf8')).toContain('ready'), WAIT)
+  expect(await sql(here, name, 'select count(*)::int as n from written')).toEqual([{ n: 300_000 }])
+  await backup
+  expect(here.pool.find(name)?.state()).toBe('running')
 })
 
 test('a first backup that failed before the server archives its WAL can be repeated', async () => {
