@@ -62,7 +62,7 @@ export async function restoreTo(
   }
   await rm(`${data}${READY}`, { recursive: true, force: true })
   await rename(place.data, `${data}${READY}`)
-  await switchData(instance)
+  await switchData(archive, instance)
 }
 
 const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
@@ -84,7 +84,7 @@ async function restoreLogins(admin: AdminSession, logins: readonly Login[] | und
 }
 
 /** Switches to the recovered data and keeps the old data, so that the restore can be undone. */
-export async function switchData(instance: Instance): Promise<void> {
+export async function switchData(archive: Archive | undefined, instance: Instance): Promise<void> {
   const { data } = instance.paths
   let isSwitched = false
   try {
@@ -98,6 +98,8 @@ export async function switchData(instance: Instance): Promise<void> {
     if (isSwitched) {
       await instance.whileStopped(() => swapData(data, OLD, UNDONE))
       await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+      // The new server may have archived its timeline already.
+      if (archive) await archiveTimelineOf(archive, instance, data)
     }
     throw error
   }

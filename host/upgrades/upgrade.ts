@@ -21,7 +21,7 @@ export interface UpgradeParts {
   pool: InstancePool
   /** Ends the sessions of clients. */
   endSessions(name: string): void
-  backups: Pick<Backups, 'newestTimeline' | 'undo'> | undefined
+  backups: Pick<Backups, 'archive' | 'newestTimeline' | 'undo'> | undefined
 }
 
 const CLOSED = 'The project is being upgraded'
@@ -66,7 +66,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
       await during('switch', async () => {
         await rm(`${instance.paths.data}${READY}`, { recursive: true, force: true })
         await rename(draft.paths.data, `${instance.paths.data}${READY}`)
-        await switchData(instance)
+        await switchData(backups?.archive, instance)
       })
     })
   } finally {

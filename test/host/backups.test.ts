@@ -386,6 +386,23 @@ test('the old data stays in service if the restored data does not start', async 
   expect(await sql(instance, 'SELECT FROM b')).toHaveLength(1)
 })
 
+test('after a switch that was rolled back, later moments can be restored', async () => {
+  const { name, instance, backups } = await archived()
+  await backups.make(name, '1')
+  const { whileStopped } = instance
+  instance.whileStopped = async (work) => {
+    instance.whileStopped = whileStopped
+    await whileStopped(work)
+    // The new server has archived its timeline when the switch fails.
+    await backups.flush(name)
+    throw new Error('the server was lost')
+  }
+  await expect(backups.restore(name, { backup: '1' })).rejects.toThrow('the server was lost')
+  await sql(instance, 'CREATE TABLE later AS SELECT 1')
+  await backups.restore(name, { at: new Date() })
+  expect(await sql(instance, 'SELECT FROM later')).toHaveLength(1)
+})
+
 test('an object of unknown length is sent in parts', async () => {
   const bytes = randomBytes(40_000_000)
   await store.put('parts', Readable.from([bytes.subarray(0, 20_000_001), bytes.subarray(20_000_001)]))
