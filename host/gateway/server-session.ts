@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
-import type { Instance } from '../instances/types.ts'
+import { type Instance, InstanceUnavailable } from '../instances/types.ts'
 import { int32, readMessage, startupMessage } from './messages.ts'
-import { destroyOnError } from './streams.ts'
+import { ConnectionLost, destroyOnError } from './streams.ts'
 
 const CANCEL_REQUEST = 80_877_102
 const MESSAGE_BYTES_MAX = 1024 * 1024
@@ -57,6 +57,8 @@ async function withLoginTimeout<Value>(socket: Socket, work: () => Promise<Value
     return await work()
   } catch (error) {
     socket.destroy()
+    if (error instanceof ConnectionLost)
+      throw new InstanceUnavailable('The server closed the connection during the login')
     throw error
   } finally {
     clearTimeout(timer)

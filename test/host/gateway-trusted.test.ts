@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest'
 import type { GatewayLimits } from '../../host/gateway/gateway.ts'
 import { message, text } from '../../host/gateway/messages.ts'
@@ -7,6 +9,7 @@ import {
   openGateway,
   query,
   REF,
+  receiveError,
   receiveUntil,
   startServer,
   startup,
@@ -58,4 +61,16 @@ it('serves a client that sends its first query with the startup message', async 
   expect(types[0]).toBe('R')
   expect(types.slice(-5)).toEqual(['K', 'Z', 'T', 'D', 'C'])
   socket.destroy()
+})
+
+it('tells a client that the database is unavailable if its server closes the connection during the login', async () => {
+  const closing = createServer((socket) => socket.once('data', () => socket.destroy())).listen(0, '127.0.0.1')
+  await once(closing, 'listening')
+  const instance = { ...server.get(REF), connect: () => dial((closing.address() as AddressInfo).port) }
+  const other = await openGateway({ ...server, instances: { find: () => instance, list: () => [instance] } })
+  const client = await dial(await other.door({ isTrusted: true }))
+  client.write(startup({ user: `postgres.${REF}`, database: 'postgres' }))
+  expect(await receiveError(client)).toMatchObject({ C: '57P03' })
+  await other.stop()
+  closing.close()
 })
