@@ -12,7 +12,8 @@ import { type InstancePaths, type InstanceRecord, InstanceUnavailable, type Prog
 const POLL_MS = 5
 /** Limit for the wait for a start. A recovery after a crash may take longer. */
 const START_SECONDS_MAX = 300
-const STOP_SECONDS_MAX = 30
+/** Limit for a shutdown, which writes all changed pages to disk. */
+const STOP_SECONDS_MAX = 300
 const ADOPTED_POLL_MS = 250
 /** The account owns the log's folder, so a link there could lead to any file. */
 const LOG_FLAGS = constants.O_CREAT | constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW

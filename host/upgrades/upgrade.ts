@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { rename, rm } from 'node:fs/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import type { Backups } from '../backups/backups.ts'
+import { readStoppedLsn } from '../backups/control-file.ts'
 import { READY, switchData } from '../backups/restore.ts'
 import { ownAll, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
@@ -62,7 +63,11 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
         }
       })
       await during('copy', () => copyDatabases(instance, draft))
-      await during('complete', () => draft.stop())
+      await during('complete', async () => {
+        await draft.stop()
+        // Rows that were copied could be missing after a recovery.
+        await readStoppedLsn(draft.paths.data)
+      })
       await during('switch', async () => {
         await rm(`${instance.paths.data}${READY}`, { recursive: true, force: true })
         await rename(draft.paths.data, `${instance.paths.data}${READY}`)
