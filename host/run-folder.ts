@@ -6,8 +6,8 @@ import { dirname, join, resolve } from 'node:path'
 import { canReach, nextAccount } from './accounts.ts'
 import { exists } from './instances/files.ts'
 
-/** Limit for the folder's path: the path of a unix socket has at most 107 bytes, and ends with `/<name>/.s.PGSQL.5432`. */
-const BYTES_MAX = 107 - '/abcdefghijklmnopqrst/.s.PGSQL.5432'.length
+/** Limit for the folder's path: the path of a unix socket has at most 107 bytes. That of a drill has the longest end. */
+const BYTES_MAX = 107 - '/abcdefghijklmnopqrst.drill/.s.PGSQL.5432'.length
 
 /** The folder of a host's sockets: `run` in its own folder, or one in /tmp if that is too long or closed to the accounts. */
 async function chooseRunFolder(root: string): Promise<string> {

@@ -11,8 +11,9 @@ import { type Host, startHost } from '../../host/host.ts'
 import { ownAll, replaceFile } from '../../host/instances/files.ts'
 import { adoptServer, isAlive, startServer } from '../../host/instances/server.ts'
 import { type Instance, InstanceUnavailable } from '../../host/instances/types.ts'
-import { FolderInUse } from '../../host/run-folder.ts'
+import { FolderInUse, runFolder } from '../../host/run-folder.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { newHostFolder } from './host-folder.ts'
 import { openPool } from './pooled-instance.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -108,6 +109,16 @@ describe('a host', () => {
     await Promise.all(changes.map((change) => instance.update(change)))
     const stored = JSON.parse(await readFile(join(instance.paths.folder, 'instance.json'), 'utf8'))
     for (const record of [stored, instance.record]) expect(record).toMatchObject(Object.assign({}, ...changes))
+  })
+
+  it('has its sockets in /tmp if the path of a drill would be too long', async () => {
+    const end = `/run/${refOf('r')}.drill/.s.PGSQL.5432`
+    const parent = await newHostFolder()
+    const longest = join(parent, 'x'.repeat(107 - parent.length - 1 - end.length))
+    expect(await runFolder(longest)).toBe(join(longest, 'run'))
+    const other = await runFolder(`${longest}x`)
+    expect(other).toMatch(/^\/tmp\/pilothouse-/)
+    for (const made of [parent, other]) await rm(made, { recursive: true })
   })
 
   it('is resumed by several logins at once', async () => {
