@@ -1,7 +1,7 @@
 import { REALTIME_PUBLICATION } from '../../src/engine/hosted-names.ts'
 import { API_ROLES } from '../../src/engine/roles.ts'
 import { storageSchema } from '../../src/engine/storage/schema.ts'
-import { OWNER, SUPERUSER } from './roles.ts'
+import { OWNER } from './roles.ts'
 
 const API = API_ROLES.join(', ')
 const DATA_API_ROLES = `${OWNER}, ${API}`
@@ -14,10 +14,9 @@ export const schemas = (): string[] => [
   `ALTER DATABASE postgres SET default_text_search_config = 'pg_catalog.english'`,
   'GRANT ALL ON DATABASE postgres TO dashboard_user',
   `GRANT USAGE ON SCHEMA public TO ${DATA_API_ROLES}`,
-  ...[OWNER, SUPERUSER].flatMap((role) =>
-    ['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
-      (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${role} IN SCHEMA public GRANT ALL ON ${kind} TO ${DATA_API_ROLES}`,
-    ),
+  // Not for the superuser, who creates the objects of extensions: their scripts keep some of them for superusers.
+  ...['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
+    (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${OWNER} IN SCHEMA public GRANT ALL ON ${kind} TO ${DATA_API_ROLES}`,
   ),
   `CREATE SCHEMA extensions AUTHORIZATION ${OWNER}`,
   `GRANT USAGE ON SCHEMA extensions TO ${API}`,

@@ -20,7 +20,7 @@ export interface HostEngine {
   /** Creates a project and returns its ref. */
   create(): Promise<string>
   /** Opens a session as any role, as the host itself does. */
-  connect(ref: string, role?: string): Promise<pg.Client>
+  connect(ref: string, role?: string, database?: string): Promise<pg.Client>
   stop(): Promise<void>
 }
 
@@ -60,8 +60,8 @@ export async function startHostEngine(): Promise<HostEngine> {
       await engine.create(specOf(ref))
       return ref
     },
-    async connect(ref, user = 'supabase_admin') {
-      const client = new pg.Client({ host: join(host.run, ref), user, database: 'postgres' })
+    async connect(ref, user = 'supabase_admin', database = 'postgres') {
+      const client = new pg.Client({ host: join(host.run, ref), user, database })
       client.on('error', () => {})
       await client.connect()
       return client

@@ -8,6 +8,7 @@ import type { Programs } from '../../host/instances/types.ts'
 import { installedPrograms } from '../../host/programs.ts'
 import { applySettings } from '../../host/settings/apply.ts'
 import { readEffectiveSettings } from '../../host/settings/effective-settings.ts'
+import { API_ROLES } from '../../src/engine/roles.ts'
 import { openPool } from './pooled-instance.ts'
 import { failure, rows } from './template-instance.ts'
 
@@ -63,6 +64,25 @@ describe.each(versions)('the owner of an instance of Postgres $major', (programs
     expect(await failure(owner, "SELECT dblink_connect('dbname=postgres')")).toMatch(/^2F003 password/)
   })
 
+  it('gets no right that the script of an extension keeps for superusers, in whichever schema', async () => {
+    const { owner } = opened
+    await owner.query('DROP EXTENSION IF EXISTS dblink')
+    for (const schema of ['public', 'extensions']) {
+      await owner.query(`CREATE EXTENSION dblink SCHEMA ${schema}`)
+      const text = `SELECT ${schema}.dblink_connect_u('dbname=postgres')`
+      const grantees = `SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' AND NOT rolsuper
+        AND has_function_privilege(oid, '${schema}.dblink_connect_u(text)', 'EXECUTE')`
+      expect(await rows(owner, grantees), schema).toEqual([])
+      for (const role of ['postgres', ...API_ROLES]) {
+        await owner.query(`SET ROLE ${role}`)
+        expect(await failure(owner, text), `${role} in ${schema}`).toMatch(/^42501 permission denied for function/)
+      }
+      await owner.query('SET ROLE anon')
+      expect(await rows(owner, 'SELECT dblink_get_connections() AS open')).toEqual([{ open: null }])
+      await owner.query('RESET ROLE; DROP EXTENSION dblink')
+    }
+  })
+
   it('creates no extension that reads files of the machine or the pages of tables', async () => {
     for (const name of ['file_fdw', 'pageinspect', 'pg_surgery']) {
       expect(await failure(opened.owner, `CREATE EXTENSION ${name}`)).toMatch(/^42501 /)
@@ -90,7 +110,7 @@ describe('POSTGRES_EXTENSIONS', () => {
       await writeFile(join(extensions, `${name}.control`), control)
       await writeFile(
         join(extensions, `${name}--1.sql`),
-        `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.job (username text)`,
+        `CREATE SCHEMA ${schema}; CREATE TABLE ${schema}.job (username text); CREATE TABLE ${name}_places (id int PRIMARY KEY)`,
       )
     }
     return { ...programs, bin: join(folder, 'bin') }
@@ -104,6 +124,15 @@ describe('POSTGRES_EXTENSIONS', () => {
     await owner.query('CREATE EXTENSION atlas; CREATE EXTENSION pg_cron')
     expect(await rows(owner, 'SELECT * FROM atlas.job, cron.job')).toEqual([])
     expect(await failure(owner, "INSERT INTO cron.job VALUES ('supabase_admin')")).toMatch(/^42501 /)
+    expect(await rows(owner, 'SELECT * FROM public.atlas_places')).toEqual([])
+    for (const statement of [
+      'INSERT INTO atlas_places VALUES (1)',
+      'CREATE TABLE visits (place int REFERENCES atlas_places)',
+      'CREATE TRIGGER mine BEFORE INSERT ON atlas_places EXECUTE FUNCTION suppress_redundant_updates_trigger()',
+      'SET ROLE anon; DELETE FROM atlas_places',
+    ]) {
+      expect(await failure(owner, statement), statement).toMatch(/^42501 permission denied for table atlas_places/)
+    }
     await owner.query('GRANT USAGE ON SCHEMA cron TO authenticated; GRANT SELECT ON cron.job TO authenticated')
     expect(await rows(owner, 'SHOW shared_preload_libraries')).toEqual([
       { shared_preload_libraries: 'pg_stat_statements,pg_cron' },

@@ -15,6 +15,7 @@ import { runTransaction } from '../transaction.ts'
 import { hostBackups, hostHistory } from './backups.ts'
 import { hostBans } from './bans.ts'
 import { type HostApi, Instance, isMissing, NoContent } from './client.ts'
+import { OTHER_DATABASES, REVOKE_EXTENSION_RIGHTS } from './extension-rights.ts'
 import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
 import { hostMoves } from './moves.ts'
@@ -177,8 +178,18 @@ async function copy(access: HostAccess, { from, to, data }: CopyRequest, fence?:
   await prepare(access, ref)
 }
 
-/** Upgrades the storage schema: an earlier version may have created the instance or its parent. */
-const prepare = async ({ clusterOf }: HostAccess, ref: string) => withAdmin(await clusterOf(ref), ensureStorageSchema)
+/** Upgrades the databases of the instance: an earlier version may have created it or its parent. */
+async function prepare({ clusterOf }: HostAccess, ref: string): Promise<void> {
+  const cluster = await clusterOf(ref)
+  await withAdmin(cluster, async (inside) => {
+    const [row] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
+    if (row?.version === STORAGE_VERSION) return
+    for (const { name } of await inside.rows<{ name: string }>(OTHER_DATABASES)) {
+      await withAdmin(cluster, (other) => upgrade(other, [REVOKE_EXTENSION_RIGHTS]), name)
+    }
+    await upgrade(inside, [REVOKE_EXTENSION_RIGHTS, ...storageSchema('services')])
+  })
+}
 
 const LOCK_WAIT_MS = 2_000
 
@@ -192,11 +203,10 @@ const RESET_OWNER_SETTINGS = `
   SET statement_timeout = '1min';
   SET lock_timeout = ${LOCK_WAIT_MS}`
 
-async function ensureStorageSchema(inside: Session): Promise<void> {
-  const [row] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
-  if (row?.version === STORAGE_VERSION) return
+/** Runs the statements in one transaction. */
+async function upgrade(inside: Session, statements: readonly string[]): Promise<void> {
   await inside.rows(RESET_OWNER_SETTINGS)
-  await inside.rows(storageSchema('services').join(';\n'))
+  await inside.rows(statements.join(';\n'))
 }
 
 const ALLOW_CONNECTIONS = `ALTER DATABASE ${HOST_NAMES.database} WITH ALLOW_CONNECTIONS true CONNECTION LIMIT -1 IS_TEMPLATE false`

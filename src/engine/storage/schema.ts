@@ -10,8 +10,8 @@ import { schemaChanges } from './schema-changes.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
-/** Version of the storage schema in a project's database. Change it with every change of the schema. */
-export const STORAGE_VERSION = 'Storage, schema 9'
+/** Version of the storage schema in a project's database. Change it with every change of what drivers prepare there. */
+export const STORAGE_VERSION = 'Storage, schema 10'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`

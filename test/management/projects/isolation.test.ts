@@ -107,6 +107,8 @@ describe('the owner of another project', () => {
         client.query(`select * from dblink('${address}', 'select 1') as t (n int)`),
         address,
       ).rejects.toThrow()
+      const unchecked = client.query(`select dblink_connect_u('${address}')`)
+      await expect(unchecked, address).rejects.toThrow(/permission denied for function/)
     }
     await client.query(`create server near foreign data wrapper postgres_fdw options (host '${run}/${ref}', dbname 'postgres');
       create user mapping for postgres server near options (user 'supabase_admin', password 'none');

@@ -1,0 +1,79 @@
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { API_ROLES } from '../../src/engine/roles.ts'
+import { failure, rows } from '../host/template-instance.ts'
+import { type HostEngine, startHostEngine } from './host-engine.ts'
+
+let host: HostEngine
+beforeAll(async () => {
+  host = await startHostEngine()
+})
+afterAll(() => host?.stop())
+
+const OUTDATED = `COMMENT ON SCHEMA storage IS 'Storage, schema 9'`
+
+async function openProject() {
+  const ref = await host.create()
+  const open: pg.Client[] = []
+  return {
+    ref,
+    connect: async (role: string, database?: string) => {
+      const client = await host.connect(ref, role, database)
+      open.push(client)
+      return client
+    },
+    prepare: () => host.engine.prepare({ ref, runnerPassword: '' }),
+    close: () => Promise.all(open.map((client) => client.end())),
+  }
+}
+
+describe('an instance of an earlier version', () => {
+  const GRANTEES = `postgres, ${API_ROLES.join(', ')}`
+  /** What earlier versions gave to everything that the superuser creates in `public`. */
+  const EARLIER_DEFAULTS = ['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
+    (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE supabase_admin IN SCHEMA public GRANT ALL ON ${kind} TO ${GRANTEES}`,
+  )
+  const DEFAULTS = `SELECT defaclobjtype FROM pg_default_acl WHERE defaclrole = 'supabase_admin'::regrole`
+  /** The owner's and the API roles' rights on objects of extensions that neither the script nor the platform gave them. */
+  const RIGHTS = `SELECT objid, privilege_type, grantee::regrole FROM pg_depend
+      LEFT JOIN pg_proc ON classid = 'pg_proc'::regclass AND pg_proc.oid = objid
+      LEFT JOIN pg_class ON classid = 'pg_class'::regclass AND pg_class.oid = objid, aclexplode(coalesce(proacl, relacl))
+    WHERE deptype = 'e' AND grantee <> 0 AND grantor <> grantee AND grantee::regrole::text !~ '^pg_'
+      AND NOT is_grantable AND privilege_type <> 'SELECT'`
+
+  it('loses the rights on extensions that an owner could become a superuser with, in all its databases', async () => {
+    const { connect, prepare, close } = await openProject()
+    const [owner, admin] = [await connect('postgres'), await connect('supabase_admin')]
+    await admin.query('CREATE DATABASE another OWNER postgres')
+    const another = { owner: await connect('postgres', 'another'), admin: await connect('supabase_admin', 'another') }
+    await another.admin.query(EARLIER_DEFAULTS.join(';'))
+    await another.owner.query('CREATE EXTENSION dblink SCHEMA public')
+    await admin.query([...EARLIER_DEFAULTS, OUTDATED].join(';'))
+    await owner.query('CREATE EXTENSION dblink; CREATE EXTENSION ltree; CREATE TABLE mine (id int)')
+    await admin.query(`CREATE TABLE public.places (id serial PRIMARY KEY);
+      ALTER EXTENSION ltree ADD TABLE public.places; ALTER EXTENSION ltree ADD SEQUENCE public.places_id_seq;
+      GRANT SELECT ON public.places TO postgres WITH GRANT OPTION`)
+    const connectUnchecked = `SELECT public.dblink_connect_u('dbname=postgres')`
+    expect(await failure(owner, connectUnchecked), 'else the test shows nothing').not.toMatch(/^42501/)
+    expect(await rows(admin, RIGHTS)).not.toEqual([])
+
+    await prepare()
+    for (const session of [admin, another.admin]) {
+      expect(await rows(session, RIGHTS)).toEqual([])
+      expect(await rows(session, DEFAULTS)).toEqual([])
+    }
+    for (const session of [owner, another.owner]) {
+      expect(await failure(session, connectUnchecked)).toMatch(/^42501 permission denied for function/)
+    }
+    for (const statement of ['INSERT INTO places DEFAULT VALUES', 'CREATE TABLE t (id int REFERENCES places)']) {
+      expect(await failure(owner, statement), statement).toMatch(/^42501 permission denied for table places/)
+    }
+    await owner.query('SELECT * FROM places')
+    await owner.query('SELECT extensions.pg_stat_statements_reset()')
+    for (const role of API_ROLES) {
+      await owner.query(`SET ROLE ${role}; SELECT * FROM mine; SELECT 'a.b'::ltree @> 'a'; RESET ROLE`)
+    }
+    await owner.query('CREATE TABLE later (id int); SET ROLE anon; SELECT * FROM later')
+    await close()
+  })
+})
