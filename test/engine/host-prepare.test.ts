@@ -77,3 +77,37 @@ describe('an instance of an earlier version', () => {
     await close()
   })
 })
+
+describe('a database that the owner has put in the place of the original', () => {
+  it("is not prepared with objects of the owner's, whose code would run as the superuser", async () => {
+    const { connect, prepare, close } = await openProject()
+    const owner = await connect('postgres')
+    await owner.query('CREATE DATABASE another')
+    await owner.query('CREATE DATABASE third')
+    const another = await connect('postgres', 'another')
+    await another.query(`CREATE SCHEMA storage;
+      CREATE TABLE storage.schema_changes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL);
+      CREATE FUNCTION public.escalate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        EXECUTE 'ALTER ROLE postgres SUPERUSER'; RETURN new; END $$;
+      CREATE TRIGGER escalate BEFORE INSERT ON storage.schema_changes FOR EACH ROW EXECUTE FUNCTION public.escalate()`)
+    await Promise.all([owner.end(), another.end()])
+    const third = await connect('postgres', 'third')
+    const admin = await connect('supabase_admin', 'third')
+    // The owner would wait for a moment without sessions, such as a restart.
+    await admin.query(`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'postgres'`)
+    await third.query('ALTER DATABASE postgres RENAME TO original')
+    await third.query('ALTER DATABASE another RENAME TO postgres')
+
+    const refusal = await prepare().catch((error) => error.message)
+    const superusers = 'SELECT rolname FROM pg_roles WHERE rolsuper'
+    expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
+    expect(refusal).toMatch(/^The schema "storage" belongs to the role "postgres"/)
+
+    const swapped = await connect('postgres')
+    await swapped.query('DROP SCHEMA storage CASCADE')
+    await prepare()
+    expect(await failure(swapped, 'CREATE TABLE storage.mine ()')).toMatch(/^42501/)
+    expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
+    await close()
+  })
+})

@@ -2,7 +2,7 @@ import { authSchema } from '../auth-schema.ts'
 import { quoteLiteral } from '../names.ts'
 import { guard } from './guard.ts'
 import { listing } from './listing.ts'
-import { AUTH_OWNER, STORAGE_OWNER } from './names.ts'
+import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_OWNER } from './names.ts'
 import { policyHelpers } from './policy-helpers.ts'
 import { removedVersions } from './removed-versions.ts'
 import { resumableUploads } from './resumable-uploads.ts'
@@ -15,6 +15,21 @@ export const STORAGE_VERSION = 'Storage, schema 10'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
+
+/**
+ * Refuses a schema `storage` that another role has created. The owner can rename a database of their own to `postgres`, where no guard
+ * has kept them from preparing tables whose triggers and defaults would run with the administrator's rights. Nobody but a superuser can
+ * create objects in a superuser's schema.
+ */
+const REFUSE_OTHER_OWNER = [
+  'CREATE SCHEMA IF NOT EXISTS storage',
+  `DO $$ DECLARE owner name := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'storage'); BEGIN
+     IF owner <> '${SCHEMA_OWNER}' THEN
+       RAISE insufficient_privilege USING MESSAGE =
+         format('The schema "storage" belongs to the role "%s": drop or rename it, so that the platform can create its own', owner);
+     END IF;
+   END $$`,
+]
 
 /** Returns one row; its `version` is `STORAGE_VERSION` if the schema is up to date. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
@@ -30,6 +45,7 @@ export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('st
 export function storageSchema(owners: 'services' | 'pg_database_owner'): string[] {
   const isSuperuser = owners === 'services'
   return [
+    ...(isSuperuser ? REFUSE_OTHER_OWNER : []),
     ...tables({ leakproof: isSuperuser, tableOwner: isSuperuser ? STORAGE_OWNER : owners }),
     ...policyHelpers(),
     authSchema(isSuperuser ? AUTH_OWNER : owners),
