@@ -26,13 +26,15 @@ export async function emptyStorage(copy: Pick<Instance, 'connect'>, admin: Admin
     if (!objects.isGranted) await admin.rows(`REVOKE ${rights} FROM postgres`)
   }
   const tables = await admin.rows<{ oid: number; name: string }>(
-    'SELECT to_regclass(name)::oid::int8::int4 AS oid, name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL',
+    // Truncating a foreign table would open its connection with the superuser's rights.
+    `SELECT oid::int8::int4 AS oid, name FROM unnest($1::text[]) AS name JOIN pg_class ON oid = to_regclass(name)
+      WHERE relkind = 'r'`,
     [SERVER_TABLES],
   )
   if (tables.length === 0) return
   await withoutTriggers(
     admin,
     tables.map(({ oid }) => oid),
-    () => admin.rows(`TRUNCATE ${tables.map(({ name }) => name).join(', ')}`),
+    () => admin.rows(`TRUNCATE ${tables.map(({ name }) => `ONLY ${name}`).join(', ')}`),
   )
 }

@@ -109,6 +109,13 @@ test('a copy becomes an instance of its own', async () => {
   await as(source, 'supabase_admin', STORAGE)
   await as(source, 'postgres', 'CREATE DATABASE other')
   await as(source, 'postgres', `${SPIES}`)
+  // As in a database that the owner has put in the place of the original.
+  await rows(
+    source,
+    `CREATE EXTENSION postgres_fdw; CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '/nowhere');
+     CREATE USER MAPPING FOR supabase_admin SERVER elsewhere;
+     CREATE FOREIGN TABLE storage.removed_versions (version text) SERVER elsewhere`,
+  )
   await rows(source, `CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere' PUBLICATION p WITH (connect = false)`)
   await as(source, 'cli_login_abcdefgh', 'CREATE TABLE public.by_login (id int)')
   await rows(
