@@ -260,6 +260,19 @@ describe('what owners set for their databases', () => {
       expect((await owner().get(`${base}/storage/buckets`)).status).toBe(200)
     },
   )
+
+  it('is named if it is a limit of connections that refuses a session of the API', async () => {
+    const project = await newProject(organization)
+    expect((await runSql(owner(), project, 'alter database postgres connection limit 0')).status).toBe(201)
+    // A session of another role is open already.
+    expect(await runSql(owner(), project, 'select 1 as v', { read_only: true })).toMatchObject({
+      status: 503,
+      body: {
+        message:
+          'The database of the project cannot be reached: too many connections for database "postgres": its CONNECTION LIMIT is reached; with the driver `host`, a restart of the project resets it',
+      },
+    })
+  })
 })
 
 it('refuses text that would reach the database changed', async () => {

@@ -47,12 +47,18 @@ export function toApiError(error: unknown): unknown {
     })
   }
   if (error instanceof EngineUnavailable) {
-    const isFull = error.code === TOO_MANY_CONNECTIONS
-    const busyDetail = isFull ? 'too many queries are running; try again shortly' : undefined
-    const detail = error instanceof NoCapacity ? error.message : busyDetail
+    const detail = error instanceof NoCapacity ? error.message : fullDetail(error)
     return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error
+}
+
+/** What refuses further sessions: a limit that the owner has set does not end by itself. */
+function fullDetail({ code, message }: EngineUnavailable): string | undefined {
+  if (code !== TOO_MANY_CONNECTIONS) return undefined
+  return message.startsWith('too many connections for database')
+    ? `${message}: its CONNECTION LIMIT is reached; with the driver \`host\`, a restart of the project resets it`
+    : 'too many queries are running; try again shortly'
 }
 
 /** The message has the format that clients know; the extra fields are those of Postgres. */
