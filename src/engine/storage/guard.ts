@@ -33,7 +33,11 @@ export function guard(): string[] {
   ].flat()
 }
 
-/** Lets only the storage server write to its own tables: a wrong row could delete the bytes of another object. */
+/**
+ * Refuses writes to the storage server's own tables to all other roles, whose mistakes could delete the bytes of an object. It does not stop
+ * an owner who means to: a trigger of theirs in a session of the storage server can take that role. So the storage server must not
+ * trust these tables with anything beyond the objects of their own project.
+ */
 function guardRows(): string[] {
   return [
     `CREATE OR REPLACE FUNCTION storage.${ROW_GUARD}() RETURNS trigger LANGUAGE plpgsql
