@@ -217,7 +217,7 @@ export class PostgresInstance implements Instance {
   async update(change: Change | ((record: InstanceRecord) => Change)): Promise<void> {
     await this.#changes.run(async () => {
       const record = { ...this.#record, ...(typeof change === 'function' ? change(this.#record) : change) }
-      await writeRecord(this.paths.folder, record)
+      await writeRecord(this.paths.folder, record, this.#facts.isDurable)
       this.#record = record
     })
   }
@@ -308,7 +308,7 @@ export class PostgresInstance implements Instance {
     if (major === '' || major === this.#record.major) return
     await this.#changes.run(async () => {
       this.#record = { ...this.#record, major }
-      await writeRecord(this.paths.folder, this.#record).catch((error) =>
+      await writeRecord(this.paths.folder, this.#record, this.#facts.isDurable).catch((error) =>
         this.#facts.log('record_not_written', { instance: this.name, error: String(error) }),
       )
     })

@@ -232,7 +232,7 @@ export class InstancePool implements Instances {
     fill: (data: string, record: InstanceRecord) => Promise<void>,
     more: Partial<InstanceRecord> = {},
   ): Promise<PostgresInstance> {
-    const { folders } = this.#options
+    const { folders, isDurable } = this.#options
     if (!isInstanceName(spec.name) || isReplicaName(spec.name) !== (more.primary !== undefined)) {
       throw new Refused([{ setting: 'name', reason: 'must be 20 lowercase letters' }])
     }
@@ -245,9 +245,9 @@ export class InstancePool implements Instances {
       await chmod(draft, 0o711)
       await fill(join(draft, 'data'), record)
       for (const name of ['log', 'wal']) await makePrivate(join(draft, name), record.account)
-      await writeRecord(draft, record)
+      await writeRecord(draft, record, isDurable)
       await rename(draft, paths.folder)
-      await syncFolder(dirname(paths.folder))
+      if (isDurable) await syncFolder(dirname(paths.folder))
       return this.#add(record)
     } catch (error) {
       await rm(draft, { recursive: true, force: true })
@@ -331,7 +331,7 @@ export class InstancePool implements Instances {
     await instance.shutDown()
     const removed = `${instance.paths.folder}.gone-${randomBytes(4).toString('hex')}`
     await rename(instance.paths.folder, removed)
-    await syncFolder(dirname(removed))
+    if (this.isDurable) await syncFolder(dirname(removed))
     this.#instances.delete(name)
     await rm(removed, { recursive: true, force: true })
     await rm(instance.paths.socket, { recursive: true, force: true })

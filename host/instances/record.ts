@@ -37,8 +37,8 @@ export function pathsOf(folders: HostFolders, name: string): InstancePaths {
 /** A short folder name for a replica's socket. It starts with a digit, so it cannot be a project's reference. */
 const shortName = (name: string): string => `0${createHash('sha256').update(name).digest('hex').slice(0, 19)}`
 
-export const writeRecord = (folder: string, record: InstanceRecord): Promise<void> =>
-  replaceFile(join(folder, FILE), `${JSON.stringify(record, null, 2)}\n`)
+export const writeRecord = (folder: string, record: InstanceRecord, isDurable: boolean): Promise<void> =>
+  replaceFile(join(folder, FILE), `${JSON.stringify(record, null, 2)}\n`, undefined, { isSynced: isDurable })
 
 export const readRecord = async (folder: string): Promise<InstanceRecord> =>
   JSON.parse(await readFile(join(folder, FILE), 'utf8'))
