@@ -63,5 +63,15 @@ const database = {
   },
 }
 
+/**
+ * The library removes every line that begins like the command `\restrict` of psql, also inside a literal, which then loses
+ * its end. The dump must stay as pg_dump wrote it; its reader checks that the commands are there.
+ */
+const replace = String.prototype.replace as (this: string, pattern: unknown, replacement: unknown) => string
+String.prototype.replace = function (this: string, pattern: unknown, replacement: unknown) {
+  const isRemoval = pattern instanceof RegExp && pattern.source.includes('restrict') && replacement === ''
+  return isRemoval ? this.toString() : replace.call(this, pattern, replacement)
+}
+
 const file = await pgDump({ pg: database as never, args: process.argv.slice(2) })
 process.stdout.write(await file.text())

@@ -1,24 +1,31 @@
 import { pipeline } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import { SUPERUSER } from '../template/roles.ts'
+import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
 import type { Loaders } from './load.ts'
+import { IS_PLATFORM_TABLE } from './platform.ts'
 
 const USER_SCHEMA = `n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
 
+/** Condition: the table that records changes of the schema, or its sequence. Loading the schema fills it. */
+const RECORDS_CHANGES = `(n.nspname || '.' || c.relname IN ('${SCHEMA_CHANGES}', '${SCHEMA_CHANGES}_id_seq')
+    AND c.relowner IN (SELECT oid FROM pg_roles WHERE rolsuper))`
+
 /** Tables to copy, with a condition that selects the rows of users in tables of extensions. */
-const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name, pg_get_userbyid(c.relowner) AS owner, kept.condition,
+const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name, kept.condition,
+    ${IS_PLATFORM_TABLE} AS "isPlatform",
     '(' || (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
       WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') || ')' AS columns
-  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_roles AS owner ON owner.oid = c.relowner
   LEFT JOIN LATERAL (SELECT condition FROM pg_extension, unnest(extconfig, extcondition) AS k (config, condition)
     WHERE config = c.oid) AS kept ON true
- WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND ${USER_SCHEMA} AND (kept.condition IS NOT NULL
+ WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND ${USER_SCHEMA} AND NOT ${RECORDS_CHANGES} AND (kept.condition IS NOT NULL
     OR NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e'))
  ORDER BY c.oid`
 
 const SEQUENCES = `SELECT format('%I.%I', n.nspname, c.relname) AS name
-  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND ${USER_SCHEMA}`
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'S' AND c.relpersistence <> 't'
+    AND ${USER_SCHEMA} AND NOT ${RECORDS_CHANGES}`
 
 const LARGE_OBJECTS = `SELECT format('SELECT lo_create(%s); ALTER LARGE OBJECT %1$s OWNER TO %I', oid, pg_get_userbyid(lomowner)) ||
     coalesce((SELECT string_agg(format('; GRANT %s ON LARGE OBJECT %s TO %s%s', privilege_type, o.oid,
@@ -29,14 +36,22 @@ const LARGE_OBJECTS = `SELECT format('SELECT lo_create(%s); ALTER LARGE OBJECT %
 
 interface Table {
   name: string
-  owner: string
+  isPlatform: boolean
   condition: string | null
   columns: string | null
 }
 
-/** Copies all rows, sequences and large objects. `from` is the session with the snapshot. */
+/** Copies the rows of the platform and of extensions. `from` is the session with the snapshot. */
+export async function copyPlatformRows(from: pg.Client, { admin }: Loaders): Promise<void> {
+  for (const table of await tablesOf(from)) if (table.isPlatform) await copyTable(from, admin, table)
+}
+
+/**
+ * Copies all other rows, sequences and large objects. No superuser writes tables of the owner, whose checks and generated columns
+ * may call the owner's functions.
+ */
 export async function copyRows(from: pg.Client, { admin, loader }: Loaders): Promise<void> {
-  for (const table of (await from.query<Table>(TABLES)).rows) await copyTable(from, { admin, loader }, table)
+  for (const table of await tablesOf(from)) if (!table.isPlatform) await copyTable(from, loader, table)
   for (const { name } of (await from.query<{ name: string }>(SEQUENCES)).rows) {
     const { rows } = await from.query<{ value: string; called: boolean }>(
       `SELECT last_value AS value, is_called AS called FROM ${name}`,
@@ -48,13 +63,12 @@ export async function copyRows(from: pg.Client, { admin, loader }: Loaders): Pro
   if (objects.length > 0) await copy(from, admin, 'pg_catalog.pg_largeobject', 'pg_catalog.pg_largeobject')
 }
 
-/** Copies a table. No superuser writes tables of the owner, whose checks and generated columns may call the owner's functions. */
-async function copyTable(from: pg.Client, { admin, loader }: Loaders, table: Table): Promise<void> {
-  const { name, owner, condition, columns } = table
+const tablesOf = async (from: pg.Client): Promise<Table[]> => (await from.query<Table>(TABLES)).rows
+
+async function copyTable(from: pg.Client, to: pg.Client, { name, condition, columns }: Table): Promise<void> {
   const list = columns ?? ''
   const source = condition ? `(SELECT ${list.slice(1, -1)} FROM ONLY ${name} ${condition})` : `${name} ${list}`
-  const belongsToExtension = condition !== null && owner === SUPERUSER
-  await copy(from, belongsToExtension ? admin : loader, source, `${name} ${list}`)
+  await copy(from, to, source, `${name} ${list}`)
 }
 
 async function copy(from: pg.Client, to: pg.Client, source: string, target: string): Promise<void> {

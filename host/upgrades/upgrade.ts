@@ -10,11 +10,12 @@ import type { InstancePool } from '../instances/instances.ts'
 import { Refused } from '../instances/types.ts'
 import { SUPERUSER } from '../template/roles.ts'
 import { initCluster } from '../template/template.ts'
-import { dumpSchema } from './dump.ts'
-import { type DeferredStatements, finishObjects, grantToLoader, type Loaders, loadObjects } from './load.ts'
+import { AMBIGUOUS_NAMES, type DumpEntry, dumpSchema } from './dump.ts'
+import { createDatabase, finishObjects, grantToLoader, type Loaders, loadObjects } from './load.ts'
 import { requireUpgradable } from './obstacles.ts'
+import { comesFirst, readPlatform } from './platform.ts'
 import { copyRoles } from './roles.ts'
-import { copyExtensionOwners, copyRows } from './rows.ts'
+import { copyExtensionOwners, copyPlatformRows, copyRows } from './rows.ts'
 import { withSession } from './sessions.ts'
 import { startTimelineAfter } from './timeline.ts'
 
@@ -94,7 +95,7 @@ async function copyDatabases(from: PostgresInstance, to: PostgresInstance): Prom
         `SELECT quote_ident(rolname) AS name FROM pg_roles WHERE NOT rolsuper AND rolname !~ '^pg_' AND rolname <> $1`,
         [loader],
       )
-      for (const { name } of roles) await target.rows(`GRANT ${name} TO ${loader} WITH INHERIT TRUE, SET TRUE`)
+      for (const { name } of roles) await target.rows(`GRANT ${name} TO ${loader} WITH INHERIT TRUE, SET FALSE`)
       return source.rows<{ name: string }>(DATABASES)
     }),
   )
@@ -116,27 +117,37 @@ async function copyDatabase(
   await withSession({ socket: source, database, user: SUPERUSER }, async (from) => {
     await from.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     const { rows } = await from.query<{ snapshot: string }>('SELECT pg_export_snapshot() AS snapshot')
+    const [ambiguous] = (await from.query<{ name: string }>(AMBIGUOUS_NAMES)).rows
+    if (ambiguous) throw new Error(`The name ${JSON.stringify(ambiguous.name)} contains a semicolon: rename it first`)
     const dump = (section: 'pre-data' | 'post-data') =>
       dumpSchema({ socket: source, database, snapshot: rows[0]?.snapshot ?? '', section })
     const [definitions, dependents] = await Promise.all([dump('pre-data'), dump('post-data')])
-    const deferred: DeferredStatements = { owners: [], last: [] }
+    const platform = await readPlatform(from)
+    const isFirst = (entry: DumpEntry) => comesFirst(entry, platform)
+    const isLater = (entry: DumpEntry) => !isFirst(entry)
+    const deferred: string[] = []
     const inDatabase = <Value>(work: (loaders: Loaders) => Promise<Value>) =>
       withSession({ socket: target, database, user: SUPERUSER }, async (admin) => {
         await admin.query('SET event_triggers = off')
-        return withSession({ socket: target, database, user: loader }, (client) => work({ admin, loader: client }))
+        return withSession({ socket: target, database, user: loader }, (client) =>
+          work({ admin, loader: client, platform }),
+        )
       })
-    const connected = definitions.findLastIndex((statement) => statement.startsWith('\\'))
-    await withSession({ socket: target, database: 'template1', user: SUPERUSER }, async (admin) => {
-      for (const statement of definitions.slice(0, connected)) await admin.query(withoutPsqlCommands(statement))
-    })
+    await withSession({ socket: target, database: 'template1', user: SUPERUSER }, (admin) =>
+      createDatabase(admin, definitions.database),
+    )
     await inDatabase(async (loaders) => {
-      await grantToLoader(loader, loaders.admin, 'SCHEMA', 'public')
-      await loadObjects(loaders, definitions.slice(connected).map(withoutPsqlCommands), deferred)
+      await grantToLoader(loader, loaders.admin, 'ALL', 'SCHEMA public')
+      // What belongs to superusers and services is complete and guarded before the loader calls a function of the owner.
+      await loadObjects(loaders, [...definitions.entries.slice(0, 1), ...definitions.entries.filter(isFirst)], deferred)
+      await copyPlatformRows(from, loaders)
+      await loadObjects(loaders, dependents.entries.filter(isFirst), deferred)
+      await loadObjects(loaders, definitions.entries.filter(isLater), deferred)
     })
     // New sessions have the owner's search path, on which functions in checks may rely.
     await inDatabase((loaders) => copyRows(from, loaders))
     await inDatabase(async (loaders) => {
-      await loadObjects(loaders, dependents, deferred)
+      await loadObjects(loaders, dependents.entries.filter(isLater), deferred)
       await finishObjects(loaders, deferred)
       await copyExtensionOwners(from, loaders)
       await loaders.loader.query('ANALYZE')
@@ -144,6 +155,3 @@ async function copyDatabase(
     })
   })
 }
-
-/** Removes psql commands in front of a statement. */
-const withoutPsqlCommands = (statement: string) => statement.replace(/^(?:\\.*\n)+/, '').trimStart()

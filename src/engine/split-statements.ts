@@ -38,12 +38,13 @@ interface Nesting {
   hasToken: boolean
   /** The first words, enough to recognize the definition of a routine. */
   opening: string
+  previous: string
   parentheses: number
   /** `BEGIN ATOMIC … END` and the `CASE … END` in it. */
   blocks: number
 }
 
-const noNesting = (): Nesting => ({ hasToken: false, opening: '', parentheses: 0, blocks: 0 })
+const noNesting = (): Nesting => ({ hasToken: false, opening: '', previous: '', parentheses: 0, blocks: 0 })
 
 const ROUTINE = /^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) /
 
@@ -52,11 +53,15 @@ function enter(nesting: Nesting, token: string): void {
   nesting.hasToken = true
   if (token === '(') nesting.parentheses += 1
   else if (token === ')') nesting.parentheses = Math.max(0, nesting.parentheses - 1)
-  if (!/^[A-Za-z]+$/.test(token)) return
   const word = token.toUpperCase()
+  const { previous } = nesting
+  nesting.previous = word
+  if (!/^[A-Za-z]+$/.test(token)) return
   if (nesting.opening.length < 40) nesting.opening += `${word} `
   if (nesting.parentheses > 0 || !ROUTINE.test(nesting.opening)) return
-  if (word === 'BEGIN' || (word === 'CASE' && nesting.blocks > 0)) nesting.blocks += 1
+  // BEGIN alone may be a name, such as that of the routine.
+  const startsBody = word === 'ATOMIC' && previous === 'BEGIN'
+  if (startsBody || (word === 'CASE' && nesting.blocks > 0)) nesting.blocks += 1
   else if (word === 'END') nesting.blocks = Math.max(0, nesting.blocks - 1)
 }
 

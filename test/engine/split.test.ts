@@ -29,6 +29,15 @@ describe('splitStatements', () => {
       ['create or replace function f() begin atomic select case when true then 1 end; select 2; end', ' select 3'],
     ],
     [
+      'a routine that is named like a block',
+      'create function s.begin() returns begin begin /* a */ atomic select 1; end; create procedure begin(); select 3',
+      [
+        'create function s.begin() returns begin begin /* a */ atomic select 1; end',
+        ' create procedure begin()',
+        ' select 3',
+      ],
+    ],
+    [
       'a rule with several actions',
       'create rule r as on insert to t do (select 1; select 2); select 3',
       ['create rule r as on insert to t do (select 1; select 2)', ' select 3'],

@@ -177,5 +177,9 @@ create function "Odd Name".tricky() returns text language sql as $$ select '
 
 \connect template1
 ' $$;
+comment on schema "Odd Name" is E'text\n\\restrict a\n\\unrestrict a\n';
+comment on database postgres is E'text\n\\restrict a\n\\connect postgres\n';
+create function app.begin() returns int language sql as 'select 1';
+create function app.with_default(n app.even[] default '{2}') returns int language sql begin atomic select ('{4}'::app.even[])[1]; end;
 create sequence app.never_called start 42;
 select setval('app.numbers', 22, false);

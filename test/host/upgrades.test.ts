@@ -31,8 +31,8 @@ const callerOf = (url: string, ref: string) => async (method: string, path: stri
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }
 
-async function sql(port: number, user: string, text: string) {
-  const client = new pg.Client({ host: '127.0.0.1', port, user, password: 'pw', database: 'postgres' })
+async function sql(port: number, user: string, text: string, database = 'postgres') {
+  const client = new pg.Client({ host: '127.0.0.1', port, user, password: 'pw', database })
   client.on('error', () => {})
   await client.connect()
   try {
@@ -70,7 +70,10 @@ const picture = (instance: PostgresInstance) =>
     ]
     const shared: unknown[] = []
     for (const query of SHARED) shared.push(await admin.rows(query))
-    const statements = dumps.flat().map((statement) => statement.replace(/^\\connect .*\n/, ''))
+    const statements = dumps.flatMap(({ database, entries }) => [
+      ...database,
+      ...entries.flatMap((entry) => entry.statements),
+    ])
     return { statements: statements.sort(), rows: await rowsOf(admin), shared }
   })
 
@@ -127,6 +130,8 @@ describe('a host with an archive', () => {
     const { ref, call, query } = await made('a')
     await query(FIXTURE)
     await query('create database "the other"')
+    const queryOther = (text: string) => sql(host.gatewayPort, `postgres.${ref}`, text, 'the other')
+    await queryOther('create schema storage; create table storage.schema_changes as select 7 as n')
     await call('PUT', '/settings', { set: { work_mem: '5MB' } })
     await call('PUT', '/size', { size: 'small' })
     const before = await picture(host.pool.require(ref))
@@ -137,6 +142,7 @@ describe('a host with an archive', () => {
     expect(after.rows).toEqual(before.rows)
     expect(after.shared).toEqual(before.shared)
     expect(await majorOf(query)).toBe(18)
+    expect(await queryOther('select n from storage.schema_changes')).toEqual([{ n: 7 }])
     expect(await query('show work_mem')).toEqual([{ work_mem: '5MB' }])
     expect(await call('GET', '')).toMatchObject({ body: { version: '18.4', size: 'small', state: 'running' } })
     await query('create table since ()')

@@ -3,7 +3,7 @@ import { AUTH_OWNER, SCHEMA_OWNER, SERVER_TABLES, STORAGE_OWNER } from './names.
 
 /** Triggers that the owner of the database cannot drop or replace. The owner may add others. */
 const ROW_GUARD = 'guard_rows'
-const TRIGGERS = [
+export const GUARDED_TRIGGERS = [
   ...['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at'],
   ROW_GUARD,
 ]
@@ -93,7 +93,7 @@ function refuseCommands(): string {
         names := (pg_identify_object_as_address(command.classid, command.objid, command.objsubid)).object_names;
         IF command.schema_name IN (${SCHEMAS}) OR (cardinality(names) > 1 AND names[1] IN (${SCHEMAS})) THEN
           IF command.command_tag NOT IN (${quoteLiterals(ALLOWED)}) OR (command.command_tag = 'CREATE TRIGGER'
-              AND names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
+              AND names[3] IN (${quoteLiterals(GUARDED_TRIGGERS)})) THEN
             ${raiseNotOwner('command.object_type', 'names')};
           END IF;
         ELSIF command.command_tag LIKE 'ALTER %' AND ${isServiceOwned('command')} THEN
@@ -153,7 +153,7 @@ function refuseDrops(): string {
         IF (dropped.schema_name IN (${SCHEMAS})
             OR (cardinality(dropped.address_names) > 1 AND dropped.address_names[1] IN (${SCHEMAS})))
           AND dropped.object_type NOT IN ('policy', 'publication relation')
-          AND (dropped.object_type <> 'trigger' OR dropped.address_names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
+          AND (dropped.object_type <> 'trigger' OR dropped.address_names[3] IN (${quoteLiterals(GUARDED_TRIGGERS)})) THEN
           ${raiseNotOwner('dropped.object_type', 'dropped.address_names')};
         END IF;
       END LOOP;
