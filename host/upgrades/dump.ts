@@ -79,7 +79,7 @@ function withoutCommands(output: string, key: string): string[] {
   )
   const [, content] = whole.exec(output) ?? []
   if (content === undefined) throw new Error('The schema cannot be read: the dump is incomplete')
-  return content.split(new RegExp(`^\\\\unrestrict ${key}\n\\\\connect .*\n+\\\\restrict ${key}\n`, 'm'))
+  return content.split(new RegExp(`^\\\\unrestrict ${key}\n.*?\\\\restrict ${key}\n`, 'ms'))
 }
 
 /** The comment in front of an entry. Only the name, which comes first, may contain what resembles the other fields. */
