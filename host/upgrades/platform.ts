@@ -4,7 +4,7 @@ import { GUARDED_TRIGGERS } from '../../src/engine/storage/guard.ts'
 import { AUTH_OWNER, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
 import type { DumpEntry } from './dump.ts'
 
-/** Whose objects in a database only superusers can have created. */
+/** The roles and schemas of the platform in a database. Only superusers can have created the objects that belong to them. */
 export interface Platform {
   superusers: ReadonlySet<string>
   /** Schemas in which objects of the services are guarded. In a database of the owner's making, schemas of these names are not. */

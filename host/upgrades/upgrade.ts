@@ -138,7 +138,7 @@ async function copyDatabase(
     )
     await inDatabase(async (loaders) => {
       await grantToLoader(loader, loaders.admin, 'ALL', 'SCHEMA public')
-      // What belongs to superusers and services is complete and guarded before the loader calls a function of the owner.
+      // The objects of superusers and services are complete and guarded before the loader calls a function of the owner.
       await loadObjects(loaders, [...definitions.entries.slice(0, 1), ...definitions.entries.filter(isFirst)], deferred)
       await copyPlatformRows(from, loaders)
       await loadObjects(loaders, dependents.entries.filter(isFirst), deferred)

@@ -29,7 +29,7 @@ async function openProject() {
 
 describe('an instance of an earlier version', () => {
   const GRANTEES = `postgres, ${API_ROLES.join(', ')}`
-  /** What earlier versions gave to everything that the superuser creates in `public`. */
+  /** The default privileges of earlier versions on everything that the superuser creates in `public`. */
   const EARLIER_DEFAULTS = ['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
     (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE supabase_admin IN SCHEMA public GRANT ALL ON ${kind} TO ${GRANTEES}`,
   )

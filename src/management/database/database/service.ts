@@ -53,7 +53,7 @@ export function toApiError(error: unknown): unknown {
   return error
 }
 
-/** What refuses further sessions: a limit that the owner has set does not end by itself. */
+/** The reason why the database refuses further sessions. A limit that the owner has set does not end by itself. */
 function fullDetail({ code, message }: EngineUnavailable): string | undefined {
   if (code !== TOO_MANY_CONNECTIONS) return undefined
   return message.startsWith('too many connections for database')

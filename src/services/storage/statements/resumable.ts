@@ -91,7 +91,7 @@ interface Held {
 }
 
 interface LeaseRequest extends Held {
-  /** Where the bytes of the request begin; left out by a request without bytes. */
+  /** Offset in the upload of the first byte of the request. A request without bytes leaves it out. */
   offset?: number
   /** The size of the object, if this request is the first to contain it. */
   size?: number | null
