@@ -79,11 +79,13 @@ interface Process extends Place {
   assignedAt: number
   /** Time when it was last known to be used. */
   usedAt: number
-  /** Time of its last answer, and the processor time that it had used by then. */
+  /** Time of the last question, and the processor time that it had used by then or by its last answer. */
   answered: { at: number; cpuSeconds: number }
   /** Time at which it was last seen to work, and the processor time that it had used by then. */
   worked: { at: number; cpuSeconds: number }
   isAsked: boolean
+  /** Whether it has answered the last question; true before the first one. */
+  hasAnswered: boolean
   hasEnded: PromiseWithResolvers<EndReason>
 }
 
@@ -123,7 +125,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
         ...{ id, slot, running, answered, worked: answered, group: undefined, ref: undefined },
-        ...{ assignedAt: 0, usedAt: 0, isAsked: false, hasEnded: Promise.withResolvers() },
+        ...{ assignedAt: 0, usedAt: 0, isAsked: false, hasAnswered: true, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
       void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
@@ -245,10 +247,15 @@ export async function startPrograms(options: Options): Promise<Programs> {
     if (process.isAsked || (spent < WORK_SECONDS && !isSilent)) return
     process.isAsked = true
     answered.at = performance.now()
+    // Processor time before the question does not count, such as that of its start: a busy machine delays questions.
+    if (process.hasAnswered && usage) answered.cpuSeconds = usage.cpuSeconds
+    process.hasAnswered = false
     void ask(process, 'alive').then(async (reply) => {
       const now = await measure(running.pid)
       process.isAsked = false
-      if (reply === id && now) answered.cpuSeconds = now.cpuSeconds
+      if (reply !== id || !now) return
+      answered.cpuSeconds = now.cpuSeconds
+      process.hasAnswered = true
     })
   }
 

@@ -130,6 +130,19 @@ describe('a process that gets little processor time', () => {
   })
 })
 
+describe('a process that used much processor time before it was asked', () => {
+  it('is not ended for that time', async () => {
+    let cpuSeconds = 0
+    const measure = async () => ({ cpuSeconds, residentMiB: 100 })
+    const programs = await start(measure, { cpuSeconds: 3, memoryMiB: 600, silentSeconds: 2 })
+    const stopAfterWork = () => {
+      cpuSeconds = 10
+      sendSignal('SIGSTOP')()
+    }
+    expect(await endingAfter(programs, stopAfterWork)).toBe('silent')
+  })
+})
+
 describe('an unmeasured process', () => {
   it('ends once it is silent, without a known fault', async () => {
     const programs = await start(async () => undefined, { ...LIMITS, silentSeconds: 3 })
