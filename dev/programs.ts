@@ -44,7 +44,7 @@ const SILENT_SECONDS = 60
 const WORK_SECONDS = 0.1
 const ENDINGS_KEPT_MAX = 1_000
 /** Priorities: after the API and the databases come programs, then programs that ended a process before. */
-const NICE = { programs: 5, suspect: 19 }
+export const NICE = { programs: 5, suspect: 19 }
 
 interface Options extends Program {
   /** Host and port of the API. */
@@ -94,7 +94,8 @@ interface Process extends Place {
  * memory, ends only its own process.
  */
 export async function startPrograms(options: Options): Promise<Programs> {
-  const { onLine, cpuSeconds = 5, silentSeconds = SILENT_SECONDS, measure = usageOf, closedPorts = [] } = options
+  const { onLine, isEnding = () => false, closedPorts = [] } = options
+  const { cpuSeconds = 5, silentSeconds = SILENT_SECONDS, measure = usageOf } = options
   const budgetMiB = memoryMiBMax()
   const { memoryMiB = Math.max(Math.floor(budgetMiB / MEMORY_SHARE), PROCESS_MiB) } = options
   const count = Math.min(Math.max(Math.floor(budgetMiB / PROCESS_MiB), PROCESSES.least), PROCESSES.most)
@@ -131,7 +132,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
     } catch (error) {
       freeSlots.push(slot)
-      onLine(logLine('error', 'programs_not_started', { error: String(error) }))
+      if (!isStopped && !isEnding()) onLine(logLine('error', 'programs_not_started', { error: String(error) }))
     }
   }
 
@@ -152,7 +153,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       endings.delete(oldest)
     }
     process.hasEnded.resolve(ending)
-    if (ending !== 'unused' && !isStopped) onLine(logLine('error', 'programs_ended', { group, ending }))
+    if (ending !== 'unused' && !isStopped && !isEnding()) onLine(logLine('error', 'programs_ended', { group, ending }))
     await running.stop().catch(() => {})
     freeSlots.push(slot)
   }

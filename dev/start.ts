@@ -62,10 +62,11 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
 
   print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
+  const report = { onLine: log.onLine, isEnding: lifetime.isEnding }
   // Loaded late because they are slow to load: a refused start does not need them, and the rest loads while the services start.
   const startServices = async () => {
     const services = await import('./services.ts')
-    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine: log.onLine })
+    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, ...report })
   }
   const [services, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }, { startWorker }] = await Promise.all(
     [
@@ -88,7 +89,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   const state = join(folder, 'worker')
   await makePrivate(state)
   await timed(onStep, 'worker', () =>
-    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: state, onLine: log.onLine })),
+    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: state, ...report })),
   )
   const ms = performance.now() - startedAt
   onStep('all', ms)

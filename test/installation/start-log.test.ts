@@ -1,14 +1,17 @@
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
+import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { NICE } from '../../dev/programs.ts'
 import { as } from '../support/api.ts'
-import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
+import { type Machine, newMachine, type Running, stop, stopGroup, WAIT } from '../support/machine.ts'
 import { parseOpenMetrics } from '../support/openmetrics.ts'
 
 const METRICS_TOKEN = 'metrics-token-of-this-machine-0123456789'
 
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine({ METRICS_TOKEN }, inject('begun'))
+  machine = await newMachine({ METRICS_TOKEN }, inject('begun'), { isGroupLeader: true })
 })
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
@@ -29,6 +32,14 @@ async function beginWork() {
     body: form,
   }).catch(() => {})
 }
+
+/** Waits for the first process of programs, which starts after the API is ready and has a low priority once it is ready itself. */
+const untilProgramsRun = ({ child }: Running) =>
+  vi.waitFor(async () => {
+    const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'ppid=', '-o', 'nice='])
+    const processes = stdout.split('\n').map((line) => line.trim().split(/\s+/).map(Number))
+    expect(processes).toContainEqual([child.pid, NICE.programs])
+  }, WAIT)
 
 describe('the metrics of npm start', () => {
   it('report the memory of each kind of process', async () => {
@@ -57,10 +68,16 @@ describe('the metrics of npm start', () => {
 })
 
 describe('the log of npm start', () => {
-  it.each(['SIGINT', 'SIGTERM'] as const)('has a time on each line and reports no error at a %s', async (signal) => {
+  it.each([
+    ['a SIGTERM', 'SIGTERM', stop],
+    ['a SIGINT', 'SIGINT', stop],
+    ['Ctrl-C in a terminal', 'SIGINT', stopGroup],
+    ['the end of the terminal', 'SIGHUP', stopGroup],
+  ] as const)('has a time on each line and reports no error at %s', async (_, signal, end) => {
     const running = await machine.started()
+    await untilProgramsRun(running)
     await beginWork()
-    expect(await stop(running, signal)).toBe(0)
+    expect(await end(running, signal)).toBe(0)
     const entries = running.lines().map((line) => JSON.parse(line))
     for (const { at } of entries) expect(at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
     expect(entries.map(({ event }) => event)).toEqual(expect.arrayContaining(['started', 'request', 'project_created']))

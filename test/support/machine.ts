@@ -11,7 +11,7 @@ import { WAIT_MS } from './wait.ts'
 
 export const WAIT = { timeout: WAIT_MS, interval: 50 }
 
-interface Running {
+export interface Running {
   child: ChildProcess
   /** Everything that it has printed. */
   output(): string
@@ -29,7 +29,11 @@ interface Credentials {
  * A machine of its own for `npm start`: a data folder, free ports and more settings, and what a user does with them.
  * It is a copy of the installation in the folder `begun`, if there is one, or a new one.
  */
-export async function newMachine(settings: Record<string, string> = {}, begun?: string) {
+export async function newMachine(
+  settings: Record<string, string> = {},
+  begun?: string,
+  { isGroupLeader: detached = false } = {},
+) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
   if (begun) copyInstallation(begun, folder)
   const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort(0, 'api'))))
@@ -40,7 +44,7 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
   const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
 
   function start(...args: string[]): Running {
-    const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn('node', ['dev/start.ts', ...args], { env, detached, stdio: ['ignore', 'pipe', 'pipe'] })
     let text = ''
     let standard = ''
     child.stdout.on('data', (data: Buffer) => {
@@ -104,5 +108,13 @@ export async function stop({ child }: Running, signal: NodeJS.Signals = 'SIGINT'
   if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
   child.kill(signal)
   await once(child, 'exit')
+  return child.exitCode
+}
+
+/** Sends a signal to a group leader and all that it has started, as a terminal does. */
+export async function stopGroup({ child }: Running, signal: NodeJS.Signals): Promise<number | null> {
+  const exited = once(child, 'exit')
+  process.kill(-(child.pid ?? 0), signal)
+  await exited
   return child.exitCode
 }
