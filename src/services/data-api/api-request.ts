@@ -39,13 +39,16 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
   const search = new URL(request.url).searchParams
   search.delete('apikey')
   const hasBody = WRITES.includes(method)
-  const query = parseQuery(search, { isCall: isCall && !hasBody })
+  const parsed = parseQuery(search, { isCall: isCall && !hasBody })
+  // As in PostgREST: a PUT names the whole row.
+  const query = method === 'PUT' ? { ...parsed, columns: undefined } : parsed
+  const form = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
   return {
     ...{ method, headers, search, isCall, name: target.kind === 'root' ? '' : target.name, config },
     schema: schemaFor(request, config),
     query,
     preferences: parsePreferences(headers.get('prefer')),
-    payload: hasBody ? await readPayload(request, { namesColumns: query.columns !== undefined }) : undefined,
+    payload: hasBody ? await readPayload(request, form) : undefined,
   }
 }
 

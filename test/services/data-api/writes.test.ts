@@ -53,6 +53,13 @@ describe('POST', () => {
     ])
   })
 
+  it.each([5, 'x', true, null])('inserts no row for the scalar %j', async (scalar) => {
+    const before = await body('/counted?select=id')
+    const reply = await api.json('/counted', writeOf('POST', scalar))
+    expect([reply.status, reply.body]).toEqual([201, []])
+    expect(await body('/counted?select=id')).toEqual(before)
+  })
+
   it('inserts many rows, with the defaults of missing columns if asked for', async () => {
     const rows = [{ id: newId() }, { id: newId(), name: 'given' }]
     for (const method of ['POST', 'PATCH']) {
@@ -137,6 +144,18 @@ describe('PATCH, PUT and DELETE', () => {
     expect([other.status, other.body.code, await rowOf(id + 1_000)]).toEqual([400, 'PGRST115', undefined])
     expect((await api.json('/items?name=eq.q', writeOf('PUT', { id }))).body.code).toBe('PGRST105')
     expect((await api.json(`/items?id=eq.${id}&limit=1`, writeOf('PUT', { id }))).body.code).toBe('PGRST114')
+  })
+
+  it('puts all columns of the body, whatever columns the address names', async () => {
+    const id = newId()
+    for (const [name, price, columns] of [
+      ['p', 1, 'id'],
+      ['q', 2, 'id,name'],
+      ['r', 3, 'unknown'],
+    ] as const) {
+      const reply = await api.json(`/items?id=eq.${id}&columns=${columns}`, writeOf('PUT', { id, name, price }))
+      expect(reply.body).toEqual([{ id, name, maker_id: null, price }])
+    }
   })
 
   it('puts a row without a body in the reply, and with related rows up to their own limit', async () => {

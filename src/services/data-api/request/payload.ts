@@ -24,7 +24,13 @@ const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 type Row = Record<string, unknown>
 
-export async function readPayload(request: Request, { namesColumns }: { namesColumns: boolean }): Promise<Payload> {
+interface Form {
+  /** Whether the request names the columns, so that the keys of the body do not. */
+  namesColumns: boolean
+  isInsert: boolean
+}
+
+export async function readPayload(request: Request, form: Form): Promise<Payload> {
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
   if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${hexOf(bytes)}` }
@@ -34,7 +40,7 @@ export async function readPayload(request: Request, { namesColumns }: { namesCol
     case 'application/vnd.pgrst.object+json':
     case 'application/vnd.pgrst.array+json':
     case '':
-      return jsonPayload(text, namesColumns)
+      return jsonPayload(text, form)
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
@@ -82,7 +88,7 @@ function hexOf(bytes: Uint8Array): string {
   return new TextDecoder().decode(digits)
 }
 
-function jsonPayload(text: string, namesColumns: boolean): JsonPayload {
+function jsonPayload(text: string, { namesColumns, isInsert }: Form): JsonPayload {
   if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
   let value: unknown
   try {
@@ -91,7 +97,9 @@ function jsonPayload(text: string, namesColumns: boolean): JsonPayload {
     throw requestError('PGRST102')
   }
   if (Array.isArray(value)) return rowsPayload(value, { text, namesColumns })
-  return typeof value === 'object' && value !== null ? objectPayload(value as Row, text) : objectPayload({}, text)
+  if (typeof value === 'object' && value !== null) return objectPayload(value as Row, text)
+  // As in PostgREST: a scalar has no rows.
+  return isInsert && !namesColumns ? rowsPayload([]) : objectPayload({}, text)
 }
 
 const objectPayload = (row: Row, text = JSON.stringify(row)): JsonPayload => ({
