@@ -43,6 +43,14 @@ export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
   requireAllowed(decision)
 }
 
+/** Takes a request with an invalid token or signature from the quota of its address. */
+export async function limitInvalidToken(c: Context<AppEnv>): Promise<void> {
+  const quota = invalidTokenQuota(addressIn(c.var.ctx, c.req.raw.headers), c.var.ctx.now().getTime())
+  const decision = await takeFromQuota(c, quota, 'standard')
+  sendLimitHeaders(c, decision)
+  requireAllowed(decision)
+}
+
 /** The quota of a request: who calls, and for which project or organization. */
 export const quotaOf = (
   c: Context<AppEnv>,

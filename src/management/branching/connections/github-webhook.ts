@@ -10,8 +10,9 @@ import { githubAppOf } from '../../../platform/github/app.ts'
 import { Text } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { send } from '../../../platform/queue/send.ts'
-import { addressIn, invalidTokenQuota, isAddressOverLimit, takeQuota } from '../../../platform/rate-limit/quota.ts'
+import { addressIn, isAddressOverLimit } from '../../../platform/rate-limit/quota.ts'
 import type { AppEnv } from '../../kernel/app-env.ts'
+import { limitInvalidToken } from '../../kernel/rate-limits.ts'
 
 const PATH = '/integrations/github/webhook'
 
@@ -29,9 +30,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     c.var.facts.route = 'github-webhook'
     const github = githubAppOf(ctx.config)
     if (!github) throw new ApiError('not_found.github_app')
-    const now = ctx.now().getTime()
-    const address = addressIn(ctx, c.req.raw.headers)
-    if (isAddressOverLimit(address, now)) throw new ApiError('too_many_requests')
+    if (isAddressOverLimit(addressIn(ctx, c.req.raw.headers), ctx.now().getTime())) await limitInvalidToken(c)
     const header = (name: string) => c.req.header(name) ?? ''
     const { event, delivery } = headersOf({ event: header('x-github-event'), delivery: header('x-github-delivery') })
     const signature = SIGNATURE.exec(header('x-hub-signature-256'))?.[1]
@@ -39,8 +38,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     const isAuthentic = signature && body && (await isSigned(github.webhookSecret, signature, body))
     if (!isAuthentic) {
       // Guesses at signatures share the quota of guesses at tokens.
-      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, invalidTokenQuota(address, now), 'standard')
-      if (!allowed) throw new ApiError('too_many_requests')
+      await limitInvalidToken(c)
       c.header('www-authenticate', 'X-Hub-Signature-256')
       throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 does not match the body' })
     }
