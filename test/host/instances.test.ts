@@ -26,17 +26,26 @@ interface Reply {
   body: any
 }
 
+/** Calls the API of a host. The reply to a mutation that outlasts its request is its outcome. */
 const callerOf =
   (url: string, key = KEY) =>
   async (method: string, path: string, body?: unknown, headers = {}): Promise<Reply> => {
-    const response = await fetch(`${url}/host/v1${path}`, {
-      method,
-      headers: { authorization: `Bearer ${key}`, ...headers },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
+    const send = async (path: string, init: RequestInit = {}): Promise<Reply> => {
+      const authorization = `Bearer ${key}`
+      const response = await fetch(`${url}/host/v1${path}`, { ...init, headers: { authorization, ...headers } })
+      const text = await response.text()
+      return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
+    }
+    let reply = await send(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    while (reply.status === 202) reply = await send(`/operations/${reply.body.operation}`)
+    return reply
   }
+
+/** Creates an instance, or sets the password of an existing one. */
+async function create(call: ReturnType<typeof callerOf>, ref: string, more = {}): Promise<void> {
+  const reply = await call('PUT', `/instances/${ref}`, { password: `of ${ref}`, ...more })
+  expect(reply).toMatchObject({ status: 200, body: { name: ref, state: 'running' } })
+}
 
 async function connect(port: number, ref: string, password = `of ${ref}`): Promise<pg.Client> {
   const client = new pg.Client({ host: '127.0.0.1', port, user: `postgres.${ref}`, password, database: 'postgres' })
@@ -74,10 +83,6 @@ describe('a host', () => {
   })
   afterAll(() => host.stop())
 
-  const create = async (ref: string, more = {}) => {
-    const reply = await call('PUT', `/instances/${ref}`, { password: `of ${ref}`, ...more })
-    expect(reply).toMatchObject({ status: 200, body: { name: ref, state: 'running' } })
-  }
   const stateOf = async (ref: string) => (await call('GET', `/instances/${ref}`)).body.state
 
   it('refuses everybody without its key', async () => {
@@ -91,7 +96,7 @@ describe('a host', () => {
 
   it('creates an instance, and only sets its password when that is repeated', async () => {
     const ref = refOf('a')
-    await create(ref)
+    await create(call, ref)
     await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
     const reply = await call('PUT', `/instances/${ref}`, { password: 'another one' })
     expect(reply).toMatchObject({ status: 200 })
@@ -103,7 +108,7 @@ describe('a host', () => {
 
   it('keeps all of several changes of its record', async () => {
     const ref = refOf('h')
-    await create(ref)
+    await create(call, ref)
     const instance = host.pool.require(ref)
     const changes = [{ isArchived: true }, { sleepAfterSeconds: 5 }, { access: { ssl: true, networks: null } }]
     await Promise.all(changes.map((change) => instance.update(change)))
@@ -123,7 +128,7 @@ describe('a host', () => {
 
   it('is resumed by several logins at once', async () => {
     const ref = refOf('j')
-    await create(ref)
+    await create(call, ref)
     await host.pool.require(ref).pause()
     const logins = Array.from({ length: 10 }, () => query(host.gatewayPort, ref, 'select 1 as one'))
     expect(await Promise.all(logins)).toEqual(Array(10).fill([{ one: 1 }]))
@@ -144,7 +149,7 @@ describe('a host', () => {
 
   it('runs Postgres 17 beside 18', async () => {
     const ref = refOf('v')
-    await create(ref, { version: '17' })
+    await create(call, ref, { version: '17' })
     const [row] = await query(
       host.gatewayPort,
       ref,
@@ -155,7 +160,7 @@ describe('a host', () => {
 
   it('keeps the data of an instance from everybody else', async () => {
     const [one, other] = [refOf('o'), refOf('p')]
-    for (const ref of [one, other]) await create(ref)
+    for (const ref of [one, other]) await create(call, ref)
     const data = join(folder, 'instances', other, 'data')
     expect((await stat(data)).mode & 0o777).toBe(0o700)
     const { admin, record } = host.pool.require(one)
@@ -171,7 +176,7 @@ describe('a host', () => {
 
   it('writes to no file that the account of an instance has linked to', async () => {
     const ref = refOf('l')
-    await create(ref)
+    await create(call, ref)
     const { admin, paths, record } = host.pool.require(ref)
     if (record.account === undefined) return
     const target = join(root, 'target')
@@ -184,12 +189,12 @@ describe('a host', () => {
     expect((await stat(target)).uid).toBe(0)
     expect(reply).toMatchObject({ status: 503 })
     await rm(paths.log)
-    await create(ref)
+    await create(call, ref)
   })
 
   it('takes no server for its own whose data is elsewhere', async () => {
     const ref = refOf('n')
-    await create(ref)
+    await create(call, ref)
     const data = join(root, 'forged')
     await mkdir(data)
     await writeFile(join(data, 'postmaster.pid'), `${host.pool.require(ref).pid}\n`)
@@ -202,7 +207,7 @@ describe('a host', () => {
 
   it('stops an idle server and starts it for the next connection; a session keeps it awake', async () => {
     const ref = refOf('s')
-    await create(ref)
+    await create(call, ref)
     await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
     await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
     const client = await connect(host.gatewayPort, ref)
@@ -218,7 +223,7 @@ describe('a host', () => {
 
   it('starts a paused instance only for a client that logs in', async () => {
     const ref = refOf('p')
-    await create(ref)
+    await create(call, ref)
     const wokenOnes = async () =>
       (await call('GET', '/instances?woken=true')).body.map(({ name }: { name: string }) => name)
     const open = await connect(host.gatewayPort, ref)
@@ -238,7 +243,7 @@ describe('a host', () => {
 
   it('restarts a server that was killed', async () => {
     const ref = refOf('k')
-    await create(ref)
+    await create(call, ref)
     // The host of this test commits late, which loses writes only if the machine crashes.
     await query(host.gatewayPort, ref, 'set synchronous_commit = on; create table kept as select 7 as n')
     const pid = pidOf(folder, ref)
@@ -252,7 +257,7 @@ describe('a host', () => {
 
   it('copies an instance with its data, or only its schema', async () => {
     const [from, whole, bare] = [refOf('c'), refOf('d'), refOf('e')]
-    await create(from)
+    await create(call, from)
     await query(host.gatewayPort, from, 'create table kept as select 7 as n')
     const password = (ref: string) => ({ from, password: `of ${ref}` })
     for (const [ref, data] of [
@@ -274,7 +279,7 @@ describe('a host', () => {
 
   it('removes an instance with everything that belongs to it, also when that is repeated', async () => {
     const ref = refOf('g')
-    await create(ref)
+    await create(call, ref)
     const pid = pidOf(folder, ref)
     for (let time = 0; time < 2; time++)
       expect(await call('DELETE', `/instances/${ref}`)).toMatchObject({ status: 204 })
@@ -286,7 +291,7 @@ describe('a host', () => {
 
   it('serializes work on one instance by its lock', async () => {
     const ref = refOf('l')
-    await create(ref)
+    await create(call, ref)
     const { body } = await call('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
     expect(await call('POST', `/instances/${ref}/lock`, { wait_ms: 0 })).toMatchObject({ status: 409 })
     const foreign = { 'x-lock': crypto.randomUUID() }
@@ -386,7 +391,7 @@ describe('a daemon that is killed', () => {
     const folder = join(root, 'killed')
     const ref = refOf('a')
     const first = await daemon(folder)
-    await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    await create(callerOf(first.url), ref)
     await query(first.gatewayPort, ref, 'create table kept as select 7 as n')
     const pid = pidOf(folder, ref)
     first.child.kill('SIGKILL')
@@ -422,7 +427,7 @@ describe('a daemon that is killed', () => {
     const folder = join(root, 'writing')
     const ref = refOf('a')
     const first = await daemon(folder)
-    await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    await create(callerOf(first.url), ref)
     first.child.kill('SIGKILL')
     await once(first.child, 'exit')
     const data = join(folder, 'instances', ref, 'data.new')
@@ -442,7 +447,7 @@ describe('a daemon that is killed', () => {
     const folder = join(root, 'unreadable')
     const [broken, sound, later] = [refOf('a'), refOf('b'), refOf('c')]
     const first = await daemon(folder)
-    for (const ref of [broken, sound]) await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    for (const ref of [broken, sound]) await create(callerOf(first.url), ref)
     first.child.kill('SIGTERM')
     await once(first.child, 'exit')
     const record = join(folder, 'instances', broken, 'instance.json')
@@ -456,7 +461,7 @@ describe('a daemon that is killed', () => {
     expect(await call('GET', `/instances/${broken}`)).toMatchObject(refused)
     expect(await call('PUT', `/instances/${broken}`, { password: 'x' })).toMatchObject(refused)
     expect(await call('DELETE', `/instances/${broken}`)).toMatchObject(refused)
-    await call('PUT', `/instances/${later}`, { password: `of ${later}` })
+    await create(call, later)
     const uidOf = async (ref: string) => (await stat(join(folder, 'instances', ref, 'data'))).uid
     if (process.getuid?.() === 0) expect(await uidOf(later)).not.toBe(await uidOf(broken))
     second.child.kill('SIGTERM')
@@ -484,7 +489,7 @@ describe('a daemon that is killed', () => {
     const folder = join(root, 'random')
     await daemon(folder).then(async ({ child, url }) => {
       // The template exists from now on.
-      await callerOf(url)('PUT', `/instances/${refOf('t')}`, { password: 'x' })
+      await create(callerOf(url), refOf('t'))
       child.kill('SIGKILL')
       await once(child, 'exit')
     })
@@ -501,7 +506,7 @@ describe('a daemon that is killed', () => {
       const found = await call('GET', `/instances/${ref}`)
       if (reply) expect(found).toMatchObject({ status: 200 })
       expect(readdirSync(join(folder, 'instances')).filter((name) => name.includes('.'))).toEqual([])
-      expect(await call('PUT', `/instances/${ref}`, { password: `of ${ref}` })).toMatchObject({ status: 200 })
+      await create(call, ref)
       expect(await query(next.gatewayPort, ref, 'select 1 as n')).toEqual([{ n: 1 }])
       expect(gatewayPort).toBeGreaterThan(0)
       next.child.kill('SIGKILL')
