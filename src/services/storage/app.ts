@@ -3,7 +3,7 @@ import { cors } from 'hono/cors'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import type { Bindings } from '../../platform/bindings.ts'
 import { createLogger, describeError } from '../../platform/http/log.ts'
-import { takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
+import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { beginRequest } from '../gateway/begin-request.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
@@ -64,8 +64,9 @@ const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
 async function limitUnknownProject(c: StorageContext, error: unknown): Promise<never> {
   if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
   const request = { headers: c.req.raw.headers, limiters: c.env.RATE_LIMITERS }
-  const { allowed } = await takeAnonymousQuota(c.var.ctx, request)
-  throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
+  const decision = await takeAnonymousQuota(c.var.ctx, request)
+  if (decision.allowed) throw error
+  throw new StorageError('SlowDown', 'Too many requests: try again later', { headers: limitHeaders(decision) })
 }
 
 /** Answers preflights only: `completeReply` sets the headers of all other replies without copying each response. */

@@ -81,7 +81,7 @@ describe('GET /auth/v1/.well-known/jwks.json', () => {
     expect(statuses.filter((status) => status === 404)).toHaveLength(120)
     expect(statuses.filter((status) => status === 429)).toHaveLength(1)
     // All services share the quota of the address, and tell when it ends.
-    for (const path of [PATH, '/rest/v1/x', '/functions/v1/x']) {
+    for (const path of [PATH, '/rest/v1/x', '/functions/v1/x', '/storage/v1/object/x']) {
       const refused = await get(new URL(`/p/abcdefghijklmnopqrst${path}`, baseUrl), { headers })
       expect([path, refused.status, refused.headers.get('retry-after')]).toEqual([path, 429, '60'])
     }
