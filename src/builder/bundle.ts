@@ -3,7 +3,7 @@ import { Issues, issuesOf } from './build-issues.ts'
 import { openNetwork } from './build-network.ts'
 import { Problem } from './build-problem.ts'
 import { createBuildMutex } from './build-queue.ts'
-import { openBundler } from './esbuild.ts'
+import { openBundler, stopBundler } from './esbuild.ts'
 import { type CompilerOptions, type ImportSettings, readImportSettings } from './import-map.ts'
 import { LIMITS } from './limits.ts'
 import { openLocalPackages } from './local-packages.ts'
@@ -82,7 +82,9 @@ async function run(imports: Imports, entry: Entry, size: Size): Promise<Bundle> 
   } catch (error) {
     if (failures.length > 0) throw failures[0]
     const issues = issuesOf(error)
-    throw issues.length > 0 ? new Issues(issues) : error
+    if (issues.length > 0) throw new Issues(issues)
+    await stopBundler()
+    throw error
   }
 }
 

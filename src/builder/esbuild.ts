@@ -21,3 +21,9 @@ export async function openBundler(): Promise<typeof esbuild> {
   await started
   return esbuild
 }
+
+/** Ends the bundler, which a stack overflow breaks for good. The next build starts it anew. */
+export async function stopBundler(): Promise<void> {
+  started = undefined
+  await esbuild.stop()
+}

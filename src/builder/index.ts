@@ -45,6 +45,10 @@ async function answer(work: () => Promise<unknown>): Promise<unknown> {
     if (error instanceof Issues) return { issues: error.issues }
     if (error instanceof Problem) return { issues: [issueOf(error)] }
     if (error instanceof Unavailable) return { unavailable: error.message }
+    if (isStackOverflow(error)) return { issues: [{ message: 'The program is nested too deeply: use fewer levels' }] }
     throw error
   }
 }
+
+/** The bundler and the parsers of settings recurse over what the developer wrote. */
+const isStackOverflow = (error: unknown): boolean => error instanceof RangeError && /call stack/.test(error.message)

@@ -251,6 +251,14 @@ describe('an error', () => {
     expect(issues).toMatchObject([{ file: 'index.ts', ...issue }])
   })
 
+  it('is reported if the program is nested too deeply, and the next build succeeds', async () => {
+    const brackets = `export default ${'['.repeat(20_000)}${']'.repeat(20_000)}`
+    expect(await builder.issues({ 'index.ts': brackets })).toEqual([
+      { message: 'The program is nested too deeply: use fewer levels' },
+    ])
+    expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })
+  })
+
   it('is reported with all others at once, up to a limit', async () => {
     const code = Array.from({ length: 30 }, (_, n) => `import './gone${n}.ts'`).join('\n')
     expect(await builder.issues({ 'index.ts': code })).toHaveLength(20)
