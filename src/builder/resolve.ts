@@ -36,11 +36,12 @@ const TYPES_ONLY = /\.d\.[cm]?ts$/
 export async function resolveImport(imports: Imports, request: Import): Promise<Module | 'data'> {
   const { specifier, importer } = request
   if (TYPES_ONLY.test(specifier)) return EMPTY
+  if (importer.kind === 'package') return fromPackage(imports, importer, request)
+  // The import map applies first: its names may be those of runtime modules, but generated code means the latter.
+  const url = importer.kind === 'generated' ? undefined : imports.settings.resolve(specifier, baseOf(importer))
+  if (url) return fromUrl(imports, url, request)
   const runtime = runtimeModule(specifier, request.kind)
   if (runtime) return runtime
-  if (importer.kind === 'package') return fromPackage(imports, importer, request)
-  const url = imports.settings.resolve(specifier, baseOf(importer))
-  if (url) return fromUrl(imports, url, request)
   return (importer.kind === 'source' && fromOwnSource(imports, importer.path, request)) || fromBare(imports, request)
 }
 

@@ -183,6 +183,17 @@ describe('an import map', () => {
     ])
   })
 
+  it('maps names that modules of the runtime have too, but not for packages', async () => {
+    await web.publish('usual', '1.0.0', { 'index.js': `exports.sep = require('path').sep` })
+    const given = {
+      'index.ts': `import { mine } from 'constants'; import { sep } from 'node:path'; import usual from 'npm:usual'
+        export default [mine, sep, usual.sep]`,
+      'mine.ts': `export const mine = 1; export const sep = 'mine'`,
+      'deno.json': '{ "imports": { "constants": "./mine.ts", "path": "./mine.ts", "node:path": "./mine.ts" } }',
+    }
+    expect(await run(given)).toEqual([1, 'mine', '/'])
+  })
+
   it('is refused if it does not exist or maps a name to nothing', async () => {
     expect(await builder.issues(files, { ...spec, importMap: 'map.json' })).toEqual([
       { message: 'The source has no import map map.json' },
