@@ -35,7 +35,8 @@ export function readImportSettings(source: Source, entrypoint: string, named?: s
   if (chosen && !source.has(chosen)) throw new Problem(`The source has no import map ${chosen}`)
   const denoJson = chosen && isDenoJson(chosen) ? chosen : findDenoJson(source, entrypoint)
   const config = denoJson ? readJson(source, denoJson, DenoJson) : undefined
-  const mapFile = chosen ?? (denoJson && config?.importMap ? importMapAt(source, denoJson, config.importMap) : denoJson)
+  const isMapNamed = chosen !== undefined && chosen !== denoJson
+  const mapFile = isMapNamed ? chosen : denoJson && config && mapFileOf(source, denoJson, config)
   return {
     resolve: mapFile ? resolverOf(source, mapFile) : resolveUnmapped,
     compilerOptions: config?.compilerOptions ?? {},
@@ -49,8 +50,10 @@ function findDenoJson(source: Source, entrypoint: string): string | undefined {
   return candidates.find((candidate) => source.has(candidate))
 }
 
-function importMapAt(source: Source, file: string, relative: string): string {
-  const url = URL.parse(relative, urlOf(file).href)
+/** Returns the import map of a deno.json: the file itself if it has entries, as in Deno and the CLI. */
+function mapFileOf(source: Source, file: string, { imports, scopes, importMap }: z.output<typeof DenoJson>): string {
+  if (!importMap || Object.keys({ ...imports, ...scopes }).length > 0) return file
+  const url = URL.parse(importMap, urlOf(file).href)
   if (!url) throw new Problem('Invalid `importMap`: must be a path in the source', { file })
   const path = pathOf(url)
   if (!source.has(path)) throw new Problem(`The source has no import map ${path}`, { file })

@@ -167,6 +167,21 @@ describe('an import map', () => {
   })
 
   it.each([
+    ['empty entries', { imports: {}, importMap: './all.json' }, 'all'],
+    ['no entries', { importMap: './all.json' }, 'all'],
+    ['entries of its own', { imports: { a: './own.ts' }, importMap: './all.json' }, 'own'],
+  ])('is named by deno.json only if that has no entries, as in Deno: %s', async (_name, denoJson, expected) => {
+    const given = {
+      'index.ts': `import a from 'a'; export default a`,
+      ...{ 'own.ts': `export default 'own'`, 'all.ts': `export default 'all'` },
+      'deno.json': JSON.stringify(denoJson),
+      'all.json': '{ "imports": { "a": "./all.ts" } }',
+    }
+    expect(await run(given, { importMap: 'deno.json' })).toBe(expected)
+    expect(await run(given)).toBe(expected)
+  })
+
+  it.each([
     ['{ "imports": { "a": }', 'Invalid JSON: ValueExpected', { line: 1, column: 21 }],
     ['{ "imports": { "a": 1 } }', 'imports.a', {}],
     ['{ "imports": [] }', 'imports', {}],
