@@ -47,11 +47,13 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
     return { path, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
   }
 
-  function target({ path, kind, namespace, pluginData }: OnResolveArgs): Promise<Module | 'data'> | Module {
+  function target({ path, kind, namespace, pluginData, importer }: OnResolveArgs): Promise<Module | 'data'> | Module {
     if (kind === 'entry-point' || namespace === START) {
       return { kind: 'source', path: entrypoint, bytes: imports.source.get(entrypoint) ?? new Uint8Array() }
     }
-    return resolveImport(imports, importOf(path, kind, pluginData as Module))
+    // The bundler loads data: addresses itself, and without plugin data.
+    const from = (pluginData as Module | undefined) ?? dataModule(importer)
+    return resolveImport(imports, importOf(path, kind, from))
   }
 
   function load(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
@@ -89,6 +91,8 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
     },
   }
 }
+
+const dataModule = (url: string): Module => ({ kind: 'remote', url, bytes: new Uint8Array(), contentType: '' })
 
 const KINDS: Partial<Record<ImportKind, Kind>> = { 'require-call': 'require', 'require-resolve': 'require' }
 

@@ -112,6 +112,17 @@ describe('an import from the source of a function', () => {
     expect(await run({ 'index.ts': code })).toEqual([1, 2])
   })
 
+  it('of a data: address may be of a package and by the import map, but not relative', async () => {
+    const files = { 'a.ts': 'export default 1', 'deno.json': '{ "imports": { "view": "npm:view@1" } }' }
+    const code = `import { h } from 'data:text/javascript,export * from "npm:view"'
+      import * as mapped from 'data:text/javascript,export * from "view"'
+      export default [h, mapped.h]`
+    expect(await run({ ...files, 'index.ts': code })).toEqual(['h', 'h'])
+    expect(await builder.issues({ ...files, 'index.ts': `import 'data:text/javascript,import "./a.ts"'` })).toEqual([
+      expect.objectContaining({ message: expect.stringContaining('"./a.ts"') }),
+    ])
+  })
+
   it('may be a module of the runtime, under either name', async () => {
     const code = `import fs from 'fs'; import { join } from 'node:path'; import { Buffer } from 'buffer'
       export default [typeof fs.readFile, join('a', 'b'), typeof Buffer.from]`
