@@ -71,7 +71,10 @@ async function run(imports: Imports, entry: Entry, size: Size): Promise<Bundle> 
   try {
     const { outputFiles = [] } = await build({
       ...OPTIONS,
-      ...jsxOptions({ ...imports.tsConfigs.compilerOptions(entry.entrypoint), ...imports.settings.compilerOptions }),
+      ...typeScriptOptions({
+        ...imports.tsConfigs.compilerOptions(entry.entrypoint),
+        ...imports.settings.compilerOptions,
+      }),
       entryPoints: [entry.entrypoint],
       plugins: [plugin],
     })
@@ -107,13 +110,8 @@ const OPTIONS = {
   },
 } satisfies BuildOptions
 
-function jsxOptions(options: CompilerOptions): BuildOptions {
-  const { jsx, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators } = options
+function typeScriptOptions({ jsx, ...others }: CompilerOptions): BuildOptions {
   // The runtime cannot run JSX, so modes that preserve it become the default transform.
   const known = jsx && (jsx === 'react' || jsx === 'react-jsxdev' ? jsx : 'react-jsx')
-  return {
-    tsconfigRaw: {
-      compilerOptions: { jsx: known, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators },
-    },
-  }
+  return { tsconfigRaw: { compilerOptions: { ...others, jsx: known } } }
 }

@@ -7,12 +7,15 @@ import { foldersAbove, inFolder, pathOf, type Source, sourcePath, urlOf } from '
 const Entries = z.record(z.string(), z.string().nullable())
 const ImportMapFile = z.looseObject({ imports: Entries.default({}), scopes: z.record(z.string(), Entries).default({}) })
 
-export const CompilerOptions = z.looseObject({
+/** The options that apply to a build; others are ignored. */
+export const CompilerOptions = z.object({
   jsx: z.enum(['react', 'react-jsx', 'react-jsxdev', 'precompile', 'preserve', 'react-native']).optional(),
   jsxImportSource: z.string().optional(),
   jsxFactory: z.string().optional(),
   jsxFragmentFactory: z.string().optional(),
   experimentalDecorators: z.boolean().optional(),
+  useDefineForClassFields: z.boolean().optional(),
+  verbatimModuleSyntax: z.boolean().optional(),
 })
 export type CompilerOptions = z.output<typeof CompilerOptions>
 

@@ -85,6 +85,15 @@ describe('an import from the source of a function', () => {
     expect(await run({ 'f/index.tsx': own }, spec)).toEqual(['p', { id: 'x' }])
   })
 
+  it('may have fields of classes that are assigned, by the settings of deno.json', async () => {
+    const code = `class Base { set a(value: number) { this.b = value + 1 } b = 0 }
+      class Derived extends Base { a = 1 }
+      export default new Derived().b`
+    const denoJson = { 'deno.json': '{ "compilerOptions": { "useDefineForClassFields": false } }' }
+    expect(await run({ 'index.ts': code })).toBe(0)
+    expect(await run({ 'index.ts': code, ...denoJson })).toBe(2)
+  })
+
   it('may be WebAssembly, as a module that can be instantiated', async () => {
     // The module is (module (func (export "answer") (result i32) i32.const 42)).
     const wasm = Buffer.from('0061736d010000000105016000017f03020100070a0106616e7377657200000a06010400412a0b', 'hex')
