@@ -17,6 +17,8 @@ export interface Route {
   path: string
   isMutation: boolean
   handle: Handle
+  /** Ends the mutation that holds the lock, for a caller without a lock of its own. */
+  endOther?: ((call: Call) => void) | undefined
 }
 
 export const route = (method: Method, path: string, handle: Handle): Route => ({
@@ -27,11 +29,12 @@ export const route = (method: Method, path: string, handle: Handle): Route => ({
 })
 
 /** A route that changes an instance: it waits for other mutations of the instance, and may outlast its request. */
-export const mutation = (method: Method, path: string, handle: Handle): Route => ({
+export const mutation = (method: Method, path: string, handle: Handle, endOther?: Route['endOther']): Route => ({
   method,
   path,
   handle,
   isMutation: true,
+  endOther,
 })
 
 interface ApiOptions {
@@ -77,6 +80,7 @@ export function createApi({
       return { status: body === undefined ? 204 : 200, body }
     }
     if (!route.isMutation) return handle()
+    if (lock === undefined) route.endOther?.(call)
     return operations.run(() => locks.under(name, lock, handle).catch((error) => failureReply(error, log)))
   }
 

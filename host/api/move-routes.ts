@@ -59,6 +59,11 @@ export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
     mutation('POST', '/instances/{name}/arrival/finish', async ({ name, body }) =>
       moves.finish(name, (await body(End)).lsn),
     ),
-    mutation('DELETE', '/instances/{name}/arrival', ({ name }) => moves.discard(name)),
+    mutation(
+      'DELETE',
+      '/instances/{name}/arrival',
+      ({ name }) => moves.discard(name),
+      ({ name }) => moves.cancel(name),
+    ),
   ]
 }

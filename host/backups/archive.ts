@@ -17,11 +17,18 @@ interface Stored {
 export class Archive {
   readonly store: ArchiveStore
   readonly #key: Uint8Array
+  readonly #signal: AbortSignal | undefined
 
-  constructor(store: ArchiveStore, key: Uint8Array) {
+  constructor(store: ArchiveStore, key: Uint8Array, signal?: AbortSignal) {
     if (key.length < 32) throw new Error('The archive key is too short: it must have at least 32 bytes')
     this.store = store
     this.#key = key
+    this.#signal = signal
+  }
+
+  /** The same archive, whose downloads end when the signal aborts. */
+  until(signal: AbortSignal): Archive {
+    return new Archive(this.store, this.#key, signal)
   }
 
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<Stored> {
@@ -75,7 +82,7 @@ export class Archive {
   /** Unpacks a tar archive; throws `DamagedObject` if the object does not have the checksum `sha256`. */
   async unpack(key: string, folder: string, sha256?: string): Promise<void> {
     const hash = createHash('sha256')
-    const stored = this.store.get(key)
+    const stored = this.store.get(key, this.#signal)
     await pipeline(
       async function* () {
         for await (const chunk of stored) {
@@ -102,7 +109,7 @@ export class Archive {
 
   async text(key: string): Promise<string> {
     const parts: Uint8Array[] = []
-    const sealed = unseal(this.#key, key, this.store.get(key))
+    const sealed = unseal(this.#key, key, this.store.get(key, this.#signal))
     await pipeline(sealed, createZstdDecompress(), async (plain: AsyncIterable<Uint8Array>) => {
       for await (const chunk of plain) parts.push(chunk)
     })

@@ -22,8 +22,8 @@ interface StoredObject {
 /** The archive's storage. An object becomes visible when its upload is complete. */
 export interface ArchiveStore {
   put(key: string, body: AsyncIterable<Uint8Array>): Promise<void>
-  /** Streams an object; throws `MissingObject` if it does not exist. */
-  get(key: string): AsyncIterable<Uint8Array>
+  /** Streams an object until the signal aborts; throws `MissingObject` if it does not exist. */
+  get(key: string, signal?: AbortSignal): AsyncIterable<Uint8Array>
   list(prefix: string): Promise<StoredObject[]>
   /** Lists objects like `list`, reading one page at a time. */
   each(prefix: string): AsyncIterable<StoredObject>
@@ -77,12 +77,13 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
   }
 
   /** Streams an object, and resumes after a lost connection. */
-  async function* get(Key: string): AsyncGenerator<Uint8Array> {
+  async function* get(Key: string, signal?: AbortSignal): AsyncGenerator<Uint8Array> {
+    const options = signal ? { abortSignal: signal } : {}
     let etag: string | undefined
     for (let at = 0, resumes = 0; ; resumes++) {
       try {
         const range = at > 0 ? { Range: `bytes=${at}-`, IfMatch: etag } : {}
-        const { Body, ETag } = await client.send(new GetObjectCommand({ Bucket, Key, ...range }))
+        const { Body, ETag } = await client.send(new GetObjectCommand({ Bucket, Key, ...range }), options)
         etag = ETag
         for await (const chunk of Body as AsyncIterable<Uint8Array>) {
           at += chunk.length
@@ -91,7 +92,7 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
         return
       } catch (error) {
         if (error instanceof NoSuchKey) throw new MissingObject(Key)
-        if (at === 0 || resumes === RESUMES_MAX) throw error
+        if (at === 0 || resumes === RESUMES_MAX || signal?.aborted) throw error
       }
     }
   }

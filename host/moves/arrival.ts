@@ -80,21 +80,16 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
     throw feed.failure() ?? error
   })
   const feedNewBundles = newBundleFeeder({ archive, name, plan }, feed)
-  let isStopped = false
-  const hasReadAll = async () => {
-    if (isStopped) throw new InstanceUnavailable('The arrival was cancelled')
-    return feed.isRead()
-  }
   return {
     async catchUp() {
       await feedNewBundles()
-      await waitUntil(feed, server, hasReadAll)
+      await waitUntilRead(feed, server)
     },
     async finish(lsn) {
       const last = await feedNewBundles()
       const end = last ? endOf(last, plan) : toBytes(plan.base.stopLsn)
       if (lsn !== undefined && end < toBytes(lsn)) throw unarchived(lsn)
-      await waitUntil(feed, server, hasReadAll)
+      await waitUntilRead(feed, server)
       await promoteServer(server, { data })
       await server.stop()
       const reached = await readPromotionLsn(data, plan)
@@ -104,7 +99,6 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
       await replaceFile(join(data, OVERRIDES), '', account)
     },
     async stop() {
-      isStopped = true
       await server.stop()
       await feed.stop()
       await rm(socket, { recursive: true, force: true })
@@ -138,12 +132,12 @@ function newBundleFeeder({ archive, name, plan }: { archive: Archive; name: stri
 const endOf = ({ last }: Bundle, { base: { segmentBytes } }: RestorePlan): bigint =>
   BigInt(numberOf(last, segmentBytes) + 1) * BigInt(segmentBytes)
 
-async function waitUntil(feed: Feed, server: Server, isDone: () => Promise<boolean>): Promise<void> {
+async function waitUntilRead(feed: Feed, server: Server): Promise<void> {
   let hasEnded = false
   void server.ended.then(() => {
     hasEnded = true
   })
-  while (!(await isDone())) {
+  while (!(await feed.isRead())) {
     if (feed.failure()) throw feed.failure()
     await delay(POLL_MS)
     if (hasEnded) throw feed.failure() ?? new InstanceUnavailable('Postgres ended while it applied the archive')

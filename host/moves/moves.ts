@@ -24,7 +24,7 @@ interface Arriving {
 interface Parts {
   pool: InstancePool
   backups: Backups
-  /** Time after which an arrival is cancelled if nobody finishes it. */
+  /** Time after which an arrival is cancelled if it has caught up and nobody finishes it, or if its finish takes as long. */
   timeoutMs?: number
 }
 
@@ -53,29 +53,41 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
   function begin({ isPaused, settings, access, ...spec }: ArrivalSpec): Arriving {
     const caughtUp = Promise.withResolvers<void>()
     const end = Promise.withResolvers<{ lsn: string | undefined }>()
+    const cancelled = Promise.withResolvers<never>()
+    const cancellation = new AbortController()
+    const { signal } = cancellation
+    const archive = backups.archive.until(signal)
     let isEnded = false
-    const ended = () => {
-      isEnded = true
+    // The rejections are handled here even if no caller waits: an unhandled one would end the process.
+    for (const { promise } of [caughtUp, cancelled]) promise.catch(() => {})
+    const complete = async (follower: Follower) => {
+      await follower.catchUp()
+      caughtUp.resolve()
+      await Promise.race([keepUp(follower, () => isEnded), end.promise])
+      const { lsn } = await end.promise
+      await follower.finish(lsn)
     }
-    end.promise.then(ended, ended)
-    // The rejection is handled here even if no caller waits: an unhandled one would end the process.
-    caughtUp.promise.catch(() => {})
     const fill = async (data: string, record: InstanceRecord) => {
-      let follower: Follower | undefined
+      const follower = await follow({ archive, pool, record, data })
       try {
-        follower = await follow({ archive: backups.archive, pool, record, data })
-        await Promise.race([follower.catchUp(), end.promise])
-        caughtUp.resolve()
-        await Promise.race([keepUp(follower, () => isEnded), end.promise])
-        const { lsn } = await end.promise
-        await follower.finish(lsn)
+        await Promise.race([complete(follower), cancelled.promise])
       } finally {
-        await follower?.stop()
+        await follower.stop()
       }
     }
-    const done = pool.make(spec, fill, recordOf({ isPaused, settings, access }))
+    const done = pool.make(spec, fill, recordOf({ isPaused, settings, access })).catch((error) => {
+      throw signal.aborted ? signal.reason : error
+    })
     let timeout: NodeJS.Timeout | undefined
-    const cancel = () => end.reject(new InstanceUnavailable('The arrival was cancelled'))
+    const cancel = () => {
+      isEnded = true
+      cancellation.abort(new InstanceUnavailable('The arrival was cancelled'))
+      cancelled.reject(signal.reason)
+    }
+    const limit = () => {
+      clearTimeout(timeout)
+      timeout = setTimeout(cancel, timeoutMs).unref()
+    }
     const forget = () => {
       clearTimeout(timeout)
       arriving.delete(spec.name)
@@ -87,12 +99,15 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     return {
       async untilCaughtUp() {
         await caughtUp.promise
-        clearTimeout(timeout)
-        timeout = setTimeout(cancel, timeoutMs).unref()
+        if (!isEnded) limit()
       },
       done,
       isEnded: () => isEnded,
-      finish: (lsn) => end.resolve({ lsn }),
+      finish(lsn) {
+        isEnded = true
+        limit()
+        end.resolve({ lsn })
+      },
       cancel,
     }
   }
@@ -147,6 +162,9 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       begun.finish(lsn)
       await begun.done
     },
+
+    /** Cancels an arrival that is under way, and does not wait for its end. */
+    cancel: (name: string) => arriving.get(name)?.cancel(),
 
     discard,
 

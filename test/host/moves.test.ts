@@ -1,10 +1,16 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { mkdir, readdir, rm, rmdir } from 'node:fs/promises'
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
+import { createBackups } from '../../host/backups/backups.ts'
+import { s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
+import { createMoves } from '../../host/moves/moves.ts'
 import { WAIT_MS } from '../support/wait.ts'
 import { newHostFolder } from './host-folder.ts'
 
@@ -213,6 +219,72 @@ test('a daemon that ends keeps what is sealed, and removes what was arriving', a
   expect(await sql(here, name, 'select 1 as n')).toEqual([{ n: 1 }])
   expect(await ask(here, 'GET', '/sealed')).not.toContainEqual({ name, sealed: 'leaving' })
 })
+
+test('an arrival that still downloads its backup can be cancelled, and its daemon can stop', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const bucket = await openStallingBucket(/\.tar/)
+  const folder = await newHostFolder()
+  const host = await startHost({
+    folder,
+    key: KEY,
+    isDurable: false,
+    archive: { ...archive, endpoint: bucket.endpoint },
+  })
+  const cancelled = ask(host, 'PUT', `/instances/${name}/arrival`).catch(String)
+  await vi.waitFor(() => expect(bucket.stalled()).toBe(1), WAIT)
+  await ask(host, 'DELETE', `/instances/${name}/arrival`)
+  expect(await cancelled).toContain('The arrival was cancelled')
+  expect(await readdir(join(folder, 'instances'))).toEqual([])
+  const stopped = ask(host, 'PUT', `/instances/${name}/arrival`).catch(String)
+  await vi.waitFor(() => expect(bucket.stalled()).toBe(2), WAIT)
+  await host.stop()
+  expect(await stopped).toContain('fetch failed')
+  expect(await readdir(join(folder, 'instances'))).toEqual([])
+  await rm(folder, { recursive: true })
+  bucket.close()
+})
+
+test('an arrival whose finish takes too long is cancelled', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const { lsn } = await ask<{ lsn: string }>(here, 'POST', `/instances/${name}/seal`)
+  const bucket = await openStallingBucket(/\/wal\//)
+  const store = s3Store({ ...archive, endpoint: bucket.endpoint })
+  const instances = { find: () => undefined, list: () => [] }
+  const backups = createBackups({ store, key: Buffer.from(archive.key), instances, log: () => {} })
+  const moves = createMoves({ pool: there.pool, backups, timeoutMs: 100 })
+  const arriving = moves.receive({ name, isPaused: false }).catch(String)
+  await vi.waitFor(() => expect(bucket.stalled()).toBe(1), WAIT)
+  await expect(moves.finish(name, lsn)).rejects.toThrow('The arrival was cancelled')
+  expect(await arriving).toContain('The arrival was cancelled')
+  expect(await leftoversOf(name)).toEqual([])
+  await backups.stop()
+  bucket.close()
+})
+
+/** Opens a bucket that sends only the first byte of the objects whose path matches. */
+async function openStallingBucket(path: RegExp) {
+  const { hostname, port, pathname } = new URL(archive.endpoint)
+  let stalled = 0
+  const server = createServer(({ method, url = '', headers }, res) => {
+    if (path.test(url.split('?')[0] ?? '')) {
+      stalled += 1
+      return res.writeHead(200).write('0')
+    }
+    request({ method, hostname, port, path: url, headers }, (reply) => {
+      res.writeHead(reply.statusCode ?? 0, reply.headers)
+      reply.pipe(res)
+    }).end()
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}${pathname}`
+  const close = () => {
+    server.closeAllConnections()
+    server.close()
+  }
+  return { endpoint, stalled: () => stalled, close }
+}
 
 test('nothing moves without a backup or a common bucket', async () => {
   const name = await newInstance()
