@@ -63,16 +63,14 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     // Another pass may run at the same time, so the status before this one is read under the lock.
     const { before, status } = await withSpoolLock(name, async () => {
       const before = statuses.get(name)
-      const wasStopped = before?.state === 'stopped'
       const upload = uploads.run(() => archiveSpool(archive, instance))
       const status = await upload.then(
-        (): ArchiveStatus => ({ state: wasStopped ? 'stopped' : 'archiving', spoolBytes: 0 }),
+        (): ArchiveStatus => ({ state: stateOf(instance, 'archiving'), spoolBytes: 0 }),
         async (error): Promise<ArchiveStatus> => {
           const spoolBytes = await sizeOf(instance.paths.wal)
           const isFull = spoolBytes > spoolBytesMax
-          if (isFull) await discardWal(instance.paths.wal)
-          const state = isFull || wasStopped ? 'stopped' : 'failing'
-          return { state, error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
+          if (isFull) await discardWal(instance)
+          return { state: stateOf(instance, 'failing'), error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
         },
       )
       statuses.set(name, status)
@@ -97,6 +95,14 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     const [row] = await instance.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
     await flush(instance)
     return { lsn: String(row?.lsn), isStopped: false }
+  }
+
+  /** Resumes the archive if its last gap is before this backup, which a repeated request may have made earlier. */
+  async function endGap(instance: Instance, stoppedAt: string): Promise<void> {
+    const { walDiscardedAt } = instance.record
+    if (walDiscardedAt === undefined || walDiscardedAt >= stoppedAt) return
+    await instance.update({ walDiscardedAt: undefined })
+    statuses.delete(instance.name)
   }
 
   const archiveTick = () => Promise.all(instances.list().map(archiveInstance))
@@ -131,7 +137,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   async function window(name: string): Promise<{ earliest: Date; latest: Date } | undefined> {
     const instance = find(name)
     const found = await archivedWindow(archive, name, instance.programs.major)
-    const { state = 'archiving' } = statuses.get(name) ?? {}
+    const { state = stateOf(instance, 'archiving') } = statuses.get(name) ?? {}
     if (!found || state !== 'archiving' || instance.state() === 'failed') return found
     // The window ends now, because a restore first archives what the server has written.
     return { earliest: found.earliest, latest: new Date() }
@@ -141,8 +147,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     make: (name: string, id: string) =>
       withInstanceLock(name, async (instance) => {
         const manifest = await makeBackup(archive, instance, id)
-        const status = statuses.get(name)
-        if (status?.state === 'stopped') statuses.set(name, { ...status, state: 'archiving' })
+        await withSpoolLock(name, () => endGap(instance, manifest.stoppedAt))
         return manifest
       }),
     list: (name: string) => listBackups(archive, name),
@@ -253,8 +258,20 @@ async function sizeOf(folder: string): Promise<number> {
   return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
 }
 
+const stateOf = ({ record }: Instance, otherwise: ArchiveStatus['state']): ArchiveStatus['state'] =>
+  record.walDiscardedAt === undefined ? otherwise : 'stopped'
+
 /** Deletes the WAL in the spool, but not the timeline histories: they are small, and every later restore needs them. */
-async function discardWal(folder: string): Promise<void> {
-  for (const file of await readdir(folder))
-    if (!file.endsWith('.history')) await rm(join(folder, file), { force: true })
+async function discardWal(instance: Instance): Promise<void> {
+  const folder = instance.paths.wal
+  const files = (await readdir(folder)).filter((file) => !file.endsWith('.history'))
+  // Taken after the files are listed: a backup that ends later contains all of them that it needs.
+  const record = { walDiscardedAt: new Date().toISOString() }
+  const isRecorded = await instance.update(record).then(
+    () => true,
+    () => false,
+  )
+  for (const file of files) await rm(join(folder, file), { force: true })
+  // A full disk may have room for the record only now.
+  if (!isRecorded) await instance.update(record)
 }

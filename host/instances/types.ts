@@ -29,6 +29,8 @@ export interface InstanceRecord {
   access: AccessRules
   /** Whether WAL is archived. It is if there is a backup to apply it to. */
   isArchived?: boolean
+  /** When WAL was last discarded instead of archived; undefined once a later backup is complete. ISO 8601. */
+  walDiscardedAt?: string | undefined
   /** Time without a session after which the server stops; null for never, undefined for the daemon's default. */
   sleepAfterSeconds?: number | null
   /** The operating-system account that owns the data and runs the server; undefined for the daemon's own. */

@@ -221,7 +221,14 @@ test('a bucket that is away for a long time does not fill the disk', async () =>
   expect((await backups.window(name))?.earliest).toEqual(before?.earliest)
   expect(Number((await backups.window(name))?.latest)).toBeLessThan(at.getTime())
   await expect(backups.restore(name, { at })).rejects.toThrow('the archive reaches from')
-  await backups.make(name, '2')
+  // The gap outlasts the daemon, and a repeated request for the backup from before it.
+  const instances = { find: () => instance, list: () => [] }
+  const restarted = createBackups({ store, key, instances, log: () => {} })
+  await restarted.make(name, '1')
+  expect(Number((await restarted.window(name))?.latest)).toBeLessThan(at.getTime())
+  await restarted.make(name, '2')
+  expect(Number((await restarted.window(name))?.latest)).toBeGreaterThan(at.getTime())
+  await restarted.stop()
   await backups.restore(name, { at: new Date() })
   expect(await sql(instance, 'SELECT FROM after_gap')).toHaveLength(1)
 })
