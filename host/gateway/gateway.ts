@@ -58,6 +58,8 @@ export interface Caller {
   isSecure: boolean
   /** Whether the caller presented the host key: it may log in as any role, without a password and from any address. */
   isTrusted: boolean
+  /** The only instance that the caller may connect to; undefined for any. */
+  onlyInstance?: string
 }
 
 /** A login with a correct password. */
@@ -158,7 +160,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     }
     const route = findRoute(startup.parameters, startup.servername, domain)
     const instance = instances.find(route.name)
-    if (!instance) throw unknownTenant()
+    if (!instance || (caller.onlyInstance ?? route.name) !== route.name) throw unknownTenant()
     if (startup.negotiation) connection.stream.write(startup.negotiation)
     const { role, database } = route
     const session: Session = { ...caller, isSecure: connection.isSecure, instance, role, database }

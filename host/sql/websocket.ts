@@ -27,9 +27,10 @@ export function openWebSockets({ gateway, key, callerOf, limits }: WebSocketsOpt
     if (!URL.canParse(req.url ?? '', 'http://host')) return refuse(socket, '400 Bad Request')
     const { pathname, searchParams } = new URL(req.url ?? '', 'http://host')
     if (pathname !== '/v1' && pathname !== '/v2') return refuse(socket, '404 Not Found')
-    const candidate = searchParams.get('key')
-    const isTrusted = candidate !== null
-    if (isTrusted && !key.matches(candidate)) return refuse(socket, '401 Unauthorized')
+    const token = searchParams.get('token')
+    const instance = searchParams.get('instance') ?? ''
+    const isTrusted = token !== null
+    if (isTrusted && !key.acceptsToken(token, instance)) return refuse(socket, '401 Unauthorized')
     if (!isTrusted && untrusted.size >= webSocketsMax) return refuse(socket, '503 Service Unavailable')
     webSockets.handleUpgrade(req, socket, head, (webSocket) => {
       if (!isTrusted) untrusted.add(webSocket.once('close', () => untrusted.delete(webSocket)))
@@ -37,7 +38,11 @@ export function openWebSockets({ gateway, key, callerOf, limits }: WebSocketsOpt
       // Ignored: the gateway reacts to the end of the connection, whatever its reason.
       stream.on('error', () => {})
       const allowAnyLength = isTrusted ? undefined : limitBytes(socket, webSocketLoginBytesMax)
-      gateway.serve(stream, callerOf(req, isTrusted), allowAnyLength)
+      gateway.serve(
+        stream,
+        { ...callerOf(req, isTrusted), ...(isTrusted && { onlyInstance: instance }) },
+        allowAnyLength,
+      )
     })
   }
 

@@ -1,5 +1,6 @@
 import { Client } from '@neondatabase/serverless'
 import { BoundedMap } from '../platform/bounded-map.ts'
+import { hostTokenQuery } from '../platform/secrets/host-token.ts'
 import { withTimeout } from '../platform/timeout.ts'
 import { isDatabaseError } from './database-errors.ts'
 import { EngineUnavailable } from './engine-errors.ts'
@@ -194,7 +195,7 @@ async function open(server: Server, login: Login) {
     database,
     options: options.join(' '),
   })
-  configureProxy(client, server)
+  configureProxy(client, server, user)
   // Without a listener a lost connection would be an uncaught error. The running query rejects by itself.
   client.on('error', () => {})
   let version = 0
@@ -220,13 +221,14 @@ async function open(server: Server, login: Login) {
   return { session, version }
 }
 
-function configureProxy(client: Client, { proxy, key }: Server): void {
+function configureProxy(client: Client, server: Server, role: string): void {
+  const { proxy, key } = server
   client.neonConfig.pipelineConnect = false
   client.neonConfig.pipelineTLS = false
   if (proxy === undefined) return
   const { host, protocol } = new URL(proxy)
-  const withKey = key === undefined ? '' : `&key=${encodeURIComponent(key)}`
-  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}${withKey}`
+  const token = key === undefined ? '' : `&${hostTokenQuery(key, userOf(server, role))}`
+  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}${token}`
   client.neonConfig.useSecureWebSocket = protocol === 'https:'
 }
 

@@ -43,6 +43,12 @@ it.each(['postgres', 'supabase_admin', 'supabase_storage_admin', 'supabase_read_
   },
 )
 
+it('lets a caller with a token connect only to the instance of the token', async () => {
+  const own = await gateway.door({ isTrusted: true, isSecure: false, address: '192.0.2.1', onlyInstance: REF })
+  expect(await query({ port: own, user: `postgres.${REF}` }, 'select 1 as n')).toEqual([{ n: 1 }])
+  await expect(logIn({ port: own, user: 'postgres.control' })).rejects.toThrow('Tenant or user not found')
+})
+
 it("passes on the server's error about an unknown role", async () => {
   await expect(logIn({ port, user: `unknown.${REF}` })).rejects.toMatchObject({ severity: 'FATAL', code: '28000' })
 })

@@ -3,6 +3,7 @@ import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { Client, type ClientConfig, Pool } from '@neondatabase/serverless'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { hostTokenQuery } from '../../src/platform/secrets/host-token.ts'
 import type { TestInstance } from './pooled-instance.ts'
 import { KEY, startSqlHost, type TestHost } from './sql-host.ts'
 
@@ -40,12 +41,12 @@ afterAll(() => host.stop())
 
 function configured<Kind extends Client | Pool>(
   Kind: new (config: ClientConfig) => Kind,
-  { user = `postgres.${A}`, key = KEY, path = '/v2' } = {},
+  { user = `postgres.${A}`, path = '/v2' } = {},
 ): Kind {
   const client = new Kind({ connectionString: `postgresql://${user}:x@any.host/postgres` })
   const config = 'neonConfig' in client ? client.neonConfig : undefined
   if (config) {
-    config.wsProxy = () => `${new URL(host.url).host}${path}?key=${key}`
+    config.wsProxy = () => `${new URL(host.url).host}${path}?${hostTokenQuery(KEY, user)}`
     config.useSecureWebSocket = false
     config.pipelineTLS = false
     config.pipelineConnect = false
@@ -65,7 +66,7 @@ it('carries a session of the driver, also with more data than fits at once', asy
     await client.end()
     expect(await host.instances.get(A)?.admin.rows(`select 1 from pg_class where relname = 'half_done'`)).toEqual([])
   }
-  expect(callers.at(-1)).toEqual({ address: '127.0.0.1', isSecure: false, isTrusted: true })
+  expect(callers.at(-1)).toEqual({ address: '127.0.0.1', isSecure: false, isTrusted: true, onlyInstance: A })
 })
 
 it('connects each session to the instance that it names', async () => {
@@ -85,7 +86,7 @@ it('carries the sessions of a pool', async () => {
   pool.Client = class extends Client {
     constructor(config: ClientConfig) {
       super(config)
-      this.neonConfig.wsProxy = () => `${new URL(host.url).host}/v2?key=${KEY}`
+      this.neonConfig.wsProxy = () => `${new URL(host.url).host}/v2?${hostTokenQuery(KEY, `postgres.${A}`)}`
       this.neonConfig.useSecureWebSocket = false
       this.neonConfig.pipelineTLS = false
       this.neonConfig.pipelineConnect = false
@@ -97,7 +98,7 @@ it('carries the sessions of a pool', async () => {
 })
 
 it('stops reading from Postgres while the client does not read', async () => {
-  const socket = await openWebSocket(`key=${KEY}`)
+  const socket = await openWebSocket(hostTokenQuery(KEY, `postgres.${A}`))
   const stream = streams.at(-1)
   const startup = Buffer.from(`\0\x03\0\0user\0postgres.${A}\0database\0postgres\0\0`, 'latin1')
   const length = Buffer.alloc(4)
@@ -136,12 +137,12 @@ function frame(payload: Buffer): Buffer {
 }
 
 it('closes the connection of a client that it has refused, also if more of it arrives', async () => {
-  const socket = await openWebSocket('key=wrong', '401 Unauthorized')
+  const socket = await openWebSocket('token=wrong', '401 Unauthorized')
   socket.end('x')
   await expect.poll(() => host.connections()).toBe(0)
 })
 
-it('refuses a wrong key, other paths, and untrusted clients beyond the limit', async () => {
+it('refuses wrong and expired tokens, the key itself, other paths, and untrusted clients beyond the limit', async () => {
   const statusOf = async (path: string) => {
     const webSocket = new WebSocket(host.url.replace('http', 'ws') + path)
     return new Promise((resolve) => {
@@ -149,8 +150,17 @@ it('refuses a wrong key, other paths, and untrusted clients beyond the limit', a
       webSocket.addEventListener('error', () => resolve('refused'))
     })
   }
-  expect(await statusOf('/v2?key=wrong')).toBe('refused')
-  expect(await statusOf('/v2?key=')).toBe('refused')
+  const token = hostTokenQuery(KEY, `postgres.${A}`)
+  const refused = [
+    hostTokenQuery('another key', `postgres.${A}`),
+    hostTokenQuery(KEY, `postgres.${A}`, Date.now() - 61_000),
+    token.replace(A, B),
+    token.replace(/=(\d)/, '=9$1'),
+    token.slice(token.indexOf('&')),
+    'token=',
+    `token=${KEY}&instance=${A}`,
+  ]
+  for (const query of refused) expect(await statusOf(`/v2?${query}`)).toBe('refused')
   expect(await statusOf('/v3')).toBe('refused')
   const before = callers.length
   const open = [await statusOf('/v2'), await statusOf('/v2?address=other.host:1')]

@@ -5,6 +5,7 @@ import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
+import { hostTokenQuery } from '../secrets/host-token.ts'
 import { withTimeout } from '../timeout.ts'
 import { type DatabaseAddress, route } from './control-database.ts'
 import { isUnavailable } from './postgres-errors.ts'
@@ -102,9 +103,9 @@ async function runTransaction<T>(
   const client = new Client(url)
   if (proxy) {
     const { host, protocol } = new URL(proxy)
-    const withKey = key === undefined ? '' : `&key=${encodeURIComponent(key)}`
+    const token = key === undefined ? '' : `&${hostTokenQuery(key, new URL(url).username)}`
     Object.assign(client.neonConfig, {
-      wsProxy: (address: string, port: number) => `${host}/v2?address=${address}:${port}${withKey}`,
+      wsProxy: (address: string, port: number) => `${host}/v2?address=${address}:${port}${token}`,
       useSecureWebSocket: protocol === 'https:',
       pipelineTLS: false,
       pipelineConnect: false,
