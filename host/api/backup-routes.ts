@@ -20,8 +20,6 @@ interface Parts {
   endSessions(name: string): void
 }
 
-const RETENTION_DAYS_MAX = 36_500
-
 /** Backups in the archive, and restores from them. */
 export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
   const toBackup = ({ id, stoppedAt, bytes }: { id: string; stoppedAt: string; bytes: number }) => ({
@@ -52,7 +50,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)
       // The sweep removes the WAL that only this backup needed.
-      await backups.sweep(name, RETENTION_DAYS_MAX)
+      await backups.sweep(name)
       const instance = pool.find(name)
       if (instance && (await backups.ids(name)).length === 0) await setArchived(instance, false)
     }),

@@ -208,24 +208,13 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
       }),
 
-    /** Removes what no restore to a moment of the last `days` needs; always keeps the newest backup. */
-    async sweep(name: string, days: number, now = new Date()): Promise<{ backups: string[]; bundles: number }> {
-      const cutoff = new Date(now.getTime() - days * DAY_MS)
-      const backups = await listBackups(archive, name)
-      const firstKept = Math.max(
-        0,
-        backups.findLastIndex(({ stoppedAt }) => Date.parse(stoppedAt) <= cutoff.getTime()),
-      )
-      for (const { id } of backups.slice(0, firstKept)) await removeBackup(archive, name, id)
+    /** Removes WAL that no backup needs, and what unfinished backups have left. */
+    async sweep(name: string): Promise<void> {
+      const [oldest] = await listBackups(archive, name)
       // Without a backup the WAL is kept: the first backup may be under way.
-      const oldest = backups[firstKept]
       const bundles = oldest ? (await listBundles(archive, name)).filter((bundle) => !isNeeded(bundle, oldest)) : []
-      const dayAgo = new Date(now.getTime() - DAY_MS)
-      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
-      await store.dropUploads(prefixOf(name), dayAgo)
-      const instance = instances.find(name)
-      if (instance) await withInstanceLock(name, () => removeReplacedData(instance.paths, dayAgo))
-      return { backups: backups.slice(0, firstKept).map(({ id }) => id), bundles: bundles.length }
+      const orphans = await orphanedBackups(archive, name, new Date(Date.now() - DAY_MS))
+      await store.delete([...bundles.map((bundle) => bundle.key), ...orphans])
     },
 
     /** Removes all backups and WAL of a deleted instance. Waits for the end of an upload that began before the deletion. */
