@@ -179,7 +179,7 @@ export class PostgresInstance implements Instance {
     })
   }
 
-  /** Makes an adopted server use the record, which a killed daemon may have changed without applying it. */
+  /** Makes a running server use the record, which has changed since its start or under a killed daemon. */
   async #reload({ pid }: Server): Promise<void> {
     try {
       await this.writeConfiguration()
@@ -251,6 +251,8 @@ export class PostgresInstance implements Instance {
 
   async resume(): Promise<void> {
     await this.update({ isPaused: false, isWoken: false })
+    // A backup may have started the server while the instance was paused.
+    if (this.#server) await this.#reload(this.#server)
     await this.wake()
     await this.#allowConnections()
   }
@@ -258,8 +260,10 @@ export class PostgresInstance implements Instance {
   async resumeByLogin<Login>(login: () => Promise<Login>): Promise<Login> {
     return this.whileStartable(async () => {
       const result = await login()
-      if (this.#record.isPaused)
+      if (this.#record.isPaused) {
         await this.update(({ isPaused }) => (isPaused ? { isPaused: false, isWoken: true } : {}))
+        if (this.#server) await this.#reload(this.#server)
+      }
       return result
     })
   }

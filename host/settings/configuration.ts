@@ -101,6 +101,13 @@ const standby = (slot: string, folder: string) => ({
   wal_retrieve_retry_interval: '500ms',
 })
 
+const cron = ({ isPaused }: InstanceRecord) => ({
+  // pg_cron cannot log in through the socket.
+  'cron.use_background_workers': 'on',
+  // The server of a paused instance runs only for a backup, or for a login that may fail.
+  'cron.launch_active_jobs': isPaused ? 'off' : 'on',
+})
+
 /** All settings of an instance; those of its owner override the others. */
 export function configurationOf(record: InstanceRecord, facts: ConfigurationFacts): Record<string, string> {
   const { major, libraries = [] } = facts.programs
@@ -113,8 +120,7 @@ export function configurationOf(record: InstanceRecord, facts: ConfigurationFact
     ...(record.name === 'control' ? CONTROL : sizeSettings(record.size, facts.memoryBytes)),
     ...(facts.isDurable ? {} : NOT_DURABLE),
     ...(facts.isArchiving ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
-    // pg_cron cannot log in through the socket, so it uses background workers.
-    ...(libraries.includes('pg_cron') ? { 'cron.use_background_workers': 'on' } : {}),
+    ...(libraries.includes('pg_cron') ? cron(record) : {}),
     ...record.settings,
     ...(record.primary ? standby(record.primary.slot, facts.paths.socket) : {}),
   }

@@ -140,6 +140,16 @@ describe('POSTGRES_EXTENSIONS', () => {
     await applySettings(instance, { set: { 'cron.log_statement': false }, reset: [] }, await pool.trialOf(instance))
     const effective = await readEffectiveSettings(instance)
     expect(effective.find(({ name }) => name === 'cron.log_statement')).toBeUndefined()
+    await owner.end()
+    const launchesJobs = () => instance.admin.rows(`SELECT current_setting('cron.launch_active_jobs') AS jobs`)
+    for (const resume of [() => instance.resume(), () => instance.resumeByLogin(async () => {})]) {
+      await instance.pause()
+      await instance.whileStartable(async () => {
+        expect(await launchesJobs()).toEqual([{ jobs: 'off' }])
+        await resume()
+        await expect.poll(launchesJobs).toEqual([{ jobs: 'on' }])
+      })
+    }
     await close()
     const without = await open(await withOwnerExtensions(operator, root))
     expect(await failure(without.owner, 'CREATE EXTENSION atlas')).toMatch(/^42501 /)
