@@ -99,6 +99,12 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     from: 'alter table p add primary key (a); create table c (p int references p (a))',
     to: 'alter table p add primary key (b); create table c (p int references p (b))',
   },
+  'a key whose type changes with those that refer to it': {
+    from: `create table p (id int primary key, parent int references p on delete set null);
+           create table c (p int references p, n int) partition by list (n); create table c1 partition of c default`,
+    to: `create table p (id text primary key, parent text references p on delete set null);
+         create table c (p text references p, n int) partition by list (n); create table c1 partition of c default`,
+  },
   views: {
     both: 'create table t (a int, b text)',
     from: 'create view v as select a from t; create view w as select a from v',

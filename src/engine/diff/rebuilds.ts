@@ -51,7 +51,7 @@ function findRemoved(actions: readonly Action[], source: FactBase): StableId[] {
   const retyped = actions.filter(({ sql }) => RETYPED.test(sql)).flatMap(({ consumes }) => consumes.flatMap(dependents))
   const queue = [
     ...[...dropped].flatMap((key) => source.getByEncoded(key) ?? []),
-    ...retyped.filter((fact) => isRecreatable(fact) && !ADAPTED.has(fact.id.kind)),
+    ...retyped.filter((fact) => isRecreatable(fact) && !isAdapted(fact)),
   ]
   const seen = new Set<string>()
   const found: StableId[] = []
@@ -67,6 +67,9 @@ function findRemoved(actions: readonly Action[], source: FactBase): StableId[] {
   }
   return found
 }
+
+/** A foreign key cannot be adapted: the columns on its two sides change one after the other. */
+const isAdapted = ({ id, payload }: Fact) => ADAPTED.has(id.kind) && payload.type !== 'f'
 
 /** Whether an object can be recreated: Postgres recomputes generated columns, and a partition goes with its table. */
 function isRecreatable({ id, payload }: Fact): boolean {
