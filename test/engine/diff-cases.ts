@@ -105,6 +105,12 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     to: `create table p (id text primary key, parent text references p on delete set null);
          create table c (p text references p, n int) partition by list (n); create table c1 partition of c default`,
   },
+  'a replica identity whose index changes': {
+    from: `create table t (a int not null, b int not null); create unique index i on t (a); alter table t replica identity using index i;
+           create table u (a int not null, b int not null, constraint k primary key (a)); alter table u replica identity using index k`,
+    to: `create table t (a int not null, b int not null); create unique index i on t (b); alter table t replica identity using index i;
+         create table u (a int not null, b int not null, constraint k primary key (b)); alter table u replica identity using index k`,
+  },
   views: {
     both: 'create table t (a int, b text)',
     from: 'create view v as select a from t; create view w as select a from v',

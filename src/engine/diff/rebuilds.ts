@@ -98,11 +98,27 @@ function withoutFacts(source: FactBase, removed: ReadonlySet<string>): FactBase 
   const facts = source.facts().flatMap((fact) => {
     const key = encodeId(fact.id)
     if (omitted.has(key)) return []
-    return removed.has(key) ? [{ ...fact, payload: { ...fact.payload, default: null } }] : [fact]
+    if (removed.has(key)) return [{ ...fact, payload: { ...fact.payload, default: null } }]
+    return [hasReplicaIndexIn(omitted, fact) ? { ...fact, payload: { ...fact.payload, ...NO_REPLICA_INDEX } } : fact]
   })
   const edges = source.edges.filter(({ from, to }) => {
     const [fromKey, toKey] = [encodeId(from), encodeId(to)]
     return !omitted.has(fromKey) && !omitted.has(toKey) && !(removed.has(fromKey) && ROUTINES.has(to.kind))
   })
   return buildFactBase(facts, edges, source.source, source.referenceOnly)
+}
+
+const NO_REPLICA_INDEX = { replicaIdentity: 'd', replicaIdentityIndex: null }
+
+/** Whether the index that identifies the table's rows to replication is omitted. Postgres forgets the setting with the index. */
+function hasReplicaIndexIn(
+  omitted: ReadonlySet<string>,
+  { id, payload: { replicaIdentityIndex: name } }: Fact,
+): boolean {
+  if (id.kind !== 'table' || typeof name !== 'string') return false
+  const { schema, name: table } = id
+  return (
+    omitted.has(encodeId({ kind: 'index', schema, name })) ||
+    omitted.has(encodeId({ kind: 'constraint', schema, table, name }))
+  )
 }
