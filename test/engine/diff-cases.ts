@@ -272,6 +272,13 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     to: `create statistics s (ndistinct) on a, b from t; create statistics e on (a + b), lower(c) from t;
          comment on statistics e is 'it''s'; alter statistics s set statistics 7`,
   },
+  'statistics and defaults of views that call a function that is made anew': {
+    both: 'create table t (a int, b int); create view v as select a from t',
+    from: `create function f(n int) returns int immutable language sql as 'select n'; create statistics s on f(a), b from t;
+           alter view v alter a set default f(1)`,
+    to: `create function f(m int) returns int immutable language sql as 'select m'; create statistics s on f(a), b from t;
+         alter view v alter a set default f(1)`,
+  },
   'statistics on a table that is made anew': {
     from: 'create table t (a int, b int); create statistics s on a, b from t',
     to: 'create table t (a int, b int) partition by range (a); create statistics s on a, b from t',

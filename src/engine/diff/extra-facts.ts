@@ -15,6 +15,7 @@ interface ExtraRow {
   relation_schema: string
   relation_kind: string
   columns: string[]
+  functions?: { schema: string; name: string; args: string[] }[] | null
 }
 
 /** Adds facts that the library does not compare itself. */
@@ -30,7 +31,11 @@ export function extrasHandler(isWanted: (schema: string) => boolean, names: Proj
       return {
         facts: selected.map((row) => ({ id: idOf(row), payload: { set: row.set, reset: row.reset } })),
         edges: selected.flatMap((row) =>
-          [relationOf(row), ...columnsOf(row)].map((to) => ({ from: idOf(row), to, kind: 'depends' as const })),
+          [relationOf(row), ...columnsOf(row), ...functionsOf(row)].map((to) => ({
+            from: idOf(row),
+            to,
+            kind: 'depends' as const,
+          })),
         ),
       }
     },
@@ -64,6 +69,18 @@ function relationOf({ relation, relation_schema, relation_kind }: ExtraRow): Sta
 const columnsOf = ({ relation, relation_schema, columns }: ExtraRow): StableId[] =>
   columns.map((name) => ({ kind: 'column', schema: relation_schema, table: relation, name }))
 
+const functionsOf = ({ functions }: ExtraRow): StableId[] =>
+  (functions ?? []).map((named) => ({ kind: 'function', ...named }))
+
+/** The functions that an expression calls, which cannot be dropped before it. */
+const calledBy = (classId: string, oid: string) => `
+         (SELECT json_agg(json_build_object('schema', fn.nspname, 'name', f.proname, 'args',
+                   ARRAY(SELECT format_type(arg, NULL) FROM unnest(f.proargtypes) WITH ORDINALITY AS arguments (arg, place) ORDER BY place)))
+            FROM pg_depend fd
+            JOIN pg_proc f ON f.oid = fd.refobjid
+            JOIN pg_namespace fn ON fn.oid = f.pronamespace
+           WHERE fd.classid = '${classId}'::regclass AND fd.objid = ${oid} AND fd.refclassid = 'pg_proc'::regclass) AS functions`
+
 const STATISTICS_QUERY = `
   SELECT n.nspname AS schema, 'statistics ' || named.name AS key,
          array_remove(ARRAY[
@@ -76,7 +93,8 @@ const STATISTICS_QUERY = `
          ARRAY(SELECT a.attname::text FROM pg_depend d
                  JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
                 WHERE d.classid = 'pg_statistic_ext'::regclass AND d.objid = s.oid
-                  AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid > 0) AS columns
+                  AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid > 0) AS columns,
+         ${calledBy('pg_statistic_ext', 's.oid')}
     FROM pg_statistic_ext s
     JOIN pg_namespace n ON n.oid = s.stxnamespace
     JOIN pg_class c ON c.oid = s.stxrelid
@@ -87,7 +105,8 @@ const columnsQuery = (kinds: string, { set, reset, condition }: { set: string; r
   SELECT n.nspname AS schema, 'column ' || named.relation || '.' || named.name AS key,
          array_remove(${set}, NULL) AS set, array_remove(${reset}, NULL) AS reset,
          c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind,
-         ARRAY[a.attname::text] AS columns
+         ARRAY[a.attname::text] AS columns,
+         ${calledBy('pg_attrdef', `CASE c.relkind WHEN 'v' THEN ad.oid END`)}
     FROM pg_attribute a
     JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN (${kinds})
     JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
