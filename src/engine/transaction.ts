@@ -43,7 +43,7 @@ const RESET = 'RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL'
  * Checking the first words is enough: the extended protocol accepts one statement per message, and procedures and blocks
  * cannot commit a transaction that they did not begin.
  */
-const ENDS_TRANSACTION = /^(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|PREPARE TRANSACTION)\b/
+const ENDS_TRANSACTION = /^(BEGIN|START|COMMIT|END|ROLLBACK(?!( WORK| TRANSACTION)? TO\b)|ABORT|PREPARE TRANSACTION)\b/
 
 function refuseTransactionControl({ text, characterOffset }: SplitStatement): void {
   const words = firstWords(text)
@@ -59,7 +59,7 @@ function refuseTransactionControl({ text, characterOffset }: SplitStatement): vo
 
 function firstWords(text: string): string {
   const words: string[] = []
-  for (let at = 0; at < text.length && words.length < 2; ) {
+  for (let at = 0; at < text.length && words.length < 3; ) {
     const end = endOfToken(text, at)
     if (!isBlank(text, at)) words.push(text.slice(at, end).toUpperCase())
     at = end

@@ -113,11 +113,15 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
       create table ruled (n int);
       create rule doubled as on insert to ruled do also (select 1; select 2);
       savepoint a;
+      insert into ruled values (1);
+      rollback to a;
+      rollback transaction to savepoint a;
       set search_path = '';
       set role anon`
     expect(await apply({ query, name: 'bodies' })).toMatchObject({ status: 200 })
     expect(await value('two()')).toBe(2)
-    expect((await detail(await latest())).statements).toHaveLength(6)
+    expect(await value('(select count(*) from ruled)')).toBe(0)
+    expect((await detail(await latest())).statements).toHaveLength(9)
   })
 
   it('runs a request repeated with the same key once, and refuses the key for another one', async () => {
