@@ -136,5 +136,15 @@ function endOfWord(query: string, at: number): number {
   word.lastIndex = at
   const end = at + (word.exec(query)?.[0].length ?? 1)
   const isEscapeString = end === at + 1 && /[eE]/.test(query.charAt(at)) && query.charAt(end) === "'"
-  return isEscapeString ? endOfQuoted(query, end, true) : end
+  return isEscapeString ? endOfEscapeString(query, end) : end
+}
+
+/** A string continues on a later line. There, backslashes escape too, although the second quote has no `E` before it. */
+function endOfEscapeString(query: string, at: number): number {
+  for (let end = endOfQuoted(query, at, true); ; ) {
+    let next = end
+    while (next < query.length && isBlank(query, next) && !query.startsWith('/*', next)) next = endOfToken(query, next)
+    if (query.charAt(next) !== "'" || !/[\r\n]/.test(query.slice(end, next))) return end
+    end = endOfQuoted(query, next, true)
+  }
 }

@@ -12,6 +12,11 @@ describe('splitStatements', () => {
     ['a semicolon in a string', "select ';'';'; select 2", ["select ';'';'", ' select 2']],
     ['a backslash in a plain string', "select '\\'; select 2", ["select '\\'", ' select 2']],
     ['a backslash in an escape string', "select e'\\';'; select 2", ["select e'\\';'", ' select 2']],
+    [
+      'an escape string on several lines',
+      "select e'a' -- b\n '\\';' \n\n'\\';'; select e'a' '\\'; select 3",
+      ["select e'a' -- b\n '\\';' \n\n'\\';'", " select e'a' '\\'", ' select 3'],
+    ],
     ['a word that only ends in e', "select name'a\\'; select 2", ["select name'a\\'", ' select 2']],
     ['a quoted identifier', 'select ";"";"; select 2', ['select ";"";"', ' select 2']],
     ['dollar quotes', 'do $$ begin; end $$; select 2', ['do $$ begin; end $$', ' select 2']],
