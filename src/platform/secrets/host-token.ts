@@ -1,14 +1,15 @@
 import { createHmac } from 'node:crypto'
 import { isSameSecret } from './equal.ts'
 
-const VALID_SECONDS = 60
+/** Longer than clocks of machines differ. */
+const VALID_SECONDS = 300
 
 const sign = (key: string, instance: string, expiresAt: string): string =>
   createHmac('sha256', key).update(`websocket\n${instance}\n${expiresAt}`).digest('base64url')
 
 /**
  * Query parameters of a WebSocket that stand for the host key, because access logs record URLs. They open sessions of one instance
- * for a minute. `user` is the login name `<role>.<instance>`.
+ * for five minutes. `user` is the login name `<role>.<instance>`.
  */
 export function hostTokenQuery(key: string, user: string, now = Date.now()): string {
   const instance = user.slice(user.lastIndexOf('.') + 1)
