@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 
-/** Epoch milliseconds that hold for everything one request does. The entry point of the tests sets it, and nothing in the product. */
+/** Fixed time of one request, in epoch milliseconds. Only the entry point of the tests sets it. */
 export const fixedTime = new AsyncLocalStorage<number>()
 
 /** The time in epoch milliseconds. */

@@ -30,6 +30,10 @@ export interface ReadLimits {
   isTooSlow?(): boolean
 }
 
+/**
+ * Reads a body chunk by chunk. Chunks are filled up to CHUNK_BYTES if the stream comes from the runtime. Rejects with BodyStalled or
+ * BodyInterrupted.
+ */
 export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits = {}): ChunkReader {
   const bytes = byteReader(body)
   const reader = bytes ?? body.getReader()

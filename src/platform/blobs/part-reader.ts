@@ -12,6 +12,7 @@ export interface PartReader {
     size: number,
     options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
   ): Promise<Bytes>
+  /** Whether the body has no further bytes. Waits for the next ones. */
   ended(): Promise<boolean>
   /** Bytes of the current part that were received before reading it failed. */
   rest(): Bytes

@@ -9,7 +9,7 @@ const REFRESH_MS_MAX = 10_000
 /** Limits of one refresh statement. */
 const REFRESH_ROWS_MAX = 1_000
 const REFRESH_CHARACTERS_MAX = 4 * 1024 * 1024
-/** Cached misses of one project: requests for unknown names evict no more entries than this. */
+/** Maximum number of cached misses of one project, so that requests for unknown names cannot evict all other entries. */
 const MISSING_MAX = 100
 /** Number of projects whose last invalidation is remembered: enough for the time that a read takes. */
 const INVALIDATED_MAX = 1_000

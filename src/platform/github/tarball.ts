@@ -7,7 +7,7 @@ import type { Repository } from './repository.ts'
 
 const MiB = 1024 ** 2
 
-/** Limits of a whole repository, and of the few files in it that are kept. */
+/** Limits of a whole repository, and of the files in it that are kept (`fileBytes` for each, `keptBytes` for all). */
 const LIMITS = {
   packedBytes: 128 * MiB,
   unpackedBytes: 1024 * MiB,
@@ -143,7 +143,7 @@ async function unpack(
       continue
     }
     limits.require(type === 'file', `${path} must be a regular file: links are not followed`)
-    // A file in the place of a folder.
+    // The path is a file here, not a folder, so nothing below it is kept.
     if (interest === 'above') {
       await entry.body.cancel()
       continue

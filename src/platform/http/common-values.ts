@@ -31,7 +31,7 @@ export const HttpUrl = Text.regex(/^[hH][tT][tT][pP][sS]?:\/\/[^\s\\]+$/, 'must 
 /** A name that is not blank. */
 export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
 
-/** Whether a value has at most so many levels. Iterates, because recursion over untrusted input can exhaust the stack. */
+/** Whether a JSON value is nested at most `levels` deep. Iterates, because recursion over untrusted input can exhaust the stack. */
 export function isDepthAtMost(value: unknown, levels: number): boolean {
   let level = [value].filter(isNested)
   for (let depth = 0; level.length > 0; depth += 1) {
@@ -70,5 +70,5 @@ export function isStorable(value: unknown): boolean {
   return Object.entries(value).every(([name, member]) => isStorable(name) && isStorable(member))
 }
 
-/** At least 8 characters: the hosted service accepts 4, but these are soon guessed in a database that is open to the internet. */
+/** At least 8 characters: the hosted service accepts 4, but those are quickly guessed in a database that is open to the internet. */
 export const DatabasePassword = Text.min(8).max(256)

@@ -10,7 +10,7 @@ export interface Publication {
   baseUrl: string
 }
 
-/** Collects the schemas and error replies that the operations of a document share. `known` has schemas that are not of zod. */
+/** Collects the schemas and error replies that the operations of a document share. `known` holds schemas that are not zod schemas. */
 export function createComponents(known: Json) {
   const schemas = new Map<string, unknown>(Object.entries(known))
   /** Error replies by name. */
@@ -48,7 +48,7 @@ export function createComponents(known: Json) {
 
   /** Converts a schema and moves its named schemas, which zod puts under $defs, to the components. */
   function schemaOf(schema: z.ZodType, io: Io): unknown {
-    // JSON Schema cannot express z.undefined(), by which a request refuses a field; a reply must be expressible in full.
+    // JSON Schema cannot express z.undefined(), which refuses a field of a request. The schema of a reply must be expressible in full.
     const unrepresentable = io === 'input' ? 'any' : 'throw'
     const generated = z.toJSONSchema(schema, { io, unrepresentable, override: (context) => tidy(context, io) })
     const text = JSON.stringify(generated).replaceAll('#/$defs/', '#/components/schemas/')
@@ -56,7 +56,7 @@ export function createComponents(known: Json) {
     for (const [name, definition] of Object.entries($defs)) {
       const known = schemas.get(name)
       if (known && JSON.stringify(known) !== JSON.stringify(definition)) {
-        throw new Error(`two schemas are named ${name}, or requests and replies see it differently`)
+        throw new Error(`two schemas are named ${name}, or its schemas for requests and replies differ`)
       }
       schemas.set(name, definition)
     }

@@ -2,7 +2,8 @@ import type { Bindings } from '../bindings.ts'
 import { createLogger, describeError } from '../http/log.ts'
 import { addCounts, type Counts } from './counts.ts'
 
-interface Host {
+/** Parts of a context that counting needs. */
+interface MetricsCtx {
   bindings: Bindings
   waitUntil(work: Promise<unknown>): void
 }
@@ -35,10 +36,10 @@ export const seriesOf = (metric: string, labels: readonly string[]): string => [
  * Adds to a counter in memory. The isolate flushes all its counters to the MetricsCollector a few seconds later; counts are lost if
  * the isolate is terminated before.
  */
-export function count(host: Host, metric: Counter, labels: readonly string[], by = 1): void {
-  if (!isCounted(host)) return
+export function count(ctx: MetricsCtx, metric: Counter, labels: readonly string[], by = 1): void {
+  if (!isCounted(ctx)) return
   add(seriesOf(metric, labels), [by])
-  scheduleFlush(host)
+  scheduleFlush(ctx)
 }
 
 interface Measured {
@@ -48,15 +49,15 @@ interface Measured {
   ms: number
 }
 
-export function measureRequest(host: Host, { service, operation, status, ms }: Measured): void {
-  if (!isCounted(host)) return
+export function measureRequest(ctx: MetricsCtx, { service, operation, status, ms }: Measured): void {
+  if (!isCounted(ctx)) return
   const seconds = ms / 1_000
   const bucket = BUCKETS.findIndex((bound) => seconds <= bound)
   const numbers = [...BUCKETS.map(() => 0), 0, seconds]
   numbers[bucket === -1 ? BUCKETS.length : bucket] = 1
   add(seriesOf('http_requests', [operation, String(status)]), [1])
   add(seriesOf(DURATION, [service]), numbers)
-  scheduleFlush(host)
+  scheduleFlush(ctx)
 }
 
 interface Call {
@@ -72,25 +73,25 @@ export async function measureCall(
 ): Promise<Response> {
   const startedAt = performance.now()
   const response = await answer()
-  const host = { bindings, waitUntil: (work: Promise<unknown>) => execution.waitUntil(work) }
+  const ctx = { bindings, waitUntil: (work: Promise<unknown>) => execution.waitUntil(work) }
   const ms = performance.now() - startedAt
-  measureRequest(host, { service, operation: `${service}.call`, status: response.status, ms })
+  measureRequest(ctx, { service, operation: `${service}.call`, status: response.status, ms })
   return response
 }
 
 /** A program process does not count: the API, which forwards the calls, has already counted them. */
-const isCounted = ({ bindings }: Host): boolean => bindings.PROGRAMS_PROCESS === undefined
+const isCounted = ({ bindings }: MetricsCtx): boolean => bindings.PROGRAMS_PROCESS === undefined
 
 function add(series: string, numbers: number[]): void {
   if (counts.size < SERIES_MAX || counts.has(series)) addCounts(counts, new Map([[series, numbers]]))
 }
 
-function scheduleFlush(host: Host): void {
+function scheduleFlush(ctx: MetricsCtx): void {
   const now = Date.now()
   if (flushingSince > 0 && now - flushingSince < FLUSH_LOST_AFTER_MS) return
   flushingSince = now
-  const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => flushCounts(host.bindings))
-  host.waitUntil(
+  const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => flushCounts(ctx.bindings))
+  ctx.waitUntil(
     flushed.catch((error) => createLogger('').error('metrics_flush_failed', { error: describeError(error) })),
   )
 }

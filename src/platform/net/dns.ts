@@ -127,7 +127,7 @@ interface DnsRecord {
 }
 
 /** Returns the current records of a name, including CNAMEs; none if the name does not exist. Nothing is cached. */
-export async function askRecords(
+export async function fetchRecords(
   url: string,
   name: string,
   type: 'A' | 'AAAA' | 'TXT',
@@ -178,7 +178,7 @@ function toReply({ status, truncated, records }: Answered): Reply {
     return { kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` }
   }
   const addresses = records.filter(({ type }) => ADDRESS_TYPES.includes(type)).map(({ data }) => data)
-  // The owner of the domain decides how many there are. As `unavailable` it would be retried forever.
+  // The owner of the domain decides how many addresses there are. As `unavailable` the name would be retried forever.
   if (truncated) return { kind: 'nowhere', reason: 'has too many addresses' }
   if (!addresses.every(parseAddress)) return unreadable
   // The TTLs of CNAMEs count too, as they limit how long the addresses are those of the name.

@@ -30,7 +30,7 @@ const LIMITS = {
 } satisfies Record<string, readonly Rule[]>
 export type Limit = keyof typeof LIMITS
 
-/** Scope of requests with an invalid token. It differs from `none`, so that requests without a token cannot lock out tokens. */
+/** Scope of requests with an invalid token. It differs from `none`, so that requests without a token cannot make an address refuse valid tokens. */
 export const INVALID_TOKEN_SCOPE = 'wrong tokens'
 
 /** Scope of requests for names that the caller cannot see. It differs from `none`, so that they cannot exhaust the quota of lists. */
@@ -103,6 +103,7 @@ export const invalidTokenQuota = (address: string | undefined, now: number): Quo
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
   address !== undefined && isOverLimit(invalidTokenQuota(address, now))
 
+/** Counts a request against the standard limit and the limit of its endpoint. Refuses it if one of them is exhausted. */
 export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
   const counter = counterOf(quota)
   const take = () => limiters.get(limiters.idFromName(counter)).take([STANDARD, ...LIMITS[limit]], quota.now)
@@ -119,7 +120,7 @@ interface AnonymousRequest {
   limiters: Bindings['RATE_LIMITERS']
 }
 
-/** Takes a request without a valid caller from the quota of its address, which all services share. */
+/** Counts a request without a valid caller against the quota of its address. All services share that quota. */
 export function takeAnonymousQuota(
   ctx: Pick<PlatformCtx, 'config' | 'now'>,
   { headers, limiters }: AnonymousRequest,

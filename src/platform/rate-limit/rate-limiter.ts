@@ -7,7 +7,7 @@ interface Window {
   count: number
 }
 
-/** The decision that holds the client back more: of two exhausted rules, the one that stays so for longer. */
+/** The decision that restricts the client more: the one that refuses, then the one with fewer requests left, then the one that resets later. */
 const stricter = (a: Decision, b: Decision): Decision =>
   (Number(a.allowed) - Number(b.allowed) || a.remaining - b.remaining || b.resetMs - a.resetMs) <= 0 ? a : b
 

@@ -1,7 +1,7 @@
 import type { Ctx } from '../../../ctx.ts'
 import type { HostnameStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { askRecords } from '../../../platform/net/dns.ts'
+import { fetchRecords } from '../../../platform/net/dns.ts'
 
 /** The name of the TXT record that proves ownership of a hostname. */
 export const challengeName = (hostname: string): string => `_pilothouse-challenge.${hostname}`
@@ -38,7 +38,7 @@ export async function verify(ctx: Ctx, { hostname, challenge, origin }: Challeng
 const TYPES = { A: 1, CNAME: 5, TXT: 16, AAAA: 28 } as const
 
 async function queryRecords({ config }: Ctx, name: string, type: 'A' | 'AAAA' | 'TXT') {
-  const reply = await askRecords(config.WEBHOOK_DNS_URL, name, type)
+  const reply = await fetchRecords(config.WEBHOOK_DNS_URL, name, type)
   if (reply.kind === 'unavailable') {
     throw new ApiError('service_unavailable.name_resolution', { cause: new Error(reply.reason) })
   }
