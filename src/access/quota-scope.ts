@@ -5,7 +5,7 @@ import { accessTokenIn } from './authenticate.ts'
 
 const SCOPED_PATH = /^\/(?:v\d+)\/(projects|organizations|branches)\/([\w-]+)/
 
-/** The scope of the rate limit: a project, an organization, or none. Each scope of a caller has its own quota. */
+/** Scope of a request's rate limit: its project, its organization, `none`, or INVALID_TOKEN_SCOPE. A caller has a quota for each scope. */
 export function rateLimitScope(caller: Caller | undefined, path: string, authorization?: string): string {
   if (!caller) return accessTokenIn(authorization) ? INVALID_TOKEN_SCOPE : 'none'
   const [, kind, name] = SCOPED_PATH.exec(path) ?? []

@@ -63,7 +63,7 @@ export const handlers: Handlers = {
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
     handleDead: (ctx, { id }) => workerLeases.bury(ctx, id),
-    // These run in addition to the four of a batch. The builder is a single process.
+    // Detached builds run in addition to the four of a batch. On one machine, the builder builds one program at a time.
     detachedMax: 4,
   },
   'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), detachedMax: 4 },

@@ -19,7 +19,7 @@ const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = {
   git_branches: sendDueGitBranches,
 }
 
-/** Runs urgent duties every 10 s, as the cron runs once a minute. The cron sets the alarm, and sets it again if it is lost. */
+/** Runs urgent duties every 10 s, because the cron runs only once a minute. The cron sets the alarm, and sets it again if it is lost. */
 export class WebhookSweeper extends DurableObject<Bindings> {
   async arm(): Promise<void> {
     if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + INTERVAL_MS)

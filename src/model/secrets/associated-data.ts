@@ -1,6 +1,6 @@
 /**
- * Associated data of each sealed value: it binds the value to its row, so that it cannot be copied to another one. Add a new kind
- * to `SEALED` in dev/admin/sealed.ts too, or key rotation misses its values.
+ * Associated data of each sealed value: it binds the value to its row, so that a copy in another row cannot be opened. Add a new
+ * kind to `SEALED` in dev/admin/sealed-columns.ts too, or key rotation misses its values.
  */
 export const projectAssociatedData = (ref: string, secret: 'password' | 'runner_password' | 'jwt_secret') =>
   `projects/${ref}/${secret}`

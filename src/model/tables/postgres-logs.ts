@@ -22,7 +22,7 @@ export const postgresLogCursors = pgTable('postgres_log_cursors', {
   projectRef: text('project_ref').primaryKey(),
   cursor: text().notNull(),
   readAt: instant('read_at').notNull(),
-  /** Day that `messages` counts the stored messages of. */
+  /** Day on which messages were last stored. `messages` counts those that were stored on that day. */
   day: date({ mode: 'string' }).notNull(),
   messages: integer().notNull(),
 })

@@ -203,7 +203,7 @@ export const auditLog = pgTable(
   (t) => [index('audit_log_organization').on(t.organizationId, t.createdAt), index('audit_log_time').on(t.createdAt)],
 )
 
-/** Time at which each background process last proved that it works. /health reads it. */
+/** Time of the last heartbeat of the queue, which /health reads, and of the last hourly run of each duty that has one. */
 export const heartbeats = pgTable('heartbeats', {
   name: text().primaryKey(),
   at: instant('at').notNull(),
