@@ -21,7 +21,7 @@ import {
 } from './store.ts'
 import { checkTarget } from './target.ts'
 
-/** The maximum per run; the next sweep continues. */
+/** The maximum number of batches per run; the next sweep continues. */
 const BATCHES_MAX = 50
 const STATEMENT_MS = 10_000
 const DELAY_MS = 10_000
@@ -34,7 +34,7 @@ const REJECTED_MAX = 10
 
 /** A local dependency that a batch needs is unavailable. */
 class DependencyUnavailable extends Error {
-  override name = 'Postponed'
+  override name = 'DependencyUnavailable'
   readonly delayMs: number
 
   constructor(message: string, delayMs = LOCAL_DELAY_MS) {
@@ -91,7 +91,7 @@ async function handleFailure(
     await limitTime(release(db, now, drain, error.delayMs))
     return error.delayMs
   }
-  // Not a failure of the destination but of the database: the rows stay pending, and the lease expires.
+  // Any other error is one of the database, not of the destination: the rows stay pending, and the lease expires.
   if (!(error instanceof SendFailure)) throw error
   const failures = drain.failures + 1
   const backOffMs = Math.min(DELAY_MS * 2 ** drain.failures, DELAY_MS_MAX) * (1 + JITTER * Math.random())

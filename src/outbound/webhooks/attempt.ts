@@ -44,6 +44,7 @@ const PREPARATION_MS_MAX = 8_000
 type Sendable = ClaimedDelivery & { payload: string }
 export const hasEvent = (delivery: ClaimedDelivery): delivery is Sendable => delivery.payload !== null
 
+/** Makes one attempt to deliver. Rejects if the headers or the signing secret cannot be decrypted. */
 export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Sendable, sentAt: number): Promise<Outcome> {
   const startedAt = ctx.now().getTime()
   const verdict = await checkDestination(delivery.url, ports.rules)
@@ -51,7 +52,7 @@ export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Sendable, 
   if (verdict.kind === 'refused') return failed('destination_refused', verdict.reason)
   if (verdict.kind === 'unresolved') return failed('name_not_resolved', verdict.reason)
   const request = await requestOf(ctx, delivery, sentAt)
-  // After this time the lease could expire before the response, and another sender would send it too.
+  // After this time the lease could expire before the response, and another sender would send the delivery too.
   if (ctx.now().getTime() - startedAt > PREPARATION_MS_MAX)
     return { kind: 'postponed', reason: 'the preparation took too long' }
   const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1000

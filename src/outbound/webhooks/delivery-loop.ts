@@ -22,7 +22,7 @@ const STATEMENT_MS = 5_000
 /** The pause after a database failure, doubled each time. */
 const DATABASE_PAUSE_MS = 5_000
 const DATABASE_PAUSE_MS_MAX = 60_000
-/** Retries of recording results. A result that is not recorded is sent again after its lease, so short outages are bridged. */
+/** Pauses between attempts to record results. A delivery without a recorded result is sent again after its lease. */
 const RECORD_PAUSES_MS = [500, 1_000, 2_000, 4_000]
 const RECORD_MS_MAX = 20_000
 const WAIT_MS_MIN = 100

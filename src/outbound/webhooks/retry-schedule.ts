@@ -13,7 +13,7 @@ export interface Schedule {
   random: number
 }
 
-/** Returns the milliseconds until the next attempt, at least those of the schedule; undefined after the last. */
+/** Returns the milliseconds until the next attempt: those of the schedule, or more if Retry-After requests it, at most twice as many. Undefined after the last. */
 export function delayAfter({ attempt, retryAfter, now, random }: Schedule): number | undefined {
   const base = DELAYS_S[attempt - 1]
   if (base === undefined) return undefined

@@ -19,7 +19,7 @@ export class WebhookSender extends DurableObject<Bindings> {
   readonly #system = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
   #sender: Sender | undefined
 
-  /** Returns at once: attempts may take long, and the caller may have other senders to wake. */
+  /** Starts the sender and returns at once: attempts may take long, and the caller may have other senders to wake. */
   async wake(endpointId: string, { swept = false, asked = false } = {}): Promise<void> {
     if (!this.#sender) await this.ctx.storage.put(ENDPOINT, endpointId)
     void this.#senderOf(endpointId).wake({ swept, asked })
