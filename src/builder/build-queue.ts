@@ -1,6 +1,6 @@
 /**
- * Mutex with a time limit. An isolate runs one build at a time: the bundler calls back in the context of any request
- * that woke it, and such a call is cancelled with that request. The time limit frees the mutex after a request that was
+ * Mutex with a time limit. An isolate runs one build at a time: callbacks of the bundler run in the context of any
+ * request that called it, and are cancelled with that request. The time limit frees the mutex if its holder was
  * cancelled.
  */
 export function createBuildMutex(seconds: number) {

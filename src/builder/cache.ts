@@ -1,6 +1,6 @@
 interface Options {
   bytesMax: number
-  /** Time to live; unlimited by default. */
+  /** Time to live in milliseconds; unlimited by default. */
   ms?: number
 }
 

@@ -4,8 +4,8 @@ import wasm from 'esbuild-wasm/esbuild.wasm'
 const nativeSetTimeout = globalThis.setTimeout
 
 /**
- * The bundler passes each message through a timer without a delay, which costs a millisecond; each module takes two
- * messages.
+ * Runs timers without a delay as microtasks. The bundler uses such a timer for each message, two for each module, and
+ * a real one would take a millisecond.
  */
 globalThis.setTimeout = ((work: () => void, ...rest: [delayMs?: number]) =>
   rest.length === 0 ? queueMicrotask(work) : nativeSetTimeout(work, ...rest)) as typeof setTimeout

@@ -9,8 +9,8 @@ type Segment = Sequence<CharMatcher>
 
 /**
  * Returns a function that tests a path against glob patterns: `*`, `?`, `[a-z]` and `[!a]` within a segment, `**` for
- * any number of segments, `{a,b}`, and `\` to escape a character. Regular expressions are not used, as backtracking
- * could take for ever. Throws Problem.
+ * any number of segments, `{a,b}`, and `\` to escape a character. Regular expressions are not used, because
+ * backtracking could take forever. Throws Problem.
  */
 export function openGlobs(patterns: readonly string[]): (path: string) => boolean {
   const globs = alternativesOf(patterns).map(parse)

@@ -1,5 +1,5 @@
 import { Duplex } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 
-/** Accepts several members and trailing zeros, as gzip and tar do; DecompressionStream accepts neither. */
+/** Decompresses gzip with several members or trailing zeros, which the programs gzip and tar accept and DecompressionStream refuses. */
 export const gunzip = () => Duplex.toWeb(createGunzip()) as ReadableWritablePair<Uint8Array, Uint8Array>

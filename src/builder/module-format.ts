@@ -35,12 +35,12 @@ function isEsm(module: Module): boolean {
   }
 }
 
-// The indentation excludes line breaks: `\s*` would scan the rest of a series of blank lines anew at each of them.
+// The indentation excludes line breaks: `\s*` would scan a series of blank lines again from each of its lines.
 const EXPORTS = /^[^\S\r\n\u2028\u2029]*export\b(?!\s*=)/m
 const COMMONJS =
   /(?<![.\w$])(?:module\.exports\b|exports(?:\.[\w$]|\[|\s*=)|typeof (?:exports|module)\b)|\(exports[,)]|^[^\S\r\n\u2028\u2029]*export\s*=/m
 
 /**
- * Tells CommonJS from ES modules, which have the same extensions in a program's own files. The default is an ES module.
+ * Whether a file is CommonJS. Its extension does not tell, because ES modules have the same. The default is an ES module.
  */
 const usesCommonJs = (text: string): boolean => !EXPORTS.test(text) && COMMONJS.test(text)

@@ -31,7 +31,7 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
   return parseAnswer(text) ?? throwInvalidAnswer()
 }
 
-/** Validated, because the program may have replaced the globals that the answer is made with. */
+/** Answer of the probe. It is validated, because the program may have replaced the globals that create it. */
 const Answer = z.object({ handlers: z.array(z.string()) })
 const ANSWER_BYTES_MAX = 1_024
 
@@ -43,10 +43,10 @@ function parseAnswer(text = ''): z.output<typeof Answer> | undefined {
   }
 }
 
-/** Time to start after the first `fetch`, which never resolves here. */
+/** Time that a program has to start after its first `fetch`, which never resolves here. */
 const OFFLINE_MS = 500
 
-/** Time to finish after Deno.serve: a program may then export handlers, or wait for its server for ever. */
+/** Time that a program has to finish after Deno.serve: it may export handlers, or wait for its server forever. */
 const SERVING_MS = 50
 
 /**

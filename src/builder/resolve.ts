@@ -26,7 +26,7 @@ export interface Import {
   specifier: string
   importer: Module
   kind: Kind
-  /** Whether it runs only when reached: the import may be for another platform. */
+  /** Whether the import runs only when the program reaches it (`require` or `import()`): it may be for another platform. */
   isLazy: boolean
 }
 
@@ -94,7 +94,7 @@ function fromSource({ source }: Imports, url: URL, { specifier, importer }: Impo
   return { kind: 'source', path, bytes }
 }
 
-/** Resolves within the source: like bundlers, before packages of a registry and in the same order. */
+/** Resolves within the source, before the registries: by tsconfig.json, then by the package and the workspaces, as bundlers do. */
 function fromOwnSource(
   imports: Imports,
   importer: string,

@@ -6,8 +6,8 @@ import type { Installed } from './versions.ts'
 export type Kind = 'import' | 'require'
 
 /**
- * Export conditions of workers. Packages without them are resolved for Node, as in Deno: browser code needs a page, or
- * does less.
+ * Export conditions of workers. Packages without them are resolved for Node, as in Deno, because code for browsers
+ * needs a page or has fewer features.
  */
 const WORKER_CONDITIONS = ['workerd', 'worker']
 

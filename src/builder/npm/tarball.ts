@@ -40,7 +40,7 @@ export async function unpack(
   return { json: readJson(name, files.get('package.json')), files, bytes: sizeOf(files) }
 }
 
-/** Counts the actual bytes, as the headers of the entries may lie. */
+/** Counts the actual bytes, because the sizes in the headers of the entries may be false. */
 function createBounds(name: string) {
   let bytes = 0
   let entries = 0
