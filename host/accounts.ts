@@ -24,7 +24,7 @@ export function nextAccount(taken: Iterable<number>): Account {
   return { uid, gid: uid }
 }
 
-/** The account that runs `initdb`, which refuses root and users without a name. */
+/** The account that runs `initdb`. It must not be root and must have a user name. */
 export async function initdbAccount(): Promise<Account> {
   if (!isRoot()) return undefined
   return (await postgresUser()) ?? (await createPostgresUser())

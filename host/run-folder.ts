@@ -6,7 +6,7 @@ import { dirname, join, resolve } from 'node:path'
 import { canReach, nextAccount } from './accounts.ts'
 import { exists } from './instances/files.ts'
 
-/** Limit for the folder's path: the path of a unix socket has at most 107 bytes. That of a drill has the longest end. */
+/** Limit for the folder's path: the path of a unix socket has at most 107 bytes. The socket of a drill has the longest path. */
 const BYTES_MAX = 107 - '/abcdefghijklmnopqrst.drill/.s.PGSQL.5432'.length
 
 /** The folder of a host's sockets: `run` in its own folder, or one in /tmp if that is too long or closed to the accounts. */
@@ -41,7 +41,7 @@ export class FolderInUse extends Error {
   override name = 'FolderInUse'
 }
 
-/** Keeps a second daemon from the folder while this process lives; the claim ends with the process, even if it is killed. */
+/** Prevents a second daemon from using the folder. The claim ends with this process, even if it is killed. */
 export async function claimFolder(run: string): Promise<() => Promise<void>> {
   const path = join(run, 'host.sock')
   if (await isServed(path)) throw new FolderInUse(`Another host uses ${run}: stop it first`)

@@ -72,7 +72,7 @@ export function createApi({
     const { route, params } = hit
     const lock = req.headers['x-lock']?.toString()
     const { name = '' } = params
-    // Read before the wait for the lock: Node discards what is unread of a request once it has been answered with 202.
+    // Read before the wait for the lock: once a request has been answered with 202, Node discards the unread rest of its body.
     const text = await readBody(req)
     const call: Call = { name, params, query, body: async (shape) => parseBody(text, shape) }
     const handle = async (): Promise<Reply> => {

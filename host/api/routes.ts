@@ -103,7 +103,7 @@ export function lifecycleRoutes({
 
 const sleepOf = (seconds: number | null | undefined) => (seconds === undefined ? {} : { sleepAfterSeconds: seconds })
 
-/** The facts that placement is based on. */
+/** Facts by which the control plane places new projects. */
 async function capacityOf(pool: InstancePool, instances: number) {
   const { bytes, freeBytes } = await pool.disk()
   return {

@@ -107,7 +107,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
 
   const archiveTick = () => Promise.all(instances.list().map(archiveInstance))
 
-  /** Archives an instance unless that is still under way. */
+  /** Archives an instance in the background, unless its last pass is still running. */
   function startPass(instance: Instance): void {
     const { name } = instance
     if (passes.has(name)) return
@@ -127,7 +127,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   const uploads = new Semaphore(UPLOADS_AT_ONCE)
-  /** The running archiving of each instance. They are independent, so that one instance delays no other. */
+  /** The running pass of each instance. Passes are independent, so that no instance delays another. */
   const passes = new Map<string, Promise<void>>()
   const clock = setInterval(() => instances.list().forEach(startPass), tickMs)
   clock.unref()
@@ -160,7 +160,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     flush: (name: string) => flush(find(name)),
     archiveTick,
     archive,
-    /** Does what `flush` does, through another server of the same data. */
+    /** Archives everything that has been committed, through another server of the same data. */
     flushFrom: flush,
 
     /** Keys of the archived objects that restore the instance to a moment that has just passed. */
@@ -182,7 +182,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         if ('at' in to && to.at.getTime() > Date.now()) {
           throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
         }
-        // A server that does not start is restored from what is archived already.
+        // A flush fails if the server does not start: the restore then uses what is archived already.
         await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
         const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
         await restoreTo(archive, instance, plan, options)

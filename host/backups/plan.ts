@@ -99,12 +99,12 @@ export async function planBackup(archive: Archive, name: string, id: string): Pr
   return { base, timeline: base.timeline, bundles: [], histories }
 }
 
-/** Tells whether a chain of WAL reaches a moment. */
+/** Returns whether a chain of WAL reaches a moment. */
 type Reaches = (chain: WalChain, base: Manifest, at: Date) => boolean
 
 const byTime: Reaches = ({ coveredAt }, _base, at) => coveredAt >= at.getTime()
 
-/** Compares positions in the WAL: with what the server had written when it was asked or stopped. */
+/** Whether the chain reaches a position in the WAL: the server's position when it was read, or when the server stopped. */
 export const byWal =
   ({ lsn, isStopped }: { lsn: string; isStopped: boolean }): Reaches =>
   ({ end }, { segmentBytes }) =>

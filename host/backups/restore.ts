@@ -67,7 +67,7 @@ export async function restoreTo(
 
 const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
 
-/** Keeps the current passwords: a login that was removed or changed since the backup does not come back. */
+/** Gives logins their current passwords, so that a login that was removed or changed since the backup cannot be used again. */
 async function restoreLogins(admin: AdminSession, logins: readonly Login[] | undefined): Promise<void> {
   const removed = logins ? 'l.name IS NULL' : `a.rolname ~ '^(cli|jit)_login_'`
   await admin.rows(
@@ -142,7 +142,7 @@ async function swapData(data: string, from: string, to: string): Promise<void> {
  */
 export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
   const { data, socket } = paths
-  // A server in recovery survives the daemon if that is killed.
+  // A server in recovery survives a daemon that is killed.
   for (const suffix of [NEW, '.drill']) await (await adoptServer({ ...paths, data: `${data}${suffix}` }))?.stop()
   if (!(await exists(data))) {
     for (const suffix of [READY, OLD]) {

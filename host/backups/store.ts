@@ -28,7 +28,7 @@ export interface ArchiveStore {
   /** Lists objects like `list`, reading one page at a time. */
   each(prefix: string): AsyncIterable<StoredObject>
   delete(keys: readonly string[]): Promise<void>
-  /** Removes the parts of interrupted uploads, which take space. */
+  /** Removes the parts of uploads that began before this time and did not complete, because they take space. */
   dropUploads(prefix: string, before: Date): Promise<void>
 }
 

@@ -1,7 +1,7 @@
 import { addressGroup } from './networks.ts'
 
 export interface BanLimits {
-  /** Failed logins of an address within `failuresMs` that lead to a ban. */
+  /** Number of failed logins of an address within `failuresMs` that leads to a ban. */
   failures: number
   failuresMs: number
   /** Length of a ban. */

@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { readBytes } from './streams.ts'
 
-/** An error that ends the connection with an ErrorResponse; the client sees its text. */
+/** An error that ends the connection. Its SQLSTATE and text are sent to the client in an ErrorResponse. */
 export class Fatal extends Error {
   override name = 'Fatal'
   /** SQLSTATE. */

@@ -49,7 +49,7 @@ export async function openAdmin(folder: string, database: string): Promise<Admin
   }
 }
 
-/** Makes a connected socket usable for the driver, which insists on calling `connect` itself. */
+/** Makes a connected socket usable for the driver, which always calls `connect` on its socket. */
 export function asUnconnected(socket: Socket): Socket {
   return Object.assign(socket, {
     connect() {

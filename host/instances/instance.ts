@@ -45,7 +45,7 @@ export interface InstanceEvents {
   started(instance: PostgresInstance): void
 }
 
-/** Limit for the time that a start keeps another one waiting: a recovery may take hours. */
+/** Limit for the time that a start counts against `starts`: a recovery may take hours. */
 const SLOT_MS = 2_000
 /** A standby may have to wait for the end of a transaction of its primary before it serves reads. */
 const STANDBY_SECONDS_MAX = 30
@@ -106,7 +106,7 @@ export class PostgresInstance implements Instance {
 
   /**
    * The size of the data on disk, measured at most `ageMsMax` ago. It may be some minutes old if the server has written no WAL
-   * since, because a look at all files takes tens of milliseconds of processor time. `ageMsMax: 0` always measures.
+   * since, because reading the sizes of all files takes tens of milliseconds of processor time. `ageMsMax: 0` always measures.
    */
   async sizeBytes(ageMsMax = SIZE_TTL_MS): Promise<number> {
     if (this.#size && (await this.#isFresh(this.#size.at, ageMsMax))) return this.#size.bytes

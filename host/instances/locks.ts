@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 
-/** A lock expires after this time unless it is renewed or an operation runs under it: its holder is dead. */
+/** A lock expires after this time unless it is renewed or an operation runs under it, in case its holder has died. */
 const EXPIRES_MS = 10_000
 /** Time that a mutation without a lock of its own waits for one. */
 const WAIT_MS = 60_000

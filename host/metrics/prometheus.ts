@@ -11,15 +11,15 @@ const FAMILIES: Record<string, [help: string, read: (metrics: Metrics) => Sample
   cpu_seconds_total: ['CPU time of all processes', (m) => [[m.use?.cpu_seconds]]],
   memory_bytes: ['Memory of all processes, shared pages once', (m) => [[m.use?.memory_bytes]]],
   connections: ['Sessions of clients', (m) => [[m.database?.connections]]],
-  max_connections: ['Most sessions that the server takes', (m) => [[m.database?.max_connections]]],
+  max_connections: ['Maximum number of sessions', (m) => [[m.database?.max_connections]]],
   commits_total: ['Transactions committed', (m) => [[m.database?.transactions_committed]]],
   rollbacks_total: ['Transactions rolled back', (m) => [[m.database?.transactions_rolled_back]]],
   deadlocks_total: ['Deadlocks', (m) => [[m.database?.deadlocks]]],
   blocks_hit_total: ['Blocks found in shared buffers', (m) => [[m.database?.blocks_hit]]],
   blocks_read_total: ['Blocks read into shared buffers', (m) => [[m.database?.blocks_read]]],
   wal_bytes_total: ['Position in the write-ahead log', (m) => [[m.database?.wal_bytes]]],
-  replication_lag_bytes: ['How far a follower is behind', lagSamples((lag) => lag.lag_bytes)],
-  replication_lag_seconds: ['How late a follower is', lagSamples((lag) => lag.lag_seconds)],
+  replication_lag_bytes: ['Replication lag of a follower in bytes of WAL', lagSamples((lag) => lag.lag_bytes)],
+  replication_lag_seconds: ['Replication lag of a follower in seconds', lagSamples((lag) => lag.lag_seconds)],
 }
 
 type Follower = NonNullable<Metrics['followers']>[number]

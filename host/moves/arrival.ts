@@ -25,7 +25,7 @@ export interface Arrival {
   data: string
 }
 
-/** A server that applies the archived WAL of an instance, also what is archived later. */
+/** A server that applies the archived WAL of an instance, including WAL that is archived later. */
 export interface Follower {
   /** Resolves when the server has read all WAL that the archive had at the call. */
   catchUp(): Promise<void>

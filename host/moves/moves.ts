@@ -10,7 +10,7 @@ export interface ArrivalSpec extends InstanceSpec, Partial<Pick<InstanceRecord, 
   isPaused: boolean
 }
 
-/** An instance that is being created from the archive, until `finish` tells it where to end. */
+/** An instance that is being created from the archive, until `finish` sets the position at which it ends. */
 interface Arriving {
   untilCaughtUp(): Promise<void>
   /** Resolves to the complete, sealed instance. */
@@ -24,7 +24,7 @@ interface Arriving {
 interface Parts {
   pool: InstancePool
   backups: Backups
-  /** Time after which an arrival is cancelled if it has caught up and nobody finishes it, or if its finish takes as long. */
+  /** Time after which an arrival that has caught up is cancelled unless it is finished, and limit for the finish. */
   timeoutMs?: number
 }
 
@@ -139,7 +139,8 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       if (begun && !begun.isEnded()) return begun.untilCaughtUp()
       // A finished arrival may lack what the other host has written since.
       await discard(spec.name)
-      if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
+      if (pool.find(spec.name))
+        throw new Refused([{ setting: 'name', reason: 'an instance with this name exists already' }])
       const arrival = begin(spec)
       arriving.set(spec.name, arrival)
       await arrival.untilCaughtUp()
@@ -148,7 +149,8 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     /** Creates the instance from the archive as it was at a moment. It is complete and sealed when this resolves. */
     async receiveAt({ isPaused, settings, access, ...spec }: ArrivalSpec, at: Date): Promise<void> {
       await discard(spec.name)
-      if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
+      if (pool.find(spec.name))
+        throw new Refused([{ setting: 'name', reason: 'an instance with this name exists already' }])
       const { archive } = backups
       const plan = await planMoment(archive, spec.name, at, () => true)
       const fill = (data: string, record: InstanceRecord) => recoverAt({ archive, pool, record, data }, plan)

@@ -36,7 +36,7 @@ export async function openRelay(replica: Instance, primary: () => Instance | und
   }
 }
 
-/** Passes a connection on to the primary. It does not count as use of the primary, which could never sleep then. */
+/** Passes a connection on to the primary. It does not count as use of the primary, so that an idle primary can sleep. */
 async function relay(client: Socket, name: string, find: () => Instance | undefined): Promise<void> {
   const primary = find()
   const length = (await readBytes(client, 4)).readInt32BE(0)

@@ -17,7 +17,7 @@ export interface PrimaryFacts {
   lost: string[] | null
 }
 
-/** Settings whose values on a standby must not be lower than those of its primary when that wrote the WAL to replay. */
+/** Settings that must not be lower on a standby than they were on its primary when the primary wrote the WAL to replay. */
 export const BOUNDS = [
   'max_connections',
   'max_worker_processes',
@@ -27,7 +27,7 @@ export const BOUNDS = [
 ]
 
 export const readStreams = (primary: Instance): Promise<Stream[]> =>
-  peek(
+  queryIfRunning(
     primary,
     `SELECT s.slot_name::text AS slot, pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)::float8 AS bytes,
        extract(epoch FROM coalesce(r.replay_lag, '0'))::float8 AS seconds
@@ -35,7 +35,7 @@ export const readStreams = (primary: Instance): Promise<Stream[]> =>
   )
 
 export async function readPrimaryFacts(primary: Instance): Promise<PrimaryFacts> {
-  const [facts] = await peek<PrimaryFacts>(
+  const [facts] = await queryIfRunning<PrimaryFacts>(
     primary,
     `SELECT (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1)) AS bounds,
        (SELECT array_agg(slot_name::text) FROM pg_replication_slots WHERE wal_status = 'lost') AS lost`,
@@ -69,12 +69,16 @@ export async function dropSlot(primary: Instance, slot: string): Promise<void> {
   if (primary.state() !== 'running') return primary.whileStopped(() => rm(folder, { recursive: true, force: true }))
   const found = 'FROM pg_replication_slots WHERE slot_name = $1'
   // The server may not have noticed yet that the replica is gone.
-  await peek(primary, `SELECT pg_terminate_backend(active_pid, 5000) ${found} AND active`, [slot])
-  await peek(primary, `SELECT pg_drop_replication_slot(slot_name) ${found}`, [slot])
+  await queryIfRunning(primary, `SELECT pg_terminate_backend(active_pid, 5000) ${found} AND active`, [slot])
+  await queryIfRunning(primary, `SELECT pg_drop_replication_slot(slot_name) ${found}`, [slot])
 }
 
-/** Queries the instance; this neither wakes it nor keeps it awake. */
-async function peek<Row extends object>(instance: Instance, text: string, values?: readonly unknown[]): Promise<Row[]> {
+/** Queries the instance if it is running, without keeping it awake. */
+async function queryIfRunning<Row extends object>(
+  instance: Instance,
+  text: string,
+  values?: readonly unknown[],
+): Promise<Row[]> {
   if (instance.state() !== 'running') return []
   return withAdminAt(instance.paths.socket, 'postgres', (admin) => admin.rows<Row>(text, values))
 }

@@ -16,8 +16,8 @@ export interface SettingsChange {
 }
 
 /** Applies all changes or none. Restarts the server if a changed value needs it; throws `Refused` if Postgres would not start. */
-export async function applySettings(instance: Instance, asked: SettingsChange, trial: Trial): Promise<void> {
-  const { set, reset, restart } = asked
+export async function applySettings(instance: Instance, requested: SettingsChange, trial: Trial): Promise<void> {
+  const { set, reset, restart } = requested
   const { libraries = [] } = instance.programs
   const refusals = Object.keys(set).flatMap((setting) => {
     const reason = refusalReason(setting, libraries)
@@ -58,7 +58,7 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
     await activate(instance, mayRestart)
   } catch (error) {
     await instance.update({ settings, size })
-    // If the cause is something else, this fails too, and the caller gets that error.
+    // If the settings are not the cause, this fails too, and the caller gets that error.
     await restartWithConfiguration(instance)
     const reason = errorMessage(error)
     throw new Refused([{ setting: changed.find((name) => reason.includes(name)) ?? changed[0] ?? 'size', reason }])

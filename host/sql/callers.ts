@@ -7,7 +7,7 @@ export type CallerOf = (req: IncomingMessage, isTrusted: boolean) => Caller
 
 /**
  * Finds the client of a request. Proxies, which have addresses in the networks `proxies`, append the address of their own client to
- * `X-Forwarded-For`: the client is the last address that is not a proxy's. All before it may be invented.
+ * `X-Forwarded-For`: the client is the last address that is not a proxy's. All addresses before it may be forged.
  */
 export function openCallers(proxies: readonly string[]): CallerOf {
   const isProxy = (address: string) => proxies.length > 0 && isWithin(address, proxies)
@@ -19,7 +19,7 @@ export function openCallers(proxies: readonly string[]): CallerOf {
     const client = listOf(headers['x-forwarded-for'])
       .map(withoutPort)
       .findLast((each) => !isProxy(each))
-    // Anything but an address would be a client of its own each time.
+    // A client could send any other text, and would count as a new client for each.
     const address = client !== undefined && isIP(client) !== 0 ? client : peer
     return { address, isSecure: listOf(headers['x-forwarded-proto']).at(-1) === 'https', isTrusted }
   }

@@ -8,7 +8,7 @@ import { isObject, parseBody, readWithin } from './body.ts'
 import type { Account } from './budget.ts'
 import type { CallerOf } from './callers.ts'
 import type { SqlLimits } from './limits.ts'
-import { turn, UNPACED_BYTES } from './pace.ts'
+import { UNPACED_BYTES, waitToTransfer } from './pace.ts'
 import { clientGone, Refusal } from './refusal.ts'
 import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
 import type { Lease, SessionState, Sessions } from './sessions.ts'
@@ -77,7 +77,7 @@ function formatOf(headers: IncomingHttpHeaders, isBatch: boolean, { resultBytesM
   }
 }
 
-/** A value that is sent after the JSON needs not be escaped, and its receiver can pass it on without reading it. */
+/** Finds the value to send after the JSON: it need not be escaped, and its receiver can pass it on without parsing it. */
 function separateOf(headers: IncomingHttpHeaders): ReplyFormat['separate'] {
   const [, statement, column] = /^(\d+)\.(\d+)$/.exec(String(headers[SEPARATE_VALUE])) ?? []
   return column === undefined ? undefined : { statement: Number(statement), column: Number(column) }
@@ -106,7 +106,7 @@ async function runInSession(sessions: Sessions, target: Target, work: Work, res:
   }
 }
 
-/** A socket takes this much at once: a smaller request is sent as a whole or not at all. */
+/** Bytes that a socket accepts at once: a smaller request is sent as a whole or not at all. */
 const WRITE_BYTES = 64 * 1024
 
 /** Whether the request did not reach the server: the connection was closed before the first byte was written. */
@@ -217,7 +217,7 @@ export async function sendReply(
     const size = Buffer.byteLength(part)
     left -= size
     account.hold(left)
-    if (bytes > UNPACED_BYTES) await turn(size)
+    if (bytes > UNPACED_BYTES) await waitToTransfer(size)
   }
   clearTimeout(deadline)
   res.end()

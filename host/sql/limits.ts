@@ -28,7 +28,7 @@ export const DEFAULT_LIMITS = {
   budgetBytesMax: 256 * MIB,
   /**
    * Large results of one instance wait for each other: 30 of 15 MB take about 45 s on two cores, and the last ones start after 35 s.
-   * A result that starts later would end with the time limit of its statement (60 s), which blames the statement.
+   * A result that starts later would end with the time limit of its statement (60 s), an error that misleads.
    */
   budgetWaitMs: 45_000,
   /** A client that has not read its reply after this time is disconnected, because the reply takes memory of the budget. */

@@ -20,7 +20,7 @@ let steppedAt = 0
  * Waits until `bytes` of a large result may be received or sent. Postgres, this process and the client would otherwise take all
  * cores for it, and the sessions of other instances would wait.
  */
-export function turn(bytes: number): Promise<void> {
+export function waitToTransfer(bytes: number): Promise<void> {
   return new Promise((resume) => {
     waiting.push({ bytes, resume })
     if (isRunning) return

@@ -11,4 +11,4 @@ export class Refusal extends Error {
   }
 }
 
-export const clientGone = () => new Refusal('57014', 'the client went away')
+export const clientGone = () => new Refusal('57014', 'the client has disconnected')

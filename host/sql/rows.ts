@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import type { RowSink as Rows } from '../../src/engine/json-rows.ts'
-import { READ_BYTES, turn, UNPACED_BYTES } from './pace.ts'
+import { READ_BYTES, UNPACED_BYTES, waitToTransfer } from './pace.ts'
 
 /** Receives what Postgres sends for a request. */
 export interface RowSink extends Rows {
@@ -85,7 +85,7 @@ export function divertRows(socket: Socket, reader: Reader) {
     passOn()
     rest = at < bytes.length ? bytes.subarray(at) : undefined
     if (!reader.sink) return
-    if (read > UNPACED_BYTES) pauseUntilTurn(socket, reader, chunk.length)
+    if (read > UNPACED_BYTES) pauseForPacing(socket, reader, chunk.length)
     else if (chunk.length >= READ_BYTES) yieldToOtherSockets(socket, reader)
   })
 }
@@ -99,9 +99,9 @@ function yieldToOtherSockets(socket: Socket, reader: Reader) {
   })
 }
 
-function pauseUntilTurn(socket: Socket, reader: Reader, bytes: number) {
+function pauseForPacing(socket: Socket, reader: Reader, bytes: number) {
   socket.pause()
-  turn(bytes).then(() => {
+  waitToTransfer(bytes).then(() => {
     if (!reader.isPaused) socket.resume()
   })
 }

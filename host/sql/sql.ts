@@ -51,7 +51,7 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
     throw new Error(`The memory budget for results must be at least ${2 * MEMORY_FACTOR} times the largest result`)
   }
   const budget = openBudget({ purpose: 'results', bytesMax: budgetBytesMax, waitMs: budgetWaitMs })
-  // A budget of their own: a request holds the memory of its body while it waits for that of its result.
+  // Bodies have a budget of their own: a request holds the memory of its body while it waits for the memory of its result.
   const bodies = openBudget({ purpose: 'requests', bytesMax: bodiesBytesMax, waitMs: budgetWaitMs })
   const logins = cacheLogins(options.authenticate)
   const sessions = openSessions(instances, limits)

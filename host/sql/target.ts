@@ -11,7 +11,7 @@ import { Refusal } from './refusal.ts'
  */
 type Pooling = 'stateless' | 'reset' | 'script' | 'single'
 
-/** The session that a request asks for. */
+/** The session that a request needs, as its connection string describes it. */
 export interface Target {
   name: string
   role: string

@@ -14,7 +14,7 @@ export const schemas = (): string[] => [
   `ALTER DATABASE postgres SET default_text_search_config = 'pg_catalog.english'`,
   'GRANT ALL ON DATABASE postgres TO dashboard_user',
   `GRANT USAGE ON SCHEMA public TO ${DATA_API_ROLES}`,
-  // Not for the superuser, who creates the objects of extensions: their scripts keep some of them for superusers.
+  // Not for the superuser, which creates the objects of extensions: their scripts reserve some of them for superusers.
   ...['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
     (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${OWNER} IN SCHEMA public GRANT ALL ON ${kind} TO ${DATA_API_ROLES}`,
   ),
@@ -68,8 +68,8 @@ function schemaReload(): string[] {
 }
 
 /**
- * Grants the owner access to the objects of an extension that runs its script as the superuser, who then owns them. Tables are
- * readable only: pg_cron runs each job as the user that its row names.
+ * Grants the owner access to the objects of an extension whose script runs as the superuser, which then owns them. The owner can
+ * only read the tables: pg_cron runs each job as the user that its row names.
  */
 const extensionAccess = (): string[] => [
   `CREATE FUNCTION extensions.grant_extension_access() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER

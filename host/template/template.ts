@@ -38,7 +38,7 @@ const SERVER_OPTIONS = {
   'pg_stat_statements.save': 'off',
 }
 
-/** Only the daemon's account can log in without a password, and it can be any role. */
+/** Files that let only the daemon's account log in without a password, and as any role. */
 const ACCESS_FILES = (user: string): Readonly<Record<string, string>> => ({
   'pg_hba.conf': 'local all all peer map=host\nlocal replication all peer map=host\n',
   'pg_ident.conf': `host "${user}" all\n`,

@@ -57,7 +57,7 @@ async function loadStatement(loaders: Loaders, statement: string, { isPlatform, 
   else if (SETS_PATH.test(statement)) await setPaths(loaders, statement)
   else if (COMES_LAST.test(`${statement} `)) deferred.push(statement)
   else {
-    // A superuser gets nothing that the loader has made: functions of the owner may have changed it.
+    // Objects that the loader has created must not go to a superuser: functions of the owner may have changed them.
     if (!isPlatform && owner !== undefined && platform.superusers.has(owner))
       throw new Error(`Unexpected owner: ${beginningOf(statement)}`)
     await run(isPlatform || owner !== undefined || FOR_ADMIN.test(statement) ? admin : loader, statement)

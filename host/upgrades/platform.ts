@@ -7,13 +7,13 @@ import type { DumpEntry } from './dump.ts'
 /** The roles and schemas of the platform in a database. Only superusers can have created the objects that belong to them. */
 export interface Platform {
   superusers: ReadonlySet<string>
-  /** Schemas in which objects of the services are guarded. In a database of the owner's making, schemas of these names are not. */
+  /** Schemas in which objects of the services are guarded. In a database that the owner created, schemas of these names are not guarded. */
   schemas: ReadonlySet<string>
 }
 
 const SERVICES = [STORAGE_OWNER, AUTH_OWNER]
 const IS_GUARDED = `n.nspname IN ('storage', 'auth') AND n.nspowner IN (SELECT oid FROM pg_roles WHERE rolsuper)`
-/** Condition: the table in the schema `n` is of the platform, if `owner` is the row of its owner in `pg_roles`. */
+/** Condition that a table belongs to the platform. `n` is the row of its schema, `owner` the row of its owner in `pg_roles`. */
 export const IS_PLATFORM_TABLE = `(owner.rolsuper OR (${IS_GUARDED} AND owner.rolname IN (${quoteLiterals(SERVICES)})))`
 
 /** Types of the platform's objects. */

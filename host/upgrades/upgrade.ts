@@ -66,7 +66,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
       await during('copy', () => copyDatabases(instance, draft))
       await during('complete', async () => {
         await draft.stop()
-        // Rows that were copied could be missing after a recovery.
+        // Fails unless the server was stopped cleanly: a recovery could lose rows that were copied.
         await readStoppedLsn(draft.paths.data)
       })
       await during('switch', async () => {
