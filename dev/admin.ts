@@ -8,7 +8,7 @@ const HINT = process.env.DATABASE_URL
   ? 'Its address is that of DATABASE_URL.'
   : 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
 
-/** `npm run admin -- <noun> <verb> <arguments> --options`: what has no endpoint, straight on the control database. */
+/** `npm run admin -- <noun> <verb> <arguments> --options`: runs a command that has no endpoint, directly on the control database. */
 async function main(): Promise<void> {
   const argv = process.argv.slice(2)
   const help = readHelp(argv)

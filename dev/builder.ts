@@ -11,7 +11,7 @@ import { type Request, type Supervised, supervise } from './supervise.ts'
 
 type Options = Pick<Supervised, 'worker' | 'onLine' | 'isEnding' | 'memoryMiB'>
 
-/** Time limits, both longer than those of the builder itself, which apply only to what it can interrupt. */
+/** Time limits, both longer than those of the builder itself, which cannot interrupt everything that it runs. */
 const PROBE_SECONDS = 12
 const BUILD_SECONDS = 100
 /** Memory limit for probes: with a heap of several gigabytes, garbage collection would take all the time. */

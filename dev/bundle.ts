@@ -36,7 +36,7 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
   const fingerprints = () => [root, sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
   const isIntact = sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()
   if (!isIntact) await rm(folder, { recursive: true, force: true })
-  // Other users of the machine need nothing of it.
+  // Other users of the machine do not need the bundle.
   await makePrivate(folder)
   if (isIntact) return
   await Promise.all([
@@ -47,7 +47,7 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
   if (sources) await writeFile(mark, fingerprints())
 }
 
-/** Everything that goes into a bundle; the last file lists what npm has installed. */
+/** Paths of everything that goes into a bundle; the last file lists the packages that npm has installed. */
 const SOURCES = [
   ...['src', 'docs', 'dev/worker-options.ts', CONFIG],
   ...['package.json', 'tsconfig.json', 'node_modules/.package-lock.json'],
@@ -86,7 +86,7 @@ function bundleFingerprint(folder: string): string | undefined {
 
 const isIn = (folder: string, name: string): boolean => existsSync(join(folder, name))
 
-/** Files that nothing runs, such as wrangler's own. */
+/** Files that a start does not run, such as those of wrangler. */
 const IGNORED_FILES = new RegExp(`^(config|${BUILDER}|${FINGERPRINTS})$|\\.map$`)
 
 function filesAt(root: string, path: string): string[] {

@@ -117,7 +117,7 @@ export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): {
   return { tooLarge: large.signal, end: () => ended.abort() }
 }
 
-/** Marks the process for the kernel's out-of-memory killer, which then ends it before any database. */
+/** Score of a process for the kernel's out-of-memory killer, which then ends the process before any database. */
 const OUT_OF_MEMORY_SCORE = '600'
 
 /** Lowers the process's priority and raises its out-of-memory score, if the system allows it. */

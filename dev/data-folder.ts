@@ -119,9 +119,9 @@ export async function deleteData(folder: string): Promise<void> {
   const host = join(folder, 'host')
   if (await exists(host)) {
     await stopServersIn(host)
-    // May be in /tmp, where a new host would find the sockets of the old one.
+    // The run folder may be in /tmp, where a new host would find the sockets of the old one.
     await removeFolder(await runFolder(host))
   }
-  // Retried, because the recovery of a database may still be writing when its restore is interrupted.
+  // `removeFolder` retries, because the recovery of a database may still be writing when its restore is interrupted.
   for (const name of DATA) await removeFolder(join(folder, name))
 }

@@ -1,6 +1,6 @@
 import type { EndReason } from '../src/services/runtime/processes/process-protocol.ts'
 
-/** Signals of the kernel when memory runs out, of an operator or of a shutdown; a crash has other signals or none. */
+/** Signals that the kernel sends when memory runs out, an operator, or a shutdown. A crash has another signal or none. */
 const KILLS: readonly (NodeJS.Signals | null)[] = ['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']
 /** Near V8's heap limit of 1,400 MiB, garbage collection takes all the time, which looks like a loop, before it crashes. */
 const FULL_HEAP_MiB = 1_024

@@ -38,7 +38,7 @@ const UNUSED_MS = 400_000
 /** Time that a request waits for a process that starts. */
 const WAIT_MS = 10_000
 const RETRIED_MS = 100
-/** Time after which a process that neither answers nor runs is ended, and an idle one is asked. */
+/** Time after which a process that neither answers nor computes is ended, and an idle one is pinged. */
 const SILENT_SECONDS = 60
 /** A process that has used less processor time than this counts as idle. */
 const WORK_SECONDS = 0.1
@@ -79,12 +79,12 @@ interface Process extends Place {
   assignedAt: number
   /** Time when it was last known to be used. */
   usedAt: number
-  /** Time of the last question, and the processor time that it had used by then or by its last answer. */
+  /** Time of the last ping, and the processor time that it had used by then or by its last answer. */
   answered: { at: number; cpuSeconds: number }
-  /** Time at which it was last seen to work, and the processor time that it had used by then. */
+  /** Time at which it was last seen to compute, and the processor time that it had used by then. */
   worked: { at: number; cpuSeconds: number }
-  isAsked: boolean
-  /** Whether it has answered the last question; true before the first one. */
+  isPinged: boolean
+  /** Whether it has answered the last ping; true before the first one. */
   hasAnswered: boolean
   hasEnded: PromiseWithResolvers<EndReason>
 }
@@ -126,7 +126,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
         ...{ id, slot, running, answered, worked: answered, group: undefined, ref: undefined },
-        ...{ assignedAt: 0, usedAt: 0, isAsked: false, hasAnswered: true, hasEnded: Promise.withResolvers() },
+        ...{ assignedAt: 0, usedAt: 0, isPinged: false, hasAnswered: true, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
       void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
@@ -195,7 +195,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
     return process
   }
 
-  /** Whether the process had no calls at the last report and can have got none since: the API's lease had expired. */
+  /** Whether the process had no calls at the last report and cannot have received any since: the API's lease had expired. */
   const isUnused = ({ id, group, assignedAt }: Process): boolean =>
     group !== undefined && !reported.busy.has(id) && assignedAt + LEASE_MS < reported.listedAt
 
@@ -235,25 +235,25 @@ export async function startPrograms(options: Options): Promise<Programs> {
     const residentMiB = usage?.residentMiB ?? 0
     if (residentMiB > memoryMiB) return end(process, 'memory')
     if (Date.now() - process.usedAt > UNUSED_MS && isUnused(process)) return end(process, 'unused')
-    // NaN if the operating system does not report usage: then only silence ends the process.
+    // NaN if the operating system does not report usage: then the process is ended only if it does not answer.
     const cpuSecondsNow = usage?.cpuSeconds ?? Number.NaN
     const spent = cpuSecondsNow - answered.cpuSeconds
-    // A busy machine gives a process of low priority little time: it may loop without end, or soon answer.
+    // On a busy machine, a process of low priority gets little time. While it computes, it counts as busy, not as silent.
     if (cpuSecondsNow - process.worked.cpuSeconds >= WORK_SECONDS) {
       process.worked = { at: performance.now(), cpuSeconds: cpuSecondsNow }
     }
     const isSilent = performance.now() - Math.max(answered.at, process.worked.at) > silentSeconds * 1_000
-    if (process.isAsked && spent > cpuSeconds) return end(process, endingByCpu(residentMiB))
-    if (process.isAsked && isSilent) return end(process, 'silent')
-    if (process.isAsked || (spent < WORK_SECONDS && !isSilent)) return
-    process.isAsked = true
+    if (process.isPinged && spent > cpuSeconds) return end(process, endingByCpu(residentMiB))
+    if (process.isPinged && isSilent) return end(process, 'silent')
+    if (process.isPinged || (spent < WORK_SECONDS && !isSilent)) return
+    process.isPinged = true
     answered.at = performance.now()
-    // Processor time before the question does not count, such as that of its start: a busy machine delays questions.
+    // Processor time before the ping does not count, such as that of its start: a busy machine delays pings.
     if (process.hasAnswered && usage) answered.cpuSeconds = usage.cpuSeconds
     process.hasAnswered = false
     void ask(process, 'alive').then(async (reply) => {
       const now = await measure(running.pid)
-      process.isAsked = false
+      process.isPinged = false
       if (reply !== id || !now) return
       answered.cpuSeconds = now.cpuSeconds
       process.hasAnswered = true

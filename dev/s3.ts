@@ -8,7 +8,7 @@ import { freePort, portError } from './ports.ts'
 
 export interface S3Options {
   port?: number
-  /** The folder for objects; without it they are kept in memory only. */
+  /** The folder for objects; without it they are in memory only. */
   folder?: string
   buckets: readonly string[]
   accessKeyId: string

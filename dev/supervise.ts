@@ -93,7 +93,7 @@ export function supervise(options: Supervised) {
     for (const [origin, queue] of queues) {
       await queue.shift()?.()
       queues.delete(origin)
-      // An origin with further requests goes to the end of the line.
+      // An origin with further requests goes to the end of the queue.
       if (queue.length > 0) queues.set(origin, queue)
     }
     isServing = false

@@ -26,7 +26,7 @@ export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<strin
   return (await readSecrets(readSettings(env).folder, { isNew: false })).ENCRYPTION_KEY
 }
 
-/** Reports why a secret of that database cannot be opened. Web Crypto's own error only says that the key is another one. */
+/** Reports why a secret of that database cannot be opened. Web Crypto's own error, a DOMException, does not say why. */
 export function refuseEncryptionKey(error: unknown): never {
   if (error instanceof Error && !(error instanceof DOMException)) throw new StartError(`${error.message}.`)
   throw new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.')

@@ -87,7 +87,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       }),
     )
     started.push(worker)
-    // After the API, which answers most requests without them.
+    // Started after the API, which answers most requests without them.
     spawnAs('builder', builder.begin)
     spawnAs('programs', programs.begin)
     const cron = tickEveryMinute(worker.tick, onLine)

@@ -18,7 +18,7 @@ export interface Change {
 
 /**
  * Commits rows, audit entry and events in one transaction, as the API does, but without an actor.
- * No queue is reachable from here, so the Worker's sweeper starts what is due.
+ * Commands cannot reach the queues, so the Worker's sweeper starts what is due.
  */
 export async function change<T>(db: ControlDb, work: (change: Change) => Promise<T>): Promise<T> {
   try {

@@ -26,7 +26,7 @@ export const connectionCommands: Record<string, Command> = {
     run: (db, [slug = '']) => listConnections(db, slug),
   },
   'connection sync': {
-    summary: 'Look at the repository of a project now.',
+    summary: 'Check the repository of a project now.',
     args: [],
     options: '--project ref',
     run: (db, _args, options) => syncConnection(db, projectOf(options)),
@@ -146,18 +146,18 @@ async function listConnections(db: ControlDb, slug: string): Promise<string> {
   return lines.join('\n') || 'no connections'
 }
 
-/** Makes the Worker's cron check all branches again, including commits that failed. */
+/** Makes the Worker's sweeper check all branches again, including commits that failed. */
 const syncConnection = (db: ControlDb, ref: string): Promise<string> =>
   change(db, async ({ tx, trace }) => {
     const connection = await findConnection(tx, ref)
     const at = new Date()
-    const asked = await tx
+    const due = await tx
       .update(gitBranches)
       .set({ commit: null, dueAt: at, attempts: 0, updatedAt: at })
       .where(eq(gitBranches.connectionId, connection.id))
       .returning({ name: gitBranches.name })
     await trace({ action: 'connection.sync', organizationId: connection.organizationId, projectRef: ref })
-    const names = asked.map(({ name }) => name).sort()
+    const names = due.map(({ name }) => name).sort()
     return names.length === 0 ? 'GitHub has not reported a branch yet' : `checks ${names.join(', ')} within a minute`
   })
 

@@ -19,7 +19,7 @@ export async function findOrganization(db: Reader, slug: string) {
   return organization ?? unknownOrganization(slug)
 }
 
-/** Finds an organization that may be deleted: its slug stays. */
+/** Finds an organization, also one that was deleted, whose row keeps its slug. */
 export async function findOrganizationOrDeleted(db: Reader, slug: string) {
   const [organization] = await db.select().from(organizations).where(eq(organizations.slug, slug))
   return organization ?? unknownOrganization(slug)

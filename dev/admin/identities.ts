@@ -87,7 +87,7 @@ async function revokeToken(db: ControlDb, token: string): Promise<string> {
       .set({ revokedAt: new Date() })
       .where(and(which, isNull(accessTokens.revokedAt)))
       .returning()
-    if (!revoked) throw new StartError('no such token, or it is revoked already')
+    if (!revoked) throw new StartError('no such token, or it has been revoked already')
     // Grants that a user approved with the token end too, and the grant of an application's token.
     const { id, userId, organizationId, oauthGrantId: grant } = revoked
     await tx

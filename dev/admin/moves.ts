@@ -61,7 +61,7 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   const target = apiOf(to)
   if (!target) throw new StartError(`no host is called "${to}"`)
   const { features } = await target.describe()
-  if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive to receive projects by`)
+  if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive, which a move needs`)
   const answers = await apiOf(from)
     ?.describe()
     .then(

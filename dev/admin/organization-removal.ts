@@ -18,7 +18,7 @@ import { findOrganization, lockOrganization } from './find.ts'
 
 export const organizationRemovalCommands: Record<string, Command> = {
   'organization delete': {
-    summary: 'Delete an organization that has no projects, after asking.',
+    summary: 'Delete an organization that has no projects, after confirmation.',
     args: ['slug'],
     options: '[--yes]',
     run: async (db, [slug = ''], { yes = false }) => {

@@ -17,7 +17,7 @@ export const projectCommands: Record<string, Command> = {
     },
   },
   'project delete': {
-    summary: 'Delete a project with its branches, after asking.',
+    summary: 'Delete a project with its branches, after confirmation.',
     args: ['ref'],
     options: '[--yes]',
     run: async (db, [ref = ''], { yes = false }) => {

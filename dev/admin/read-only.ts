@@ -11,7 +11,7 @@ export const readOnlyCommands: Record<string, Command> = {
     args: ['ref'],
     run: async (db, [ref = '']) => {
       await setMode(db, ref, { enabled: true, by: 'operator' })
-      return `${ref} takes no writes within a minute`
+      return `${ref} becomes read-only within a minute`
     },
   },
   'readonly off': {
@@ -19,7 +19,7 @@ export const readOnlyCommands: Record<string, Command> = {
     args: ['ref'],
     run: async (db, [ref = '']) => {
       await setMode(db, ref, { enabled: false, by: 'size' })
-      return `${ref} takes writes within a minute, unless its disk is full`
+      return `${ref} becomes writable within a minute, unless its disk is full`
     },
   },
 }

@@ -60,13 +60,13 @@ interface Found {
  * Starts a new delivery, with the whole schedule of retries, for each message whose last delivery ended with one of the statuses.
  * Messages with a pending delivery are skipped. Messages keep their ids, so receivers can recognize duplicates.
  */
-export function replay(db: ControlDb, asked: Replay): Promise<string> {
-  const { endpointId, since, until, statuses } = asked
+export function replay(db: ControlDb, requested: Replay): Promise<string> {
+  const { endpointId, since, until, statuses } = requested
   return change(db, async ({ tx, trace }) => {
     const endpoint = await lockEndpoint(tx, endpointId)
-    const { rows } = await tx.execute(replayQuery(asked))
+    const { rows } = await tx.execute(replayQuery(requested))
     const [found] = rows as unknown as [Found]
-    if (asked.dryRun)
+    if (requested.dryRun)
       return ['Nothing was changed.', `messages that would be sent again: ${found.chosen}`, ...rangeLines(found)].join(
         '\n',
       )

@@ -89,7 +89,7 @@ export async function copyOut(
   })
 }
 
-/** Runs the work with a file that has no name any more, so that an interruption does not leave it behind. */
+/** Runs the work with a temporary file that is unlinked at once, so that an interruption does not leave it behind. */
 async function withTemporaryFile<Value>(work: (file: FileHandle) => Promise<Value>): Promise<Value> {
   const path = join(tmpdir(), `pilothouse-backup-${randomUUID()}`)
   const file = await open(path, 'wx+', 0o600)

@@ -18,7 +18,7 @@ export interface InstallationMoment {
   keys: string[]
 }
 
-/** Limit for rounds. Each makes the base backups that the last one lacked, because projects may be created meanwhile. */
+/** Limit for rounds. Each makes the base backups that the round before lacked, because projects may be created meanwhile. */
 const ROUNDS_MAX = 10
 /** Time limit for a moment: the WAL of a server is archived within a minute, or not at all. */
 const MOMENT_MS_MAX = 120_000

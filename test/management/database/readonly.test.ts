@@ -71,7 +71,7 @@ describe('read-only mode by the operator', () => {
     const ref = await newTable()
     expect(await status(ref)).toEqual(OPEN)
     const before = await connect(ref)
-    expect(await command('on', ref)).toBe(`${ref} takes no writes within a minute`)
+    expect(await command('on', ref)).toBe(`${ref} becomes read-only within a minute`)
     await tick()
     expect(await status(ref)).toEqual(CLOSED)
     await expect(before.query('insert into public.t values (1)')).rejects.toThrow()
@@ -81,7 +81,7 @@ describe('read-only mode by the operator', () => {
     await expect(after.query('insert into public.t values (1)')).rejects.toMatchObject({ code: '25006' })
     await expect(after.query('create table public.u ()')).rejects.toMatchObject({ code: '25006' })
 
-    expect(await command('off', ref)).toContain('takes writes within a minute')
+    expect(await command('off', ref)).toContain('becomes writable within a minute')
     await tick()
     expect(await status(ref)).toEqual(OPEN)
     expect(await write(ref)).toBe(201)
