@@ -57,12 +57,12 @@ const jobs: Jobs = {
 export const handlers: Handlers = {
   'project-task': {
     run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
-    handleDead: (ctx, { id }) => projectLeases.bury(ctx, id),
+    handleDead: (ctx, { id }) => projectLeases.postponeDead(ctx, id),
     detachedMax: 20,
   },
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
-    handleDead: (ctx, { id }) => workerLeases.bury(ctx, id),
+    handleDead: (ctx, { id }) => workerLeases.postponeDead(ctx, id),
     // Detached builds run in addition to the four of a batch. On one machine, the builder builds one program at a time.
     detachedMax: 4,
   },

@@ -34,7 +34,7 @@ const WAIT_MS = 3_000
 const SENT_MAX = 100
 /** The sweeper leaves messages this much time to arrive, as it would otherwise send duplicates. */
 export const GRACE_MS = 5_000
-const BURIED_DELAY_MS = 60_000
+const DEAD_DELAY_MS = 60_000
 
 /** Claims of the tasks that this isolate is running. */
 const working = new Set<string>()
@@ -184,10 +184,10 @@ export function createLeases({ table, type, project, runningMax }: Options) {
     },
 
     /** Delays a task whose message is dead-lettered; the sweeper then sends it again. */
-    async bury({ db, now }: SystemCtx, id: string): Promise<void> {
+    async postponeDead({ db, now }: SystemCtx, id: string): Promise<void> {
       await db
         .update(table)
-        .set({ dueAt: new Date(now().getTime() + BURIED_DELAY_MS) })
+        .set({ dueAt: new Date(now().getTime() + DEAD_DELAY_MS) })
         .where(and(eq(table.id, id), eq(table.state, 'pending')))
     },
   }
