@@ -15,6 +15,7 @@ const NAMES = [
 /** The secrets of a data folder; without them its data cannot be read. */
 export type LocalSecrets = Record<(typeof NAMES)[number], string>
 
+/** Reads the secrets of a data folder; creates them if the folder is new and has none. */
 export async function readSecrets(folder: string, { isNew }: { isNew: boolean }): Promise<LocalSecrets> {
   const file = join(folder, 'secrets.json')
   try {

@@ -41,7 +41,7 @@ type Outcome =
   | { kind: 'timed-out' }
   /** The process ended during the request. */
   | { kind: 'ended' }
-  /** The caller was gone before the request could start. */
+  /** The caller disconnected before the request could start. */
   | { kind: 'cancelled' }
   /** Too many requests are waiting already. */
   | { kind: 'busy' }

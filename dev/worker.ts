@@ -253,6 +253,7 @@ const MODULE_TYPES: Record<string, string> = {
   '.bin': 'Data',
 }
 
+/** Reads the modules of a bundle in the form that Miniflare takes. */
 export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
   // The entry module comes first; it is the only JavaScript module.

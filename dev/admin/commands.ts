@@ -102,7 +102,7 @@ function splitName([first = '', second = '', ...args]: string[]) {
   return { name: `${first} ${second}`, args }
 }
 
-/** Refuses unknown options: if one was ignored, a command could do more than was asked for. */
+/** Refuses unknown options: a command that ignores one could do more than the operator wants. */
 function checkOptions(name: string, command: Command, given: readonly string[]): void {
   const taken: readonly string[] = command.options?.match(/--[a-z-]+/g) ?? []
   const unknown = given.map((option) => `--${option}`).find((option) => !taken.includes(option))

@@ -83,6 +83,7 @@ const startOf = ({ starts, backups }: Archived, at: number): number =>
 /** Whether a version such as `18.4` has this major version. */
 export const isOfMajor = (version: string, major: string): boolean => version.split('.')[0] === major
 
+/** Returns the highest number of a timeline in the archive of the instance; 1 if the archive is empty. */
 export async function newestTimeline(archive: Archive, name: string): Promise<number> {
   const { backups, starts, bundles } = await readArchive(archive, name)
   return Math.max(
@@ -92,6 +93,7 @@ export async function newestTimeline(archive: Archive, name: string): Promise<nu
   )
 }
 
+/** Plans a recovery to the end of a backup, without any later WAL. */
 export async function planBackup(archive: Archive, name: string, id: string): Promise<RestorePlan> {
   const { backups, histories } = await readArchive(archive, name)
   const base = backups.find((backup) => backup.id === id)

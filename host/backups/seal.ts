@@ -22,6 +22,7 @@ function nonce(count: number, isLast: boolean): Buffer {
   return bytes
 }
 
+/** Encrypts a stream of chunks of any size. The name becomes part of the key. */
 export async function* seal(key: Uint8Array, name: string, source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   const salt = randomBytes(SALT_BYTES)
   const derived = derive(key, salt, name)
@@ -43,6 +44,7 @@ export async function* seal(key: Uint8Array, name: string, source: AsyncIterable
   yield frame(count, rest, true)
 }
 
+/** Decrypts a sealed object. Each frame is authenticated before it is yielded; rejects with DamagedObject if one is not valid. */
 export async function* unseal(
   key: Uint8Array,
   name: string,

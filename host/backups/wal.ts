@@ -84,6 +84,7 @@ async function putBundle(archive: Archive, instance: Instance, segments: readonl
   for (const segment of segments) await rm(join(spool, segment), { force: true })
 }
 
+/** Records in the archive that the instance uses a timeline from a moment on; `history` is the text of its history file. */
 export async function startTimeline(
   archive: Archive,
   name: string,

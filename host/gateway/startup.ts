@@ -13,7 +13,7 @@ const TLS_HANDSHAKE = 0x16
 const STARTUP_BYTES_MAX = 10_000
 const CANCEL_KEY_BYTES = 8
 
-/** A client's connection; `stream` is the TLS stream once the client has asked for TLS. */
+/** A client's connection; `stream` is the TLS stream once the client has requested TLS. */
 export interface ClientConnection {
   stream: Duplex
   isSecure: boolean
@@ -27,7 +27,7 @@ export type Startup =
       parameters: Map<string, string>
       /** Server name of the client's TLS handshake. */
       servername: string | undefined
-      /** A NegotiateProtocolVersion message for a client that asked for more than protocol 3.0. */
+      /** A NegotiateProtocolVersion message for a client that requested a later protocol than 3.0 or protocol options. */
       negotiation: Buffer | undefined
     }
 

@@ -17,7 +17,7 @@ export class Locked extends Error {
   override name = 'Locked'
 }
 
-/** Exclusive locks on instances. The holder of a lock proves it by an id that nobody else knows. */
+/** Exclusive locks on instances. The holder of a lock proves it by a random id. */
 export class Locks {
   readonly #held = new Map<string, Held>()
   readonly #waiting = new Map<string, Set<() => void>>()

@@ -124,7 +124,7 @@ async function waitUntilReady(
   while (child.exitCode === null && child.signalCode === null) {
     const { pid, isReady, isRecovering } = await readPostmaster(paths.data)
     if (pid === child.pid && (isReady || (isStandby && isRecovering))) return
-    // If it were stopped, its recovery would begin anew. Until it is ready, it refuses clients itself.
+    // A server that is stopped now would begin its recovery again. Until it is ready, Postgres itself refuses clients.
     if (Date.now() > until) return
     await delay(POLL_MS)
   }

@@ -18,7 +18,7 @@ interface DumpRequest {
   section: 'pre-data' | 'post-data'
 }
 
-/** Statements about one object, without comments, and what the comment in front of them says; the first entry has no comment. */
+/** Statements about one object, without comments. The other members come from the comment before them; the first entry has none. */
 export interface DumpEntry {
   type: string
   /** Schema of the object; `-` if it has none. */

@@ -22,6 +22,7 @@ const EXTENSIONS = 'SELECT extname AS name FROM pg_extension'
 /** Disk space for the copy, which stays beside the old data while the upgrade can be undone. */
 const DISK_FACTOR = 1.5
 
+/** Finds what prevents an upgrade: for example replication slots, extensions that the new version lacks, or too little free disk. */
 export async function findObstacles(pool: InstancePool, instance: PostgresInstance, to: Programs): Promise<Obstacle[]> {
   const found = await instance.admin.rows<{ obstacle: Obstacle }>(OBSTACLES)
   const offered = await extensionNames(to)
@@ -48,6 +49,7 @@ export async function findObstacles(pool: InstancePool, instance: PostgresInstan
   ]
 }
 
+/** Rejects with Refused and the first obstacle if the instance cannot be upgraded to the major version. */
 export async function requireUpgradable(pool: InstancePool, instance: PostgresInstance, major: string): Promise<void> {
   const refused = (reason: string) => new Refused([{ setting: 'version', reason }])
   const to = pool.programsOf(major)

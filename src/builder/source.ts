@@ -42,8 +42,10 @@ export function sourcePath(path: string): string {
   return plain
 }
 
+/** The `file:` URL of a path of the source. */
 export const urlOf = (path: string): URL => new URL(`file:///${path.split('/').map(encodeURIComponent).join('/')}`)
 
+/** The path of a `file:` URL, relative to the root of the source. */
 export function pathOf({ pathname }: Pick<URL, 'pathname'>): string {
   try {
     return decodeURIComponent(pathname.slice(1))

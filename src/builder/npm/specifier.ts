@@ -15,6 +15,7 @@ const NAME = /^(?:@[a-z0-9-~][a-z0-9-._~]*\/)?[a-z0-9-~][a-z0-9-._~]*$/i
 /** npm scope of JSR packages in JSR's own registry. */
 export const JSR_SCOPE = '@jsr/'
 
+/** Parses an `npm:` or `jsr:` URL. A JSR package gets its npm name, `@jsr/scope__name`. Throws Problem if the URL is invalid. */
 export function parsePackageUrl(href: string): PackageSpecifier {
   const text = decode(href)
   const npm = NPM.exec(text)?.groups
@@ -37,6 +38,7 @@ export function bareOf(specifier: string): Bare | undefined {
   return { name: match.name, subpath: match.sub ? `./${match.sub}` : '.' }
 }
 
+/** Same as bareOf, but throws Problem. */
 export function parseBare(specifier: string): Bare {
   const bare = bareOf(specifier)
   if (!bare) throw new Problem(`Invalid import "${specifier}": must be a path, an address or a package`)

@@ -39,6 +39,7 @@ interface Listed {
 export const cursorOf = (sort: SortKey, { name, insertedAt, id }: Listed): string =>
   sort === 'name' ? btoa(`name ${encodeURIComponent(name)} ${id}`) : encodeCursor(insertedAt, id)
 
+/** Decodes a cursor of cursorOf. Throws a 400 that names the parameter if the cursor is invalid for this order. */
 export function placeOf(parameter: string, sort: SortKey, cursor: string): Place {
   const place = sort === 'name' ? decodeNameCursor(cursor) : decodeTimeCursor(parameter, cursor)
   if (!place || !z.uuid().safeParse(place.id).success) throw invalidCursor(parameter)

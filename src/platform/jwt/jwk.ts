@@ -59,6 +59,7 @@ export const RSA_BITS_MIN = 2_048
 export const verifyingPart = (algorithm: Algorithm, jwk: Jwk): Jwk =>
   Object.fromEntries(SCHEMES[algorithm].members.map((member) => [member, jwk[member]]))
 
+/** Whether the signature is valid for any of the keys. */
 export async function isSignedByOne(
   keys: readonly VerificationKey[],
   signature: Uint8Array<ArrayBuffer>,

@@ -39,6 +39,7 @@ export const currentKeyId = (setting: string): string => keyring(setting).curren
 /** Id of the key that sealed a value. */
 export const keyIdOf = (sealed: string): string => /^\w+(?=\.)/.exec(sealed)?.[0] ?? 'none'
 
+/** Seals a text with the first key of ENCRYPTION_KEY. Only the same associated data opens it. */
 export async function seal(setting: string, text: string, associatedData: string): Promise<string> {
   const { current, keys } = keyring(setting)
   const iv = crypto.getRandomValues(new Uint8Array(IV_BYTES))
@@ -49,6 +50,7 @@ export async function seal(setting: string, text: string, associatedData: string
   return `${current}.${base64Url(new Uint8Array([...iv, ...sealed]).buffer)}`
 }
 
+/** Opens a sealed text. Rejects if its key is no longer in ENCRYPTION_KEY, or if the text or its associated data differ. */
 export async function unseal(setting: string, sealed: string, associatedData: string): Promise<string> {
   const [id = '', data = ''] = sealed.split('.')
   const key = await keyring(setting).keys.get(id)
