@@ -19,7 +19,7 @@ const POLL_MS = 50
 const FETCH = `from="\${0%/*}"
 [ -r "$from/names" ] || exit 200
 grep -qxF "$1" "$from/names" || exit 1
-case $1 in *.history) ;; *) echo "$1" > "$from/asked" ;; esac
+case $1 in *.history) ;; *) echo "$1" > "$from/requested" ;; esac
 while [ ! -e "$from/$1" ]; do [ -r "$from/names" ] || exit 200; sleep 0.05; done
 cp "$from/$1" "$2" || exit 200
 `
@@ -58,7 +58,7 @@ export async function startFeed(
   }
   await removeAll()
   await mkdir(folder, { mode: 0o700 })
-  const readRequested = async () => (await readOwned(join(folder, 'asked'), account)).trim()
+  const readRequested = async () => (await readOwned(join(folder, 'requested'), account)).trim()
   const stopNumber = Number((toBytes(base.stopLsn) - 1n) / BigInt(base.segmentBytes))
   const filesOf = ({ first, last }: Bundle) => {
     const [from, to] = [numberOf(first, base.segmentBytes), numberOf(last, base.segmentBytes)]
@@ -70,7 +70,7 @@ export async function startFeed(
   const namesText = () => [...files.flat(), ...[...histories.keys()].map(historyName), ''].join('\n')
   await writeFile(join(folder, 'names'), namesText())
   await writeFile(join(folder, 'fetch'), FETCH)
-  await writeFile(join(folder, 'asked'), '')
+  await writeFile(join(folder, 'requested'), '')
   await ownAll(folder, account)
 
   const present = new Set<number>()

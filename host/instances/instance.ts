@@ -450,7 +450,7 @@ export class PostgresInstance implements Instance {
   }
 
   #writeData(name: string, text: string): Promise<void> {
-    // The files are written anew at each start, so they need not survive a crash of the machine.
+    // The files are written again at each start, so they need not survive a crash of the machine.
     return replaceFile(join(this.paths.data, name), text, this.#record.account, { isSynced: false })
   }
 }

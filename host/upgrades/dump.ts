@@ -69,8 +69,8 @@ export async function dumpSchema({ socket, database, snapshot, section }: DumpRe
 }
 
 /**
- * Removes the commands of psql, and splits the dump where it connects to another database. They contain a key that nobody else
- * knows, so no name and no literal can contain them.
+ * Removes the commands of psql, and splits the dump where it connects to another database. They contain a random key, so no name and
+ * no literal can contain them.
  */
 function withoutCommands(output: string, key: string): string[] {
   const whole = new RegExp(

@@ -16,7 +16,7 @@ export type Handlers = {
     handleDead?(ctx: SystemCtx, message: MessageOf<T>): Promise<void>
     /**
      * Number of runs that may go on in one isolate after their messages are acknowledged. For work that takes hours and that a
-     * sweeper restarts if it dies. Without it, a message is acknowledged when its work ends.
+     * sweeper restarts after a crash. Without it, a message is acknowledged when its work ends.
      */
     detachedMax?: number
   }

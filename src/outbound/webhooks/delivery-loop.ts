@@ -85,7 +85,7 @@ export function createSender(
   const breaker = createBreaker()
   const demand = newDemand()
   let running: Promise<void> | undefined
-  /** Initially true: only the database knows the plans of an earlier sender. */
+  /** Initially true: only the database has the plans of an earlier sender. */
   let mustPlan = true
   let pauseMs = DATABASE_PAUSE_MS
   let totals = newTotals()
@@ -193,7 +193,7 @@ export function createSender(
 
   async function record(batch: readonly Settlement[]): Promise<void> {
     const { recorded, nextMs } = await retryRecording(() => settle(db, now, endpointId, batch))
-    // Some were recorded by an earlier statement whose response was lost: only the database knows its plans.
+    // Some were recorded by an earlier statement whose response was lost: only the database has its plans.
     if (recorded < batch.length) mustPlan = true
     if (nextMs !== null) planWake(clock() + nextMs)
   }
