@@ -61,12 +61,12 @@ export async function startBuilder({ worker, onLine, isEnding, memoryMiB }: Opti
   const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS, memoryMiB: probeMiB })
 
   /** Sends a request; `onEnd` answers a request during which the process ended. */
-  async function ask(
+  async function forward(
     process: typeof building,
     { request, signal }: PendingRequest,
     { late, onEnd }: { late: string; onEnd(): Promise<Answer> | Answer },
   ): Promise<Answer> {
-    const outcome = await process.ask(request, signal)
+    const outcome = await process.send(request, signal)
     switch (outcome.kind) {
       case 'answered':
         return outcome
@@ -88,12 +88,12 @@ export async function startBuilder({ worker, onLine, isEnding, memoryMiB }: Opti
   const build = (pending: PendingRequest): Promise<Answer> => {
     const late = `This cannot be built within ${BUILD_SECONDS} s`
     const again = () =>
-      ask(building, pending, { late, onEnd: () => unavailable('The builder ended twice during this build') })
-    return ask(building, pending, { late, onEnd: again })
+      forward(building, pending, { late, onEnd: () => unavailable('The builder ended twice during this build') })
+    return forward(building, pending, { late, onEnd: again })
   }
 
   const probe = (pending: PendingRequest): Promise<Answer> =>
-    ask(probing, pending, {
+    forward(probing, pending, {
       late: `The program did not start within ${PROBE_SECONDS} s: does it loop without end?`,
       onEnd: () => issue('The program ended the process that started it: does it need too much memory?'),
     })

@@ -64,12 +64,12 @@ export function supervise(options: Supervised) {
     if (!options.isEnding?.()) options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
   }
 
-  async function askNow(request: Request, signal: AbortSignal): Promise<Outcome> {
+  async function sendNow(request: Request, signal: AbortSignal): Promise<Outcome> {
     if (signal.aborted) return { kind: 'cancelled' }
     if (isStopped) return { kind: 'ended' }
     running ??= run(options, options)
-    const asked = running
-    const ready = await asked.catch(report)
+    const current = running
+    const ready = await current.catch(report)
     if (!ready) {
       running = undefined
       return { kind: 'not-started' }
@@ -77,10 +77,10 @@ export function supervise(options: Supervised) {
     const late = AbortSignal.timeout(options.secondsMax * 1_000)
     const watch = watchMemory(ready.pid, options.memoryMiB)
     try {
-      return await send(ready.origin, request, AbortSignal.any([late, watch.tooLarge]))
+      return await post(ready.origin, request, AbortSignal.any([late, watch.tooLarge]))
     } catch {
       running = undefined
-      await stop(asked)
+      await stop(current)
       return { kind: late.aborted ? 'timed-out' : 'ended' }
     } finally {
       watch.end()
@@ -107,13 +107,13 @@ export function supervise(options: Supervised) {
     },
     isBusy: () => waiting >= WAITING_REQUESTS_MAX,
     /** Sends a request. `signal` aborts when the caller no longer waits for the answer. */
-    async ask(request: Request, signal: AbortSignal): Promise<Outcome> {
+    async send(request: Request, signal: AbortSignal): Promise<Outcome> {
       if (waiting >= WAITING_REQUESTS_MAX) return { kind: 'busy' }
       waiting += 1
       const { promise, resolve, reject } = Promise.withResolvers<Outcome>()
       const { origin = '' } = request
       const queue = queues.get(origin) ?? []
-      queue.push(() => askNow(request, signal).then(resolve, reject))
+      queue.push(() => sendNow(request, signal).then(resolve, reject))
       queues.set(origin, queue)
       void serveWaiting()
       return promise.finally(() => {
@@ -187,7 +187,7 @@ async function stop(running: Promise<Running>): Promise<void> {
   )
 }
 
-async function send(origin: string, { path, headers, body }: Request, signal: AbortSignal): Promise<Outcome> {
+async function post(origin: string, { path, headers, body }: Request, signal: AbortSignal): Promise<Outcome> {
   const response = await fetch(new URL(path, origin), { method: 'POST', headers, body, signal })
   if (!response.ok) return { kind: 'refused', reason: `${response.status} ${await response.text()}` }
   return { kind: 'answered', headers: response.headers, body: await response.bytes() }

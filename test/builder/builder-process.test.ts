@@ -112,7 +112,7 @@ describe('a supervised process', () => {
       onLine: (line) => lines.push(line),
     })
     const request = { path: '/', headers: {}, body: new Uint8Array() }
-    expect(await looping.ask(request, new AbortController().signal)).toEqual({ kind: 'not-started' })
+    expect(await looping.send(request, new AbortController().signal)).toEqual({ kind: 'not-started' })
     expect(lines.join()).toContain('it was not ready within 2 s')
     await looping.stop()
   })
@@ -127,7 +127,7 @@ describe('a supervised process', () => {
     }
     const counting = supervise({ worker, secondsMax: 30, onLine: () => {} })
     const ask = (path: string, caller = new AbortController()) =>
-      counting.ask({ path, headers: {}, body: new Uint8Array() }, caller.signal)
+      counting.send({ path, headers: {}, body: new Uint8Array() }, caller.signal)
     const caller = new AbortController()
     const [slow, gone] = [ask('/slow'), ask('/', caller)]
     caller.abort()
@@ -153,7 +153,7 @@ describe('requests that wait for a supervised process', () => {
     const answered: string[] = []
     const ask = async (origin: string) => {
       const request = { path: '/', headers: {}, body: new Uint8Array(), origin }
-      expect(await process.ask(request, new AbortController().signal)).toMatchObject({ kind: 'answered' })
+      expect(await process.send(request, new AbortController().signal)).toMatchObject({ kind: 'answered' })
       answered.push(origin)
     }
     await Promise.all(['a', 'a', 'a', 'a', 'b', 'b', 'c'].map(ask))
