@@ -213,8 +213,9 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       const [oldest] = await listBackups(archive, name)
       // Without a backup the WAL is kept: the first backup may be under way.
       const bundles = oldest ? (await listBundles(archive, name)).filter((bundle) => !isNeeded(bundle, oldest)) : []
-      const orphans = await orphanedBackups(archive, name, new Date(Date.now() - DAY_MS))
-      await store.delete([...bundles.map((bundle) => bundle.key), ...orphans])
+      const dayAgo = new Date(Date.now() - DAY_MS)
+      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
+      await store.dropUploads(prefixOf(name), dayAgo)
     },
 
     /** Removes all backups and WAL of a deleted instance. Waits for the end of an upload that began before the deletion. */

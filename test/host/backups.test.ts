@@ -306,7 +306,9 @@ test('objects that were changed, swapped or sealed with another key are refused'
 
 test('the sweep keeps what is needed and removes orphans', async () => {
   // An upload that began less than a day ago may still be under way.
+  const dropped: [prefix: string, before: Date][] = []
   const aged: ArchiveStore = Object.create(store, {
+    dropUploads: { value: async (...call: [string, Date]) => void dropped.push(call) },
     list: {
       value: async (prefix: string) =>
         (await store.list(prefix)).map((object) => ({ ...object, modifiedAt: new Date(0) })),
@@ -322,6 +324,7 @@ test('the sweep keeps what is needed and removes orphans', async () => {
   const before = await listBundles(backups.archive, name)
   await backups.remove(name, '1')
   await backups.sweep(name)
+  expect(dropped).toEqual([[`backups/${name}/`, expect.any(Date)]])
   const kept = await listBundles(backups.archive, name)
   expect(kept.length).toBeGreaterThan(0)
   expect(kept.length).toBeLessThan(before.length)
