@@ -8,11 +8,11 @@ import { setImmediate } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { TestProject } from 'vitest/node'
 import { buildWorker } from '../dev/bundle.ts'
-import { startServices } from '../dev/services.ts'
 import { type Doh, startDoh, type Zone } from './outbound/webhooks/doh.ts'
 import { uncovered } from './support/coverage.ts'
 import { type GithubServer, startGithubServer } from './support/github-server/server.ts'
 import { copyInstallation } from './support/installations.ts'
+import { startServicesApart } from './support/services.ts'
 import { type Server, serveWorker } from './support/worker.ts'
 
 declare module 'vitest' {
@@ -62,10 +62,8 @@ export default async function setup(project: TestProject) {
   process.env.TEST_TEMPLATES = templates
   const begun = join(folder, 'begun')
   const bundle = join(folder, 'bundle')
-  const start = async (folder: string) =>
-    startServices({ folder, baseUrl: BASE_URL, durable: false, sleepAfterSeconds: 20 })
   const begin = async () => {
-    await (await start(begun)).stop()
+    await (await startServicesApart(begun, BASE_URL)).stop()
     shareTemplates(begun, templates)
   }
   const [names, github] = await Promise.all([
@@ -78,7 +76,7 @@ export default async function setup(project: TestProject) {
   ])
   const own = join(folder, 'own')
   copyInstallation(begun, own)
-  const services = await start(own)
+  const services = await startServicesApart(own, BASE_URL)
   const servers = new Map<string, string>()
   const lines: string[] = []
   const vars = {
@@ -106,7 +104,7 @@ export default async function setup(project: TestProject) {
   project.provide('controlUrl', services.controlUrl)
   const { url, run } = services.host
   project.provide('host', { url, run, key: services.secrets.HOST_KEY ?? '' })
-  project.provide('adminUrl', services.host.adminUrl('control'))
+  project.provide('adminUrl', services.adminUrl)
   project.provide('databaseHost', services.vars.DATABASE_HOST ?? '')
   project.provide('databasePort', Number(services.vars.DATABASE_PORT))
   project.provide('encryptionKey', services.secrets.ENCRYPTION_KEY ?? '')
