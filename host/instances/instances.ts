@@ -13,7 +13,7 @@ import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
 import { diskOf, inMib } from './disk.ts'
-import { copyFolder, exists, makePrivate, removeFolder, syncFiles, syncFolder } from './files.ts'
+import { copyFolder, exists, makePrivate, removeFolder, syncFolder } from './files.ts'
 import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
 import { Mutex, Semaphore } from './mutex.ts'
 import {
@@ -394,9 +394,9 @@ export class InstancePool implements Instances {
   ): Promise<void> {
     const { folders, isDurable } = this.#options
     const programs = this.programsOf(major)
-    await copyFolder(await ensureTemplate({ root: folders.root, programs, isDurable }), data, account)
+    const template = await ensureTemplate({ root: folders.root, programs, isDurable })
     // The files say that their server was shut down, so Postgres does not sync them when it starts.
-    if (isDurable) await syncFiles(data)
+    await copyFolder(template, data, { account, isSynced: isDurable })
   }
 
   #removeReplacedData(): void {
