@@ -34,6 +34,9 @@ export class DataApiError extends Error {
 export const bodyTooLarge = (limit: string) =>
   new DataApiError({ status: 413, code: 'PGRST102', message: `The body is larger than ${limit}` })
 
+export const unfiltered = (verb: 'UPDATE' | 'DELETE') =>
+  new DataApiError({ status: 400, code: '21000', message: `${verb} requires a WHERE clause` })
+
 /** Errors of a request that is invalid by itself, by code. The codes and texts are those of PostgREST. */
 const REQUEST_ERRORS = {
   PGRST101: [405, 'Cannot use this method on RPC'],

@@ -237,15 +237,30 @@ it('changes only the filtered rows if a related resource has the name of the fil
 })
 
 describe('a change that must not stand', () => {
+  it.each(['DELETE', 'PATCH'])('is refused if it names no rows, as on the hosted service: %s', async (method) => {
+    const id = newId()
+    await api.json('/items', writeOf('POST', { id }))
+    for (const query of ['', '?select=id', '?order=id']) {
+      const reply = await api.json(`/items${query}`, writeOf(method, { name: 'all' }))
+      const message = `${method === 'PATCH' ? 'UPDATE' : 'DELETE'} requires a WHERE clause`
+      expect([reply.status, reply.body]).toEqual([400, { code: '21000', message, details: null, hint: null }])
+    }
+    expect(await rowOf(id)).toMatchObject({ id })
+    expect((await rowOf(id)).name).not.toBe('all')
+  })
+
   it('is rolled back if the caller asks for it, or if it affects other rows than allowed', async () => {
     const id = newId()
     const rolled = await api.json('/items', writeOf('POST', { id }, 'return=representation,tx=rollback'))
     expect([rolled.status, rolled.body[0].id, await rowOf(id)]).toEqual([201, id, undefined])
     await api.json('/items', writeOf('POST', [{ id }, { id: newId() }]))
-    const strict = await api.json('/items', writeOf('PATCH', { name: 'all' }, 'handling=strict,max-affected=1'))
+    const strict = await api.json(
+      '/items?id=gte.0',
+      writeOf('PATCH', { name: 'all' }, 'handling=strict,max-affected=1'),
+    )
     expect([strict.status, strict.body.code]).toEqual([400, 'PGRST124'])
     const accept = { accept: 'application/vnd.pgrst.object+json', prefer: 'return=representation' }
-    const one = await api.json('/items', { method: 'DELETE', headers: accept })
+    const one = await api.json('/items?id=gte.0', { method: 'DELETE', headers: accept })
     expect([one.status, one.body.code, (await rowOf(id)).id]).toEqual([406, 'PGRST116', id])
     const unknown = await api.json('/items', { headers: { prefer: 'handling=strict, nonsense' } })
     expect(unknown.body).toMatchObject({ code: 'PGRST122', details: 'Invalid preferences: nonsense' })

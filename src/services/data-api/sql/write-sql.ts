@@ -1,4 +1,4 @@
-import { requestError } from '../data-api-error.ts'
+import { requestError, unfiltered } from '../data-api-error.ts'
 import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
 import type { JsonPayload } from '../request/payload.ts'
 import type { Column, Table } from '../schema/types.ts'
@@ -83,17 +83,23 @@ export function updateSql(
   if (columns.length === 0) return `SELECT ${returning} FROM ${qualified(table)} WHERE FALSE`
   const set = columns.map(({ name }) => `${quote(name)} = pgrst_body.${quote(name)}`).join(', ')
   const from = `(SELECT * FROM ${bodySql(params, body)} LIMIT 1) AS pgrst_body`
-  return `UPDATE ${qualified(table)} SET ${set} FROM ${from}${conditionSql(params, node, table)} RETURNING ${returning}`
+  return `UPDATE ${qualified(table)} SET ${set} FROM ${from}${conditionSql(params, node, table, 'UPDATE')} RETURNING ${returning}`
 }
 
 export const deleteSql = (params: Parameters, node: ReadNode, table: Table, returning: string): string =>
-  `DELETE FROM ${qualified(table)}${conditionSql(params, node, table)} RETURNING ${returning}`
+  `DELETE FROM ${qualified(table)}${conditionSql(params, node, table, 'DELETE')} RETURNING ${returning}`
 
-/** With a limit, only the first rows by the given order or by their key. */
-function conditionSql(params: Parameters, node: ReadNode, table: Table): string {
+/**
+ * With a limit, only the first rows by the given order or by their key. A change of all rows is refused, as by the extension safeupdate,
+ * which the hosted service loads.
+ */
+function conditionSql(params: Parameters, node: ReadNode, table: Table, verb: 'UPDATE' | 'DELETE'): string {
   const conditions = node.logic.map((logic) => logicSql(params, node, logic))
   const { limit, offset } = node.window
-  if (limit === undefined && offset === 0) return whereSql(conditions)
+  if (limit === undefined && offset === 0) {
+    if (conditions.length === 0) throw unfiltered(verb)
+    return whereSql(conditions)
+  }
   if (node.order.some(({ relation }) => relation !== undefined)) {
     throw notLimited('A limited change cannot be ordered by a column of a related table')
   }
