@@ -64,16 +64,19 @@ export const PostgresConfig = z
   .meta({ id: 'PostgresConfig' })
 export type PostgresConfig = z.output<typeof PostgresConfig>
 
-export const UpdatePostgresConfig = PostgresConfig.extend({
-  restart_database: z
-    .boolean()
-    .optional()
-    .meta({
-      description:
-        'True always restarts the database, so that every session has the new values. False leaves values that require a ' +
-        'restart until the next one. If omitted, the database restarts if a value requires it',
-    }),
-}).meta({ id: 'UpdatePostgresConfig' })
+export const UpdatePostgresConfig = z
+  .strictObject({
+    ...PostgresConfig.shape,
+    restart_database: z
+      .boolean()
+      .optional()
+      .meta({
+        description:
+          'True always restarts the database, so that every session has the new values. False leaves values that require a ' +
+          'restart until the next one. If omitted, the database restarts if a value requires it',
+      }),
+  })
+  .meta({ id: 'UpdatePostgresConfig' })
 
 const PoolMode = z.enum(['transaction', 'session'])
 
