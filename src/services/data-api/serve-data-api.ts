@@ -7,7 +7,7 @@ import { measureRequest } from '../../platform/metrics/counters.ts'
 import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
 import { isPreflight } from '../gateway/preflight.ts'
-import { locate, projectUrl } from '../gateway/project-address.ts'
+import { projectUrl, servicePathOf } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
@@ -57,8 +57,8 @@ export async function serveDataApi(call: Call): Promise<Response> {
   measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
   ctx.log.info('request', { method, path: address.path, status, ms, project: address.ref, ...facts })
   if (facts.project !== undefined) {
-    const { pathname: path } = locate(request, bindings).url
     const { project: projectRef, error = null } = facts
+    const path = servicePathOf(request, bindings)
     logRequest(call, { id: requestId, projectRef, at, method, path, status, ms: Math.round(ms), error })
   }
   return response

@@ -65,6 +65,12 @@ function hostIn(baseUrl: string): string {
   return known
 }
 
+/** The path below the project's address, as logs record it: queries of logs hold for all addresses of a project. */
+export function servicePathOf(request: Request, bindings: { PROJECT_DOMAIN?: string }): string {
+  const { url, project } = locate(request, bindings)
+  return project?.path ?? url.pathname
+}
+
 /** Assigns the request to a project that its host belongs to as a whole. */
 export function locateAs(request: Request, url: URL, ref: string): void {
   located.set(request, { url, project: { ref, path: url.pathname } })

@@ -54,7 +54,7 @@ const factsOf = (call: ProgramCall) => ({ projectRef: call.address.ref, ...logge
 
 /** Method and path of a call in the invocation log. */
 export const loggedAs = ({ request, address, scheduled }: ProgramCall) =>
-  scheduled ? { method: 'CRON', path: scheduled.cron } : { method: request.method, path: address.path }
+  scheduled ? { method: 'CRON', path: scheduled.cron } : { method: request.method, path: address.servicePath }
 
 const LOST = 'the connection closed before the response could be passed on'
 

@@ -4,6 +4,8 @@ import type { ProgramName } from './processes/process-protocol.ts'
 export interface ProgramAddress extends ProgramName {
   /** Path that the caller requested, without the query. */
   path: string
+  /** The same path below the project's address, as logs record it. */
+  servicePath: string
   /** Beginning of the path that the program does not see. */
   prefix: string
   /** URL that the program sees. */
@@ -34,7 +36,14 @@ export function programAddressOf(
     if (hidden === undefined || name === undefined) continue
     const seen = path.slice(hidden.length)
     return {
-      ...{ kind, ref, name, path: pathname, prefix: pathname.slice(0, pathname.length - seen.length) },
+      ...{
+        kind,
+        ref,
+        name,
+        path: pathname,
+        servicePath: path,
+        prefix: pathname.slice(0, pathname.length - seen.length),
+      },
       url: origin + (seen || '/') + search,
       isShared: path !== pathname,
     }

@@ -5,7 +5,7 @@ import type { Bindings } from '../../platform/bindings.ts'
 import { createLogger, describeError } from '../../platform/http/log.ts'
 import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { beginRequest } from '../gateway/begin-request.ts'
-import { locate } from '../gateway/project-address.ts'
+import { servicePathOf } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { mount } from './mount.ts'
@@ -55,7 +55,7 @@ const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
   await next()
   logRequest(scope, {
     ...{ id: ctx.requestId, projectRef: project.ref, at, method: c.req.method },
-    ...{ path: locate(c.req.raw, c.env).url.pathname, status: c.res.status },
+    ...{ path: servicePathOf(c.req.raw, c.env), status: c.res.status },
     ...{ ms: Math.round(performance.now() - startedAt), error: c.var.facts.error ?? null },
   })
 }

@@ -161,7 +161,7 @@ function programCall(
   { ref, name, waitingSince: _, ...scheduled }: CronCall,
 ): ProgramCall {
   const url = `${projectUrl(config, ref)}/workers/v1/${name}`
-  const address = { kind: 'worker', ref, name, path: '/', prefix: '/', url, isShared: false } as const
+  const address = { kind: 'worker', ref, name, path: '/', servicePath: '/', prefix: '/', url, isShared: false } as const
   return { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
 }
 

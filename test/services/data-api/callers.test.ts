@@ -223,7 +223,7 @@ describe('edge_logs', () => {
     expect(JSON.stringify(rows)).not.toMatch(new RegExp(`let-me-in|${keys.anon}`))
     // biome-ignore lint/suspicious/noExplicitAny: rows of a query
     const rowOf = (id: string | undefined) => rows.find((row: any) => row.log_attributes.request_id === id)
-    const edge = `/p/${ref}/rest/v1`
+    const edge = '/rest/v1'
     expect(rowOf(ids[0])).toEqual({
       ...{ id: expect.any(String), timestamp: expect.any(String), source: 'edge_logs', severity_text: 'INFO' },
       event_message: `GET | 200 | ${edge}/notes`,

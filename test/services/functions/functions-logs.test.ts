@@ -48,7 +48,7 @@ describe('each call of a function', () => {
       programId: id,
       deploymentId,
       method: 'POST',
-      path: `${path}/more`,
+      path: path.replace(`/p/${project.ref}`, '') + '/more',
       status: 202,
       ms: expect.any(Number),
       console: [],
@@ -112,7 +112,9 @@ describe('each call of a function', () => {
       return response`)
     const socket = new WebSocket(new URL(`${path}/more`, baseUrl.replace('http', 'ws')))
     await once(socket, 'open')
-    expect(await written(1)).toMatchObject([{ method: 'GET', path: `${path}/more`, status: 101 }])
+    expect(await written(1)).toMatchObject([
+      { method: 'GET', path: path.replace(`/p/${project.ref}`, '') + '/more', status: 101 },
+    ])
     socket.send('hello')
     await once(socket, 'message')
     await vi.waitFor(async () => {
@@ -141,7 +143,7 @@ describe('each call of a function', () => {
       const [unknown, many] = [await invocationsOf(checked.id), await invocationsOf(throttled.id)]
       expect(unknown).toMatchObject([
         {
-          ...{ kind: 'function', method: 'PUT', path: `/p/${project.ref}/functions/v1/${checked.slug}` },
+          ...{ kind: 'function', method: 'PUT', path: `/functions/v1/${checked.slug}` },
           ...{ deploymentId: checked.deploymentId, status: 401, ms: 0 },
           console: [{ level: 'error', message: 'refused: UNAUTHORIZED_NO_AUTH_HEADER' }],
         },

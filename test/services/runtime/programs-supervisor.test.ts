@@ -194,7 +194,7 @@ describe('the API', () => {
 
   async function call(bindings: Bindings) {
     const name = { kind: 'function', ref: randomUUID(), name: 'a' } as const
-    const address = { ...name, path: '/', prefix: '/', url: request.url, isShared: false }
+    const address = { ...name, path: '/', servicePath: '/', prefix: '/', url: request.url, isShared: false }
     await acquireProcess(bindings, name)
     const settled: Promise<unknown>[] = []
     const execution = { waitUntil: (work: Promise<unknown>) => void settled.push(work.catch(() => {})) }

@@ -48,7 +48,7 @@ async function ask(sql: string, { endpoint = 'logs', project = storage.ref } = {
 }
 
 describe('a request to the storage server', () => {
-  const path = () => `/p/${storage.ref}/storage/v1/object/${bucket}`
+  const path = () => `/storage/v1/object/${bucket}`
   let ids: string[]
   beforeAll(async () => {
     const uploaded = await service(`POST /object/${bucket}/cat.txt`, { body: 'cat', headers: at(-3) })

@@ -152,7 +152,7 @@ describe('a request', () => {
           projectRef: ref,
           method: 'PUT',
           status: 201,
-          path: `${new URL(worker.url()).pathname}/some/where`,
+          path: `${new URL(worker.url()).pathname.replace(`/p/${ref}`, '')}/some/where`,
           console: [{ level: 'log', message: 'seen 1' }],
         },
       ])
