@@ -145,22 +145,44 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(got instanceof File && data.equals(Buffer.from(await got.arrayBuffer()))).toBe(true)
   })
 
-  it('gives both of two simultaneous deployments a version of their own, and none is at the first any more', async () => {
+  it('gives simultaneous deployments versions of their own, except those that a later request has replaced', async () => {
     const { owner } = organization
     const sources = Array.from({ length: 4 }, (_, n) => ({
       slug: 'race',
       files: { 'index.ts': `export default ${n}` },
     }))
     const replies = await Promise.all(sources.map((source) => deploy(owner, ref, source)))
-    expect(replies.map(({ version }) => version).sort()).toEqual([1, 2, 3, 4])
-    const last = replies.find(({ version }) => version === 4)
+    const bundles = new Map(replies.map(({ version, ezbr_sha256 }) => [version, ezbr_sha256]))
+    expect(new Set(bundles.values()).size).toBe(bundles.size)
+    expect([...bundles.keys()].sort()).toEqual(Array.from(bundles.keys(), (_, n) => n + 1))
     const { body: now } = await owner.get(`/v1/projects/${ref}/functions/race`)
-    expect(now).toEqual(last)
+    expect(now).toEqual(replies.find(({ version }) => version === bundles.size))
     const made = await control.select().from(functionDeployments).where(eq(functionDeployments.slug, 'race'))
     expect(made.filter(({ unusedSince }) => unusedSince === null).map(({ sha256 }) => sha256)).toEqual([
       now.ezbr_sha256,
     ])
     expect(made).toHaveLength(4)
+  })
+
+  it('keeps the function of a later request whose build has finished earlier', async () => {
+    const { owner } = organization
+    const slug = 'overtaken'
+    const latest = await deploy(owner, ref, { slug, files: { 'index.ts': 'export default 2' } })
+    const later = new Date(Date.now() + 60_000)
+    const { id } = latest
+    const [row] = await control.update(functions).set({ updatedAt: later }).where(eq(functions.id, id)).returning()
+    await control
+      .update(functionDeployments)
+      .set({ createdAt: later })
+      .where(eq(functionDeployments.id, row?.deploymentId ?? ''))
+    const reply = await deploy(owner, ref, {
+      slug,
+      files: { 'index.ts': 'export default 1' },
+      metadata: { name: 'one' },
+    })
+    const { version, name, ezbr_sha256 } = latest
+    expect(reply).toMatchObject({ id, version, name, ezbr_sha256 })
+    expect(await download(owner, ref, slug)).toEqual({ 'source/index.ts': 'export default 2' })
   })
 
   it('accepts a file that is sent twice without a change', async () => {

@@ -75,7 +75,7 @@ async function copyOne(
   const copy = await copyDeployment(ctx, deployment, to.ref)
   const { name, verifyJwt, updatedAt: changedAt } = row
   const deployed = await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
-  return deployed.deploymentId === copy.id
+  return deployed.deployment.id === copy.id
 }
 
 async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {

@@ -7,7 +7,14 @@ import type { SourceFile } from '../../../services/runtime/build-client.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, changeFunctions, type Deployed, findFunctionOrQuota, requireFunctionQuota } from './function-rows.ts'
+import {
+  bySlug,
+  changeFunctions,
+  type Deployed,
+  findFunctionOrQuota,
+  requireFunctionQuota,
+  selectDeployed,
+} from './function-rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
 
 export async function deployFunction(
@@ -25,10 +32,11 @@ export async function deployFunction(
     entrypoint: metadata.entrypoint_path ?? '',
     importMap: metadata.import_map_path,
     staticPatterns: metadata.static_patterns,
+    requestedAt: bundleOnly ? undefined : ctx.now(),
   })
   const { name, verify_jwt: verifyJwt } = metadata
   if (bundleOnly) return toFunction(previewRow(deployment, { name, verifyJwt }, before), deployment)
-  return toFunction(await deploy(ctx, project, deployment, { name, verifyJwt }), deployment)
+  return toDeployed(await deploy(ctx, project, deployment, { name, verifyJwt }))
 }
 
 /** Collects the files; a file that is imported and matches a static pattern may be sent twice. */
@@ -95,22 +103,27 @@ interface Rules {
   evenIfOlder?: boolean
 }
 
-/** Activates a deployment if the rules allow it. A rejected deployment stays unused and is removed later. */
+export const toDeployed = ({ row, deployment }: Deployed) => toFunction(row, deployment)
+
+/**
+ * Activates a deployment if the rules allow it and no later request has deployed the function, and returns what is active
+ * then. A rejected deployment stays unused and is removed later.
+ */
 export async function deploy(
   ctx: Ctx | SystemCtx,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
   deployment: DeploymentRow,
   settings: Settings,
   rules: Rules = {},
-): Promise<FunctionRow> {
+): Promise<Deployed> {
   const { ref, organizationId } = project
   return changeFunctions(ctx, ref, async (mutation) => {
-    const row = await activate(ctx, mutation, project, { deployment, settings, rules })
-    if (row.deploymentId !== deployment.id) return row
-    const { slug, version } = row
+    const deployed = await activate(ctx, mutation, project, { deployment, settings, rules })
+    if (deployed.deployment.id !== deployment.id) return deployed
+    const { slug, version } = deployed.row
     const detail = { slug, version, deployment: deployment.id }
     await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
-    return row
+    return deployed
   })
 }
 
@@ -125,22 +138,27 @@ async function activate(
   mutation: Mutation,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
   { deployment, settings, rules: { exists, changedAt, evenIfOlder } }: Activation,
-): Promise<FunctionRow> {
+): Promise<Deployed> {
   const { tx } = mutation
   const now = ctx.now()
-  const [before] = await tx.select().from(functions).where(bySlug(project.ref, deployment.slug)).for('update')
+  const [found] = await selectDeployed(tx).where(bySlug(project.ref, deployment.slug)).for('update', { of: functions })
+  const before = found?.row
   if (before && exists === false) throw new ApiError('conflict.function_slug', { detail: before.slug })
   if (!before && exists) throw new ApiError('not_found.function')
-  if (before && changedAt && !evenIfOlder && before.updatedAt >= changedAt) return before
+  if (found && !evenIfOlder && (changedAt ? found.row.updatedAt >= changedAt : isLater(found, deployment))) return found
   if (!before) await requireFunctionQuota(tx, project, 1)
   await tx.update(functionDeployments).set({ unusedSince: null }).where(eq(functionDeployments.id, deployment.id))
   const times = { now, updatedAt: changedAt ?? now }
-  if (before) return replace(mutation, before, { deployment, settings, times })
+  if (before) return { row: await replace(mutation, before, { deployment, settings, times }), deployment }
   const values = { ...newRow(deployment, settings, now), updatedAt: times.updatedAt }
   const [row] = await tx.insert(functions).values(values).returning()
   if (!row) throw new Error('the function was not written')
-  return row
+  return { row, deployment }
 }
+
+/** Whether a function was requested after a deployment. A copy is made later than the change that it copies. */
+const isLater = ({ row, deployment }: Deployed, { createdAt }: DeploymentRow): boolean =>
+  deployment.createdAt > createdAt && row.updatedAt > createdAt
 
 interface Replacement {
   deployment: DeploymentRow

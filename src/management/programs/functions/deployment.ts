@@ -26,6 +26,8 @@ export interface Program {
   importMap?: string | undefined
   staticPatterns?: string[] | undefined
   files: readonly SourceFile[]
+  /** The time of the request, if it activates the program: of several, that of the last request stays. */
+  requestedAt?: Date | undefined
 }
 
 const BUILDS_MAX = 4
@@ -42,11 +44,11 @@ const tooMany = () =>
 
 /** Bundles a program and stores it in the bucket as an unused deployment, which is removed later unless a function uses it. */
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
-  const { slug, entrypoint, importMap } = program
+  const { slug, entrypoint, importMap, requestedAt } = program
   const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, ref }, program), tooMany))
   const sha256 = await sha256Of(image)
   const source = await encodeSource(program)
-  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
+  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: requestedAt })
   const store = openStore(ctx)
   const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
     store.put(key, bytes, { size: bytes.length, contentType })
@@ -59,6 +61,7 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
 
 type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'entrypoint'> & {
   importMap?: string | null | undefined
+  createdAt?: Date | undefined
 }
 
 /** Inserts the row of an unused deployment before its files, so that no files exist without a row. */
@@ -66,7 +69,7 @@ export const addDeployment = (ctx: SystemCtx, deployment: NewDeployment): Promis
   mutate(ctx, async (mutation) => {
     const { projectRef } = deployment
     await lockProject(mutation, projectRef)
-    const at = ctx.now()
+    const at = deployment.createdAt ?? ctx.now()
     const row = requireRow(
       await mutation.tx
         .insert(functionDeployments)

@@ -3,7 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toFunction } from './convert.ts'
-import { deploy, invalid, type Settings } from './deploy-function.ts'
+import { deploy, invalid, type Settings, toDeployed } from './deploy-function.ts'
 import { makeDeployment } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, findFunctionOrQuota } from './function-rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
@@ -20,9 +20,8 @@ export async function createFunction(ctx: Ctx, project: ProjectAccess, query: Wr
   rejectImportMap(query)
   if (await findFunctionOrQuota(ctx, project, slug)) throw new ApiError('conflict.function_slug', { detail: slug })
   const entrypoint = query.entrypoint_path ?? DEFAULT_ENTRYPOINT
-  const deployment = await makeDeployment(ctx, project.ref, singleFile(slug, entrypoint, text ?? ''))
-  const row = await deploy(ctx, project, deployment, settingsOf(fields, query), { exists: false })
-  return toFunction(row, deployment)
+  const deployment = await makeDeployment(ctx, project.ref, singleFile(ctx, slug, entrypoint, text ?? ''))
+  return toDeployed(await deploy(ctx, project, deployment, settingsOf(fields, query), { exists: false }))
 }
 
 function requireSlug(slug: string | undefined): string {
@@ -54,8 +53,8 @@ export async function updateFunction(
   }
   rejectImportMap(query)
   const entrypoint = query.entrypoint_path ?? found.deployment.entrypoint
-  const deployment = await makeDeployment(ctx, project.ref, singleFile(slug, entrypoint, text))
-  return toFunction(await deploy(ctx, project, deployment, settings, { exists: true }), deployment)
+  const deployment = await makeDeployment(ctx, project.ref, singleFile(ctx, slug, entrypoint, text))
+  return toDeployed(await deploy(ctx, project, deployment, settings, { exists: true }))
 }
 
 async function configure(ctx: Ctx, { ref, organizationId }: ProjectAccess, found: Deployed, settings: Settings) {
@@ -94,9 +93,9 @@ function sourceText(bytes: Uint8Array<ArrayBuffer>): string {
   throw invalid({ field: 'body', code: 'invalid', message: 'must be the text of a TypeScript or JavaScript module' })
 }
 
-const singleFile = (slug: string, entrypoint: string, text: string) => {
+const singleFile = ({ now }: Ctx, slug: string, entrypoint: string, text: string) => {
   const bytes = new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
-  return { slug, entrypoint, files: [{ path: entrypoint, bytes }] }
+  return { slug, entrypoint, files: [{ path: entrypoint, bytes }], requestedAt: now() }
 }
 
 const settingsOf = (fields: Write, query: WriteOptions): Settings => ({
