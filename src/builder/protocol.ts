@@ -1,7 +1,10 @@
 import * as z from 'zod'
 import { Image } from './program-image.ts'
 
-/** Options of a function build. The files follow as parts of the form, named by their paths. */
+/**
+ * Options of a function build. The files follow as parts of the form, named by their paths after `encodeURI`, because a
+ * form changes quotes and line breaks in names.
+ */
 export const FunctionBuild = z.object({
   /** Path of the entry module in the source. */
   entrypoint: z.string(),

@@ -24,7 +24,7 @@ export async function readSource(parts: Iterable<string | File>): Promise<Source
   let bytes = 0
   for (const part of parts) {
     if (typeof part === 'string') throw new Problem('Invalid file: must have a path as its file name')
-    const path = sourcePath(part.name)
+    const path = sourcePath(decodeURI(part.name))
     if (files.has(path)) throw new Problem('The source has two files with this path', { file: path })
     bytes += part.size
     if (files.size >= LIMITS.sourceFiles) throw new Problem(`The source has more than ${LIMITS.sourceFiles} files`)

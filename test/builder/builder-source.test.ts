@@ -325,6 +325,11 @@ describe('a source', () => {
     ])
   })
 
+  it('may have quotes, percent signs and other letters in its paths', async () => {
+    const files = { 'a"b.ts': `import c from './%2522%20ñ.ts'; export default c`, '%22 ñ.ts': 'export default 1' }
+    expect(await run(files, { entrypoint: 'a"b.ts' })).toBe(1)
+  })
+
   it('has each path once, a limited number of files, and its entrypoint', async () => {
     expect(await builder.issues({ 'index.ts': '', './index.ts': '' })).toEqual([
       { message: 'The source has two files with this path', file: 'index.ts' },

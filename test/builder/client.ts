@@ -39,7 +39,7 @@ function builderAt(origin: string, headers: Record<string, string> = {}) {
   async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
     const form = new FormData()
     form.set(SPEC_FIELD, JSON.stringify(spec))
-    for (const [path, contents] of Object.entries(files)) form.append(FILE_FIELD, new Blob([contents]), path)
+    for (const [path, contents] of Object.entries(files)) form.append(FILE_FIELD, new Blob([contents]), encodeURI(path))
     return BuildResult.parse(await post('/function', form))
   }
 

@@ -53,7 +53,7 @@ export async function buildFunction(
 ): Promise<ImageText> {
   const form = new FormData()
   form.set(SPEC_FIELD, JSON.stringify(spec))
-  for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), path)
+  for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), encodeURI(path))
   return imageIn(await ask(builder, '/function', form))
 }
 
