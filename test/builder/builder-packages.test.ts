@@ -95,6 +95,8 @@ describe('a version of a package', () => {
     const lock = JSON.stringify({ packages: { '': {}, 'node_modules/base': { version: '1.0.0' } } })
     const locked = await run(code, { 'package.json': json, 'package-lock.json': lock })
     expect(locked).toEqual(['base 1.0.0', 'sub 1.0.0', 'base 2.0.0'])
+    const broken = { 'package-lock.json': '{ "packages": ', 'fixtures/package-lock.json': '['.repeat(1_000_000) }
+    expect(await run(code, { 'package.json': json, ...broken })).toEqual(['base 1.2.0', 'sub 1.2.0', 'base 2.0.0'])
     const elsewhere = JSON.stringify({ dependencies: { base: 'file:../base' } })
     expect(await issueOf(code, { 'package.json': elsewhere })).toMatchObject({
       message: 'Invalid source file:../base of npm:base: must be a version in a registry',
