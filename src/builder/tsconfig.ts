@@ -80,7 +80,7 @@ export function openTsConfigs(source: Source) {
     },
     compilerOptions(entrypoint: string): CompilerOptions {
       const file = nearest(entrypoint)
-      return (file && CompilerOptions.safeParse(optionsIn(file).others).data) || {}
+      return file === undefined ? {} : validOptions(optionsIn(file).others)
     },
   }
 }
@@ -91,6 +91,14 @@ export const NO_TSCONFIGS: TsConfigs = {
   find: () => undefined,
   missing: () => undefined,
   compilerOptions: () => ({}),
+}
+
+/** Omits options with values that the bundler does not know, as bundlers do. */
+function validOptions(options: Record<string, unknown>): CompilerOptions {
+  const { data, error } = CompilerOptions.safeParse(options)
+  if (data) return data
+  const invalid = new Set(error.issues.map(({ path: [name] }) => name))
+  return CompilerOptions.parse(Object.fromEntries(Object.entries(options).filter(([name]) => !invalid.has(name))))
 }
 
 const merge = (base: Options, { others, ...own }: Options): Options => ({

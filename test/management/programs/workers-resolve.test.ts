@@ -143,6 +143,14 @@ describe('tsconfig.json', () => {
     expect(answer).toBe('a,b,p')
   })
 
+  it('applies although one of its options has an unknown value', async () => {
+    const answer = await answerOf({
+      'tsconfig.json': json({ compilerOptions: { jsx: 'future', jsxFactory: 'h' } }),
+      'index.tsx': showing('const h = (name: string) => name; const text = <p />'),
+    })
+    expect(answer).toBe('p')
+  })
+
   it('resolves its paths from the folder of the extending file if it says so, and the nearest file is used', async () => {
     const answer = await answerOf({
       ...files,
