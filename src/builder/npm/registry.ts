@@ -82,7 +82,8 @@ function parsePackument(url: string, bytes: Uint8Array): Packument {
   }
 }
 
-function once<T>(cache: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+/** Makes a value once for each key. */
+export function once<T>(cache: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
   const known = cache.get(key)
   if (known) return known
   const promise = make()

@@ -1,6 +1,6 @@
 import semver from 'semver'
 import { Problem } from '../build-problem.ts'
-import type { Registry } from './registry.ts'
+import { once, type Registry } from './registry.ts'
 import { JSR_SCOPE, parsePackageUrl } from './specifier.ts'
 import type { Package } from './tarball.ts'
 
@@ -14,7 +14,13 @@ export type Roots = ReadonlyMap<string, ReadonlySet<string>>
 
 /** Chooses versions. The result depends only on source and registry, not on the order of imports. */
 export function openVersions(registry: Registry, roots: Roots) {
-  async function choose(name: string, requested: string, asRoot: boolean): Promise<string> {
+  const chosen = new Map<string, Promise<string>>()
+  const preferred = new Map<string, Promise<string[]>>()
+
+  const choose = (name: string, range: string, asRoot: boolean): Promise<string> =>
+    once(chosen, `${asRoot} ${name} ${range}`, () => chooseAnew(name, range, asRoot))
+
+  async function chooseAnew(name: string, requested: string, asRoot: boolean): Promise<string> {
     const packument = await registry.packument(name)
     if (!packument) throw new Problem(`The package ${displayName(name)} is not in its registry`)
     const range = requested || 'latest'
@@ -22,9 +28,9 @@ export function openVersions(registry: Registry, roots: Roots) {
     if (tagged && packument.versions[tagged]) return tagged
     if (semver.validRange(range) === null) throw new Problem(`${displayName(name)} has no version or tag "${range}"`)
     const known = Object.keys(packument.versions)
-    const preferred = [...(asRoot ? [] : await rootVersions(name)), packument['dist-tags'].latest]
+    const preferences = [...(asRoot ? [] : await rootVersions(name)), packument['dist-tags'].latest]
     const version =
-      preferred.find((one) => one && one in packument.versions && semver.satisfies(one, range)) ??
+      preferences.find((one) => one && one in packument.versions && semver.satisfies(one, range)) ??
       semver.maxSatisfying(known, range)
     if (!version) throw new Problem(`${displayName(name)} has no version that satisfies "${range}"`)
     return version
@@ -32,7 +38,11 @@ export function openVersions(registry: Registry, roots: Roots) {
 
   /** Versions for the ranges in the source, preferred so that a package and its peers share one copy. */
   const rootVersions = (name: string) =>
-    Promise.all([...(roots.get(name) ?? [])].map((range) => choose(name, range, true).catch(() => undefined)))
+    once(preferred, name, async () => {
+      const ranges = [...(roots.get(name) ?? [])]
+      const versions = await Promise.all(ranges.map((range) => choose(name, range, true).catch(() => [])))
+      return [...new Set(versions.flat())]
+    })
 
   return {
     roots,
