@@ -1,4 +1,4 @@
-import type { Module } from './modules.ts'
+import { type Module, pathnameOf } from './modules.ts'
 import { typeOf } from './npm/package-type.ts'
 import { textOf } from './source.ts'
 
@@ -27,7 +27,7 @@ function isEsm(module: Module): boolean {
     case 'source':
       return SCRIPT.test(module.path) && !usesCommonJs(textOf(module.bytes))
     case 'remote': {
-      const { pathname } = new URL(module.url)
+      const pathname = pathnameOf(module.url)
       return (SCRIPT.test(pathname) || NO_EXTENSION.test(pathname)) && !usesCommonJs(textOf(module.bytes))
     }
     default:

@@ -75,14 +75,18 @@ const BY_CONTENT_TYPE: readonly [RegExp, Loader][] = [
 export function loaderOf(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): Loader {
   if (module.kind === 'generated') return 'js'
   if (type !== undefined) return byAttribute(type)
-  const name = module.kind === 'remote' ? new URL(module.url).pathname : module.path
+  const name = module.kind === 'remote' ? pathnameOf(module.url) : module.path
   const byName = LOADERS[/\.([^./]+)$/.exec(name)?.[1]?.toLowerCase() ?? '']
   if (byName) return byName
   if (module.kind === 'package') return 'js'
+  if (module.kind === 'remote' && /^data:text\/plain\b/i.test(module.url)) return 'text'
   if (module.kind === 'remote')
     return BY_CONTENT_TYPE.find(([pattern]) => pattern.test(module.contentType))?.[1] ?? 'js'
   throw new Problem(`"${name}" is not a module: import it with { type: 'text' } or { type: 'bytes' }`)
 }
+
+/** Path in an address; '' for data:, whose type says what it is. */
+export const pathnameOf = (url: string): string => (url.startsWith('data:') ? '' : new URL(url).pathname)
 
 function byAttribute(type: string): Loader {
   const loader = BY_ATTRIBUTE[type]

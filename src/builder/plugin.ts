@@ -36,7 +36,6 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
   async function resolve(args: OnResolveArgs): Promise<OnResolveResult> {
     if (args.kind === 'entry-point' && isDeferred) return { path: entrypoint, namespace: START }
     const module = await target(args)
-    if (module === 'data') return {}
     if (module.kind === 'external') return { path: module.specifier, external: true }
     const name = nameOf(module)
     if (isWasm(name) && 'bytes' in module && !args.with.type) {
@@ -47,13 +46,11 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
     return { path, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
   }
 
-  function target({ path, kind, namespace, pluginData, importer }: OnResolveArgs): Promise<Module | 'data'> | Module {
+  function target({ path, kind, namespace, pluginData }: OnResolveArgs): Promise<Module> | Module {
     if (kind === 'entry-point' || namespace === START) {
       return { kind: 'source', path: entrypoint, bytes: imports.source.get(entrypoint) ?? new Uint8Array() }
     }
-    // The bundler loads data: addresses itself, and without plugin data.
-    const from = (pluginData as Module | undefined) ?? dataModule(importer)
-    return resolveImport(imports, importOf(path, kind, from))
+    return resolveImport(imports, importOf(path, kind, pluginData as Module))
   }
 
   function load(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
@@ -75,7 +72,12 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
   return {
     name: 'modules',
     setup({ onResolve, onLoad }) {
-      onResolve({ filter: /^meta:/ }, ({ path, pluginData }) => ({ path, namespace: META, pluginData }))
+      onResolve({ filter: /^meta:/ }, ({ path, pluginData }) => ({
+        path,
+        namespace: META,
+        pluginData,
+        sideEffects: false,
+      }))
       onLoad({ filter: /.*/, namespace: META }, ({ pluginData }) => ({
         contents: metaOf(pluginData as Module, entrypoint),
         loader: 'js',
@@ -92,8 +94,6 @@ export function createModulePlugin({ entry: { entrypoint, isDeferred }, imports,
   }
 }
 
-const dataModule = (url: string): Module => ({ kind: 'remote', url, bytes: new Uint8Array(), contentType: '' })
-
 const KINDS: Partial<Record<ImportKind, Kind>> = { 'require-call': 'require', 'require-resolve': 'require' }
 
 const importOf = (specifier: string, kind: ImportKind, importer: Module): Import => ({
@@ -106,7 +106,9 @@ const importOf = (specifier: string, kind: ImportKind, importer: Module): Import
 const isWasm = (name: string) => /\.wasm(\?.*)?$/.test(name)
 
 const SCRIPTS: readonly string[] = ['js', 'jsx', 'ts', 'tsx']
-const USES_META = Buffer.from('import.meta')
+const META_WORD = Buffer.from('meta')
+/** May also match a dynamic import after which a comment follows: an unused variable is removed. */
+const USES_META = /\bimport\s*(?:\/[/*]|\.\s*(?:meta\b|\/[/*]))/
 const JSX_SOURCE = Buffer.from('@jsxImportSource')
 const JSX_RUNTIME = Buffer.from('@jsxRuntime')
 
@@ -114,7 +116,7 @@ const JSX_RUNTIME = Buffer.from('@jsxRuntime')
 function withAddedLines(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const added: string[] = []
-  if (SCRIPTS.includes(loader) && text.includes(USES_META))
+  if (SCRIPTS.includes(loader) && text.includes(META_WORD) && USES_META.test(textOf(bytes)))
     added.push(`import ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`)
   // As in Deno, a comment with a JSX import source enables the automatic runtime.
   const isJsx = loader.endsWith('sx')

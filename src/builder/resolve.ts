@@ -33,7 +33,7 @@ export interface Import {
 const TYPES_ONLY = /\.d\.[cm]?ts$/
 
 /** Resolves an import. Rejects with Problem, or with Unavailable if a registry cannot be reached. */
-export async function resolveImport(imports: Imports, request: Import): Promise<Module | 'data'> {
+export async function resolveImport(imports: Imports, request: Import): Promise<Module> {
   const { specifier, importer } = request
   if (TYPES_ONLY.test(specifier)) return EMPTY
   if (importer.kind === 'package') return fromPackage(imports, importer, request)
@@ -65,7 +65,7 @@ function baseOf(importer: Module): URL {
   return importer.kind === 'remote' ? new URL(importer.url) : new URL('file:///')
 }
 
-async function fromUrl(imports: Imports, url: URL, request: Import): Promise<Module | 'data'> {
+async function fromUrl(imports: Imports, url: URL, request: Import): Promise<Module> {
   if (TYPES_ONLY.test(url.pathname)) return EMPTY
   switch (url.protocol) {
     case 'file:':
@@ -77,7 +77,7 @@ async function fromUrl(imports: Imports, url: URL, request: Import): Promise<Mod
     case 'jsr:':
       return fromRegistry(imports, url, request)
     case 'data:':
-      return 'data'
+      return dataModule(url)
   }
   const runtime = runtimeModule(url.href, request.kind)
   if (runtime) return runtime
@@ -92,6 +92,17 @@ function fromSource({ source }: Imports, url: URL, { specifier, importer }: Impo
   const bytes = path === undefined ? undefined : source.get(path)
   if (path === undefined || !bytes) throw new Problem(`The source has no file "${pathOf(url)}"`)
   return { kind: 'source', path, bytes }
+}
+
+function dataModule({ href }: URL): Module {
+  try {
+    const [, contentType = '', base64, data] = /^data:([^,]*?)(;base64)?,(.*)$/i.exec(href) ?? []
+    if (data !== undefined) {
+      const bytes = Buffer.from(decodeURIComponent(data), base64 ? 'base64' : 'utf8')
+      return { kind: 'remote', url: href, bytes: new Uint8Array(bytes), contentType }
+    }
+  } catch {}
+  throw new Problem(`Invalid address "${href}": must be data:<type>,<percent-encoded data>`)
 }
 
 /** Resolves within the source, before the registries: by tsconfig.json, then by the package and the workspaces, as bundlers do. */

@@ -115,11 +115,30 @@ describe('an import from the source of a function', () => {
     ])
   })
 
+  it('knows its own address, however it writes that', async () => {
+    const code = `import { url } from 'data:text/javascript,export const { url } = import.meta'
+      export default [import . meta.url, import /* a */ . // b
+        meta.main, url]`
+    const address = 'data:text/javascript,export const { url } = import.meta'
+    expect(await run({ 'index.ts': code })).toEqual(['file:///index.ts', true, address])
+  })
+
   it('may be a data: address', async () => {
     const code = `import a from 'data:text/javascript,export default 1'; import b from 'data:application/json,{"b":2}'
-      export default [a, b.b]`
-    expect(await run({ 'index.ts': code })).toEqual([1, 2])
+      import c from 'data:application/typescript;base64,ZXhwb3J0IGRlZmF1bHQgMyBhcyBudW1iZXI='
+      import d from 'data:text/javascript,export default "ñ%20%3F.txt"'; import e from 'data:text/plain,text'
+      export default [a, b.b, c, d, e]`
+    expect(await run({ 'index.ts': code })).toEqual([1, 2, 3, 'ñ ?.txt', 'text'])
   })
+
+  it.each(['data:text/javascript', 'data:text/javascript,%'])(
+    'may not be an invalid data: address: %s',
+    async (url) => {
+      expect(await builder.issues({ 'index.ts': `import '${url}'` })).toMatchObject([
+        { message: `Invalid address "${url}": must be data:<type>,<percent-encoded data>`, file: 'index.ts', line: 1 },
+      ])
+    },
+  )
 
   it('of a data: address may be of a package and by the import map, but not relative', async () => {
     const files = { 'a.ts': 'export default 1', 'deno.json': '{ "imports": { "view": "npm:view@1" } }' }
