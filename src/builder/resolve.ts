@@ -40,16 +40,24 @@ export async function resolveImport(imports: Imports, request: Import): Promise<
   // The import map applies first: its names may be those of runtime modules, but generated code means the latter.
   const url = importer.kind === 'generated' ? undefined : imports.settings.resolve(specifier, baseOf(importer))
   if (url) return fromUrl(imports, url, request)
-  const runtime = runtimeModule(specifier, request.kind)
+  const runtime = runtimeModule(request)
   if (runtime) return runtime
   return (importer.kind === 'source' && fromOwnSource(imports, importer.path, request)) || fromBare(imports, request)
 }
 
+/** Modules that only exist with the prefix `node:`. */
+const PREFIXED_ONLY = ['test', 'sqlite']
+
 /** Modules of the runtime. */
-function runtimeModule(specifier: string, kind: Kind): Module | undefined {
+function runtimeModule(request: Import): Module | undefined {
+  const { specifier, kind } = request
   if (specifier.startsWith('cloudflare:')) return { kind: 'external', specifier }
-  if (!specifier.startsWith('node:') && !isBuiltin(specifier)) return undefined
-  const builtin = specifier.startsWith('node:') ? specifier : `node:${specifier}`
+  const name = specifier.replace(/^node:/, '')
+  // With the prefix, the builder's runtime takes any name for a module.
+  const exists = isBuiltin(name) || (name !== specifier && PREFIXED_ONLY.includes(name))
+  if (!exists && name === specifier) return undefined
+  if (!exists) return missingModule(request, `The runtime has no module "${specifier}"`)
+  const builtin = `node:${name}`
   // `require` of a runtime module goes through a generated ES module, as only ES modules can import it.
   return kind === 'import'
     ? { kind: 'external', specifier: builtin }
@@ -79,7 +87,7 @@ async function fromUrl(imports: Imports, url: URL, request: Import): Promise<Mod
     case 'data:':
       return dataModule(url)
   }
-  const runtime = runtimeModule(url.href, request.kind)
+  const runtime = runtimeModule({ ...request, specifier: url.href })
   if (runtime) return runtime
   throw new Problem(
     `"${request.specifier}" cannot be imported: must be a file or an npm:, jsr:, node: or https: address`,
@@ -169,7 +177,7 @@ async function fromPackage(
 
 async function fromDependency(imports: Imports, from: Installed, request: Import): Promise<Module> {
   const { specifier, kind } = request
-  const runtime = runtimeModule(specifier, kind)
+  const runtime = runtimeModule(request)
   if (runtime) return runtime
   const browser = browserOf(from)
   if (typeof browser === 'object' && ownOf(browser, specifier) === false) return EMPTY

@@ -156,6 +156,15 @@ describe('an import from the source of a function', () => {
       export default [typeof fs.readFile, join('a', 'b'), typeof Buffer.from]`
     expect(await run({ 'index.ts': code })).toEqual(['function', 'a/b', 'function'])
   })
+
+  it('may be a module that the runtime does not have only if the program can go on without it', async () => {
+    expect(await builder.issues({ 'index.ts': `import 'node:unknown'` })).toMatchObject([
+      { message: 'The runtime has no module "node:unknown"', file: 'index.ts', line: 1 },
+    ])
+    const code = `import test from 'node:test'; import sqlite from 'node:sqlite'
+      export default [typeof test, typeof sqlite, await import('node:unknown').catch((error) => error.code)]`
+    expect(await run({ 'index.ts': code })).toEqual([expect.any(String), expect.any(String), 'MODULE_NOT_FOUND'])
+  })
 })
 
 describe('an import map', () => {
