@@ -74,6 +74,8 @@ function changeSql(params: Parameters, { request, table, node }: Write, returnin
   const body = { table, payload, columns, fillsDefaults }
   if (request.method === 'PATCH') return updateSql(params, change, body, returning)
   const isPut = request.method === 'PUT'
+  const names = new Set(columns.map(({ name }) => name))
+  if (isPut && !table.primaryKey.every((name) => names.has(name))) throw requestError('PGRST115')
   const insert: Insert = { ...body, conflict: conflictOf(request, table), ...(isPut && { bodyFilters: change }) }
   return insertSql(params, insert, returning)
 }

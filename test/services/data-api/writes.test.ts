@@ -142,6 +142,10 @@ describe('PATCH, PUT and DELETE', () => {
     expect((await api.json(`/items?id=eq.${id}`, writeOf('PUT', { id, name: 'q' }))).status).toBe(200)
     const other = await api.json(`/items?id=eq.${id}`, writeOf('PUT', { id: id + 1_000, name: 'r' }))
     expect([other.status, other.body.code, await rowOf(id + 1_000)]).toEqual([400, 'PGRST115', undefined])
+    for (const body of [{}, [], [{}], { name: 'r' }]) {
+      const reply = await api.json(`/items?id=eq.${id}`, writeOf('PUT', body))
+      expect([reply.status, reply.body.code]).toEqual([400, 'PGRST115'])
+    }
     expect((await api.json('/items?name=eq.q', writeOf('PUT', { id }))).body.code).toBe('PGRST105')
     expect((await api.json(`/items?id=eq.${id}&limit=1`, writeOf('PUT', { id }))).body.code).toBe('PGRST114')
   })
