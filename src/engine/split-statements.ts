@@ -60,10 +60,15 @@ function enter(nesting: Nesting, token: string): void {
   if (nesting.opening.length < 40) nesting.opening += `${word} `
   if (nesting.parentheses > 0 || !ROUTINE.test(nesting.opening)) return
   // BEGIN alone may be a name, such as that of the routine.
+  if (previous === 'AS' || previous === '.') return
   const startsBody = word === 'ATOMIC' && previous === 'BEGIN'
   if (startsBody || (word === 'CASE' && nesting.blocks > 0)) nesting.blocks += 1
-  else if (word === 'END') nesting.blocks = Math.max(0, nesting.blocks - 1)
+  // Elsewhere END is a label, which may even follow an expression without AS.
+  else if (word === 'END' && (isStart(previous) || nesting.blocks > 1)) nesting.blocks = Math.max(0, nesting.blocks - 1)
 }
+
+/** Whether a statement of the body, or the END of the body, follows. */
+const isStart = (previous: string) => previous === ';' || previous === 'ATOMIC'
 
 function characterCount(text: string): number {
   let count = 0

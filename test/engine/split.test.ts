@@ -34,6 +34,19 @@ describe('splitStatements', () => {
       ['create or replace function f() begin atomic select case when true then 1 end; select 2; end', ' select 3'],
     ],
     [
+      'a routine whose body uses words of a block as labels',
+      'create function f() begin atomic select 1 as end; select case when t.end then 1 end end, 2 as case, 3 end from t; end; select 4',
+      [
+        'create function f() begin atomic select 1 as end; select case when t.end then 1 end end, 2 as case, 3 end from t; end',
+        ' select 4',
+      ],
+    ],
+    [
+      'a routine without statements',
+      'create procedure p() begin atomic end; select 1',
+      ['create procedure p() begin atomic end', ' select 1'],
+    ],
+    [
       'a routine that is named like a block',
       'create function s.begin() returns begin begin /* a */ atomic select 1; end; create procedure begin(); select 3',
       [
