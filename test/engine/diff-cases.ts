@@ -111,6 +111,21 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     to: `create table t (a int not null, b int not null); create unique index i on t (b); alter table t replica identity using index i;
          create table u (a int not null, b int not null, constraint k primary key (b)); alter table u replica identity using index k`,
   },
+  'options of the indexes of constraints': {
+    from: `create table t (a int primary key, b int, constraint u unique (b) with (fillfactor = 70), c int);
+           create table p (a int unique with (fillfactor = 60))`,
+    to: `create table t (a int primary key with (fillfactor = 80, deduplicate_items = off), b int, constraint u unique (b, c) with (fillfactor = 90), c int);
+         create table p (a int unique); create table q (a text unique with (fillfactor = 50))`,
+  },
+  'a trigger that fires for some partitions only': {
+    both: `${NOTE}; create table p (a int) partition by list (a); create table p1 partition of p for values in (1);
+           create table p2 partition of p for values in (2) partition by list (a); create table p3 partition of p2 for values in (2)`,
+    from: `create trigger x before insert on p for each row execute function note(); alter table p1 disable trigger x;
+           create trigger gone before insert on p for each row execute function note(); alter table p3 disable trigger gone`,
+    to: `create trigger x before insert on p for each row execute function note(); alter table p disable trigger x;
+         alter table p2 enable always trigger x; alter table only p3 enable trigger x;
+         create trigger y before insert on p for each row execute function note(); alter table only p2 disable trigger y`,
+  },
   views: {
     both: 'create table t (a int, b text)',
     from: 'create view v as select a from t; create view w as select a from v',

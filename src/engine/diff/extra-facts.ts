@@ -15,6 +15,8 @@ interface ExtraRow {
   relation_schema: string
   relation_kind: string
   columns: string[]
+  /** A constraint or trigger of the relation or of a table above it. */
+  part?: { kind: 'constraint' | 'trigger'; schema: string; table: string; name: string }
   functions?: { schema: string; name: string; args: string[] }[] | null
 }
 
@@ -24,14 +26,14 @@ export function extrasHandler(isWanted: (schema: string) => boolean, names: Proj
     extension: KIND.ext,
     async capture(ctx) {
       const rows: ExtraRow[] = []
-      for (const query of [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, viewColumnsQuery(names), ...TABLES_QUERIES]) {
+      for (const query of [...QUERIES, viewColumnsQuery(names)]) {
         rows.push(...((await ctx.query(query)) as unknown as ExtraRow[]))
       }
       const selected = rows.filter(({ schema, relation_schema }) => isWanted(schema) && isWanted(relation_schema))
       return {
         facts: selected.map((row) => ({ id: idOf(row), payload: { set: row.set, reset: row.reset } })),
         edges: selected.flatMap((row) =>
-          [relationOf(row), ...columnsOf(row), ...functionsOf(row)].map((to) => ({
+          [relationOf(row), ...columnsOf(row), ...functionsOf(row), ...(row.part ? [row.part] : [])].map((to) => ({
             from: idOf(row),
             to,
             kind: 'depends' as const,
@@ -204,3 +206,38 @@ const TABLES_QUERIES = [
     condition: 'toast.reloptions IS NOT NULL',
   }),
 ]
+
+/** Options of the indexes of constraints, which the definition of a constraint omits. */
+const CONSTRAINTS_QUERY = `
+  SELECT n.nspname AS schema, format('options of constraint %I of %I.%I', con.conname, n.nspname, c.relname) AS key,
+         ARRAY[format('ALTER INDEX %I.%I SET (', n.nspname, i.relname) || (SELECT string_agg(o, ', ') FROM unnest(i.reloptions) AS o) || ')'] AS set,
+         ARRAY[format('ALTER INDEX %I.%I RESET (', n.nspname, i.relname) ||
+           (SELECT string_agg(split_part(o, '=', 1), ', ') FROM unnest(i.reloptions) AS o) || ')'] AS reset,
+         c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind, ARRAY[]::text[] AS columns,
+         json_build_object('kind', 'constraint', 'schema', n.nspname, 'table', c.relname, 'name', con.conname) AS part
+    FROM pg_constraint con
+    JOIN pg_class i ON i.oid = con.conindid AND i.relkind = 'i' AND i.reloptions IS NOT NULL
+    JOIN pg_class c ON c.oid = con.conrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+   WHERE con.contype IN ('p', 'u', 'x') AND con.conparentid = 0`
+
+const stateOf = (trigger: string) =>
+  `CASE ${trigger}.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE' END`
+
+/** Triggers of partitions that do not fire when that of the partitioned table does. */
+const TRIGGERS_QUERY = `
+  SELECT n.nspname AS schema, format('trigger %I of %I.%I, else %s', t.tgname, n.nspname, c.relname, root.tgenabled) AS key,
+         ARRAY[format('ALTER TABLE ONLY %I.%I %s TRIGGER %I', n.nspname, c.relname, ${stateOf('t')}, t.tgname)] AS set,
+         ARRAY[format('ALTER TABLE ONLY %I.%I %s TRIGGER %I', n.nspname, c.relname, ${stateOf('root')}, t.tgname)] AS reset,
+         c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind, ARRAY[]::text[] AS columns,
+         json_build_object('kind', 'trigger', 'schema', rn.nspname, 'table', rc.relname, 'name', root.tgname) AS part
+    FROM pg_trigger t
+    JOIN pg_class c ON c.oid = t.tgrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+   CROSS JOIN LATERAL pg_partition_ancestors(c.oid) AS above (relid)
+    JOIN pg_trigger root ON root.tgrelid = above.relid AND root.tgname = t.tgname AND root.tgparentid = 0 AND NOT root.tgisinternal
+    JOIN pg_class rc ON rc.oid = root.tgrelid
+    JOIN pg_namespace rn ON rn.oid = rc.relnamespace
+   WHERE t.tgparentid <> 0 AND t.tgenabled <> root.tgenabled`
+
+const QUERIES = [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, ...TABLES_QUERIES, CONSTRAINTS_QUERY, TRIGGERS_QUERY]
