@@ -111,6 +111,14 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     to: `create table t (a int not null, b int not null); create unique index i on t (b); alter table t replica identity using index i;
          create table u (a int not null, b int not null, constraint k primary key (b)); alter table u replica identity using index k`,
   },
+  'the bounds of sequences': {
+    from: `create table t (a int generated always as identity, b smallserial, c int generated always as identity); create sequence s;
+           create sequence used; select nextval('used') from generate_series(1, 20); create sequence apart maxvalue 9;
+           create sequence down increment -1`,
+    to: `create table t (a int generated always as identity (minvalue 3 start 3), b smallserial, c smallint generated always as identity (maxvalue 50));
+         create sequence s as smallint minvalue 5; create sequence used maxvalue 10 cycle; create sequence apart minvalue 10;
+         create sequence down increment -1 maxvalue -5`,
+  },
   'options of the indexes of constraints': {
     from: `create table t (a int primary key, b int, constraint u unique (b) with (fillfactor = 70), c int);
            create table p (a int unique with (fillfactor = 60))`,

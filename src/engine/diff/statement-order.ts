@@ -3,6 +3,7 @@ import type { Action, Plan } from '@supabase/pg-delta/plan'
 import { revokedColumnGrants } from './column-grants.ts'
 import { ADDED_VALUE, commitBeforeUse } from './enum-values.ts'
 import type { RoleNames } from './roles.ts'
+import { moveIntoBounds } from './sequence-bounds.ts'
 import { unmarkVirtual } from './virtual-columns.ts'
 
 interface Sides {
@@ -36,7 +37,7 @@ const DEFAULT_CHANGE =
  * Moves DROP DEFAULT to the start and SET DEFAULT to the end: the library does not order a default after the types and
  * functions that it needs, and nothing depends on a default. New enum values go before all statements that may use them.
  */
-function sortStatements(actions: readonly Action[], { source, desired }: Pick<Sides, 'source' | 'desired'>): string[] {
+function sortStatements(actions: readonly Action[], { source, desired }: Omit<Sides, 'roles'>): string[] {
   const dropped = new Map<string, string>()
   const set = new Map<string, string>()
   const values: string[] = []
@@ -45,8 +46,10 @@ function sortStatements(actions: readonly Action[], { source, desired }: Pick<Si
     const [, verb] = DEFAULT_CHANGE.exec(action.sql) ?? []
     const id = verb && defaultOf(action)
     if (ADDED_VALUE.test(action.sql)) values.push(action.sql)
-    else if (!id) others.push(`${lossWarning(action, desired)}${includePartitions(action.sql)}`)
-    else if (verb === 'SET') set.set(encodeId(id), action.sql)
+    else if (!id) {
+      others.push(...moveIntoBounds(action, { source, desired }))
+      others.push(`${lossWarning(action, desired)}${includePartitions(action.sql)}`)
+    } else if (verb === 'SET') set.set(encodeId(id), action.sql)
     // Skips identity columns: DROP DEFAULT fails on them, as they have no default.
     else if (source.has(id)) dropped.set(encodeId(id), action.sql)
   }
