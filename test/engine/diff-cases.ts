@@ -134,6 +134,11 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
          alter table p2 enable always trigger x; alter table only p3 enable trigger x;
          create trigger y before insert on p for each row execute function note(); alter table only p2 disable trigger y`,
   },
+  'a table that belongs to another role': {
+    from: `grant create on schema public to service_role; create table t (a int); alter table t owner to service_role;
+           revoke create on schema public from service_role`,
+    to: 'create table t (a int); create table u (a int)',
+  },
   views: {
     both: 'create table t (a int, b text)',
     from: 'create view v as select a from t; create view w as select a from v',

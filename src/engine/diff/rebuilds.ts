@@ -30,7 +30,24 @@ export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactB
     rebuild = plan(rest, desired, options)
   }
   const drops = removed.size > 0 ? plan(source, rest, options).actions : []
-  return { actions: [...drops, ...rebuild.actions], preamble: rebuild.preamble }
+  const lost = grantsToFormerOwners(source, desired)
+  const grants = lost.size > 0 ? plan(withoutFacts(desired, lost), desired, options).actions : []
+  return { actions: [...drops, ...rebuild.actions, ...grants], preamble: rebuild.preamble }
+}
+
+/** Rights that must be granted again: with the ownership, Postgres gives the new owner all rights of the old one. */
+function grantsToFormerOwners(source: FactBase, desired: FactBase): Set<string> {
+  const grants = desired.facts().filter(({ id }) => {
+    if (id.kind !== 'acl') return false
+    const owner = ownerOf(source, id.target)
+    return owner === id.grantee && owner !== ownerOf(desired, id.target)
+  })
+  return new Set(grants.map(({ id }) => encodeId(id)))
+}
+
+function ownerOf(side: FactBase, id: StableId): string | undefined {
+  const owner = side.outgoingEdges(id).find(({ kind }) => kind === 'owner')?.to
+  return owner?.kind === 'role' ? owner.name : undefined
 }
 
 /** Adds the objects that must be dropped before these actions can run; false if there are no more. */

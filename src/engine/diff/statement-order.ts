@@ -17,8 +17,7 @@ export function orderStatements(
   plan: Pick<Plan, 'actions' | 'preamble'>,
   { source, desired, roles: { owner } }: Sides,
 ): string {
-  // The creator of an object owns it already.
-  const actions = plan.actions.filter(({ sql }) => !sql.endsWith(` OWNER TO "${owner}"`))
+  const actions = plan.actions.filter((action) => !isOwnedAlready(action, source, owner))
   if (actions.length === 0) return ''
   const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
   const statements = [
@@ -29,6 +28,13 @@ export function orderStatements(
   const text = statements.map((sql) => `${sql.trimEnd().replace(/;$/, '')};\n`).join('\n')
   return unmarkVirtual(text, owner).replaceAll(`"${owner}"`, 'CURRENT_USER')
 }
+
+/** The creator of an object owns it already; an object of the source may belong to another role. */
+const isOwnedAlready = ({ sql, consumes }: Action, source: FactBase, owner: string): boolean =>
+  sql.endsWith(` OWNER TO "${owner}"`) &&
+  !consumes
+    .flatMap((id) => source.outgoingEdges(id))
+    .some(({ kind, to }) => kind === 'owner' && to.kind === 'role' && to.name !== owner)
 
 const DEFAULT_CHANGE =
   /^ALTER (?:DOMAIN (?:"(?:[^"]|"")*"[. ])+|TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" )(SET|DROP) DEFAULT/
