@@ -111,6 +111,11 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
     to: `create table t (a int not null, b int not null); create unique index i on t (b); alter table t replica identity using index i;
          create table u (a int not null, b int not null, constraint k primary key (b)); alter table u replica identity using index k`,
   },
+  'a column type that has no cast to the new one': {
+    from: `create table t (a bool default true, b int, c jsonb, d bigint not null, e int[], f text, g float, h json, i varchar(3)[], j inet);
+           insert into t (d, f, g, h, i) values (3, '7', 1.5, '{}', '{1}'); create domain d as int`,
+    to: `create domain d as int; create table t (a bigint, b uuid, c text[], d d not null, e bigint[], f d, g int, h jsonb, i int[], j uuid)`,
+  },
   'the bounds of sequences': {
     from: `create table t (a int generated always as identity, b smallserial, c int generated always as identity); create sequence s;
            create sequence used; select nextval('used') from generate_series(1, 20); create sequence apart maxvalue 9;

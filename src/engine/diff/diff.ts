@@ -1,4 +1,3 @@
-import type { FactBase } from '@supabase/pg-delta/core'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { statementFailure } from '../database-errors.ts'
 import type { DiffRequest } from '../engine.ts'
@@ -10,6 +9,7 @@ import { comparisonScope, schemaFilter } from './platform-schemas.ts'
 import { planWithRebuilds } from './rebuilds.ts'
 import { neutralRoles, type RoleNames } from './roles.ts'
 import { orderStatements } from './statement-order.ts'
+import { readCasts } from './type-casts.ts'
 import { markVirtual } from './virtual-columns.ts'
 
 const TIMEOUT_MS_DEFAULT = 120_000
@@ -25,7 +25,9 @@ export async function diff(
   const isCompared = schemaFilter(request.schemas)
   const readSide = async (side: DiffRequest['from']) =>
     readSchema(await clusterOf(side.ref), side, { roles, isCompared, timeoutMs })
-  const [source, desired] = await Promise.all([readSide(request.from), readSide(request.to)])
+  const sides = await Promise.all([readSide(request.from), readSide(request.to)])
+  const [source, desired] = [sides[0].facts, sides[1].facts]
+  const casts = new Map([...sides[1].casts, ...sides[0].casts])
   const { policy, assumedRoles } = comparisonScope([source, desired], request.schemas, roles)
   try {
     const options = {
@@ -34,7 +36,7 @@ export async function diff(
       scope: 'database',
       intentRules: extrasRules,
     } as const
-    return orderStatements(planWithRebuilds(plan, source, desired, options), { source, desired, roles })
+    return orderStatements(planWithRebuilds(plan, source, desired, options), { source, desired, roles, casts })
   } catch (error) {
     // The library's message names the object that it cannot change.
     const message = error instanceof Error ? error.message.replaceAll(roles.owner, 'the owner') : String(error)
@@ -49,11 +51,7 @@ interface ReadOptions {
 }
 
 /** Reads the catalogue as the read-only role, in one snapshot. */
-function readSchema(
-  cluster: Cluster,
-  side: DiffRequest['from'],
-  { roles, isCompared, timeoutMs }: ReadOptions,
-): Promise<FactBase> {
+function readSchema(cluster: Cluster, side: DiffRequest['from'], { roles, isCompared, timeoutMs }: ReadOptions) {
   return withProjectSession(sessionsOf(cluster), { ...side, readOnly: true, timeoutMs }, async (session) => {
     const { extract } = await import('@supabase/pg-delta/extract')
     try {
@@ -61,7 +59,9 @@ function readSchema(
       const neutral = roles.of(cluster.names)
       const virtual = markVirtual(roles.owner)
       const pool = poolOf(session, (row) => virtual(neutral(row)))
-      return (await extract(pool, { handlers: [extrasHandler(isCompared, cluster.names)] })).factBase
+      const casts = await readCasts(session)
+      const { factBase } = await extract(pool, { handlers: [extrasHandler(isCompared, cluster.names)] })
+      return { facts: factBase, casts }
     } catch (error) {
       throw statementFailure(error, 0)
     }

@@ -4,25 +4,30 @@ import { revokedColumnGrants } from './column-grants.ts'
 import { ADDED_VALUE, commitBeforeUse } from './enum-values.ts'
 import type { RoleNames } from './roles.ts'
 import { moveIntoBounds } from './sequence-bounds.ts'
+import { castThroughAnother, type TypeCasts } from './type-casts.ts'
 import { unmarkVirtual } from './virtual-columns.ts'
 
 interface Sides {
   source: FactBase
   desired: FactBase
   roles: RoleNames
+  casts: TypeCasts
 }
 
 /** The SQL of a plan in an order that Postgres accepts, for the database's owner to run. */
 export function orderStatements(
   plan: Pick<Plan, 'actions' | 'preamble'>,
-  { source, desired, roles: { owner } }: Sides,
+  { source, desired, roles: { owner }, casts }: Sides,
 ): string {
   const actions = plan.actions.filter((action) => !isOwnedAlready(action, source, owner))
   if (actions.length === 0) return ''
   const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
   const statements = [
     ...settings.map(({ name, value }) => `SET ${name} = ${value}`),
-    ...commitBeforeUse([...sortStatements(actions, { source, desired }), ...revokedColumnGrants(actions, desired)]),
+    ...commitBeforeUse([
+      ...sortStatements(actions, { source, desired, casts }),
+      ...revokedColumnGrants(actions, desired),
+    ]),
     ...settings.map(({ name }) => `RESET ${name}`),
   ]
   const text = statements.map((sql) => `${sql.trimEnd().replace(/;$/, '')};\n`).join('\n')
@@ -43,7 +48,7 @@ const DEFAULT_CHANGE =
  * Moves DROP DEFAULT to the start and SET DEFAULT to the end: the library does not order a default after the types and
  * functions that it needs, and nothing depends on a default. New enum values go before all statements that may use them.
  */
-function sortStatements(actions: readonly Action[], { source, desired }: Omit<Sides, 'roles'>): string[] {
+function sortStatements(actions: readonly Action[], { source, desired, casts }: Omit<Sides, 'roles'>): string[] {
   const dropped = new Map<string, string>()
   const set = new Map<string, string>()
   const values: string[] = []
@@ -54,7 +59,7 @@ function sortStatements(actions: readonly Action[], { source, desired }: Omit<Si
     if (ADDED_VALUE.test(action.sql)) values.push(action.sql)
     else if (!id) {
       others.push(...moveIntoBounds(action, { source, desired }))
-      others.push(`${lossWarning(action, desired)}${includePartitions(action.sql)}`)
+      others.push(`${lossWarning(action, desired)}${includePartitions(castThroughAnother(action, source, casts))}`)
     } else if (verb === 'SET') set.set(encodeId(id), action.sql)
     // Skips identity columns: DROP DEFAULT fails on them, as they have no default.
     else if (source.has(id)) dropped.set(encodeId(id), action.sql)
