@@ -124,6 +124,12 @@ const schemaPairs: Readonly<Record<string, SchemaPair>> = {
          create sequence s as smallint minvalue 5; create sequence used maxvalue 10 cycle; create sequence apart minvalue 10;
          create sequence down increment -1 maxvalue -5`,
   },
+  'columns whose rows are not checked for null': {
+    from: `create table t (a int, b int, c int, d int); insert into t (b, d) values (2, 4);
+           alter table t add constraint n not null b not valid, add constraint d not null d not valid`,
+    to: `create table t (a int, b int not null, c int, d int); alter table t add constraint n not null a not valid;
+         create table u (a int) partition by list (a); create table u1 partition of u default; alter table u add not null a not valid`,
+  },
   'options of the indexes of constraints': {
     from: `create table t (a int primary key, b int, constraint u unique (b) with (fillfactor = 70), c int);
            create table p (a int unique with (fillfactor = 60))`,

@@ -4,7 +4,7 @@ import type { DiffRequest } from '../engine.ts'
 import { SqlError } from '../engine-errors.ts'
 import { withProjectSession } from '../run-sql.ts'
 import type { Cluster, Session } from '../session.ts'
-import { extrasHandler, extrasRules } from './extra-facts.ts'
+import { extrasHandler, extrasRules, isNotNullUnchecked } from './extra-facts.ts'
 import { comparisonScope, schemaFilter } from './platform-schemas.ts'
 import { planWithRebuilds } from './rebuilds.ts'
 import { neutralRoles, type RoleNames } from './roles.ts'
@@ -99,7 +99,10 @@ function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unk
 }
 
 /**
- * Reads a domain's default with qualified names: the library reads its source text, which depends on the search path.
+ * Reads a domain's default with qualified names: the library reads its source text, which depends on the search path. Reads a
+ * `NOT NULL` that is not valid as none: it is compared on its own.
  */
 const correctQuery = (text: string) =>
-  text.replace('t.typdefault AS', `pg_get_expr(t.typdefaultbin, 'pg_type'::regclass) AS`)
+  text
+    .replace('t.typdefault AS', `pg_get_expr(t.typdefaultbin, 'pg_type'::regclass) AS`)
+    .replace('a.attnotnull AS', `(a.attnotnull AND NOT ${isNotNullUnchecked('a')}) AS`)

@@ -240,4 +240,28 @@ const TRIGGERS_QUERY = `
     JOIN pg_namespace rn ON rn.oid = rc.relnamespace
    WHERE t.tgparentid <> 0 AND t.tgenabled <> root.tgenabled`
 
-const QUERIES = [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, ...TABLES_QUERIES, CONSTRAINTS_QUERY, TRIGGERS_QUERY]
+const notNullOf = (column: string) =>
+  `con.contype = 'n' AND NOT con.convalidated AND con.conrelid = ${column}.attrelid AND con.conkey = ARRAY[${column}.attnum]`
+
+/** Whether the rows of a column have not been checked for null. */
+export const isNotNullUnchecked = (column: string) =>
+  `EXISTS (SELECT FROM pg_constraint con WHERE ${notNullOf(column)})`
+
+const NOT_NULL_QUERY = `
+  SELECT n.nspname AS schema, format('not null %I of %I.%I.%I', con.conname, n.nspname, c.relname, a.attname) AS key,
+         ARRAY[format('ALTER TABLE %I.%I ADD CONSTRAINT %I NOT NULL %I NOT VALID', n.nspname, c.relname, con.conname, a.attname)] AS set,
+         ARRAY[format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, con.conname)] AS reset,
+         c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind, ARRAY[a.attname::text] AS columns
+    FROM pg_attribute a
+    JOIN pg_constraint con ON ${notNullOf('a')} AND con.coninhcount = 0
+    JOIN pg_class c ON c.oid = a.attrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
+
+const QUERIES = [
+  STATISTICS_QUERY,
+  TABLE_COLUMNS_QUERY,
+  ...TABLES_QUERIES,
+  CONSTRAINTS_QUERY,
+  TRIGGERS_QUERY,
+  NOT_NULL_QUERY,
+]
