@@ -5,6 +5,13 @@ import { type BackupPlace, openPlace } from './place.ts'
 
 const OPTIONS = { 'key-file': { type: 'string' }, 'plaintext-keys': { type: 'boolean' } } as const
 
+/** One run of `backup` or `restore`. */
+export interface Command {
+  args: readonly string[]
+  env: NodeJS.ProcessEnv
+  print(line: string): void
+}
+
 interface Given {
   text: string
   place: BackupPlace
@@ -15,11 +22,11 @@ interface Given {
 /** Reads the arguments of `backup` or `restore`. `takesPlaintext` allows --plaintext-keys, which only `backup` has. */
 export async function readArguments(
   command: 'backup' | 'restore',
-  { takesPlaintext, env }: { takesPlaintext: boolean; env: NodeJS.ProcessEnv },
+  { takesPlaintext, args, env }: Pick<Command, 'args' | 'env'> & { takesPlaintext: boolean },
 ): Promise<Given> {
   const flags = takesPlaintext ? '[--key-file <file> | --plaintext-keys]' : '[--key-file <file>]'
   const usage = `npm run ${command} -- <folder or s3://bucket/prefix> ${flags}`
-  const { positionals, values } = parse(usage)
+  const { positionals, values } = parse(usage, args)
   const [text, ...more] = positionals
   const isPlaintext = values['plaintext-keys'] === true
   const keyFile = values['key-file']
@@ -29,9 +36,9 @@ export async function readArguments(
   return { text, place: openPlace(text, env), passphrase, isPlaintext }
 }
 
-function parse(usage: string) {
+function parse(usage: string, args: readonly string[]) {
   try {
-    return parseArgs({ allowPositionals: true, options: OPTIONS })
+    return parseArgs({ args: [...args], allowPositionals: true, options: OPTIONS })
   } catch (error) {
     throw new StartError(`${errorMessage(error)}\n\nUsage: ${usage}`)
   }

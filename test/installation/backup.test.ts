@@ -5,9 +5,12 @@ import { join, relative } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { backup } from '../../dev/backup/backup-command.ts'
 import { openKeys, sealKeys } from '../../dev/backup/keys.ts'
 import { readManifest, writeManifest } from '../../dev/backup/manifest.ts'
 import { openPlace } from '../../dev/backup/place.ts'
+import { restore } from '../../dev/backup/restore-command.ts'
+import { describeFailure } from '../../dev/lifetime.ts'
 import { startS3 } from '../../dev/s3.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
@@ -228,13 +231,23 @@ describe('npm run backup and npm run restore', () => {
   })
 
   describe('a restore', () => {
+    const target = () => `${machine.folder}-target`
     const refuse = async (message: string, { args = [folder], env = {} }: Refused = {}) => {
-      const target = `${machine.folder}-target`
-      const told = command('restore', args, { ...machine.env, PILOTHOUSE_DATA: target, ...env })
-      await expect(told).rejects.toMatchObject({ code: 1, stderr: `${message}\n` })
-      expect(await readdir(target).catch(() => [])).toEqual([])
-      await rm(target, { recursive: true, force: true })
+      const asked = restore({ args, env: { ...machine.env, PILOTHOUSE_DATA: target(), ...env }, print: () => {} })
+      expect(await asked.catch(describeFailure)).toBe(message)
+      await expectNothing()
     }
+    const expectNothing = async () => {
+      expect(await readdir(target()).catch(() => [])).toEqual([])
+      await rm(target(), { recursive: true, force: true })
+    }
+
+    it('that is refused ends with exit code 1 and one line', async () => {
+      const env = { ...machine.env, PILOTHOUSE_DATA: target(), BACKUP_PASSPHRASE: 'another passphrase' }
+      const stderr = 'The passphrase does not open the keys of this backup.\n'
+      await expect(command('restore', [folder], env)).rejects.toMatchObject({ code: 1, stderr })
+      await expectNothing()
+    })
 
     it('refuses a backup with a changed, missing or unfinished file, and names the file', async () => {
       const [object = ''] = (await filesIn(folder)).filter((file) => file.includes('/storage/'))
@@ -267,9 +280,7 @@ describe('npm run backup and npm run restore', () => {
       })
     })
 
-    it('refuses another passphrase, a folder that is not empty and unknown arguments', async () => {
-      const wrong = { BACKUP_PASSPHRASE: 'another passphrase' }
-      await refuse('The passphrase does not open the keys of this backup.', { env: wrong })
+    it('refuses a missing or short passphrase, a folder that is not empty and unknown arguments', async () => {
       const none = { BACKUP_PASSPHRASE: '' }
       await refuse('The keys of this backup are encrypted: set BACKUP_PASSPHRASE or give --key-file.', { env: none })
       await refuse('BACKUP_PASSPHRASE is too short: it must have at least 12 characters.', {
@@ -294,15 +305,16 @@ describe('npm run backup and npm run restore', () => {
 
   it('store keys unencrypted only without a passphrase, and then need none', () => {
     const files = { 'secrets.json': 'a secret' }
-    expect(sealKeys(files, PASSPHRASE)).not.toContain('a secret')
+    const sealed = sealKeys(files, PASSPHRASE)
+    expect(sealed).not.toContain('a secret')
     expect(openKeys(sealKeys(files, undefined), undefined)).toEqual(files)
-    expect(openKeys(sealKeys(files, PASSPHRASE), PASSPHRASE)).toEqual(files)
+    expect(openKeys(sealed, PASSPHRASE)).toEqual(files)
   })
 
   it('refuse a backup without a passphrase, into a place that is not empty, or of an installation that does not run', async () => {
     const refuse = async (message: string, { args = [`${folder}-2`], env = {} }: Refused = {}) => {
-      const told = command('backup', args, { ...machine.env, ...env })
-      await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(message) })
+      const asked = backup({ args, env: { ...machine.env, ...env }, print: () => {} })
+      expect(await asked.catch(describeFailure)).toContain(message)
       await expect(readdir(`${folder}-2`)).rejects.toThrow('ENOENT')
     }
     await refuse('Set BACKUP_PASSPHRASE, or give --key-file <file>', { env: { BACKUP_PASSPHRASE: '' } })

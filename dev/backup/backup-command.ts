@@ -1,0 +1,22 @@
+import { databaseProblem } from '../database-problem.ts'
+import { StartError } from '../start-error.ts'
+import { type Command, readArguments } from './arguments.ts'
+import { ownBucketProblem } from './bucket-problem.ts'
+import { takeBackup } from './take-backup.ts'
+
+const HINT = 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
+
+/** `npm run backup -- <place>`: backs up the whole installation as of one moment, while it keeps running. */
+export async function backup({ args, env, print }: Command): Promise<void> {
+  const { text, place, passphrase, isPlaintext } = await readArguments('backup', { takesPlaintext: true, args, env })
+  if (passphrase === undefined && !isPlaintext) {
+    throw new StartError(
+      'Set BACKUP_PASSPHRASE, or give --key-file <file>: the keys of the installation are encrypted with it. Without both, --plaintext-keys stores them as they are.',
+    )
+  }
+  const { at } = await takeBackup({ place, env, passphrase, print }).catch((error) => {
+    // Both problems have the same error codes of Node.
+    throw databaseProblem(ownBucketProblem(error), HINT)
+  })
+  print(`Complete: ${text} holds the installation as of ${at}`)
+}
