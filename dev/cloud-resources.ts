@@ -6,12 +6,12 @@ interface QueueConfig {
   consumers?: readonly { queue: string; dead_letter_queue?: string | undefined }[] | undefined
 }
 
-/** A queue or bucket that a deployment needs, and the arguments by which wrangler finds and creates it. */
-export interface Resource {
-  title: string
-  find: readonly string[]
-  create: readonly string[]
-}
+/** A queue or bucket that a deployment needs, and the arguments by which wrangler creates it. */
+export type Resource = { title: string; create: readonly string[] } & (
+  | { queue: string }
+  /** The arguments by which wrangler finds a bucket. */
+  | { find: readonly string[] }
+)
 
 /** The queues that a configuration file names, and the bucket if it is in R2. */
 export function neededResources(queues: QueueConfig, vars: Record<string, unknown>): Resource[] {
@@ -23,7 +23,7 @@ export function neededResources(queues: QueueConfig, vars: Record<string, unknow
 
 const queueNamed = (name: string): Resource => ({
   title: `queue ${name}`,
-  find: ['queues', 'info', name],
+  queue: name,
   create: ['queues', 'create', name],
 })
 
@@ -41,12 +41,33 @@ function bucketOf({ S3_ENDPOINT, S3_BUCKET }: Record<string, unknown>): Resource
 const ABSENT = /does not exist/i
 
 /** The resources that do not exist yet. */
-export const missingResources = (resources: readonly Resource[]): Resource[] =>
-  resources.filter(({ title, find }) => {
-    const { status, output } = wrangler(find)
-    if (status !== 0 && !ABSENT.test(output)) throw new StartError(`Cannot look up the ${title}:\n${output}`)
-    return status !== 0
-  })
+export function missingResources(resources: readonly Resource[]): Resource[] {
+  const queues = existingQueues(resources.flatMap((resource) => ('queue' in resource ? resource.queue : [])))
+  return resources.filter((resource) => ('queue' in resource ? !queues.has(resource.queue) : isMissing(resource)))
+}
+
+/** Lists queues until it has seen all these names or every page: a run of wrangler for each name would take seconds. */
+function existingQueues(names: readonly string[]): ReadonlySet<string> {
+  const found = new Set<string>()
+  for (let page = 1; names.some((name) => !found.has(name)); page++) {
+    const { status, output, stdout } = wrangler(['queues', 'list', '--page', String(page)])
+    if (status !== 0) throw new StartError(`Cannot list the queues:\n${output}`)
+    const known = found.size
+    for (const name of secondColumn(stdout)) found.add(name)
+    if (found.size === known) break
+  }
+  return found
+}
+
+/** Values in the second column of a table of wrangler, without its heading. */
+const secondColumn = (table: string): string[] =>
+  Array.from(table.matchAll(/^│[^│]*│ *([^│\s]+) *│/gm), ([, value = '']) => value).slice(1)
+
+function isMissing({ title, find }: { title: string; find: readonly string[] }): boolean {
+  const { status, output } = wrangler(find)
+  if (status !== 0 && !ABSENT.test(output)) throw new StartError(`Cannot look up the ${title}:\n${output}`)
+  return status !== 0
+}
 
 export function createResource({ title, create }: Resource): void {
   const { status, output } = wrangler(create)

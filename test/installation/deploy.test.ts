@@ -13,6 +13,8 @@ import { newDatabase } from '../support/control-databases.ts'
 
 const ACCOUNT = 'a'.repeat(32)
 const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
+/** Fewer than a deployment needs, so that they are on two pages. */
+const QUEUES_OF_A_PAGE = 4
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'HOST_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 
 /** The secrets that the page of the settings lists. */
@@ -43,8 +45,10 @@ async function startCloudflare() {
       return { result: { queue_name: body.queue_name, queue_id: 'id' } }
     }
     if (path === '/queues') {
-      const name = searchParams.get('name') ?? ''
-      return { result: queues.has(name) ? [{ queue_name: name, queue_id: 'id', producers: [], consumers: [] }] : [] }
+      const end = Number(searchParams.get('page')) * QUEUES_OF_A_PAGE
+      const counts = { producers_total_count: 0, consumers_total_count: 0 }
+      const page = [...queues].slice(end - QUEUES_OF_A_PAGE, end)
+      return { result: page.map((queue_name) => ({ queue_id: 'id', queue_name, ...counts })) }
     }
     if (path === '/r2/buckets') {
       buckets.add(String(body.name))
@@ -89,8 +93,13 @@ BASE_URL = "https://api.example.com"
 S3_ENDPOINT = "https://${ACCOUNT}.r2.cloudflarestorage.com"
 `
 
-async function newFixture(): Promise<Fixture> {
+/** Makes settings and a Cloudflare to deploy to, which has all that a deployment needs or nothing. */
+async function newFixture({ hasResources = false } = {}): Promise<Fixture> {
   const cloudflare = await startCloudflare()
+  if (hasResources) {
+    for (const name of QUEUES) cloudflare.queues.add(name)
+    cloudflare.buckets.add('pilothouse')
+  }
   const root = mkdtempSync(join(tmpdir(), 'pilothouse-deploy-'))
   onTestFinished(() => rmSync(root, { recursive: true }))
   for (const name of ['dev', 'docs', 'host', 'drizzle', 'node_modules', 'package.json', 'tsconfig.json']) {
@@ -191,13 +200,15 @@ describe('npm run deploy', () => {
     expect(second.deployed).toEqual([...uploads, ...uploads])
   })
 
-  it.each(['/queues', '/r2'])('stops if Cloudflare refuses %s, before anything is changed', async (path) => {
+  it.each([
+    ['/queues', 'Cannot list the queues:'],
+    ['/r2', 'Cannot look up the bucket pilothouse:'],
+  ])('stops if Cloudflare refuses %s, before anything is changed', async (path, message) => {
     const { cloudflare, deploy, tables } = await newFixture()
     cloudflare.state.refuses = path
     const { code, output, deployed } = await deploy()
     expect(code).toBe(1)
-    const title = path === '/r2' ? 'bucket pilothouse' : `queue ${QUEUES[0]}`
-    expect(output).toContain(`Cannot look up the ${title}:`)
+    expect(output).toContain(message)
     expect(output).toContain('Authentication error')
     expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
   })
@@ -225,7 +236,7 @@ describe('npm run deploy checks', () => {
   })
 
   it('settings while each documented secret is set', async () => {
-    const { cloudflare, deploy, settings } = await newFixture()
+    const { cloudflare, deploy, settings } = await newFixture({ hasResources: true })
     expect(DOCUMENTED_SECRETS).toEqual(expect.arrayContaining([...SECRETS, 'METRICS_TOKEN', 'GITHUB_WEBHOOK_SECRET']))
     cloudflare.state.secrets = DOCUMENTED_SECRETS
     const arn = `arn:aws:vpc-lattice:us-east-1:123456789012:resourceconfiguration/rcfg-${'0'.repeat(17)}`
@@ -235,7 +246,7 @@ describe('npm run deploy checks', () => {
   })
 
   it('HOST_KEY only if the settings name a host', async () => {
-    const { cloudflare, deploy, settings } = await newFixture()
+    const { cloudflare, deploy, settings } = await newFixture({ hasResources: true })
     cloudflare.state.secrets = SECRETS.filter((name) => name !== 'HOST_KEY')
     settings(VARS.replaceAll(/^(HOST_URL|DATABASE_HOST|DATABASE_PORT).*$/gm, ''))
     const { code, output } = await deploy()
