@@ -30,22 +30,36 @@ const FINGERPRINTS = 'made-of.txt'
 
 /** Bundles the Worker and the builder as a deployment does. Keeps an existing bundle if it is intact and its sources are unchanged. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
-  const mark = join(folder, FINGERPRINTS)
-  const sources = entry ? undefined : fingerprint(root, [...SOURCES, ...SETTINGS.filter((name) => isIn(root, name))])
-  // The options hold absolute paths.
-  const fingerprints = () => [root, sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
-  const isIntact = sources && (await readFile(mark, 'utf8').catch(() => '')) === fingerprints()
-  if (!isIntact) await rm(folder, { recursive: true, force: true })
+  // Read before the build: a change during it must be noticed at the next start.
+  const sources = entry ? undefined : sourcesFingerprint(root)
+  const isKept = sources !== undefined && (await isBundleOf(sources, folder, root))
+  if (!isKept) await rm(folder, { recursive: true, force: true })
   // Other users of the machine do not need the bundle.
   await makePrivate(folder)
-  if (isIntact) return
+  if (isKept) return
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
     saveOptions(folder, root),
   ])
-  if (sources) await writeFile(mark, fingerprints())
+  if (sources) await writeFile(join(folder, FINGERPRINTS), fingerprintsOf(sources, folder, root))
 }
+
+/** Whether the folder has a bundle of the present sources that is not damaged. */
+export async function isIntact(folder: string, root = ROOT): Promise<boolean> {
+  const sources = sourcesFingerprint(root)
+  return sources !== undefined && isBundleOf(sources, folder, root)
+}
+
+const isBundleOf = async (sources: string, folder: string, root: string): Promise<boolean> =>
+  (await readFile(join(folder, FINGERPRINTS), 'utf8').catch(() => '')) === fingerprintsOf(sources, folder, root)
+
+/** The options in the bundle hold absolute paths, so the root counts too. */
+const fingerprintsOf = (sources: string, folder: string, root: string): string =>
+  [root, sources, fingerprint(root, BUILT), bundleFingerprint(folder)].join(' ')
+
+const sourcesFingerprint = (root: string): string | undefined =>
+  fingerprint(root, [...SOURCES, ...SETTINGS.filter((name) => isIn(root, name))])
 
 /** Paths of everything that goes into a bundle; the last file lists the packages that npm has installed. */
 const SOURCES = [

@@ -1,4 +1,4 @@
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   appendFileSync,
@@ -13,8 +13,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
-import { buildWorker } from '../../dev/bundle.ts'
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { isIntact } from '../../dev/bundle.ts'
 import { deleteData } from '../../dev/data-folder.ts'
 import { readSecrets } from '../../dev/secrets.ts'
 import { isAlive } from '../../host/instances/server.ts'
@@ -22,11 +22,12 @@ import { runFolder } from '../../host/run-folder.ts'
 import { copyInstallation } from '../support/installations.ts'
 import { type Machine, newMachine, stop } from '../support/machine.ts'
 
+/** The tests of a refusal undo what they change; those of a start go on from the one before. */
 let machine: Machine
-beforeEach(async () => {
+beforeAll(async () => {
   machine = await newMachine({}, inject('begun'))
 })
-afterEach(() => machine.dispose())
+afterAll(() => machine.dispose())
 
 /** Returns the output of a start that is refused. */
 async function refusal(args: string[] = [], settings: Record<string, string> = {}): Promise<string> {
@@ -103,7 +104,10 @@ describe.skipIf(!canMount)('a disk (skipped where this user may not mount one)',
 
 describe('a folder', () => {
   it.skipIf(!isRoot)('of another user is refused, without advice to delete it', async () => {
-    chownSync(join(machine.folder, 'secrets.json'), 4711, 4711)
+    const file = join(machine.folder, 'secrets.json')
+    const { uid, gid } = statSync(file)
+    onTestFinished(() => chownSync(file, uid, gid))
+    chownSync(file, 4711, 4711)
     const line = await refusal()
     expect(line).toBe(
       `${machine.folder} belongs to another user (4711; this is 0): start as that user, or ${ELSEWHERE}.\n`,
@@ -112,8 +116,12 @@ describe('a folder', () => {
 
   it.skipIf(!isRoot)('that this user may not write to is reported', async () => {
     const foreign = join(machine.folder, 'foreign')
+    onTestFinished(() => {
+      chmodSync(machine.folder, 0o700)
+      rmSync(foreign, { recursive: true })
+    })
     mkdirSync(foreign, { mode: 0o755 })
-    execFileSync('chmod', ['755', machine.folder])
+    chmodSync(machine.folder, 0o755)
     expect(asNobody('dev/start.ts', { PILOTHOUSE_DATA: join(foreign, 'data') })).toEqual([
       1,
       '',
@@ -134,6 +142,7 @@ describe('a folder', () => {
 
   it('that is a file is reported', async () => {
     const file = join(machine.folder, 'file')
+    onTestFinished(() => rmSync(file))
     writeFileSync(file, '')
     expect(await refusal([], { PILOTHOUSE_DATA: file })).toBe(
       `${file} is not a folder: move it away, or ${ELSEWHERE}.\n`,
@@ -145,72 +154,10 @@ describe('a folder', () => {
     ['is damaged', (file: string) => writeFileSync(file, '{"ENCRYPTION_KEY":')],
   ])('whose secrets.json %s is refused', async (state, damage) => {
     const file = join(machine.folder, 'secrets.json')
+    const before = readFileSync(file)
+    onTestFinished(() => writeFileSync(file, before, { mode: 0o600 }))
     damage(file)
     expect(await refusal()).toContain(`${file} ${state}: put it back from a backup; without it, the data in`)
-  })
-})
-
-describe('a start', () => {
-  it('refuses a malformed setting of the builder', async () => {
-    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toContain(
-      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.',
-    )
-  })
-
-  it('closes the folders of an existing installation to other users', async () => {
-    const folders = ['s3', 'worker', 'bundle'].map((name) => join(machine.folder, name))
-    for (const folder of folders) {
-      mkdirSync(folder, { recursive: true })
-      chmodSync(folder, 0o755)
-    }
-    const modes = () => folders.map((folder) => statSync(folder).mode & 0o777)
-    const running = await machine.started()
-    expect(modes()).toEqual([0o700, 0o700, 0o700])
-    expect(await stop(running)).toBe(0)
-  })
-
-  it('rebuilds a damaged bundle', async () => {
-    const built = join(machine.folder, 'bundle', 'index.js')
-    const before = readFileSync(built, 'utf8')
-    writeFileSync(built, before.slice(0, before.length / 2))
-    const running = await machine.started()
-    expect(readFileSync(built, 'utf8')).toBe(before)
-    expect(statSync(join(machine.folder, 'bundle')).mode & 0o777).toBe(0o700)
-    expect((await machine.get('/v1/profile')).status).toBe(200)
-    expect(await stop(running)).toBe(0)
-    const builder = join(machine.folder, 'bundle', 'builder', 'index.js')
-    const builderBefore = readFileSync(builder, 'utf8')
-    appendFileSync(builder, 'garbage(')
-    await buildWorker({ folder: join(machine.folder, 'bundle') })
-    expect(readFileSync(builder, 'utf8')).toBe(builderBefore)
-  })
-
-  it('sets the control password of its folder, and admin reports one that is refused', async () => {
-    const file = join(machine.folder, 'secrets.json')
-    const secrets = await readSecrets(machine.folder, { isNew: false })
-    const running = await machine.started()
-    writeFileSync(file, JSON.stringify({ ...secrets, CONTROL_PASSWORD: 'another' }), { mode: 0o600 })
-    await expect(machine.admin('user', 'create', 'x', 'x@example.com')).rejects.toMatchObject({
-      stderr: expect.stringMatching(/^The database refuses the password: is it that of another installation\? .*\n$/),
-    })
-    expect(await stop(running)).toBe(0)
-    await machine.started()
-    expect(await machine.admin('user', 'create', 'x', 'x@example.com')).toMatch(/^user /)
-  })
-
-  it('notices a deleted bucket, and starts without it with --empty-bucket', async () => {
-    const bucket = join(machine.folder, 's3')
-    rmSync(bucket, { recursive: true })
-    for (const state of ['missing', 'empty']) {
-      if (state === 'empty') mkdirSync(bucket)
-      expect(await refusal()).toBe(
-        `The bucket ${bucket} is missing or empty: restore it, or start without the objects, backups and functions in it: npm start -- --empty-bucket.\n`,
-      )
-    }
-    const running = await machine.started('--empty-bucket')
-    expect((await machine.get('/v1/profile')).status).toBe(200)
-    expect(await stop(running)).toBe(0)
-    expect(await stop(await machine.started())).toBe(0)
   })
 })
 
@@ -225,9 +172,81 @@ describe('npm start -- --reset', () => {
     expect(readFileSync(secrets, 'utf8')).toBe(before)
   })
 
+  it.skipIf(!hasScript)('asks at a real terminal (skipped without script, which makes one)', () => {
+    const options = { env: machine.env, input: 'no\n', encoding: 'utf8', timeout: 60_000 } as const
+    const { stdout, status } = spawnSync('script', ['-qec', 'node dev/start.ts --reset', '/dev/null'], options)
+    expect(stdout).toContain(`npm start -- --reset deletes all data in ${machine.folder}. Type "yes" to continue: `)
+    expect(stdout).toContain('Nothing was changed.')
+    expect(status).toBe(1)
+    expect(existsSync(join(machine.folder, 'secrets.json'))).toBe(true)
+  })
+})
+
+describe('a start', () => {
+  it('refuses a malformed setting of the builder', async () => {
+    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toContain(
+      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.',
+    )
+  })
+
+  it('notices a deleted bucket, and with --empty-bucket starts without it and closes the folders to other users', async () => {
+    await machine.stopAll()
+    const bucket = join(machine.folder, 's3')
+    rmSync(bucket, { recursive: true })
+    for (const state of ['missing', 'empty']) {
+      if (state === 'empty') mkdirSync(bucket)
+      expect(await refusal()).toBe(
+        `The bucket ${bucket} is missing or empty: restore it, or start without the objects, backups and functions in it: npm start -- --empty-bucket.\n`,
+      )
+    }
+    const folders = ['s3', 'worker', 'bundle'].map((name) => join(machine.folder, name))
+    for (const folder of folders) {
+      mkdirSync(folder, { recursive: true })
+      chmodSync(folder, 0o755)
+    }
+    const running = await machine.started('--empty-bucket')
+    expect(folders.map((folder) => statSync(folder).mode & 0o777)).toEqual([0o700, 0o700, 0o700])
+    expect((await machine.get('/v1/profile')).status).toBe(200)
+    expect(await stop(running)).toBe(0)
+  })
+
+  it('rebuilds a damaged bundle, and needs no --empty-bucket for the bucket that it made', async () => {
+    await machine.stopAll()
+    const bundle = join(machine.folder, 'bundle')
+    const [built, builder] = [join(bundle, 'index.js'), join(bundle, 'builder', 'index.js')]
+    const before = [built, builder].map((file) => readFileSync(file, 'utf8'))
+    const [program = ''] = before
+    expect(await isIntact(bundle)).toBe(true)
+    writeFileSync(built, program.slice(0, program.length / 2))
+    expect(await isIntact(bundle)).toBe(false)
+    writeFileSync(built, program)
+    expect(await isIntact(bundle)).toBe(true)
+    appendFileSync(builder, 'garbage(')
+    expect(await isIntact(bundle)).toBe(false)
+    await machine.started()
+    expect([built, builder].map((file) => readFileSync(file, 'utf8'))).toEqual(before)
+    expect(statSync(bundle).mode & 0o777).toBe(0o700)
+    expect((await machine.get('/v1/profile')).status).toBe(200)
+  })
+
+  it('sets the control password of its folder, and admin reports one that is refused', async () => {
+    const file = join(machine.folder, 'secrets.json')
+    const secrets = await readSecrets(machine.folder, { isNew: false })
+    const running = await machine.running()
+    writeFileSync(file, JSON.stringify({ ...secrets, CONTROL_PASSWORD: 'another' }), { mode: 0o600 })
+    await expect(machine.admin('user', 'create', 'x', 'x@example.com')).rejects.toMatchObject({
+      stderr: expect.stringMatching(/^The database refuses the password: is it that of another installation\? .*\n$/),
+    })
+    expect(await stop(running)).toBe(0)
+    await machine.started()
+    expect(await machine.admin('user', 'create', 'x', 'x@example.com')).toMatch(/^user /)
+  })
+})
+
+describe('the deletion of the data', () => {
   it('stops the servers that a killed start left, and removes their sockets', async () => {
     const host = join(machine.folder, 'host')
-    const killed = await machine.started()
+    const killed = await machine.running()
     const pidFile = join(host, 'instances', 'control', 'data', 'postmaster.pid')
     const pid = Number.parseInt(readFileSync(pidFile, 'utf8'), 10)
     const run = await runFolder(host)
@@ -236,14 +255,5 @@ describe('npm start -- --reset', () => {
     expect([await isAlive(pid), existsSync(join(run, 'control'))]).toEqual([true, true])
     await deleteData(machine.folder)
     expect([await isAlive(pid), existsSync(run)]).toEqual([false, false])
-  })
-
-  it.skipIf(!hasScript)('asks at a real terminal (skipped without script, which makes one)', () => {
-    const options = { env: machine.env, input: 'no\n', encoding: 'utf8', timeout: 60_000 } as const
-    const { stdout, status } = spawnSync('script', ['-qec', 'node dev/start.ts --reset', '/dev/null'], options)
-    expect(stdout).toContain(`npm start -- --reset deletes all data in ${machine.folder}. Type "yes" to continue: `)
-    expect(stdout).toContain('Nothing was changed.')
-    expect(status).toBe(1)
-    expect(existsSync(join(machine.folder, 'secrets.json'))).toBe(true)
   })
 })

@@ -73,6 +73,11 @@ export async function newMachine(
       }, WAIT)
       return running
     },
+    /** Returns the start that an earlier test left running, or starts. */
+    async running(): Promise<Running> {
+      const last = started.at(-1)
+      return last && !hasEnded(last) ? last : this.started()
+    },
     /** Calls this start's API, and not that of the run's own Worker. */
     async get(path: string, token = credentials().access_token) {
       const headers = { authorization: `Bearer ${token}` }
@@ -104,8 +109,11 @@ export async function newMachine(
 }
 export type Machine = Awaited<ReturnType<typeof newMachine>>
 
-export async function stop({ child }: Running, signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
-  if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
+const hasEnded = ({ child }: Running) => child.exitCode !== null || child.signalCode !== null
+
+export async function stop(running: Running, signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
+  const { child } = running
+  if (hasEnded(running)) return child.exitCode
   child.kill(signal)
   await once(child, 'exit')
   return child.exitCode
