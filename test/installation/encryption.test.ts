@@ -3,8 +3,10 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { readCommand } from '../../dev/admin/commands.ts'
 import { SEALED, type SealedColumn, writeBack } from '../../dev/admin/sealed-columns.ts'
+import { openControlDatabase } from '../../dev/seed.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { as, type Caller } from '../support/api.ts'
@@ -31,9 +33,21 @@ function setKeys(ENCRYPTION_KEY: string): void {
 
 const nameOf = ({ table, column }: SealedColumn) => `${table}.${column}`
 
+/** Returns what `npm run admin` prints, without a process for it. */
+async function admin(...args: string[]): Promise<string> {
+  vi.stubEnv('PILOTHOUSE_DATA', machine.folder)
+  const { db, close } = openControlDatabase(installation.url)
+  try {
+    return (await readCommand(args)(db)).text
+  } finally {
+    vi.unstubAllEnvs()
+    await close()
+  }
+}
+
 /** Returns the number of values that a key has sealed, by column, as `encryption status` prints it. */
 async function sealedWith(key: string): Promise<Record<string, number>> {
-  const lines = (await machine.admin('encryption', 'status')).split('\n')
+  const lines = (await admin('encryption', 'status')).split('\n')
   return Object.fromEntries(
     lines.map((line) => [line.split(' ')[0], Number(new RegExp(` ${key} (\\d+)`).exec(line)?.[1] ?? 0)]),
   )
@@ -142,7 +156,7 @@ describe('a new encryption key', () => {
   })
 
   it('has nothing left to do the second time, and is recorded each time', async () => {
-    expect(await machine.admin('encryption', 'reseal')).toBe('values sealed with k2: 0')
+    expect(await admin('encryption', 'reseal')).toBe('values sealed with k2: 0')
     const entries = await installation.rows(
       `select detail from audit_log where action = 'encryption.reseal' order by created_at desc limit 1`,
     )
@@ -213,8 +227,5 @@ it.each([
   ['k1:short', 'Invalid ENCRYPTION_KEY: must be'],
 ])('the key %j is refused', async (key, text) => {
   setKeys(key)
-  await expect(machine.admin('encryption', 'reseal')).rejects.toMatchObject({
-    code: 1,
-    stderr: expect.stringContaining(text),
-  })
+  await expect(admin('encryption', 'reseal')).rejects.toThrow(text)
 })
