@@ -5,9 +5,13 @@ import { newProject, ownerClient, runSql } from '../support/projects.ts'
 
 let organization: TestOrganization
 let owner: Caller
+let ref: string
+let other: string
 beforeAll(async () => {
   organization = await newOrganization()
   owner = unhurried(organization.owner)()
+  const make = (db_pass: string) => newProject(organization, { db_pass })
+  ;[ref, other] = await Promise.all([make('of this project'), make('of the other')])
 })
 
 /** Migrations as people write them for the hosted service: from starters, guides and `supabase db pull`. */
@@ -103,7 +107,6 @@ const stateOf = (profiles: string | null, people: number) => ({
 })
 
 it('migrations of apps for the hosted service run unchanged, also in branches', async () => {
-  const ref = await newProject(organization)
   for (const name of ['profiles', 'realtime', 'pulled', 'hook'] as const) await migrate(ref, name)
   await rows(owner, ref, SEED)
   expect(await rows(owner, ref, STATE)).toEqual([stateOf('ada', 1)])
@@ -139,26 +142,21 @@ it('migrations of apps for the hosted service run unchanged, also in branches', 
 })
 
 it('a trigger on auth.users reaches the tables of either owner, whoever owns its function', async () => {
-  const ref = await newProject(organization)
-  await migrate(ref, 'profiles')
+  await migrate(other, 'profiles')
   await rows(
     owner,
-    ref,
+    other,
     'alter function public.handle_new_user() owner to postgres; alter table public.profiles force row level security',
   )
   await rows(
     owner,
-    ref,
+    other,
     `insert into auth.users (id, raw_user_meta_data) values (gen_random_uuid(), '{"username": "grace"}')`,
   )
-  expect(await rows(owner, ref, 'select username from public.profiles')).toEqual([{ username: 'grace' }])
+  expect(await rows(owner, other, 'select username from public.profiles')).toEqual([{ username: 'grace' }])
 })
 
 it('the owner of one project gains no power over it, and no access to another', async () => {
-  const [ref, other] = [
-    await newProject(organization, { db_pass: 'of this project' }),
-    await newProject(organization, { db_pass: 'of the other' }),
-  ]
   const refused = async (query: string, code: string) => {
     const reply = await runSql(owner, ref, query)
     expect(reply.status, query).toBe(400)
