@@ -13,7 +13,6 @@ let machine: Machine
 beforeAll(async () => {
   machine = await newMachine({ METRICS_TOKEN }, inject('begun'), { isGroupLeader: true })
 })
-afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
 
 /** Starts work that is still under way at the end: a database that comes up, a function that is built. */
@@ -33,13 +32,19 @@ async function beginWork() {
   }).catch(() => {})
 }
 
-/** Waits for the first process of programs, which starts after the API is ready and has a low priority once it is ready itself. */
+/**
+ * Waits for the first process of programs, which starts after the API is ready and has a low priority once it is ready itself.
+ * Polls seldom: a look at all processes takes processor time from the start.
+ */
 const untilProgramsRun = ({ child }: Running) =>
-  vi.waitFor(async () => {
-    const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'ppid=', '-o', 'nice='])
-    const processes = stdout.split('\n').map((line) => line.trim().split(/\s+/).map(Number))
-    expect(processes).toContainEqual([child.pid, NICE.programs])
-  }, WAIT)
+  vi.waitFor(
+    async () => {
+      const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'ppid=', '-o', 'nice='])
+      const processes = stdout.split('\n').map((line) => line.trim().split(/\s+/).map(Number))
+      expect(processes).toContainEqual([child.pid, NICE.programs])
+    },
+    { ...WAIT, interval: 200 },
+  )
 
 describe('the metrics of npm start', () => {
   it('report the memory of each kind of process', async () => {
@@ -57,7 +62,7 @@ describe('the metrics of npm start', () => {
   })
 
   it('require a token that is long enough, which a refused start does not show', async () => {
-    const refused = await newMachine({ METRICS_TOKEN: 'guessable' }, inject('begun'))
+    const refused = await newMachine({ METRICS_TOKEN: 'guessable' })
     const running = refused.start()
     await once(running.child, 'exit')
     expect(running.child.exitCode).toBe(1)
@@ -68,13 +73,15 @@ describe('the metrics of npm start', () => {
 })
 
 describe('the log of npm start', () => {
+  afterEach(() => machine.stopAll())
+
   it.each([
     ['a SIGTERM', 'SIGTERM', stop],
     ['a SIGINT', 'SIGINT', stop],
     ['Ctrl-C in a terminal', 'SIGINT', stopGroup],
     ['the end of the terminal', 'SIGHUP', stopGroup],
   ] as const)('has a time on each line and reports no error at %s', async (_, signal, end) => {
-    const running = await machine.started()
+    const running = await machine.running()
     await untilProgramsRun(running)
     await beginWork()
     expect(await end(running, signal)).toBe(0)

@@ -75,8 +75,7 @@ export async function newMachine(
     },
     /** Returns the start that an earlier test left running, or starts. */
     async running(): Promise<Running> {
-      const last = started.at(-1)
-      return last && !hasEnded(last) ? last : this.started()
+      return started.find((each) => !hasEnded(each)) ?? this.started()
     },
     /** Calls this start's API, and not that of the run's own Worker. */
     async get(path: string, token = credentials().access_token) {
