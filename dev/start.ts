@@ -60,6 +60,8 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
+  // Loaded only if there is something to check, because it is slow to load.
+  if (Object.keys(vars).length > 0) (await import('./worker-settings.ts')).checkEach(vars)
   print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const report = { onLine: log.onLine, isEnding: lifetime.isEnding }

@@ -1,8 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import type { V4MiniflareOptions } from 'miniflare'
-import { Settings as BuilderSettings } from '../src/builder/settings.ts'
-import { parseConfig } from '../src/config.ts'
 import { startBuilder } from './builder.ts'
 import { BUILDER, OPTIONS, ROOT } from './bundle.ts'
 import { memoryByRole, spawnAs } from './child-process.ts'
@@ -12,7 +10,7 @@ import { openLogOutput } from './log-output.ts'
 import { convertV4MiniflareOptions, Miniflare, Response } from './miniflare.ts'
 import { portError } from './ports.ts'
 import { isRelevantLine, programBindings, startPrograms } from './programs.ts'
-import { StartError } from './start-error.ts'
+import { builderSettings, checkSettings } from './worker-settings.ts'
 
 const NAME = 'api'
 const PAGE = 'page'
@@ -33,19 +31,6 @@ export interface WorkerOptions {
   onLine?(line: string): void
   /** Whether the installation stops. */
   isEnding?(): boolean
-}
-
-/** Matches settings whose value must not appear in a terminal or a log. */
-const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
-
-/** Validates the settings at the start. The Worker does so only at its first request, too late for the person who starts it. */
-function checkSettings(bindings: Record<string, string>): void {
-  const error = parseConfig(bindings).error ?? BuilderSettings.safeParse(builderSettings(bindings)).error
-  if (!error) return
-  const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
-  const name = path.join('.')
-  const value = SECRET.test(name) ? '' : `=${bindings[String(path[0])] ?? ''}`
-  throw new StartError(`${name}${value} cannot be used: ${message}.`)
 }
 
 /** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs run in separate processes. */
@@ -194,9 +179,6 @@ async function pageWorker(bundle: string) {
 }
 
 /** The settings of the installation that belong to the builder. */
-const builderSettings = (bindings: Record<string, string>): Record<string, string> =>
-  Object.fromEntries(Object.entries(bindings).filter(([name, value]) => name in BuilderSettings.shape && value))
-
 type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings'>
 
 /** The Miniflare options of the builder. */

@@ -183,9 +183,9 @@ describe('npm start -- --reset', () => {
 })
 
 describe('a start', () => {
-  it('refuses a malformed setting of the builder', async () => {
-    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toContain(
-      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.',
+  it('refuses a malformed setting of the builder before it starts anything', async () => {
+    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toBe(
+      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.\n',
     )
   })
 
