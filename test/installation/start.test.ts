@@ -5,7 +5,7 @@ import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../../dev/admin/commands.ts'
 import { confirm } from '../../dev/confirm.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
@@ -19,9 +19,8 @@ const run = promisify(execFile)
 
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '5' })
+  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '5' }, inject('begun'))
 })
-afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
 
 /**
@@ -44,6 +43,7 @@ async function processesIn(folder: string): Promise<number[]> {
 describe('npm start', () => {
   it('serves what it prints, keeps the data over a restart, and stops all its processes', async () => {
     const { folder, credentials, get } = machine
+    await machine.stopAll()
     const first = await machine.started()
     expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
     expect(first.output()).toMatch(/host +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
@@ -101,12 +101,11 @@ describe('npm start', () => {
     expect(again.output().trim().split('\n')).toHaveLength(1)
     expect(again.output()).toContain('in use')
     expect((await get('/v1/profile')).status).toBe(200)
-    expect(await stop(second)).toBe(0)
   })
 
   it('takes over the servers that a killed start left, with all acknowledged data, and stops them', async () => {
     const { folder } = machine
-    const first = await machine.started()
+    const first = await machine.running()
     const path = '/v1/projects'
     const [project] = (await machine.get(path)).body as unknown as { ref: string }[]
     expect((await machine.sql('create table kept as select 1 as n')).status).toBe(201)
@@ -131,6 +130,7 @@ describe('npm start', () => {
   })
 
   it('prints in one line what to do when it cannot start, and leaves nothing running', async () => {
+    await machine.stopAll()
     const { env, folder } = machine
     const taken = createServer().listen(Number(env.PORT), '127.0.0.1')
     await once(taken, 'listening')
@@ -269,7 +269,8 @@ describe('npm start -- --reset', () => {
 })
 
 describe('npm run admin', () => {
-  it('after a reset, which deletes only its own data: creates, limits, lists and revokes users and tokens, sets plans and roles', async () => {
+  it('after a reset, which deletes only its own data and starts from nothing: creates, limits, lists and revokes users and tokens, sets plans and roles', async () => {
+    await machine.stopAll()
     const { credentials, folder, get } = machine
     const secrets = join(folder, 'secrets.json')
     const mine = join(folder, 'mine.txt')
