@@ -8,6 +8,12 @@ import type { Instance, World } from './world.ts'
 
 type Row = Record<string, unknown>
 
+/**
+ * Limit for waiting for a lock. The wait is real and stops the simulation, so that the transaction that holds the lock
+ * cannot continue: only one of two such transactions succeeds.
+ */
+export const LOCK_WAIT = '40ms'
+
 export interface Database {
   url: string
   client: pg.Client
@@ -21,10 +27,9 @@ export async function createDatabase(adminUrl: string): Promise<Database> {
   const { name, url, drop } = await newControlDatabase(adminUrl, 'faults')
   const client = new pg.Client({ connectionString: url })
   await client.connect()
-  // Two transactions of the simulation that wait for each other would wait forever: only one of them runs at a time.
   // The database's own settings do not apply to the superuser of instances.
-  await client.query(`alter role current_user in database ${name} set lock_timeout = '40ms'`)
-  await client.query(`set lock_timeout = '40ms'`)
+  await client.query(`alter role current_user in database ${name} set lock_timeout = '${LOCK_WAIT}'`)
+  await client.query(`set lock_timeout = '${LOCK_WAIT}'`)
   return {
     url,
     client,

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Socket } from 'node:net'
 import { neonConfig } from '@neondatabase/serverless'
 import pg from 'pg'
-import { pointOf } from './database.ts'
+import { LOCK_WAIT, pointOf } from './database.ts'
 import { counted } from './quiet.ts'
 import type { Instance, World } from './world.ts'
 
@@ -82,6 +82,16 @@ const textOf = (message: Buffer) => {
   return message[0] === 0x50 ? body.slice(body.indexOf('\0') + 1) : body
 }
 
+/** Shortens the wait for locks that the code under test sets for its transaction. */
+function withShortLockWait(message: Buffer): Buffer {
+  const before = message.subarray(5).toString('utf8')
+  const text = before.replace(/lock_timeout = \d+/, `lock_timeout = '${LOCK_WAIT}'`)
+  if (text === before) return message
+  const query = Buffer.from(`Q\0\0\0\0${text}`)
+  query.writeInt32BE(query.length - 1, 1)
+  return query
+}
+
 const held = new Set<SimulatedSocket>()
 /** Longer than any transaction takes, with everything that may fail in it. */
 const HELD_MS_MAX = 10 * 60_000
@@ -149,7 +159,7 @@ class SimulatedSocket extends EventTarget {
       return
     }
     if (kind === 'P' || kind === 'Q') this.#point = pointOf(textOf(message))
-    this.#outgoing.push(message)
+    this.#outgoing.push(kind === 'Q' ? withShortLockWait(message) : message)
     if (kind !== 'S' && kind !== 'Q') return
     const request = Buffer.concat(this.#outgoing.splice(0))
     const point = this.#point
