@@ -6,7 +6,7 @@ const MINUTE_MS = 60_000
 export function tickEveryMinute(
   tick: (scheduledTime: Date) => Promise<unknown>,
   onLine: (line: string) => void,
-): { stop(): void } {
+): { tickNow(): void; stop(): void } {
   let timer: NodeJS.Timeout
   let isStopped = false
   // The next minute tries again. A tick that the end of the installation interrupts is not a failure.
@@ -24,6 +24,7 @@ export function tickEveryMinute(
   void run(new Date())
   plan()
   return {
+    tickNow: () => void run(new Date()),
     stop() {
       isStopped = true
       clearTimeout(timer)

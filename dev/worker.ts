@@ -14,6 +14,8 @@ import { builderSettings, checkSettings } from './worker-settings.ts'
 
 const NAME = 'api'
 const PAGE = 'page'
+/** The signal that runs the cron at once, for those who would otherwise wait for the next full minute. */
+const TICK_SIGNAL = 'SIGUSR2'
 
 export interface WorkerOptions {
   /** The folder of the bundle that `buildWorker` made. */
@@ -76,7 +78,13 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     spawnAs('builder', builder.begin)
     spawnAs('programs', programs.begin)
     const cron = tickEveryMinute(worker.tick, onLine)
-    started.push({ stop: async () => cron.stop() })
+    process.on(TICK_SIGNAL, cron.tickNow)
+    started.push({
+      async stop() {
+        process.off(TICK_SIGNAL, cron.tickNow)
+        cron.stop()
+      },
+    })
     return { stop }
   } catch (error) {
     await stop()

@@ -59,6 +59,8 @@ export async function newMachine(
     return running
   }
 
+  const tick = () => void started.at(-1)?.child.kill('SIGUSR2')
+
   return {
     folder,
     env,
@@ -96,6 +98,12 @@ export async function newMachine(
     },
     async admin(...args: string[]): Promise<string> {
       return (await promisify(execFile)('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
+    },
+    /** Runs the cron at once, and then every two seconds until the work, which waits for it, has ended. */
+    async whileTicking<T>(work: Promise<T>): Promise<T> {
+      const timer = setInterval(tick, 2_000)
+      tick()
+      return work.finally(() => clearInterval(timer))
     },
     async stopAll(): Promise<void> {
       for (const running of started.splice(0)) await stop(running)

@@ -27,6 +27,7 @@ export interface HostAddress extends ClientAddress {
 /** The hosts of this installation. */
 export interface HostDirectory {
   of(ref: string): Promise<HostAddress>
+  /** All hosts, never from the cache: the caller asks each of them, and must not place a project on a drained one. */
   all(): Promise<HostAddress[]>
   get(id: string): Promise<HostAddress>
   /** Caches the host of a project; undefined drops the entry. */
@@ -48,7 +49,7 @@ interface DirectoryConfig {
   local?: HostAddress | undefined
 }
 
-/** The hosts of the table `hosts` and of the settings, cached for 30 s. */
+/** The hosts of the table `hosts` and of the settings. Look-ups of a single host are cached for 30 s. */
 export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): HostDirectory {
   let cached: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
   const hostIds = new Map<string, { id: string; until: number }>()
@@ -95,7 +96,7 @@ export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): Ho
       // Called for every SQL request: with one host no look-up is needed.
       return first && others.length === 0 ? first : get(await hostIdOf(ref))
     },
-    all: async () => [...(await hosts()).values()],
+    all: async () => [...(await loadHosts()).values()],
     get,
     cacheHost,
     local,
