@@ -1,8 +1,8 @@
 import { and, desc, eq } from 'drizzle-orm'
-import { describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../../../src/model/tables/index.ts'
 import { askHost } from '../../instances.ts'
-import { control, newOrganization, tick, workerLogs } from '../../support/api.ts'
+import { control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
@@ -35,18 +35,24 @@ async function abandon(ref: string, during: Status, fields: Partial<Task>): Prom
   return task as Task
 }
 
+/** A project that was created long ago, for tests that repeat its creation. */
+let organization: TestOrganization
+let created: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  created = await newProject(organization)
+  await runSql(organization.owner, created, 'create table kept (n int); insert into kept values (1)')
+})
+
 describe('a task whose consumer died', () => {
   it.each([[[]], [['create_database']], [['create_database', 'check_health']]])(
     'continues the creation of the project after the steps %j, without harm to existing data',
     async (stepsDone) => {
-      const organization = await newOrganization()
-      const ref = await newProject(organization)
-      await runSql(organization.owner, ref, 'create table kept (n int); insert into kept values (1)')
-      await abandon(ref, 'COMING_UP', { stepsDone })
+      await abandon(created, 'COMING_UP', { stepsDone })
       await tick()
-      await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
-      expect((await runSql(organization.owner, ref, 'select n from kept')).body).toEqual([{ n: 1 }])
-      expect((await lastTask(ref)).stepsDone).toEqual(['create_database', 'check_health'])
+      await untilStatus(organization.owner, created, 'ACTIVE_HEALTHY')
+      expect((await runSql(organization.owner, created, 'select n from kept')).body).toEqual([{ n: 1 }])
+      expect((await lastTask(created)).stepsDone).toEqual(['create_database', 'check_health'])
     },
   )
 
@@ -108,9 +114,7 @@ async function untilTickDone() {
 
 describe('a task whose message was lost', () => {
   it('is sent again by the sweeper', async () => {
-    const organization = await newOrganization()
-    const ref = await newProject(organization)
-    await abandon(ref, 'COMING_UP', {
+    await abandon(created, 'COMING_UP', {
       state: 'pending',
       claim: null,
       leaseUntil: null,
@@ -118,7 +122,7 @@ describe('a task whose message was lost', () => {
       dueAt: new Date(0),
     })
     await tick()
-    await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
+    await untilStatus(organization.owner, created, 'ACTIVE_HEALTHY')
   })
 })
 
