@@ -17,7 +17,7 @@ import { extended } from '../../support/extended.ts'
 import { newProject, runSql, untilGone } from '../../support/projects.ts'
 import { newReceiver } from '../../support/receiver.ts'
 import { WAIT_MS } from '../../support/wait.ts'
-import { eventRowsOf } from '../../support/webhooks.ts'
+import { eventRowsOf, insertProject } from '../../support/webhooks.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const REF = /^[a-z]{20}$/
@@ -119,7 +119,7 @@ describe('a new branch', () => {
   })
 
   it('shows its run: steps, log, and number', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -158,7 +158,7 @@ describe('a new branch', () => {
   })
 
   it("is created by v2 with v2's field names", async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const attributes = { name: 'from v2', persistent: true, desired_disk_size_gb: 16, git_branch: 'v2' }
     const reply = await organization.owner.post(`/v2/projects/${ref}/branches`, {
       data: { type: 'branch', attributes },
@@ -184,7 +184,8 @@ describe('a new branch', () => {
   })
 
   it('of the default kind is the project itself', async () => {
-    const { organization, ref } = await newParent()
+    const organization = await newOrganization()
+    const ref = await insertProject(organization)
     const { owner } = organization
     const branch = await createBranch(owner, ref, { branch_name: 'production', is_default: true })
     expect(branch).toMatchObject({ project_ref: ref, is_default: true, persistent: true, status: 'FUNCTIONS_DEPLOYED' })
@@ -348,8 +349,13 @@ describe('merge, push and reset', () => {
 })
 
 describe('the deletion of a branch', () => {
+  let parent: Awaited<ReturnType<typeof newParent>>
+  beforeAll(async () => {
+    parent = await newParent()
+  })
+
   it('takes effect at once by default, and leaves nothing', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -363,7 +369,7 @@ describe('the deletion of a branch', () => {
   })
 
   it('can be deferred for an hour and canceled until then', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
@@ -387,7 +393,7 @@ describe('the deletion of a branch', () => {
   })
 
   it('waits until a persistent branch is made ephemeral', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref, { persistent: true })
     for (const path of [`/v1/branches/${branch.id}`, `/v1/projects/${branch.project_ref}`])
@@ -400,7 +406,7 @@ describe('the deletion of a branch', () => {
   })
 
   it('is possible during its creation, and leaves nothing', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await createBranch(owner, ref)
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
@@ -426,7 +432,7 @@ describe('the deletion of a branch', () => {
   })
 
   it('comes with that of its project', async () => {
-    const { organization, ref } = await newParent()
+    const { organization, ref } = parent
     const { owner } = organization
     const branch = await newBranch(owner, ref)
     expect(await owner.delete(`/v1/projects/${branch.project_ref}`)).toMatchObject({ status: 200 })
@@ -539,10 +545,15 @@ describe('steps that an external runner does', () => {
 })
 
 describe('access to a branch', () => {
+  let parent: Awaited<ReturnType<typeof newParent>>
+  let branch: BranchReply
+  beforeAll(async () => {
+    parent = await newParent()
+    branch = await newBranch(parent.organization.owner, parent.ref)
+  })
+
   it('follows the role, in the organization or only in the parent', async () => {
-    const { organization, ref } = await newParent()
-    const { owner } = organization
-    const branch = await newBranch(owner, ref)
+    const { organization, ref } = parent
     const path = `/v1/branches/${branch.project_ref}`
     const reader = await newMember(organization, 'read-only')
     const config = (await reader.get(path)).body
@@ -554,7 +565,7 @@ describe('access to a branch', () => {
     const ofParent = await newMember(organization, 'developer', ref)
     expect((await ofParent.get(path)).body).toHaveProperty('db_pass')
     expect(await ofParent.get(`/v1/projects/${branch.project_ref}`)).toMatchObject({ status: 200 })
-    const elsewhere = await newMember(organization, 'developer', await newProject(organization))
+    const elsewhere = await newMember(organization, 'developer', await insertProject(organization))
     const stranger = (await newOrganization()).owner
     for (const caller of [elsewhere, stranger]) {
       expect(await caller.get(path)).toMatchObject({ status: 404 })
@@ -568,8 +579,7 @@ describe('access to a branch', () => {
   })
 
   it('as a writer of only the branch does not include a merge into its parent', async () => {
-    const { organization, ref } = await newParent()
-    const branch = await newBranch(organization.owner, ref)
+    const { organization } = parent
     const ofBranch = await newMember(organization, 'developer', branch.project_ref)
     expect(await ofBranch.post(`/v1/branches/${branch.project_ref}/push`, {})).toMatchObject({ status: 201 })
     expect(await ofBranch.post(`/v1/branches/${branch.project_ref}/merge`, {})).toMatchObject({ status: 404 })
