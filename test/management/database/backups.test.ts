@@ -36,6 +36,7 @@ import { extended, isExtended } from '../../support/extended.ts'
 import { newProject, ownerClient, PASSWORD, runSql, until, untilGone } from '../../support/projects.ts'
 import { clientOf, newBucket, newStorage } from '../../support/storage.ts'
 import { WAIT_MS } from '../../support/wait.ts'
+import { insertProject } from '../../support/webhooks.ts'
 
 /** A long timeout: copies, sweeps and restarts take turns with those of all other tests. */
 vi.setConfig({ testTimeout: 90_000 })
@@ -439,7 +440,7 @@ it('a backup that can be restored is reported, however many were removed since',
 })
 
 it('a backup that was removed more than 30 days ago is deleted, however many there are, and nothing else', async () => {
-  const ref = await newProject(await newOrganization())
+  const ref = await insertProject(await newOrganization())
   const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
   const row = (status: 'COMPLETED' | 'FAILED' | 'REMOVED', removedAt: Date | null) => ({
     ...{ projectRef: ref, kind: 'scheduled' as const, insertedAt: daysAgo(60), status, removedAt },
@@ -534,15 +535,11 @@ describe('the schedule', () => {
 
   it.each(['24:00', '4:30', '04:60', '04:30Z', '', 430])('refuses %j', async (time) => {
     const organization = await newOrganization()
-    const { body } = await organization.owner.post('/v1/projects', {
-      name: 'p',
-      organization_slug: organization.slug,
-      db_pass: PASSWORD,
-    })
-    const reply = await organization.owner.patch(path(body.ref, '/schedule'), { schedule_for: time })
+    const ref = await insertProject(organization)
+    const reply = await organization.owner.patch(path(ref, '/schedule'), { schedule_for: time })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.schedule_for') } })
-    const [row] = await control.select().from(projects).where(eq(projects.ref, body.ref))
-    const { body: schedule } = await organization.owner.get(path(body.ref, '/schedule'))
+    const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
+    const { body: schedule } = await organization.owner.get(path(ref, '/schedule'))
     expect(schedule.schedule_for).toBe(row?.createdAt.toISOString().slice(11, 19))
   })
 
@@ -572,11 +569,10 @@ describe('the schedule', () => {
     ['INACTIVE', DAY_MS],
   ] as const)('is tried again if the project is %s, within %i ms', async (status, ms) => {
     const organization = await newOrganization()
-    const ref = await newProject(organization)
+    const ref = await insertProject(organization, { status })
     const yesterday = new Date(Date.now() - DAY_MS)
     // A time of day that has just passed: the next one is a day away.
     const time = new Date(Date.now() - 60_000).toISOString().slice(11, 19)
-    await control.update(projects).set({ status }).where(eq(projects.ref, ref))
     await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
     await expect
       .poll(async () => {
@@ -585,17 +581,18 @@ describe('the schedule', () => {
       })
       .toSatisfy((left: number) => left > ms / 2 && left <= ms)
     expect(await scheduled(ref)).toEqual([])
-    await control.update(projects).set({ status: 'ACTIVE_HEALTHY' }).where(eq(projects.ref, ref))
+    // Without a database, the backup that is due in five minutes would fail during later tests.
+    await control.update(projects).set({ removedAt: new Date() }).where(eq(projects.ref, ref))
   })
 
   it('does not include the plan free, even if there was a backup before', async () => {
     const organization = await newOrganization()
     const { owner } = organization
-    const ref = await newProject(organization)
+    const ref = await insertProject(organization)
     const yesterday = new Date(Date.now() - DAY_MS)
     await owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: '04:30' })
     await setPlan(organization, 'free')
-    const other = await newProject(organization)
+    const other = await insertProject(organization)
     expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
     expect(await owner.patch(path(ref, '/schedule'), { schedule_for: '05:30' })).toMatchObject({
       status: 402,
@@ -618,7 +615,7 @@ describe('the schedule', () => {
     async (plan, days, isDaily) => {
       const organization = await newOrganization()
       await setPlan(organization, plan)
-      const [ref, resting] = [await newProject(organization), await newProject(organization)]
+      const [ref, resting] = [await insertProject(organization), await insertProject(organization)]
       const row = (projectRef: string, age: number) => ({
         ...{ projectRef, kind: 'scheduled' as const, status: 'COMPLETED' as const },
         insertedAt: new Date(Date.now() - age),
@@ -687,7 +684,7 @@ describe('the schedule', () => {
 
   it('waits a while for other work on the project', async () => {
     const organization = await newOrganization()
-    const ref = await newProject(organization)
+    const ref = await insertProject(organization)
     const yesterday = new Date(Date.now() - DAY_MS)
     const time = new Date(Date.now() - 3_600_000).toISOString().slice(11, 16)
     await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
@@ -704,9 +701,7 @@ describe('the schedule', () => {
 
   it('skips a project that sleeps', async () => {
     const organization = await newOrganization()
-    const ref = await newProject(organization)
-    await organization.owner.post(`/v1/projects/${ref}/pause`)
-    await untilProject(ref, 'INACTIVE')
+    const ref = await insertProject(organization, { status: 'INACTIVE' })
     const before = new Date(Date.now() - 2 * DAY_MS)
     await organization.owner.at(before).patch(path(ref, '/schedule'), { schedule_for: '04:30' })
     await tick()
