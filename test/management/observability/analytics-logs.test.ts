@@ -566,8 +566,8 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
 describe('a call of a function', () => {
   it('is in the logs with what it printed', async () => {
     const { slug, id } = await putFunction(ref, "Deno.serve(() => { console.log('it ran'); return new Response('x') })")
-    const path = `/p/${ref}/functions/v1/${slug}`
-    await fetch(new URL(path, baseUrl))
+    const path = `/functions/v1/${slug}`
+    await fetch(new URL(`/p/${ref}${path}`, baseUrl))
     const [row] = await vi.waitFor(async () => {
       const rows = await invocationsOf(id)
       expect(rows[0]?.console).toHaveLength(1)
