@@ -87,7 +87,7 @@ function drainHost(db: ControlDb, name: string): Promise<string> {
     const [host] = await tx.update(hosts).set({ state: 'draining' }).where(eq(hosts.name, name)).returning()
     if (!host) throw new StartError(`no host is called "${name}"${name === LOCAL ? `: ${DRAIN_LOCAL}` : ''}`)
     await trace({ action: 'host.drain', detail: { host: name } })
-    return `${name} stops taking new projects within 30 seconds; its projects stay`
+    return `${name} takes no new projects; its projects stay`
   })
 }
 
