@@ -367,10 +367,12 @@ describe('DELETE /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     await untilSwept(async () => expect((await drainRow(id)).failures).toBeGreaterThan(0))
     const reply = await project.caller.delete(`${project.path}/${id}`)
     expect([reply.status, reply.body]).toEqual([204, ''])
+    // Sweeps of other tests may have retried the batch.
+    const sent = receiver.received.length
     expect((await project.caller.get(project.path)).body).toEqual({ data: [] })
     await log(project)
     await untilSwept(async () => expect(await waiting(id)).toBe(0))
-    expect(receiver.received).toHaveLength(1)
+    expect(receiver.received).toHaveLength(sent)
     await control
       .update(logDrains)
       .set({ deletedAt: new Date(Date.now() - 7_200_000) })
