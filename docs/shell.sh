@@ -8,8 +8,12 @@ export SUPABASE_PROFILE=$DATA/supabase-profile.yaml SUPABASE_ACCESS_TOKEN=$TOKEN
 # Calls the management API as the owner.
 call() { curl -sS --fail-with-body -H "authorization: Bearer $TOKEN" -H 'content-type: application/json' "$@"; echo; }
 
-# Reads JSON from standard input and prints an expression over `body`.
-json() { node -p "const body = JSON.parse(fs.readFileSync(0)); $1"; }
+# Reads JSON from standard input and prints an expression over `body`. Without a value, prints the body, which may say why.
+json() {
+  node -e "const body = JSON.parse(fs.readFileSync(0)), value = $1
+    if (value === undefined) { console.error(body); process.exit(1) }
+    console.log(value)"
+}
 
 # Repeats a command until it succeeds, for two minutes at most.
 wait_until() { for _ in $(seq 240); do if "$@" > /dev/null 2>&1; then return; fi; sleep 0.5; done; echo "gave up: $*" >&2; return 1; }
@@ -19,7 +23,7 @@ is_healthy() { call $BASE/v1/projects/$1 | grep -q ACTIVE_HEALTHY; }
 # Creates a project, waits for its database and prints its ref.
 new_project() {
   local ref
-  ref=$(call $BASE/v1/projects -d '{"name":"'$1'","organization_slug":"'$ORG'","db_pass":"correct-horse"}' | json body.ref)
+  ref=$(call $BASE/v1/projects -d '{"name":"'$1'","organization_slug":"'$ORG'","db_pass":"correct-horse"}' | json body.ref) || return
   wait_until is_healthy $ref
   echo $ref
 }
