@@ -25,6 +25,8 @@ export function loginRoles({ owner, runner, reader, storage }: ProjectNames): st
   return [...new Set([owner, runner, reader, storage])]
 }
 
+export const quoteIdentifier = (name: string): string => `"${name.replaceAll('"', '""')}"`
+
 export function quoteLiteral(text: string): string {
   if (text.includes('\0')) throw new Error('An SQL literal cannot contain a NUL character')
   const quoted = `'${text.replaceAll("'", "''")}'`

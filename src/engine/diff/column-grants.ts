@@ -1,5 +1,6 @@
 import { type DependencyEdge, encodeId, type Fact, type FactBase } from '@supabase/pg-delta/core'
 import type { Action } from '@supabase/pg-delta/plan'
+import { quoteIdentifier } from '../names.ts'
 import { statementsOf } from './extra-facts.ts'
 
 /** Grants that must be repeated because `REVOKE ALL ON TABLE` also revokes rights on columns. */
@@ -25,13 +26,13 @@ const aclsOf = ({ produces, consumes, destroys }: Action) =>
 function grantsOf({ id, payload }: Fact): string[] {
   if (id.kind !== 'acl' || !('schema' in id.target) || !('name' in id.target)) return []
   const { schema, name } = id.target
-  const column = quoted(id.column ?? '')
-  const grantee = id.grantee === 'PUBLIC' ? 'PUBLIC' : quoted(id.grantee)
+  const column = quoteIdentifier(id.column ?? '')
+  const grantee = id.grantee === 'PUBLIC' ? 'PUBLIC' : quoteIdentifier(id.grantee)
   const grant = (privileges: readonly string[], suffix: string) =>
     privileges.length === 0
       ? []
       : [
-          `GRANT ${privileges.map((privilege) => `${privilege} (${column})`).join(', ')} ON TABLE ${quoted(schema)}.${quoted(name)} TO ${grantee}${suffix}`,
+          `GRANT ${privileges.map((privilege) => `${privilege} (${column})`).join(', ')} ON TABLE ${quoteIdentifier(schema)}.${quoteIdentifier(name)} TO ${grantee}${suffix}`,
         ]
   const grantable = namesIn(payload.grantable)
   const plain = namesIn(payload.privileges).filter((privilege) => !grantable.includes(privilege))
@@ -39,4 +40,3 @@ function grantsOf({ id, payload }: Fact): string[] {
 }
 
 const namesIn = (value: unknown): string[] => (Array.isArray(value) ? value.map(String) : [])
-const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`

@@ -1,5 +1,6 @@
 import type { Fact, FactBase } from '@supabase/pg-delta/core'
 import type { Action } from '@supabase/pg-delta/plan'
+import { quoteIdentifier, quoteLiteral } from '../names.ts'
 
 interface Sides {
   source: FactBase
@@ -27,7 +28,7 @@ export function moveIntoBounds({ sql, consumes }: Action, { source, desired }: S
     const { name, minValue, maxValue } = after
     const value = `greatest(least(last_value, '${maxValue}'), '${minValue}')`
     return [
-      `SELECT pg_catalog.setval('${name.replaceAll("'", "''")}', ${value}, is_called AND last_value = ${value}) FROM ${name}`,
+      `SELECT pg_catalog.setval(${quoteLiteral(name)}, ${value}, is_called AND last_value = ${value}) FROM ${name}`,
     ]
   }
   return []
@@ -52,5 +53,4 @@ const boundsOf = ({ minValue, maxValue }: Record<string, unknown>) => ({
   maxValue: BigInt(String(maxValue)),
 })
 
-const nameOf = ({ schema, name }: { schema: string; name: string }) =>
-  [schema, name].map((part) => `"${part.replaceAll('"', '""')}"`).join('.')
+const nameOf = ({ schema, name }: { schema: string; name: string }) => [schema, name].map(quoteIdentifier).join('.')

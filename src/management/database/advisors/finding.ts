@@ -1,3 +1,4 @@
+import { quoteIdentifier } from '../../../engine/names.ts'
 import { type ToldLint, textOf } from './lints.ts'
 import type { Lint } from './schema.ts'
 
@@ -30,4 +31,4 @@ export const toLint = ({ lint, detail, key, metadata, total = 1 }: Finding, list
 }
 
 /** Quotes a name as SQL does, so that dots in names and dots between them differ. */
-const quoteName = (name: string): string => (/^\w+$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+const quoteName = (name: string): string => (/^\w+$/.test(name) ? name : quoteIdentifier(name))

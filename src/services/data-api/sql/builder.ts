@@ -1,10 +1,11 @@
+import { quoteIdentifier } from '../../../engine/names.ts'
 import { parseError } from '../data-api-error.ts'
 import type { Name } from '../schema/types.ts'
 
 /** Quotes an identifier: the only way in which a name gets into SQL. */
 export function quote(name: string): string {
   if (name.includes('\0')) throw parseError('A name cannot contain a NUL character', 'unexpected "\\0"')
-  return `"${name.replaceAll('"', '""')}"`
+  return quoteIdentifier(name)
 }
 
 export const qualified = ({ schema, name }: Name): string => `${quote(schema)}.${quote(name)}`
