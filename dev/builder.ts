@@ -9,7 +9,7 @@ import { memoryMiBMax } from './child-process.ts'
 import { freePort } from './ports.ts'
 import { type Request, type Supervised, supervise } from './supervise.ts'
 
-type Options = Pick<Supervised, 'worker' | 'onLine' | 'isEnding' | 'memoryMiB'>
+type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
 
 /** Time limits, both longer than those of the builder itself, which cannot interrupt everything that it runs. */
 const PROBE_SECONDS = 12
@@ -51,10 +51,10 @@ interface Builder {
  * Runs the builder in two processes, one that builds and one that probes. Users' code first runs in the probing process, so an
  * endless loop or a lack of memory ends only that.
  */
-export async function startBuilder({ worker, onLine, isEnding, memoryMiB }: Options): Promise<Builder> {
+export async function startBuilder({ worker, onLine, memoryMiB }: Options): Promise<Builder> {
   const key = randomBytes(24).toString('hex')
   const { bindings } = worker as { bindings?: Record<string, unknown> }
-  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine, isEnding, memoryMiB }
+  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine, memoryMiB }
   const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
   const probeMiB = Math.min(memoryMiB ?? memoryMiBMax(), PROBE_MIB_MAX)

@@ -94,7 +94,7 @@ interface Process extends Place {
  * memory, ends only its own process.
  */
 export async function startPrograms(options: Options): Promise<Programs> {
-  const { onLine, isEnding = () => false, closedPorts = [] } = options
+  const { onLine, closedPorts = [] } = options
   const { cpuSeconds = 5, silentSeconds = SILENT_SECONDS, measure = usageOf } = options
   const budgetMiB = memoryMiBMax()
   const { memoryMiB = Math.max(Math.floor(budgetMiB / MEMORY_SHARE), PROCESS_MiB) } = options
@@ -132,7 +132,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
     } catch (error) {
       freeSlots.push(slot)
-      if (!isStopped && !isEnding()) onLine(logLine('error', 'programs_not_started', { error: String(error) }))
+      if (!isStopped) onLine(logLine('error', 'programs_not_started', { error: String(error) }))
     }
   }
 
@@ -153,7 +153,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       endings.delete(oldest)
     }
     process.hasEnded.resolve(ending)
-    if (ending !== 'unused' && !isStopped && !isEnding()) onLine(logLine('error', 'programs_ended', { group, ending }))
+    if (ending !== 'unused' && !isStopped) onLine(logLine('error', 'programs_ended', { group, ending }))
     await running.stop().catch(() => {})
     freeSlots.push(slot)
   }

@@ -28,8 +28,6 @@ export interface ServicesOptions {
   onStep?: (name: string, ms: number) => void
   /** Receives the host's log lines; by default they go to standard output. */
   onLine?(line: string): void
-  /** Whether the installation stops. */
-  isEnding?(): boolean
 }
 
 export interface Services {
@@ -43,7 +41,7 @@ export interface Services {
 
 /** Starts what the Worker needs: the database host, the control database on it, and the bucket. */
 export async function startServices(options: ServicesOptions): Promise<Services> {
-  const { ports = {}, durable, baseUrl, onStep = () => {}, onLine = console.log, isEnding = () => false } = options
+  const { ports = {}, durable, baseUrl, onStep = () => {}, onLine = console.log } = options
   const folder = resolve(options.folder)
   // In a durable installation, the next start adopts the servers that a killed one has left running.
   guardChildren((file) => durable && file.endsWith('/postgres'))
@@ -116,10 +114,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       sleepAfterSeconds: options.sleepAfterSeconds ?? null,
       port: ports.proxy ?? 0,
       gatewayPort: ports.postgres ?? 0,
-      log: (event, fields) => {
-        // Ctrl-C also ends the programs that a request runs: such a request was interrupted, and has not failed.
-        if (event !== 'request_failed' || !isEnding()) onLine(hostLogLine(event, fields))
-      },
+      log: (event, fields) => onLine(hostLogLine(event, fields)),
     })
   }
 }

@@ -14,6 +14,8 @@ import { StartError } from './start-error.ts'
 import { readyText, stepLine } from './start-output.ts'
 
 const lifetime = openLifetime()
+/** Errors of what Ctrl-C interrupts: it ends all processes of the group before they are stopped. */
+const INTERRUPTED = /"event":"(programs_ended|programs_not_started|process_not_started|request_failed)"/
 main().catch(endAfterFailure)
 
 async function main() {
@@ -64,11 +66,13 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   if (Object.keys(vars).length > 0) (await import('./worker-settings.ts')).checkEach(vars)
   print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
-  const report = { onLine: log.onLine, isEnding: lifetime.isEnding }
+  const onLine = (line: string) => {
+    if (!lifetime.isEnding() || !INTERRUPTED.test(line)) log.onLine(line)
+  }
   // Loaded late because they are slow to load: a refused start does not need them, and the rest loads while the services start.
   const startServices = async () => {
     const services = await import('./services.ts')
-    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, ...report })
+    return services.startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine })
   }
   const [services, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }, { startWorker }] = await Promise.all(
     [
@@ -91,7 +95,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   const state = join(folder, 'worker')
   await makePrivate(state)
   await timed(onStep, 'worker', () =>
-    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: state, ...report })),
+    lifetime.add(startWorker({ bundle, port: ports.api, bindings, folder: state, onLine })),
   )
   const ms = performance.now() - startedAt
   onStep('all', ms)

@@ -17,8 +17,6 @@ export interface Program {
   /** A Worker as Miniflare takes it. */
   worker: Record<string, unknown>
   onLine(line: string): void
-  /** Whether the installation stops: Ctrl-C reaches its processes too, so one that ends then has not failed. */
-  isEnding?(): boolean
   /** Time limit for the start, which allows for a busy machine. */
   startSecondsMax?: number
 }
@@ -61,7 +59,7 @@ export function supervise(options: Supervised) {
   let isStopped = false
 
   function report(error: unknown): undefined {
-    if (!options.isEnding?.()) options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
+    options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
   }
 
   async function sendNow(request: Request, signal: AbortSignal): Promise<Outcome> {

@@ -31,13 +31,11 @@ export interface WorkerOptions {
   memoryMiB?: number
   /** Receives the log lines; by default they go to standard output as JSON. */
   onLine?(line: string): void
-  /** Whether the installation stops. */
-  isEnding?(): boolean
 }
 
 /** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs run in separate processes. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
-  const { port, bindings, cpuSeconds, memoryMiB, isEnding, onLine = openLogOutput('json').onLine } = options
+  const { port, bindings, cpuSeconds, memoryMiB, onLine = openLogOutput('json').onLine } = options
   checkSettings(bindings)
   const egress = { WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }) }
   const started: { stop(): Promise<void> }[] = []
@@ -46,7 +44,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   }
   try {
     const builderOptions = await builderWorker(options)
-    const builder = await spawnAs('builder', () => startBuilder({ worker: builderOptions, onLine, isEnding }))
+    const builder = await spawnAs('builder', () => startBuilder({ worker: builderOptions, onLine }))
     started.push(builder)
     const shared = await sharedWorker(options, egress)
     const programs = await spawnAs('programs', () =>
@@ -54,7 +52,6 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
         worker: { ...shared },
         api: `127.0.0.1:${port}`,
         onLine,
-        isEnding,
         cpuSeconds,
         memoryMiB,
         closedPorts: builder.ports,
