@@ -14,7 +14,7 @@ import { builderSettings, checkSettings } from './worker-settings.ts'
 
 const NAME = 'api'
 const PAGE = 'page'
-/** The signal that runs the cron at once, for those who would otherwise wait for the next full minute. */
+/** The signal that runs the cron at once, instead of at the next full minute. */
 const TICK_SIGNAL = 'SIGUSR2'
 
 export interface WorkerOptions {

@@ -27,7 +27,7 @@ export interface HostAddress extends ClientAddress {
 /** The hosts of this installation. */
 export interface HostDirectory {
   of(ref: string): Promise<HostAddress>
-  /** All hosts, never from the cache: the caller asks each of them, and must not place a project on a drained one. */
+  /** All hosts, never from the cache: a drained host must get no new project. */
   all(): Promise<HostAddress[]>
   get(id: string): Promise<HostAddress>
   /** Caches the host of a project; undefined drops the entry. */
