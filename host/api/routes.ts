@@ -66,8 +66,9 @@ export function lifecycleRoutes({
     }),
     route('GET', '/instances/{name}', async ({ name, query }) => {
       const instance = pool.require(name)
-      if (query.get('size') === 'now') await instance.sizeBytes(0)
-      return { ...(await toReply(instance, true)), replicas: await replicas.list(name) }
+      const isSized = query.get('size') === 'now'
+      if (isSized) await instance.sizeBytes(0)
+      return { ...(await toReply(instance, isSized)), replicas: await replicas.list(name) }
     }),
     route('POST', '/instances/{name}/lock', async ({ name, body }) => {
       const { wait_ms } = await body(Lock)
