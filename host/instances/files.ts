@@ -24,17 +24,17 @@ export const removeFolder = (folder: string): Promise<void> =>
   rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
 
 /**
- * Copies a folder's contents for the account, without copying bytes where the file system can share them. With `isSynced`, the copy
- * survives a crash of the machine. One shell runs the programs: for each that the daemon itself starts, Linux first copies the
- * daemon's page tables, which stops it for 10 to 30 ms.
+ * Copies a folder's contents for the account, without copying bytes where the file system can share them. With `isMoved`, the folder
+ * itself becomes the account's. With `isSynced`, the result survives a crash of the machine. One shell runs the programs: for each
+ * that the daemon itself starts, Linux first copies the daemon's page tables, which stops it for 10 to 30 ms.
  */
 export async function copyFolder(
   from: string,
   to: string,
-  { account, isSynced }: { account: Account; isSynced: boolean },
+  { account, isSynced, isMoved = false }: { account: Account; isSynced: boolean; isMoved?: boolean },
 ): Promise<void> {
   const steps = [
-    `cp -R ${IS_MACOS ? '-c' : '--reflink=auto'} "$1" "$2"`,
+    isMoved ? 'mv "$1" "$2"' : `cp -R ${IS_MACOS ? '-c' : '--reflink=auto'} "$1" "$2"`,
     ...(account ? [`chown -R ${account.uid}:${account.gid} "$2"`] : []),
     ...(isSynced ? [IS_MACOS ? 'sync' : 'sync -f "$2"'] : []),
   ]

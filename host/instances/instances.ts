@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises'
 import { availableParallelism, totalmem } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { initdbAccount, nextAccount } from '../accounts.ts'
+import { type Account, initdbAccount, nextAccount } from '../accounts.ts'
 import { NEW, removeReplacedData, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
@@ -28,6 +28,7 @@ import {
   writeRecord,
 } from './record.ts'
 import { removeData } from './server.ts'
+import { Spares } from './spares.ts'
 import {
   type Instance,
   type InstancePaths,
@@ -88,12 +89,14 @@ export class InstancePool implements Instances {
   /** Accounts of instances that are being created or could not be opened. */
   readonly #reserved = new Set<number>()
   readonly #trials = new Mutex()
+  readonly #spares: Spares
   #clock: NodeJS.Timeout | undefined
   #hourly: NodeJS.Timeout | undefined
 
   constructor(options: PoolOptions) {
     this.#options = options
     const { isDurable, isArchiving, sleepAfterSeconds, log } = options
+    this.#spares = new Spares(options.folders, { isSynced: isDurable })
     const starts = new Semaphore(Math.max(4, 2 * availableParallelism()))
     this.#facts = {
       limits: options.limits,
@@ -223,7 +226,12 @@ export class InstancePool implements Instances {
 
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
     await this.#requireDiskSpace(NEW_INSTANCE_BYTES)
-    return this.make(spec, (data, record) => this.#copyTemplate(data, record))
+    return this.make(spec, async (data, record) => {
+      const template = await this.#templateOf(record.major)
+      const spare = await this.#spares.take(template)
+      await this.#fillFrom(spare ?? template, data, { account: record.account, isMoved: spare !== undefined })
+      this.#spares.prepare(template)
+    })
   }
 
   /** Creates an instance whose data `fill` provides. It becomes visible when it is complete, and is asleep. */
@@ -308,8 +316,8 @@ export class InstancePool implements Instances {
 
   /** A data folder to try settings in before an instance gets them. */
   async trialOf({ record: { major } }: Instance): Promise<Trial> {
-    const { folders, isDurable } = this.#options
-    const template = await ensureTemplate({ root: folders.root, programs: this.programsOf(major), isDurable })
+    const { folders } = this.#options
+    const template = await this.#templateOf(major)
     const folder = join(folders.root, 'trials', basename(template))
     await this.#trials.run(async () => {
       if (await exists(folder)) return
@@ -318,7 +326,7 @@ export class InstancePool implements Instances {
       await mkdir(dirname(folder), { recursive: true, mode: 0o711 })
       // The configuration of an instance names this folder beside its data.
       await makePrivate(join(dirname(folder), 'wal'), account)
-      await this.#copyTemplate(`${folder}.new`, { major, account })
+      await this.#fillFrom(template, `${folder}.new`, { account })
       await rename(`${folder}.new`, folder)
     })
     return { folder, facts: this.#facts }
@@ -359,6 +367,7 @@ export class InstancePool implements Instances {
     clearInterval(this.#clock)
     clearInterval(this.#hourly)
     await Promise.all(this.list().map((instance) => instance.shutDown()))
+    await this.#spares.close()
   }
 
   #add(record: InstanceRecord): PostgresInstance {
@@ -388,15 +397,14 @@ export class InstancePool implements Instances {
     }
   }
 
-  async #copyTemplate(
-    data: string,
-    { major, account }: { major: string; account?: InstanceRecord['account'] },
-  ): Promise<void> {
+  #templateOf(major: string): Promise<string> {
     const { folders, isDurable } = this.#options
-    const programs = this.programsOf(major)
-    const template = await ensureTemplate({ root: folders.root, programs, isDurable })
-    // The files say that their server was shut down, so Postgres does not sync them when it starts.
-    await copyFolder(template, data, { account, isSynced: isDurable })
+    return ensureTemplate({ root: folders.root, programs: this.programsOf(major), isDurable })
+  }
+
+  /** Copies or moves the folder. Its files say that their server was shut down, so Postgres does not sync them when it starts. */
+  #fillFrom(folder: string, data: string, options: { account: Account; isMoved?: boolean }): Promise<void> {
+    return copyFolder(folder, data, { ...options, isSynced: this.isDurable })
   }
 
   #removeReplacedData(): void {

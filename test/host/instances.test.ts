@@ -147,6 +147,18 @@ describe('a host', () => {
     expect(existsSync(join(folder, 'instances', refOf('z')))).toBe(false)
   })
 
+  it('copies the template ahead of the next creation', async () => {
+    const instances = join(folder, 'instances')
+    await create(call, refOf('q'))
+    const spare = () => readdirSync(instances).find((name) => name.startsWith('18-'))
+    const path = join(instances, await vi.waitFor(() => spare() ?? expect.fail('there is no copy'), WAIT))
+    const { ino } = await stat(path)
+    await create(call, refOf('w'))
+    expect((await stat(join(instances, refOf('w'), 'data'))).ino).toBe(ino)
+    expect(existsSync(path)).toBe(false)
+    expect(await query(host.gatewayPort, refOf('w'), 'select 1 as one')).toEqual([{ one: 1 }])
+  })
+
   it('runs Postgres 17 beside 18', async () => {
     const ref = refOf('v')
     await create(call, ref, { version: '17' })

@@ -90,12 +90,18 @@ async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
 /** Returns orphaned folders of instances and of sockets. */
 async function orphans({ name: host, folder }: FleetHost, refs: readonly string[]): Promise<string[]> {
   const known = host === 'local' ? [...refs, 'control'] : refs
-  const instances = await readdir(join(folder, 'instances')).catch(() => [])
+  const entries = await readdir(join(folder, 'instances')).catch(() => [])
+  // A running host keeps one copy of each template for the next instance.
+  const spares = entries.filter((name) => name.includes('.spare-'))
+  const isSurplus = (name: string, n: number) =>
+    spares.findIndex((other) => templateOf(other) === templateOf(name)) !== n
+  const instances = entries.filter((name) => !spares.includes(name))
   const files = await Promise.all(
     instances.map(async (name) => (await readdir(join(folder, 'instances', name))).map((file) => `${name}/${file}`)),
   )
   const sockets = await readdir(join(folder, 'run')).catch(() => [])
   return [
+    ...spares.filter(isSurplus).map((name) => `${host}: surplus copy instances/${name}`),
     ...instances.filter((name) => !known.includes(name)).map((name) => `${host}: orphan folder instances/${name}`),
     ...files
       .flat()
@@ -106,6 +112,8 @@ async function orphans({ name: host, folder }: FleetHost, refs: readonly string[
       .map((name) => `${host}: orphan socket run/${name}`),
   ]
 }
+
+const templateOf = (spare: string) => spare.split('.')[0]
 
 /** Checks for exactly one postmaster for each running instance, and no other process of Postgres in the folder. */
 async function orphanServers(host: FleetHost): Promise<string[]> {
