@@ -3,7 +3,7 @@ import { and, eq } from 'drizzle-orm'
 import { expect, inject, vi } from 'vitest'
 import { gitConnections } from '../../src/model/tables/index.ts'
 import { as, control, type TestOrganization } from './api.ts'
-import type { Deeds, Status } from './github-server/repositories.ts'
+import type { Deeds, Fault, Status } from './github-server/repositories.ts'
 import { WAIT_MS } from './wait.ts'
 
 const github = inject('github')
@@ -59,8 +59,8 @@ export async function newRepository(more: { installationId?: number } = {}) {
       (await act('pull', { id, branch, ...more })).number,
     setPull: (pull: number, state: 'open' | 'closed') => act('setPull', { id, pull, state }),
     rename: (to: string) => act('rename', { id, name: to }),
-    fault: (match: string, status: number, times = 1, headers: Record<string, string> = {}) =>
-      act('fault', { id, match, status, times, headers }),
+    fault: (match: string, status: number, times = 1, more: Pick<Fault, 'headers' | 'message'> = {}) =>
+      act('fault', { id, match, status, times, ...more }),
     look: () => act('look', { id }),
     /** Returns the statuses of a commit, in the order in which GitHub received them. */
     statusesOf: async (sha: string): Promise<Status[]> =>

@@ -104,6 +104,11 @@ export const toFailure = (error: unknown, what: string): Error =>
     ? error
     : new GithubUnavailable(`GitHub did not respond to ${what}`, { cause: error })
 
+/** A secondary rate limit may be named by the message alone. */
+const RATE_LIMITED = /rate limit/i
+/** GitHub asks for this pause after a rate limit whose response has no time. */
+const RATE_LIMITED_SECONDS = 60
+
 /** Creates the error of an unsuccessful response. Reads or cancels its body. */
 export async function failureOf({ now }: Pick<Github, 'now'>, response: Response, what: string): Promise<Error> {
   const { status, headers } = response
@@ -111,9 +116,11 @@ export async function failureOf({ now }: Pick<Github, 'now'>, response: Response
   const reason = typeof body?.message === 'string' ? `: ${body.message.slice(0, 200)}` : ''
   const message = `GitHub responded to ${what} with status ${status}${reason}`
   const isRateLimited =
-    status === 429 || (status === 403 && (headers.has('retry-after') || headers.get('x-ratelimit-remaining') === '0'))
+    status === 429 ||
+    (status === 403 &&
+      (headers.has('retry-after') || headers.get('x-ratelimit-remaining') === '0' || RATE_LIMITED.test(reason)))
   if (status < 500 && !isRateLimited) return new GithubRefused(message, status)
-  const retryAfterSeconds = retryAfterOf(headers, now())
+  const retryAfterSeconds = retryAfterOf(headers, now()) ?? (isRateLimited ? RATE_LIMITED_SECONDS : undefined)
   return new GithubUnavailable(message, { ...(retryAfterSeconds !== undefined && { retryAfterSeconds }) })
 }
 

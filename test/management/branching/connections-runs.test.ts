@@ -170,7 +170,7 @@ describe('a push to the default branch', () => {
   extended('survives failures of GitHub, and a status that it refuses', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('access_tokens', 500)
-    await repository.fault('git/ref', 403, 1, { 'retry-after': '1' })
+    await repository.fault('git/ref', 403, 1, { headers: { 'retry-after': '1' } })
     await repository.fault('tarball', 502)
     await repository.fault('statuses', 403, 1)
     const sha = await repository.push('main', NOTES)

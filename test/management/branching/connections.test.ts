@@ -246,6 +246,25 @@ describe('POST /integrations/github/webhook', () => {
     expect((await deliver('push', 'x'.repeat(5 * 1024 ** 2 + 1))).status).toBe(413)
   })
 
+  it('tries a branch again after a minute if only the message of GitHub names its rate limit', async () => {
+    const repository = await newRepository()
+    const message = 'You have exceeded a secondary rate limit. Please wait a few minutes before you try again.'
+    await repository.fault('access_tokens', 403, 1, { message })
+    const { ref } = await newPlace(repository)
+    const startedAt = Date.now()
+    await repository.tellPush('main')
+    const delayMs = async () => {
+      const [row] = await control
+        .select({ dueAt: gitBranches.dueAt, lastError: gitBranches.lastError })
+        .from(gitBranches)
+        .innerJoin(gitConnections, eq(gitConnections.id, gitBranches.connectionId))
+        .where(eq(gitConnections.projectRef, ref))
+      expect(row?.lastError).toContain('secondary rate limit')
+      return (row?.dueAt?.getTime() ?? 0) - startedAt
+    }
+    await expect.poll(delayMs).toBeGreaterThanOrEqual(60_000)
+  })
+
   it('deletes deliveries after a week', async () => {
     const [old, fresh] = [randomUUID(), randomUUID()]
     const ago = (days: number) => new Date(Date.now() - days * 86_400_000)

@@ -26,6 +26,7 @@ export interface Fault {
   status: number
   times: number
   headers?: Record<string, string>
+  message?: string
 }
 
 export interface Repository {

@@ -86,7 +86,7 @@ export async function startGithubServer() {
       fault.times -= 1
       return {
         status: fault.status,
-        body: { message: 'told to fail' },
+        body: { message: fault.message ?? 'told to fail' },
         ...(fault.headers && { headers: fault.headers }),
       }
     }
