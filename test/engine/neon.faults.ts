@@ -594,6 +594,28 @@ describe('the size of a compute', () => {
     expect(unitsOf(branch)).toEqual([0.25, 0.25])
   })
 
+  test('is also that of its read replicas', async () => {
+    const [ref, neighbour] = [newRef(), newRef()]
+    await engine().create({ ...specOf(ref), size: 'small' })
+    const unitsOfReplicas = () => {
+      const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
+      return Array.from(found?.replicas.values() ?? [], ({ endpoint }) => endpoint.autoscaling_limit_max_cu)
+    }
+    await engine().replicas?.add(ref, `${ref}-rr-us-east-1-first`)
+    await setSize(ref, 'large')
+    await engine().replicas?.add(ref, `${ref}-rr-us-east-1-other`)
+    expect([unitsOf(ref), unitsOfReplicas()]).toEqual([
+      [2, 2],
+      [2, 2],
+    ])
+    await engine().copy({ ...copyOf(neighbour), from: ref })
+    await setSize(neighbour, 'medium')
+    expect([unitsOf(neighbour), unitsOfReplicas()]).toEqual([
+      [1, 1],
+      [2, 2],
+    ])
+  })
+
   test('is requested until Neon is free, and again if the answer was lost', async () => {
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
     neon.server.fault({ operation: 'updateProjectEndpoint', status: 429 })

@@ -78,15 +78,22 @@ export async function startWork(neon: Neon, ref: string, fence: Fence | undefine
   }
 }
 
-export async function setEndpointsEnabled({ api, sites, ref }: Work, enabled: boolean): Promise<void> {
+export async function setEndpointsEnabled(work: Work, enabled: boolean): Promise<void> {
+  const { sites, ref } = work
   const site = enabled ? await sites.require(ref) : await sites.find(ref)
-  if (!site) return
-  const { operations } = await api
-    .updateEndpoint(site.projectId, site.endpointId, { disabled: !enabled })
-    .catch(throwIfMissing)
+  if (site) await updateEndpoints(work, site, { disabled: !enabled })
+}
+
+/** Updates the endpoint of a project and those of its read replicas. */
+export async function updateEndpoints(
+  { api, sites, ref }: Work,
+  { projectId, endpointId }: Site,
+  changes: Parameters<NeonApi['updateEndpoint']>[2],
+): Promise<void> {
+  const { operations } = await api.updateEndpoint(projectId, endpointId, changes).catch(throwIfMissing)
   await api.waitForOperations(operations)
-  for (const { endpointId } of (await sites.read(ref))?.replicas ?? []) {
-    const updated = await ignoreNotFound(api.updateEndpoint(site.projectId, endpointId, { disabled: !enabled }))
+  for (const replica of (await sites.read(ref))?.replicas ?? []) {
+    const updated = await ignoreNotFound(api.updateEndpoint(projectId, replica.endpointId, changes))
     await api.waitForOperations(updated?.operations ?? [])
   }
 }

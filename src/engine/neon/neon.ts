@@ -21,6 +21,7 @@ import {
   setEndpointsEnabled,
   startWork,
   throwIfMissing,
+  updateEndpoints,
   type Work,
 } from './connection.ts'
 import { copy, create, remove } from './lifecycle.ts'
@@ -115,13 +116,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
 /** The pooler's host name is that of the endpoint with a suffix after the endpoint's id. */
 const poolerHostOf = (host: string): string => host.replace(/^[^.]+/, '$&-pooler')
 
-async function resize({ api, sites, ref }: Work, size: string): Promise<void> {
-  const { projectId, endpointId } = await sites.require(ref)
-  const { operations } = await api
-    .updateEndpoint(projectId, endpointId, limitsOf(size))
-    .catch(throwRefusal)
-    .catch(throwIfMissing)
-  await api.waitForOperations(operations)
+async function resize(work: Work, size: string): Promise<void> {
+  await updateEndpoints(work, await work.sites.require(work.ref), limitsOf(size)).catch(throwRefusal)
 }
 
 async function restart({ api, sites, ref }: Work): Promise<void> {

@@ -14,12 +14,16 @@ interface Work {
 /** The cast avoids bundling the client package for one constant. */
 const READ_ONLY = 'read_only' as Endpoint['type']
 
-/** Creates a replica, or finds it by name after a lost answer or a crash. Removes a failed one for the next attempt. */
+/**
+ * Creates a replica with the size of its primary, or finds it by name after a lost answer or a crash. Removes a failed one for
+ * the next attempt.
+ */
 export async function addReplica(work: Work, identifier: string): Promise<void> {
   const { api, ref, sites, saveState } = work
   const { state, site } = await requireState(sites, ref)
   const others = (state.replicas ?? []).filter((each) => each.identifier !== identifier)
-  const endpoint = await endpointOf(api, site, identifier)
+  const { primary, replica: endpoint } = await findEndpoints(api, site, identifier)
+  if (!primary) throw databaseMissing()
   const operations = endpoint && (await unfinishedOperations(api, endpoint))
   if (operations?.some(hasFailed)) {
     await removeReplica(work, identifier)
@@ -29,7 +33,11 @@ export async function addReplica(work: Work, identifier: string): Promise<void> 
     endpoint && operations
       ? { endpoint, operations }
       : await api
-          .createEndpoint(site.projectId, { branch_id: site.branchId, type: READ_ONLY, name: identifier })
+          .createEndpoint(site.projectId, {
+            ...{ branch_id: site.branchId, type: READ_ONLY, name: identifier },
+            autoscaling_limit_min_cu: primary.autoscaling_limit_min_cu,
+            autoscaling_limit_max_cu: primary.autoscaling_limit_max_cu,
+          })
           .catch(throwRefusal)
   const replica = { identifier, endpointId: created.endpoint.id, host: created.endpoint.host }
   await saveState({ ...state, replicas: [...others, { ...replica, isReady: false }] })
@@ -40,7 +48,7 @@ export async function addReplica(work: Work, identifier: string): Promise<void> 
 export async function removeReplica({ api, ref, sites, saveState }: Work, identifier: string): Promise<void> {
   const { state, site } = await requireState(sites, ref)
   const isIt = (replica: NeonReplica) => replica.identifier === identifier
-  const found = await endpointOf(api, site, identifier)
+  const { replica: found } = await findEndpoints(api, site, identifier)
   const ids = new Set([
     ...(state.replicas ?? []).filter(isIt).map(({ endpointId }) => endpointId),
     ...(found ? [found.id] : []),
@@ -58,11 +66,11 @@ async function requireState(sites: Sites, ref: string): Promise<{ state: NeonSta
   return { state, site: state.site }
 }
 
-async function endpointOf(api: NeonApi, { projectId, branchId }: Site, identifier: string) {
+async function findEndpoints(api: NeonApi, { projectId, branchId, endpointId }: Site, identifier: string) {
   const { endpoints } = await api.listEndpoints(projectId)
-  return endpoints.find(
-    ({ branch_id, name, type }) => branch_id === branchId && type === READ_ONLY && name === identifier,
-  )
+  const isReplica = ({ branch_id, name, type }: Endpoint) =>
+    branch_id === branchId && type === READ_ONLY && name === identifier
+  return { primary: endpoints.find(({ id }) => id === endpointId), replica: endpoints.find(isReplica) }
 }
 
 async function unfinishedOperations(api: NeonApi, { id, project_id: projectId }: Endpoint) {

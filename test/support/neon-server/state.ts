@@ -162,12 +162,15 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     return { added, operations }
   }
 
-  function createReplica(projectId: string, { branch_id: branchId, name }: EndpointCreateRequest['endpoint']) {
+  function createReplica(
+    projectId: string,
+    { branch_id: branchId, name, ...limits }: EndpointCreateRequest['endpoint'],
+  ) {
     const owner = find(projectId)
     const branch = findBranch(projectId, branchId)
     const { region_id } = owner.project
     const endpoint = endpointShape({ id: id('ep'), project_id: projectId, branch_id: branchId, region_id })
-    Object.assign(endpoint, { type: 'read_only', ...(name && { name }) })
+    Object.assign(endpoint, limits, { type: 'read_only', ...(name && { name }) })
     const compute = branch.compute.then((primary) => follow(primary, join(folder, endpoint.id)))
     branch.replicas.set(endpoint.id, { endpoint, compute })
     return { endpoint, operations: schedule(owner, { ...branch, endpoint }, [['start_compute', () => compute]]) }
