@@ -75,6 +75,11 @@ describe('GET /docs/{page}', () => {
     const { status, headers } = await stranger().get('/docs?version=v2')
     expect([status, headers.get('location')]).toEqual([302, '/docs/api?version=v2'])
   })
+
+  it('redirects from its address with a slash at the end', async () => {
+    const { status, headers } = await stranger().get('/docs/')
+    expect([status, headers.get('location')]).toEqual([302, '/docs'])
+  })
 })
 
 it.each(globSync('*.md'))('%s links only to files that exist', (file) => {

@@ -30,6 +30,7 @@ export function mountReference(app: Hono<AppEnv>, documents: Documents): void {
   app.get('/docs', limit, addSecurityHeaders, async (c) =>
     c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : serveFile(c, 'index.html'),
   )
+  app.get('/docs/', limit, (c) => c.redirect('/docs'))
   app.get('/docs/:name', limit, addSecurityHeaders, (c) => serveFile(c, withExtension(c.req.param('name'))))
   app.get('/docs/decisions/:name', limit, addSecurityHeaders, (c) =>
     serveFile(c, withExtension(c.req.param('name')), 'decisions/'),
