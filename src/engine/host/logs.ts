@@ -1,5 +1,7 @@
 import * as z from 'zod'
+import { isForcedRollback } from '../forced-rollback.ts'
 import type { DatabaseLogs } from '../logs.ts'
+import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
 
 const Ends = z.array(z.object({ name: z.string(), end: z.string() }))
@@ -32,11 +34,9 @@ export function hostLogs(access: HostAccess): DatabaseLogs {
       const page = await ask(Page, { method: 'GET', path: `/instances/${ref}/logs?${query}` })
       return {
         cursor: page.cursor,
-        lines: page.lines.map(({ timestamp, message, ...fields }) => ({
-          timestamp,
-          message,
-          fields: presentIn(fields),
-        })),
+        lines: page.lines
+          .map(({ timestamp, message, ...fields }) => ({ timestamp, message, fields: presentIn(fields) }))
+          .filter((line) => !isForcedRollback(line, HOST_NAMES.dataApi)),
         skippedBytes: page.skipped_bytes,
       }
     },

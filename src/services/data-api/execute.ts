@@ -138,7 +138,8 @@ const ISOLATION: Readonly<Record<string, BatchRequest['isolation']>> = {
   serializable: 'Serializable',
 }
 
-const ROLLBACK: Statement = { text: 'ROLLBACK', params: [] }
+/** The batch ends with a COMMIT, which would warn in the database's log that there is no transaction. */
+const ROLLBACK: Statement = { text: 'ROLLBACK AND CHAIN', params: [] }
 
 /** A function's name, with or without its schema, as in the setting of PostgREST. */
 const functionName = (name: string): string =>

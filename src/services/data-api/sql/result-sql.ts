@@ -1,3 +1,4 @@
+import { FORCED_ROLLBACK } from '../../../engine/forced-rollback.ts'
 import type { Media } from '../request/media-types.ts'
 import type { MediaHandler } from '../schema/types.ts'
 import { type Parameters, qualified } from './builder.ts'
@@ -6,7 +7,7 @@ let prefix: string | undefined
 /** Begins the text of a failed check. It is random, because a filter can give Postgres any other text to refuse. */
 export function failurePrefix(): string {
   // A Worker has no random values before its first request.
-  prefix ??= `${crypto.randomUUID()}:`
+  prefix ??= `${FORCED_ROLLBACK}${crypto.randomUUID()}:`
   return prefix
 }
 
