@@ -6,6 +6,7 @@ import { describeError, type RequestFacts } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
 import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
+import { isPaused, PAUSED } from '../gateway/paused.ts'
 import { isPreflight } from '../gateway/preflight.ts'
 import { projectUrl, servicePathOf } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
@@ -144,6 +145,7 @@ async function requireProject(ctx: SystemCtx, { request, address, bindings }: Ca
   const isActive = project.status.startsWith('ACTIVE_')
   const current = isActive ? project : await reloadProject(ctx, address.ref)
   if (current?.status.startsWith('ACTIVE_')) return current
+  if (current && isPaused(current.status)) throw new DataApiError({ ...PAUSED, code: 'PGRST000' })
   const message = `The project must be active to serve requests: its status is ${current?.status ?? 'REMOVED'}`
   throw new DataApiError({ status: 503, code: 'PGRST000', message, headers: { 'retry-after': '1' } })
 }

@@ -3,6 +3,7 @@ import type { ProjectStatus } from '../../model/tables/index.ts'
 import { epochMs } from '../../platform/clock.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { withTimeout } from '../../platform/timeout.ts'
+import { isPaused } from '../gateway/paused.ts'
 import { allowRestart, attemptName, loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
 import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from '../runtime/isolates.ts'
 import {
@@ -42,11 +43,10 @@ export const findFunction: FindProgram = async (ctxOf, call) => {
   }
 }
 
-const PAUSED: readonly ProjectStatus[] = ['INACTIVE', 'PAUSING']
 const NOT_READY: readonly ProjectStatus[] = ['COMING_UP', 'INIT_FAILED', 'GOING_DOWN', 'REMOVED']
 
 function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCode | undefined {
-  if (PAUSED.includes(project)) return 'PROJECT_PAUSED'
+  if (isPaused(project)) return 'PROJECT_PAUSED'
   if (NOT_READY.includes(project)) return 'PROJECT_NOT_READY'
   if (status === 'REMOVED') return 'NOT_FOUND'
   return status === 'THROTTLED' ? 'WORKER_RESOURCE_LIMIT' : undefined

@@ -1,3 +1,4 @@
+import { PAUSED } from '../gateway/paused.ts'
 import type { ProgramName } from './processes/process-protocol.ts'
 
 type Kind = ProgramName['kind']
@@ -24,7 +25,7 @@ const REFUSALS = {
   PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
   LOOP_DETECTED: [508, 'Too many nested calls: check whether programs call each other in a loop'],
-  PROJECT_PAUSED: [540, 'The project is paused'],
+  PROJECT_PAUSED: [PAUSED.status, PAUSED.message],
   WORKER_RESOURCE_LIMIT: [546, '{Kind} failed due to not having enough compute resources (please check logs)'],
 } as const satisfies Record<string, readonly [status: number, message: string]>
 export type RefusalCode = keyof typeof REFUSALS

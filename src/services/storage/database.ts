@@ -6,6 +6,7 @@ import { API_ROLES } from '../../engine/roles.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import { type OpenedProject, reloadProject } from '../gateway/open-project.ts'
+import { isPaused } from '../gateway/paused.ts'
 import { prepareIfDue } from '../gateway/prepare-project.ts'
 import { StorageError } from './storage-error.ts'
 
@@ -110,6 +111,7 @@ async function requireActive({ ctx, project }: Storage): Promise<void> {
   const current = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
   if (!current) throw new StorageError('NoSuchProject')
   if (current.status.startsWith('ACTIVE_')) return
+  if (isPaused(current.status)) throw new StorageError('ProjectPaused')
   throw new StorageError(
     'ProjectUnavailable',
     `The project must be active to serve requests: its status is ${current.status}`,

@@ -129,7 +129,7 @@ export const area = (name: string, routes: readonly Route[]): readonly Route[] =
 
 /** Errors of any request: of the project, and of what its policies, triggers and constraints do. */
 export const COMMON_ERRORS: readonly StorageErrorCode[] = [
-  ...(['NoSuchProject', 'ProjectUnavailable', 'SlowDown', 'InternalError'] as const),
+  ...(['NoSuchProject', 'ProjectUnavailable', 'ProjectPaused', 'SlowDown', 'InternalError'] as const),
   ...(['AccessDenied', 'InvalidKey', 'InvalidParameter', 'ResourceLocked', 'ResourceAlreadyExists'] as const),
   ...(['ResourceReferenced', 'RelatedResourceNotFound', 'DatabaseError', 'DatabaseTimeout'] as const),
   ...(['DatabaseReadOnly', 'DatabaseSchemaMismatch'] as const),

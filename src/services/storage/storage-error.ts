@@ -3,6 +3,7 @@ import { isBucketUnavailable } from '../../platform/blobs/bucket.ts'
 import { BodyInterrupted, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { isUnavailable } from '../../platform/db/postgres-errors.ts'
 import { INVALID_ROLE } from '../gateway/credentials.ts'
+import { PAUSED } from '../gateway/paused.ts'
 import { FormMalformed } from './form-parts.ts'
 
 interface Entry {
@@ -12,7 +13,7 @@ interface Entry {
   tag?: string
   message: string
   /** The HTTP status, if it is not 400. */
-  http?: 403 | 404 | 416 | 429 | 499 | 500 | 503 | 544
+  http?: 403 | 404 | 416 | 429 | 499 | 500 | 503 | 540 | 544
 }
 
 /** All errors of the storage API, by code. */
@@ -72,6 +73,7 @@ const ERRORS = {
     message: 'The database of the project cannot be reached',
     http: 503,
   },
+  ProjectPaused: { statusCode: PAUSED.status, message: PAUSED.message, http: PAUSED.status },
   BytesUnavailable: {
     statusCode: 503,
     message: 'The bytes of objects cannot be reached: try again shortly',

@@ -5,6 +5,7 @@ import { tokenIn } from '../../platform/http/request-token.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
 import { openProject } from '../gateway/open-project.ts'
+import { isPaused } from '../gateway/paused.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 import { type Answer, type FindProgram, IDLE_MS_MAX, type ProgramCall } from '../runtime/program-call.ts'
 import { type RefusalCode, refuse } from '../runtime/refusals.ts'
@@ -50,7 +51,7 @@ async function assetOf(ctxOf: () => SystemCtx, { address, request }: ProgramCall
 }
 
 function statusProblem(status: ProjectStatus): RefusalCode | undefined {
-  if (status === 'INACTIVE' || status === 'PAUSING') return 'PROJECT_PAUSED'
+  if (isPaused(status)) return 'PROJECT_PAUSED'
   if (status === 'GOING_DOWN' || status === 'REMOVED') return 'NOT_FOUND'
   return undefined
 }

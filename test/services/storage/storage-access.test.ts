@@ -799,8 +799,8 @@ describe('a project', () => {
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
     for (const later of [{}, after]) {
-      expect(codeOf(await open('GET /object/public/b/a.txt', later))).toBe('ProjectUnavailable')
-      expect(codeOf(await call('PUT /object/b/a.txt', { body: 'x', ...later }))).toBe('ProjectUnavailable')
+      expect(codeOf(await open('GET /object/public/b/a.txt', later))).toBe('ProjectPaused')
+      expect(codeOf(await call('PUT /object/b/a.txt', { body: 'x', ...later }))).toBe('ProjectPaused')
     }
     expect(await instanceState(ref)).toBe('paused')
     await owner.post(`/v1/projects/${ref}/restore`)

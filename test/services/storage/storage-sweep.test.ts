@@ -597,8 +597,7 @@ describe('a paused project', () => {
 
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
-    const message = 'The project must be active to serve requests: its status is INACTIVE'
-    const answer = { status: 503, body: refusal(503, 'ProjectUnavailable', 'ProjectUnavailable', message) }
+    const answer = { status: 540, body: refusal(540, 'ProjectPaused', 'ProjectPaused', 'The project is paused') }
     expect(await readAt(0)).toMatchObject(answer)
     expect(await readAt(20_000)).toMatchObject(answer)
     expect(await readAt(120_000)).toMatchObject(answer)

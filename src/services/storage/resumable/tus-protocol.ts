@@ -30,6 +30,7 @@ const LOCKED = 423
 const RETRYABLE: readonly StorageErrorCode[] = ['SlowDown', 'RequestAborted']
 const UNAVAILABLE: readonly StorageErrorCode[] = [
   'ProjectUnavailable',
+  'ProjectPaused',
   'DatabaseTimeout',
   'BytesUnavailable',
   'InternalError',
