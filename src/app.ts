@@ -26,6 +26,7 @@ import { beginRequest } from './services/gateway/begin-request.ts'
 import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
 import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
+import { refuseSecretKeyInBrowser } from './services/gateway/secret-key-in-browser.ts'
 import { callProgram } from './services/runtime/call-program.ts'
 import type { CallMetadata } from './services/runtime/processes/process-protocol.ts'
 import { programAddressOf } from './services/runtime/program-address.ts'
@@ -60,7 +61,10 @@ export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
   const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: CallMetadata = {}) => {
-    const { url, project } = locate(request, bindings)
+    const located = locate(request, bindings)
+    const refusal = refuseSecretKeyInBrowser(request, located)
+    if (refusal) return discardBodyOnError(request, () => refusal)
+    const { url, project } = located
     const address = project && programAddressOf(url, project)
     if (address === 'unnamed') return refuse('function', 'NOT_FOUND')
     if (address) {

@@ -228,3 +228,44 @@ describe('the legacy keys', () => {
     expect((await functionAt(slug, { apikey: anon })).text).toBe('called')
   })
 })
+
+describe('a secret key in a browser', () => {
+  const BROWSER =
+    'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36'
+  const answersTo = async (headers: Record<string, string>) => {
+    const { slug } = await putFunction(project.ref, "Deno.serve(() => new Response('[]'))")
+    const paths = ['rest/v1/', 'storage/v1/bucket', `functions/v1/${slug}`]
+    return Promise.all(paths.map((path) => fetch(new URL(`/p/${project.ref}/${path}`, baseUrl), { headers })))
+  }
+  const statusesOf = async (headers: Record<string, string>) => (await answersTo(headers)).map(({ status }) => status)
+
+  it.each([
+    ['as apikey', (key: string) => ({ apikey: key })],
+    ['as the bearer', (key: string) => ({ authorization: `Bearer ${key}` })],
+    ['as both', (key: string) => ({ apikey: key, authorization: `Bearer ${key}` })],
+  ])('is refused by each service, for the page to read: %s', async (_, headersOf) => {
+    for (const answer of await answersTo({ ...headersOf(project.keys.secret), 'user-agent': BROWSER })) {
+      expect(answer.status).toBe(401)
+      expect(answer.headers.get('access-control-allow-origin')).toBe('*')
+      expect(answer.headers.get('sb-error-code')).toBe('UNAUTHORIZED_INVALID_API_KEY_TYPE')
+      expect(await answer.json()).toEqual({
+        message: 'Forbidden use of secret API key in browser',
+        hint: expect.stringContaining('Delete this secret API key immediately!'),
+      })
+    }
+  })
+
+  it('is accepted from servers, and other keys from browsers', async () => {
+    const { secret, publishable, anon, service } = project.keys
+    for (const agent of ['node', 'Deno/2.1 (variant; SupabaseEdgeRuntime/1.70.3)', 'curl/8.5.0']) {
+      expect(await statusesOf({ apikey: secret, 'user-agent': agent })).toEqual([200, 200, 200])
+    }
+    expect((await clientOf(project, secret).listBuckets()).error).toBeNull()
+    for (const apikey of [publishable, anon, service]) {
+      expect(await statusesOf({ apikey, 'user-agent': BROWSER })).toEqual([200, 200, 200])
+    }
+    const common = new URL('/storage/v1', baseUrl).href
+    expect(await listBuckets({ apikey: secret, 'user-agent': BROWSER }, common)).toEqual([401, expect.any(String)])
+    expect(await listBuckets({ apikey: publishable, 'user-agent': BROWSER })).toEqual([])
+  })
+})
