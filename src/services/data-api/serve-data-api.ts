@@ -8,7 +8,7 @@ import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quot
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
 import { isPaused, PAUSED } from '../gateway/paused.ts'
 import { isPreflight } from '../gateway/preflight.ts'
-import { projectUrl, servicePathOf } from '../gateway/project-address.ts'
+import { locate, projectUrl, servicePathOf } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
@@ -56,7 +56,14 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const { status } = response
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
   measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
-  ctx.log.info('request', { method, path: address.path, status, ms, project: address.ref, ...facts })
+  ctx.log.info('request', {
+    method,
+    path: locate(request, bindings).url.pathname,
+    status,
+    ms,
+    project: address.ref,
+    ...facts,
+  })
   if (facts.project !== undefined) {
     const { project: projectRef, error = null } = facts
     const path = servicePathOf(request, bindings)

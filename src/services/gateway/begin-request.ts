@@ -6,6 +6,7 @@ import { currentQueryCount, type QueryCount } from '../../platform/db/client.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { loggedPath, type RequestFacts } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
+import { locate } from './project-address.ts'
 
 /** The Hono environment of a request that has begun. */
 export interface RequestEnv {
@@ -42,7 +43,7 @@ export const beginRequest = <E extends RequestEnv>({ service, actor, operationOf
     measureRequest(ctx, { service, operation: operationOf(facts), status, ms })
     ctx.log.info('request', {
       method: c.req.method,
-      path: loggedPath(c.req.path),
+      path: loggedPath(locate(c.req.raw, c.env).url.pathname),
       status,
       ms,
       ...(caller && { user: caller.userId, app: appIdOf(caller) }),

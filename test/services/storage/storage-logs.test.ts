@@ -113,6 +113,7 @@ describe('a request to the storage server', () => {
     for (let n = 0; n < 5; n++) replies.push(await service('GET /bucket', { headers: at(-90) }))
     await written(idsOf(replies))
     const lines = (await Promise.all(idsOf(replies).map((id) => workerLogs(id)))).flat().map((line) => JSON.parse(line))
+    expect(lines.find(({ event }) => event === 'request')?.path).toBe(`/p/${storage.ref}/storage/v1/bucket`)
     const asked = lines.flatMap(({ event, queries = 0 }) => (event === 'request' ? [queries] : []))
     // The first request looks the project up, and another one may if it was evicted meanwhile.
     expect([asked.length, Math.min(...asked)]).toEqual([5, 0])
