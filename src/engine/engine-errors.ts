@@ -60,6 +60,9 @@ export class SqlError extends Error implements SqlErrorFields {
   }
 }
 
+/** Whether the server or its machine is at fault, and not the statement: it lacks resources, cannot read or write, or has a bug. */
+export const isServerFault = ({ code }: SqlError): boolean => /^(53|58|F0|XX)/.test(code)
+
 export class SqlTimeout extends Error {
   override readonly name = 'SqlTimeout'
   readonly timeoutMs: number

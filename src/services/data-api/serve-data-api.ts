@@ -1,4 +1,5 @@
 import { createCtx, type SystemCtx } from '../../ctx.ts'
+import { isServerFault, SqlError } from '../../engine/engine-errors.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { currentQueryCount, type QueryCount } from '../../platform/db/client.ts'
 import { newTimedId } from '../../platform/db/id.ts'
@@ -87,10 +88,18 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
     const found = dataApiErrorOf(thrown, { isAnonymous })
     const error = found instanceof DataApiError ? found : internalError(found)
     facts.error = error.code
-    if (error.status >= 500 && error.cause !== undefined) {
-      ctx.log.error('failed', { code: error.code, error: describeError(error.cause) })
-    }
+    logCause(ctx, call, error)
     return errorResponse(error, request.method === 'HEAD')
+  }
+}
+
+/** Errors that SQL of the project's owner causes, such as a timeout of a statement, are none of the installation. */
+function logCause({ log }: SystemCtx, { address }: Call, { status, code, cause }: DataApiError): void {
+  if (status < 500 || cause === undefined) return
+  if (cause instanceof SqlError && !isServerFault(cause)) {
+    log.info('statement_failed', { project: address.ref, code, error: cause.message })
+  } else {
+    log.error('failed', { code, error: describeError(cause) })
   }
 }
 

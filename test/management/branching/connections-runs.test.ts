@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { actionRuns, gitBranches, gitConnections } from '../../../src/model/tables/index.ts'
-import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
+import { control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { createBranch, rows, untilBranch } from '../../support/branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
 import { extended } from '../../support/extended.ts'
@@ -69,6 +69,10 @@ describe('a push to the default branch', () => {
     expect([await hasTable(ref, 'notes'), await hasTable(ref, 'half')]).toEqual([[{ there: true }], [{ there: false }]])
     const { body: main } = await organization.owner.get(`/v1/projects/${ref}/branches/main`)
     expect(main).toMatchObject({ is_default: true, status: 'MIGRATIONS_FAILED' })
+    const logged = (await workerLogs(`"project":"${ref}"`)).map((line) => JSON.parse(line))
+    expect(logged.filter(({ event }) => event.startsWith('task_'))).toEqual([
+      expect.objectContaining({ event: 'task_refused', level: 'info', error: 'relation "nowhere" does not exist' }),
+    ])
     // The same commit has the same result, and is not tried again.
     await repository.tellPush('main')
     await untilQuiet(ref)

@@ -1,5 +1,6 @@
 import { beforeAll, expect, it } from 'vitest'
 import { FORCED_ROLLBACK } from '../../../src/engine/forced-rollback.ts'
+import { workerLogs } from '../../support/api.ts'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
 
 let api: TestDataApi
@@ -37,5 +38,19 @@ it('has the errors of callers, and not those by which the Data API rolls back a 
   expect(await databaseLog()).toEqual([
     `ERROR: invalid input syntax for type integer: "${FORCED_ROLLBACK}"`,
     'ERROR: invalid input syntax for type integer: "three"',
+  ])
+})
+
+it("has no error in the installation's log if a statement of the owner takes too long", async () => {
+  await api.sql(`create or replace function slow() returns void language sql set statement_timeout = '10ms' as
+    'select pg_sleep(10)'`)
+  const response = await api.send(api.keys.service, '/rpc/slow', { method: 'POST' })
+  const { code } = (await response.json()) as { code: string }
+  expect([response.status, code]).toEqual([500, '57014'])
+  const lines = (await workerLogs(response.headers.get('x-request-id') ?? 'none')).map((line) => JSON.parse(line))
+  const message = 'canceling statement due to statement timeout'
+  expect(lines).toEqual([
+    expect.objectContaining({ level: 'info', event: 'statement_failed', project: api.ref, code, error: message }),
+    expect.objectContaining({ level: 'info', event: 'request', path: `/p/${api.ref}/rest/v1/rpc/slow`, error: code }),
   ])
 })

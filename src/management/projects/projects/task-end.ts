@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineBusy } from '../../../engine/engine-errors.ts'
+import { EngineBusy, isServerFault, SqlError, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
@@ -18,17 +18,20 @@ export const isPostponed = (error: unknown): boolean => error instanceof EngineB
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
   !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof PermanentError)
 
+/** Whether members can mend the error, such as a migration that Postgres refuses, and the operator cannot. */
+const isOfMembers = ({ attempts }: Task, error: unknown): boolean =>
+  (error instanceof PermanentError && attempts <= ATTEMPTS_MAX) ||
+  error instanceof SqlTimeout ||
+  (error instanceof SqlError && !isServerFault(error))
+
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
   const reason = reasonOf(task, error)
   const lastError = describeError(error)
-  ctx.log.error('task_failed', {
-    task: task.id,
-    kind: task.kind,
-    project: task.projectRef,
-    attempt: task.attempts,
-    error: lastError,
-  })
+  const { id, kind, projectRef: project, attempts: attempt } = task
+  const fields = { task: id, kind, project, attempt }
+  if (isOfMembers(task, error)) ctx.log.info('task_refused', { ...fields, error: reason })
+  else ctx.log.error('task_failed', { ...fields, error: lastError })
   const statusReason = `${task.kind}: ${reason}`
   if (job.failed && isFinal(task, error)) {
     const changes = job.failed(task)
