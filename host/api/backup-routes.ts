@@ -13,6 +13,11 @@ const Restore = z.union([RestoreOptions.extend({ backup: z.string() }), RestoreO
 
 const Moment = z.strictObject({ at: z.coerce.date() })
 
+const NO_BACKUP = {
+  setting: 'backups',
+  reason: 'there is none yet; a restore point or a scheduled backup makes the first',
+}
+
 interface Parts {
   pool: InstancePool
   backups: Backups
@@ -68,7 +73,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     }),
     route('GET', '/instances/{name}/recovery-window', async ({ name }) => {
       const window = await backups.window(pool.require(name).name)
-      if (!window) throw new Refused([{ setting: 'at', reason: 'there is no backup of this project yet' }])
+      if (!window) throw new Refused([NO_BACKUP])
       return window
     }),
     // Declared as a plain route: a mutation would wait for other, long mutations of the instance.

@@ -151,6 +151,7 @@ describe('a restore point', () => {
     expect((await owner.get(path(ref, '/restore-point'))).status).toBe(404)
     const none = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: 1_700_000_000 })
     expect(none).toMatchObject({ status: 400, body: { message: 'PITR is not enabled for this project.' } })
+    expect(none.body.hint).toBe('backups: there is none yet; a restore point or a scheduled backup makes the first')
     await query(`comment on table t is 'a text that nobody reads in the bucket'`)
     const created = await owner.post(path(ref, '/restore-point'), { name: 'first' })
     expect(created.status).toBe(201)

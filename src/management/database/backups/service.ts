@@ -177,15 +177,16 @@ function ignoreNoHistory(error: unknown): undefined {
 
 /** Returns the recovery window in whole seconds that lie within it. */
 async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
-  if (!engine.pointInTime) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  const noRecovery = (hint: string) => new ApiError('bad_request.pitr', { extra: { driver: engine.name, hint } })
+  if (!engine.pointInTime) throw noRecovery(`the driver ${engine.name} has no point-in-time recovery here`)
   const { earliest, latest } = await engine.pointInTime.window(ref, now()).catch((error) => {
-    if (error instanceof EngineRefusal) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+    if (error instanceof EngineRefusal) throw noRecovery(error.message)
     if (!(error instanceof EngineUnavailable)) throw error
     throw new ApiError('service_unavailable.project_database', { cause: error })
   })
   const window = { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
   // The window is shorter than a second just after the first backup.
-  if (window.earliest > window.latest) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  if (window.earliest > window.latest) throw noRecovery('the first backup was made just now: try again in a second')
   return window
 }
 
