@@ -74,6 +74,8 @@ describe('the functions of a branch', () => {
     )
     expect(ours).toMatchObject({ name: 'Open', verify_jwt: false, version: 1, ezbr_sha256: theirs.ezbr_sha256 })
     expect(ours.id).not.toBe(theirs.id)
+    expect(ours.created_at).toBeGreaterThan(theirs.updated_at)
+    expect(ours.updated_at).toBeGreaterThanOrEqual(ours.created_at)
     expect(ours.entrypoint_path).toContain(`user_fn_${own}_${ours.id}_1/source/index.ts`)
     expect(await secretsOf(own)).toEqual({ SHARED: 'parent', OVER: 'branch', ONLY: 'branch' })
     expect(await secretsOf(ref)).toEqual({ SHARED: 'parent', OVER: 'parent' })

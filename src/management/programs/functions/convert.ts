@@ -16,7 +16,8 @@ export function toFunction(row: FunctionRow, deployment: DeploymentRow): z.input
     status,
     version,
     created_at: createdAt.getTime(),
-    updated_at: updatedAt.getTime(),
+    // A copy keeps the time of the change that it copies, which decides between it and later changes.
+    updated_at: Math.max(createdAt.getTime(), updatedAt.getTime()),
     verify_jwt: verifyJwt,
     import_map: importMap !== null,
     entrypoint_path: urlOf(row, entrypoint),
