@@ -9,7 +9,7 @@ import type { PlatformCtx } from './platform/context.ts'
 import { openDatabase } from './platform/db/client.ts'
 import { controlDatabase } from './platform/db/control-database.ts'
 import { DATABASE_CLOCK } from './platform/db/database-clock.ts'
-import { createLogger, logLine } from './platform/http/log.ts'
+import { createLogger } from './platform/http/log.ts'
 
 /** The context of any work, and the first parameter of every service. */
 export interface SystemCtx extends PlatformCtx {
@@ -31,7 +31,6 @@ interface Origin {
 /** Creates the context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID() }: Origin): SystemCtx {
   const config = readConfig(bindings)
-  if (config.WEBHOOK_LOOPBACK) warnOfLoopback()
   const db = openDatabase({ ...controlDatabase(config), egress: bindings.SERVICES_EGRESS })
   const fixed = fixedTime.getStore()
   return {
@@ -46,13 +45,4 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     waitUntil,
     log: createLogger(requestId),
   }
-}
-
-let hasWarned = false
-
-/** Logs a warning once per isolate that webhooks can reach this machine. */
-function warnOfLoopback(): void {
-  if (hasWarned) return
-  hasWarned = true
-  console.warn(logLine('warn', 'webhook_loopback_allowed'))
 }

@@ -12,7 +12,7 @@ export const serveInstallation = (bindings: Bindings, folder: string): Promise<S
 export async function serveLikeStart(
   { vars, secrets }: Bindings,
   folder: string,
-  options: Pick<WorkerOptions, 'cpuSeconds' | 'memoryMiB'> = {},
+  options: Pick<WorkerOptions, 'cpuSeconds' | 'memoryMiB' | 'onLine'> = {},
 ): Promise<Server> {
   const port = await freePort(0, 'api')
   const bindings = { ...vars, ...secrets }

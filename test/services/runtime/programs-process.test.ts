@@ -27,6 +27,8 @@ import { WAIT_MS } from '../../support/wait.ts'
 import { saying, workerOf } from '../../support/workers.ts'
 
 let installation: Installation
+/** The log of the installation. */
+const logged: string[] = []
 /** All processes started by this file. */
 const children: ChildProcess[] = []
 const noteChild = (message: unknown) => void children.push((message as { process: ChildProcess }).process)
@@ -39,7 +41,8 @@ let home: Home
 beforeAll(async () => {
   subscribe('child_process', noteChild)
   installation = await startInstallation({
-    serve: (bindings, folder) => serveLikeStart(bindings, folder, { cpuSeconds: 1, memoryMiB: 1_500 }),
+    serve: (bindings, folder) =>
+      serveLikeStart(bindings, folder, { cpuSeconds: 1, memoryMiB: 1_500, onLine: (line) => logged.push(line) }),
   })
   organization = await installation.newOrganization()
   const storage = await installation.newStorage(organization)
@@ -235,6 +238,13 @@ it.runIf(process.platform === 'linux')('a function that takes memory endlessly e
   await answers(healthy.url)
   // Other programs ran in its process before, so it is not known to be at fault.
   expect(await replyOf(taking.url)).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+  const idOf = (what: string) =>
+    /"request_id":"([^"]*)"/.exec(logged.findLast((line) => line.includes(what)) ?? '')?.[1]
+  await vi.waitFor(() => {
+    const lost = idOf('"program_call_lost"')
+    expect(lost).toMatch(/^[0-9a-f-]{36}$/)
+    expect(idOf('"error":"PROGRAMS_ENDED"')).toBe(lost)
+  }, WAIT)
   await answers(healthy.url)
   expect(await replyOf(taking.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
 })

@@ -37,7 +37,7 @@ async function forward(call: Call): Promise<Response> {
   const answered = knownProcess(program) ? undefined : await answerWithoutProgram(call)
   if (answered) return answered
   const process = await acquireProcess(call.bindings, program).catch((error) => {
-    createLogger('').error('programs_unreachable', { error: String(error) })
+    createLogger(call.id).error('programs_unreachable', { error: String(error) })
     return undefined
   })
   if (!process) return markNotRun(refuseCall(call, 'SERVICE_UNAVAILABLE'))
@@ -48,7 +48,7 @@ async function forward(call: Call): Promise<Response> {
     const endReason = await findEndReason(call.bindings, process)
     if (endReason === undefined) return retry(call, process, error)
     if (endReason === 'unused' && error instanceof ProcessReplaced && !call.request.body) return forward(call)
-    createLogger('').error('program_call_lost', { process: process.id, ending: endReason, error: String(error) })
+    createLogger(call.id).error('program_call_lost', { process: process.id, ending: endReason, error: String(error) })
     const isAtFault = isHeldBack(keyOf(program))
     return refuseAndRecord(call, { code: isAtFault ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at, why: endReason })
   }
@@ -60,12 +60,12 @@ async function forward(call: Call): Promise<Response> {
  */
 async function retry(call: Call, process: Process, error: unknown): Promise<Response> {
   const isLost = call.request.body !== null
-  if (isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
+  if (isLost) createLogger(call.id).error('call_not_passed_on', { error: String(error) })
   try {
     const again = isLost ? { ...call, request: withoutBody(call.request) } : call
     return await sendCounted(again, process, isLost)
   } catch {}
-  if (!isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
+  if (!isLost) createLogger(call.id).error('call_not_passed_on', { error: String(error) })
   return refuseCall(call, 'WORKER_ERROR')
 }
 
@@ -131,9 +131,9 @@ function refuseAndRecord(call: Call, { code, ...outcome }: UnansweredCall): Resp
   return response
 }
 
-function refuseCall({ request: { method }, address: { kind, path } }: Call, code: RefusalCode): Response {
+function refuseCall({ id, request: { method }, address: { kind, path } }: Call, code: RefusalCode): Response {
   const response = refuse(kind, code)
-  createLogger('').info('request', { method, path, status: response.status, error: code })
+  createLogger(id).info('request', { method, path, status: response.status, error: code })
   return response
 }
 
