@@ -7,6 +7,7 @@ import { logLine } from '../src/platform/http/log.ts'
 import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
 import { freePort } from './ports.ts'
+import { isRelevantLine } from './programs.ts'
 import { type Request, type Supervised, supervise } from './supervise.ts'
 
 type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
@@ -54,7 +55,13 @@ interface Builder {
 export async function startBuilder({ worker, onLine, memoryMiB }: Options): Promise<Builder> {
   const key = randomBytes(24).toString('hex')
   const { bindings } = worker as { bindings?: Record<string, unknown> }
-  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine, memoryMiB }
+  const onRelevantLine = (line: string) => {
+    if (isRelevantLine(line)) onLine(line)
+  }
+  const options = {
+    ...{ worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, memoryMiB },
+    onLine: onRelevantLine,
+  }
   const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
   const probeMiB = Math.min(memoryMiB ?? memoryMiBMax(), PROBE_MIB_MAX)

@@ -326,6 +326,6 @@ export function programBindings({ address, slots }: Programs): Record<string, un
   return { PROGRAMS: { external: { address, http: {} } }, ...Object.fromEntries(bindings) }
 }
 
-/** Message of the runtime for each program that is evicted after its last call. */
-const ISOLATE_ENDED = 'script terminated for unknown reasons'
-export const isRelevantLine = (line: string): boolean => !line.includes(ISOLATE_ENDED)
+/** Messages of the runtime for a program that is evicted after its last call, and for a failed fetch, which its caller reports. */
+const IRRELEVANT = /script terminated for unknown reasons|^e = .*failed to lookup address information/
+export const isRelevantLine = (line: string): boolean => !IRRELEVANT.test(line)

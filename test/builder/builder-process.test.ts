@@ -8,7 +8,7 @@ let builder: BuilderProcess
 beforeAll(async () => {
   const gone = await startWeb()
   await gone.stop()
-  builder = await startBuilderProcess({ NPM_REGISTRY_URL: gone.origin })
+  builder = await startBuilderProcess({ NPM_REGISTRY_URL: gone.origin, JSR_REGISTRY_URL: 'http://nowhere.invalid' })
 })
 afterAll(() => builder.stop())
 
@@ -167,6 +167,12 @@ describe('a build', () => {
     expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({
       unavailable: expect.stringMatching(/^The registry http:\/\/127\.0\.0\.1:\d+ cannot be reached$/),
     })
+    expect(await builder.issues({ 'index.ts': `export * from 'jsr:@a/base'` })).toEqual({
+      unavailable: 'The registry http://nowhere.invalid cannot be reached',
+    })
+    // Lines of the runtime come before the answer to a later request.
+    await builder.build({ 'index.ts': 'export default 1' })
+    expect(builder.lines.filter((line) => line.includes('lookup'))).toEqual([])
   })
 
   it('of more than 64 MiB is refused, and other builds go on', async () => {

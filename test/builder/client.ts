@@ -29,9 +29,11 @@ export type Builder = Awaited<ReturnType<typeof startBuilder>>
  */
 export async function startBuilderProcess(bindings: Record<string, string> = {}, memoryMiB?: number) {
   const worker = await builderWorker({ bundle: inject('bundle'), bindings })
-  const { address, key, ports, begin, stop } = await start({ worker, onLine: () => {}, memoryMiB })
+  const lines: string[] = []
+  const onLine = (line: string) => void lines.push(line)
+  const { address, key, ports, begin, stop } = await start({ worker, onLine, memoryMiB })
   begin()
-  return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, stop }
+  return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, lines, stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
 
