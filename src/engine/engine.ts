@@ -281,6 +281,8 @@ export interface BatchRequest {
   isolation?: 'RepeatableRead' | 'Serializable' | undefined
   /** A text of the only row of a statement that may be returned as bytes or a stream, by the positions of statement and column. */
   separate?: { statement: number; column: number } | undefined
+  /** Only requests with the same key share a session: a session keeps the settings that its role had at its login. No white space. */
+  sessionKey?: string | undefined
 }
 
 /** JSON text: an array of the last statement's rows as objects. */

@@ -17,8 +17,8 @@ const clients = new BoundedMap<string, SqlOverHttp>(CLIENTS_MAX)
  * each.
  */
 export async function runBatch(cluster: Cluster, request: BatchRequest): Promise<Row[][]> {
-  const { runnerPassword, statements, service = 'storage', isolation, separate } = request
-  const send = clientOf(cluster, cluster.names[service], runnerPassword)
+  const { statements, service = 'storage', isolation, separate } = request
+  const send = clientOf(cluster, cluster.names[service], request)
   countQuery('project_queries')
   try {
     const body = JSON.stringify({ queries: statements.map(queryOf) })
@@ -33,10 +33,11 @@ export async function runBatch(cluster: Cluster, request: BatchRequest): Promise
   }
 }
 
-function clientOf(cluster: Cluster, role: string, password: string): SqlOverHttp {
+function clientOf(cluster: Cluster, role: string, request: BatchRequest): SqlOverHttp {
+  const { runnerPassword: password, sessionKey } = request
   const { database } = cluster.names
   const user = userOf(cluster, role)
-  const name = `${user} ${password} ${cluster.adminUrl}`
+  const name = [user, password, cluster.adminUrl, sessionKey].join(' ')
   const cached = clients.get(name)
   if (cached) return cached
   const { adminUrl, proxy, egress, key } = cluster
@@ -44,6 +45,8 @@ function clientOf(cluster: Cluster, role: string, password: string): SqlOverHttp
   url.username = user
   url.password = key === undefined ? password : ''
   url.pathname = `/${database}`
+  // Hosts share sessions by their options. Neon's proxy shares none.
+  if (key !== undefined && sessionKey) url.searchParams.set('options', `-c pilothouse.session=${sessionKey}`)
   const client = sqlOverHttp({ url: url.href, proxy, egress, key })
   clients.set(name, client)
   return client

@@ -31,7 +31,7 @@ const ANSWER_MS_MAX = 40_000
 async function run(
   { ctx, project }: DataApi,
   statements: readonly Statement[],
-  options: Pick<BatchRequest, 'isolation' | 'separate'> = {},
+  options: Pick<BatchRequest, 'isolation' | 'separate' | 'sessionKey'> = {},
 ): Promise<Row[][]> {
   const { ref, runnerPassword } = project
   const send = () =>
@@ -52,15 +52,16 @@ async function run(
 async function loadSchema(api: DataApi): Promise<SchemaCache> {
   const { project, config } = api
   const path: Statement = { text: `SELECT set_config('search_path', 'pg_catalog', true)`, params: [] }
-  const [, rows] = await run(api, [path, introspect(config.schemas)])
+  // A new session: one from before a change of the settings could fail because of them.
+  const [, rows] = await run(api, [path, introspect(config.schemas)], { sessionKey: crypto.randomUUID() })
   const cache = schemaCacheOf(String(rows?.[0]?.found))
   keepSchema(project.ref, config.schemas, { cache, at: api.ctx.now().getTime() })
   return cache
 }
 
 /** Whether the database has another schema than the cache. */
-async function isOutdated(api: DataApi, { version }: SchemaCache): Promise<boolean> {
-  const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }])
+async function isOutdated(api: DataApi, { version, settingsVersion }: SchemaCache): Promise<boolean> {
+  const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }], { sessionKey: settingsVersion })
   return rows?.[0]?.version !== version
 }
 
@@ -126,6 +127,7 @@ async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): 
   const results = await run(api, statements, {
     isolation: ISOLATION[settings.default_transaction_isolation?.toLowerCase() ?? ''],
     separate: isPassedOn ? { statement, column: BODY_COLUMN } : undefined,
+    sessionKey: cache.settingsVersion,
   })
   const [rows = [], estimated] = results.slice(statement)
   // The main statement returns exactly one row of this shape.

@@ -94,6 +94,17 @@ describe('a caller', () => {
     await close()
   })
 
+  it('has the settings of the database from the next request', async () => {
+    await api.sql(`create function work_mem() returns text language sql stable as $$ select current_setting('work_mem') $$`)
+    const call = async () => (await api.json('/rpc/work_mem')).body
+    const before = await call()
+    await api.sql(`alter database postgres set work_mem = '3MB'`)
+    expect(await call()).toBe('3MB')
+    await api.sql('alter database postgres reset work_mem')
+    expect(await call()).toBe(before)
+    await api.sql('drop function work_mem()')
+  })
+
   it('without a valid credential is refused', async () => {
     expect(await whoami({})).toMatchObject([401, { message: 'No API key found in request' }])
     expect(await whoami({ apikey: 'sb_secret_none' })).toMatchObject([401, { message: 'Invalid API key' }])

@@ -1,9 +1,10 @@
 import type { Statement } from '../../../engine/engine.ts'
-import { VERSION } from './version.ts'
+import { SETTINGS_VERSION, VERSION } from './version.ts'
 
 /** One row of one JSON text, of compact arrays: a database may have thousands of tables. */
 export interface Introspection {
   version: string
+  settingsVersion: string | null
   tables: readonly {
     o: number
     s: string
@@ -102,7 +103,7 @@ export function introspect(schemas: readonly string[]): Statement {
             JOIN pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = u.number) AS fcols
         FROM pg_constraint AS k WHERE k.contype = 'f' AND k.conparentid = 0)
       SELECT json_build_object(
-        'version', ${VERSION},
+        'version', ${VERSION}, 'settingsVersion', ${SETTINGS_VERSION},
         'tables', (SELECT coalesce(json_agg(json_build_object('o', r.oid::int8, 's', r.nspname, 'n', r.relname, 'k', r.relkind,
             'w', CASE WHEN r.relkind IN ('r', 'p') THEN 28 WHEN r.relkind = 'm' THEN 0 ELSE pg_relation_is_updatable(r.oid, true) END,
             'c', coalesce(c.list, '[]'::json))), '[]') FROM relations AS r LEFT JOIN columns AS c ON c.attrelid = r.oid),
