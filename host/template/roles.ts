@@ -10,12 +10,12 @@ export const REPLICATOR = 'supabase_replication_admin'
 const API = API_ROLES.join(', ')
 
 /**
- * Roles as which only trusted callers may log in, even with a password: the owner's code runs in sessions of the storage
- * server, and a session can give its own role a password.
+ * Roles as which only trusted callers may log in, even with a password. The owner's code runs in sessions of the storage
+ * server, and a session can give its own role a password; those of the API's roles the owner can set.
  */
 export const SERVICE_ROLES: ReadonlySet<string> = new Set([
   ...[SUPERUSER, STORAGE_OWNER, AUTH_OWNER, 'authenticator', 'supabase_read_only_user'],
-  ...[REPLICATOR, 'dashboard_user'],
+  ...[...API_ROLES, REPLICATOR, 'dashboard_user'],
 ])
 
 /** No role has a password here. */
@@ -66,15 +66,13 @@ const PINNED: Readonly<Record<string, string>> = {
   idle_in_transaction_session_timeout: '0',
 }
 
-/** Memberships without the ADMIN option: a member cannot grant them, nor set a service role's password. */
+/** Memberships without the ADMIN option. The schema of the services grants the owner those with it. */
 const MEMBERSHIPS = [
   `GRANT ${API} TO authenticator WITH INHERIT FALSE, SET TRUE`,
   `GRANT ${API} TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`,
-  `GRANT ${API} TO ${OWNER} WITH INHERIT TRUE, SET TRUE`,
-  // A member with SET TRUE can set the role's password, so roles that can log in are granted with SET FALSE.
-  `GRANT authenticator TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
   `GRANT pg_monitor, pg_read_all_data, pg_signal_backend, pg_create_subscription, pg_checkpoint TO ${OWNER}`,
-  // Only the owner of a table can add policies and triggers; the guard refuses everything else that owners can do.
+  // Only the owner of a table can add policies and triggers; the guard refuses everything else that owners can do. With SET TRUE,
+  // the owner could set the passwords of these roles.
   `GRANT ${STORAGE_OWNER}, ${AUTH_OWNER} TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
   `GRANT ${STORAGE_GROUP} TO ${STORAGE_OWNER} WITH INHERIT TRUE, SET FALSE`,
   'GRANT pg_read_all_data, pg_monitor TO supabase_read_only_user',

@@ -8,7 +8,7 @@ import { startHostEngine } from './host-engine.ts'
 const OWNER = {
   attributes: ['rolcreaterole', 'rolcreatedb', 'rolbypassrls', 'rolreplication'],
   roles: [
-    ...['anon', 'authenticated', 'pg_checkpoint', 'pg_create_subscription', 'pg_database_owner'],
+    ...['anon', 'authenticated', 'authenticator', 'pg_checkpoint', 'pg_create_subscription', 'pg_database_owner'],
     ...['pg_monitor', 'pg_read_all_data', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_signal_backend'],
     ...['pg_stat_scan_tables', 'pg_use_reserved_connections', 'service_role'],
   ],

@@ -78,6 +78,18 @@ describe('an instance of an earlier version', () => {
   })
 })
 
+it('of an earlier version gets what the owner needs to change the settings of the roles of the API', async () => {
+  const { connect, prepare, close } = await openProject()
+  const [owner, admin] = [await connect('postgres'), await connect('supabase_admin')]
+  const changes = [...API_ROLES, 'authenticator'].map((role) => `ALTER ROLE ${role} SET statement_timeout = '10s'`)
+  await admin.query(`REVOKE ADMIN OPTION FOR ${API_ROLES}, authenticator FROM postgres;
+    REVOKE SET OPTION FOR authenticator FROM postgres; ${OUTDATED}`)
+  for (const change of changes) expect(await failure(owner, change), change).toMatch(/^42501/)
+  await prepare()
+  for (const change of changes) expect(await failure(owner, change), change).toBe('succeeded')
+  await close()
+})
+
 describe('a database that the owner has put in the place of the original', () => {
   it("is not prepared with objects of the owner's, whose code would run as the superuser", async () => {
     const { connect, prepare, close } = await openProject()

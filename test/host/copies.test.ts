@@ -120,7 +120,8 @@ test('a copy becomes an instance of its own', async () => {
   await as(source, 'cli_login_abcdefgh', 'CREATE TABLE public.by_login (id int)')
   await rows(
     source,
-    'ALTER DATABASE postgres SET default_transaction_read_only = on; ALTER ROLE postgres SET default_transaction_read_only = on',
+    `ALTER DATABASE postgres SET default_transaction_read_only = on; ALTER ROLE postgres SET default_transaction_read_only = on;
+     ALTER ROLE postgres SET lock_timeout = '7s'`,
   )
 
   const whole = await copyOf(source)
@@ -143,6 +144,8 @@ test('a copy becomes an instance of its own', async () => {
   const schema = await copyOf(source)
   await prepareCopy(schema, { data: false })
   await prepareCopy(schema, { data: false })
+  const settings = `SELECT setconfig FROM pg_db_role_setting WHERE setrole = 'postgres'::regrole`
+  for (const copy of [whole, schema]) expect(await rows(copy, settings)).toEqual([{ setconfig: ['lock_timeout=7s'] }])
   const count = `SELECT (SELECT count(*) FROM parts)::int + (SELECT count(*) FROM of_parts)::int
     + (SELECT count(*) FROM storage.objects)::int + (SELECT count(*) FROM storage.buckets)::int + (SELECT count(*) FROM pg_largeobject)::int
     + (SELECT count(*) FROM pg_stats WHERE schemaname = 'public')::int AS rows, (SELECT count(*) FROM supabase_migrations.schema_migrations)::int AS migrations,

@@ -125,16 +125,22 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
       'CREATE EXTENSION citext SCHEMA evil; ALTER EXTENSION citext ADD FUNCTION auth.uid()',
       'SET ROLE supabase_storage_admin',
       'SET ROLE supabase_auth_admin',
-      'SET ROLE authenticator',
       'SET ROLE supabase_admin',
       'SET SESSION AUTHORIZATION supabase_storage_admin',
       `ALTER ROLE supabase_storage_admin PASSWORD 'evil'`,
-      `ALTER ROLE authenticator PASSWORD 'evil'`,
+      `ALTER ROLE supabase_auth_admin PASSWORD 'evil'`,
+      `ALTER ROLE supabase_read_only_user PASSWORD 'evil'`,
+      `ALTER ROLE pilothouse_storage LOGIN`,
+      `ALTER ROLE anon SUPERUSER`,
+      'GRANT postgres TO anon',
+      'ALTER ROLE supabase_read_only_user SET default_transaction_read_only = off',
+      'GRANT pg_use_reserved_connections TO evil_role',
       `ALTER ROLE supabase_admin PASSWORD 'evil'`,
       'ALTER ROLE supabase_storage_admin SET search_path = evil',
       'ALTER ROLE postgres SUPERUSER',
       'DROP ROLE anon',
       'GRANT supabase_storage_admin TO evil_role',
+      'REVOKE anon FROM supabase_storage_admin GRANTED BY supabase_admin',
       'GRANT pg_write_all_data TO postgres',
       'GRANT pg_execute_server_program TO evil_role',
       `COPY (SELECT 1) TO PROGRAM 'true'`,
@@ -169,7 +175,7 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
     expect(await failure(service, 'SET ROLE postgres')).toMatch(/^42501/)
   })
 
-  it('keeps settings of the database from the sessions of the superuser and of the storage server', async () => {
+  it('keeps settings of the database and of roles from the sessions of the superuser and of the storage server', async () => {
     const settings = {
       role: 'anon',
       search_path: 'evil',
@@ -179,6 +185,11 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of $major',
     for (const [name, value] of Object.entries(settings))
       await owner.query(`ALTER DATABASE postgres SET ${name} = '${value}'`)
     await owner.query('ALTER DATABASE postgres SET session_replication_role = replica')
+    for (const role of [...API_ROLES, 'authenticator']) {
+      await owner.query(
+        `ALTER ROLE ${role} SET search_path = 'evil'; ALTER ROLE ${role} SET session_replication_role = replica`,
+      )
+    }
     try {
       for (const role of ['supabase_admin', 'supabase_storage_admin']) {
         const client = await instance.session(role)

@@ -1,5 +1,7 @@
 import { authSchema } from '../auth-schema.ts'
+import { APP_OWNER } from '../hosted-names.ts'
 import { quoteLiteral } from '../names.ts'
+import { API_ROLES } from '../roles.ts'
 import { guard } from './guard.ts'
 import { listing } from './listing.ts'
 import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_OWNER } from './names.ts'
@@ -11,10 +13,16 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** Version of the storage schema in a project's database. Change it with every change of what drivers prepare there. */
-export const STORAGE_VERSION = 'Storage, schema 10'
+export const STORAGE_VERSION = 'Storage, schema 11'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
+
+/**
+ * Lets the owner change the settings of these roles and grant them to others, as on the hosted service. Postgres requires the ADMIN
+ * option for both. It includes the right to set their passwords, so gateways of database hosts refuse logins as these roles.
+ */
+const OWNER_ROLES = `GRANT ${API_ROLES.join(', ')}, authenticator TO ${APP_OWNER} WITH ADMIN TRUE, INHERIT TRUE, SET TRUE`
 
 /**
  * Refuses a schema `storage` that another role has created. The owner can rename a database of their own to `postgres`, where no guard
@@ -54,7 +62,7 @@ export function storageSchema(owners: 'services' | 'pg_database_owner'): string[
     ...resumableUploads(),
     ...listing(),
     ...schemaChanges({ watch: isSuperuser }),
-    ...(isSuperuser ? [CUSTOM_ROLES, ...guard()] : []),
+    ...(isSuperuser ? [CUSTOM_ROLES, OWNER_ROLES, ...guard()] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }

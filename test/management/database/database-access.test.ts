@@ -615,6 +615,40 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
   })
 
+  it('leaves nothing of the roles of the API that it granted or could log in as', async () => {
+    const project = await newProject(organization)
+    const { member, userId } = await granted(project, 'postgres')
+    const session = await loggedIn(member, project, 'postgres')
+    const { rows } = await session.query('select session_user::text as me')
+    const { me } = rows[0]
+    await session.query(`create role heir; grant service_role to ${me} with admin option; set role none;
+      grant service_role to heir; set role postgres; alter role service_role login password 'known to him';
+      alter role authenticator password 'known to him'; alter role authenticator set role = 'service_role'`)
+    await organization.owner.delete(`/v1/projects/${project}/database/jit/${userId}`)
+    await hasEnded(session)
+    expect(await rolesOf(project)).toEqual([])
+    for (const role of ['service_role', 'authenticator'])
+      await expect(connect(`${role}.${project}`, 'known to him'), role).rejects.toThrow(
+        /password authentication failed/,
+      )
+    await expect(connect(`${me}.${project}`, member.token ?? '')).rejects.toThrow(/password authentication failed/)
+  })
+
+  it.each(['anon', 'service_role', 'supabase_read_only_user'])('changes and grants no role as %s', async (role) => {
+    const { member } = await granted(ref, role)
+    const client = await loggedIn(member, ref, role)
+    if (role === 'supabase_read_only_user') await client.query('set default_transaction_read_only = off')
+    const { rows } = await client.query('select session_user::text as me')
+    for (const statement of [
+      `alter role authenticated set statement_timeout = '1h'`,
+      `alter role authenticator password 'mine'`,
+      `grant authenticated to ${rows[0].me}`,
+      `grant ${role} to ${rows[0].me} with admin option`,
+    ]) {
+      await expect(client.query(statement), statement).rejects.toThrow(/permission denied/)
+    }
+  })
+
   it('grants no more than the token may do by itself', async () => {
     const { userId } = await granted(ref, 'postgres')
     const reading = await tokenOf(userId, { scopes: ['database:read'] })

@@ -384,11 +384,14 @@ describe('the isolation of a project', () => {
     'create extension pageinspect',
     "create function evil() returns int language c as '/tmp/evil.so', 'evil'",
     'create event trigger e on ddl_command_start execute function suppress_redundant_updates_trigger()',
+    'create publication p for all tables',
+    'create publication p for tables in schema public',
     'drop schema storage cascade',
     'begin; lock table pg_catalog.pg_authid',
     "select set_config('session_preload_libraries', 'evil', false); load '/tmp/evil.so'",
-    'alter role anon createrole',
-    'drop role anon',
+    'alter role anon superuser',
+    'alter role supabase_storage_admin createrole',
+    'drop role supabase_storage_admin',
   ])('refuses: %s', async (query) => {
     const reply = await sql(query)
     expect(reply).toMatchObject({

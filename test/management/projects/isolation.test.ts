@@ -152,9 +152,20 @@ describe('the role of a service', () => {
     await newBucket(storage)
   })
 
+  it('admits nobody from outside with a password that the owner has set', async () => {
+    const project = await newProject(mine)
+    const client = await login(project)
+    for (const role of ['anon', 'authenticated', 'service_role', 'authenticator']) {
+      await client.query(`alter role ${role} login password 'mine'`)
+      const user = `${role}.${project}`
+      await expect(login(project, { user, password: 'mine' }), role).rejects.toThrow(REFUSED)
+      expect(await overHttp(user, 'mine'), role).not.toBe(200)
+    }
+  })
+
   it('accepts no password from the owner, and gives nobody its powers', async () => {
     const client = await login(storage.ref)
-    for (const role of ['supabase_storage_admin', 'supabase_auth_admin', 'authenticator', 'supabase_read_only_user']) {
+    for (const role of ['supabase_storage_admin', 'supabase_auth_admin', 'supabase_read_only_user']) {
       await expect(client.query(`alter role ${role} password 'mine'`), role).rejects.toThrow(/permission denied/)
       await expect(client.query(`set role ${role}`), role).rejects.toThrow(/permission denied/)
       await expect(client.query(`grant ${role} to anon`), role).rejects.toThrow(/permission denied/)

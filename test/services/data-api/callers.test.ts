@@ -8,6 +8,7 @@ import { baseUrl, control, newOrganization, unhurried } from '../../support/api.
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
 import { jsonOf, newWebhookDrain, untilSwept } from '../../support/log-drains.ts'
 import { WAIT } from '../../support/machine.ts'
+import { runSql } from '../../support/projects.ts'
 import { newStorage } from '../../support/storage.ts'
 import { openSql, signerOf } from '../../support/storage-http.ts'
 
@@ -95,7 +96,9 @@ describe('a caller', () => {
   })
 
   it('has the settings of the database from the next request', async () => {
-    await api.sql(`create function work_mem() returns text language sql stable as $$ select current_setting('work_mem') $$`)
+    await api.sql(
+      `create function work_mem() returns text language sql stable as $$ select current_setting('work_mem') $$`,
+    )
     const call = async () => (await api.json('/rpc/work_mem')).body
     const before = await call()
     await api.sql(`alter database postgres set work_mem = '3MB'`)
@@ -103,6 +106,17 @@ describe('a caller', () => {
     await api.sql('alter database postgres reset work_mem')
     expect(await call()).toBe(before)
     await api.sql('drop function work_mem()')
+  })
+
+  it('may have a role of the owner that has the rights of a role of the API', async () => {
+    await api.sql(`create role editor; grant authenticated to editor; grant editor to authenticator; grant anon to postgres;
+      create table drafts (id int); revoke all on drafts from anon, authenticated; grant select on drafts to authenticated`)
+    const token = await (await signerOf(api.project)).sign({ role: 'editor' })
+    expect(await whoami({ apikey: token })).toBe('editor')
+    expect(await api.json('/drafts', {}, token)).toMatchObject({ status: 200, body: [] })
+    expect((await api.json('/drafts', {}, api.keys.anon)).status).toBe(401)
+    await api.sql('drop table drafts; revoke editor from authenticator; drop role editor; revoke anon from postgres')
+    expect(await whoami({ apikey: token })).toMatchObject([401, { message: 'role "editor" does not exist' }])
   })
 
   it('without a valid credential is refused', async () => {
@@ -275,6 +289,94 @@ describe('edge_logs', () => {
     const answered = (await rowsOf(api.ref)).filter(({ method, status }) => method === 'OPTIONS' && status === 200)
     expect(answered).toEqual([])
     expect(await rowsOf('q'.repeat(20))).toEqual([])
+  })
+})
+
+describe('settings that the owner gives to the roles of the API', () => {
+  const keyOf = async (role: string) => {
+    if (role === 'authenticated') return api.tokenOf(randomUUID())
+    return role === 'anon' ? api.keys.anon : api.keys.service
+  }
+  const statusOf = async (path: string, key = api.keys.service) => {
+    const { status, body } = await api.json(path, {}, key)
+    return status < 300 ? status : [status, body.code]
+  }
+
+  // A role without a timeout of its own, such as `service_role`, has that of the login role.
+  it.each(['anon', 'authenticated', 'service_role', 'authenticator'])(
+    'hold from the next request: %s',
+    async (role) => {
+      await api.sql(`create or replace function nap() returns int language sql as 'select 1 from pg_sleep(0.2)'`)
+      const key = await keyOf(role)
+      const call = () => statusOf('/rpc/nap', key)
+      const [{ before }] = await api
+        .sql(
+          `select array_to_string(setconfig, ' ') as before from pg_db_role_setting where setrole = '${role}'::regrole`,
+        )
+        .then((rows) => (rows.length === 0 ? [{ before: '' }] : rows))
+      expect(await Promise.all([call(), call(), call()])).toEqual([200, 200, 200])
+      await api.sql(`alter role ${role} set statement_timeout = '100ms'; notify pgrst, 'reload config'`)
+      expect(await call()).toEqual([500, '57014'])
+      expect(await Promise.all([call(), call(), call()])).toEqual(Array(3).fill([500, '57014']))
+      await api.sql(`alter role ${role} reset statement_timeout`)
+      expect(await Promise.all([call(), call(), call()])).toEqual([200, 200, 200])
+      const [, timeout] = /statement_timeout=(\S+)/.exec(before) ?? []
+      if (timeout) await api.sql(`alter role ${role} set statement_timeout = '${timeout}'`)
+      await api.sql('drop function nap()')
+    },
+  )
+
+  it('configure the API too, and only by what it reads', async () => {
+    expect(await statusOf('/notes?select=count()')).toEqual([400, 'PGRST123'])
+    await api.sql(`alter role authenticator set pgrst.db_aggregates_enabled = 'true'`)
+    expect(await statusOf('/notes?select=count()')).toBe(200)
+    await api.sql('alter role authenticator reset pgrst.db_aggregates_enabled')
+    expect(await statusOf('/notes?select=count()')).toEqual([400, 'PGRST123'])
+    const { organization, ref } = api
+    const ignored = await runSql(organization.owner, ref, `alter role authenticator set pgrst.db_schemas = 'auth'`)
+    expect(ignored).toMatchObject({ status: 400, body: { code: '42501' } })
+  })
+
+  it('cannot be changed through the API', async () => {
+    await api.sql(
+      `create function reconfigure(command text) returns void language plpgsql as 'begin execute command; end'`,
+    )
+    for (const command of [
+      `alter role authenticated set statement_timeout = '1h'`,
+      `alter role authenticator set pgrst.db_plan_enabled = 'true'`,
+      'grant authenticated to anon',
+    ]) {
+      const reply = await api.json('/rpc/reconfigure', writeOf('POST', { command }))
+      expect([reply.status, reply.body.code], command).toEqual([403, '42501'])
+    }
+    await api.sql('drop function reconfigure(text)')
+  })
+
+  it('break no more than the API of the project', async () => {
+    const broken = await newDataApi(SCHEMA)
+    const as = async (key: string) => {
+      const { status, body } = await broken.json('/notes', {}, key)
+      return [status, body.message]
+    }
+    const health = async () =>
+      (await broken.organization.owner.get(`/v1/projects/${broken.ref}/health?services=rest,db`)).body
+    await broken.sql('alter role anon rename to visitor')
+    expect(await as(broken.keys.anon)).toEqual([401, 'role "anon" does not exist'])
+    expect(await as(broken.keys.service)).toEqual([200, undefined])
+    await broken.sql(`alter role visitor rename to anon; alter role authenticator set search_path = 'nowhere';
+      alter role authenticator set default_transaction_read_only = on`)
+    expect(await as(broken.keys.anon)).toEqual([200, undefined])
+    await broken.sql(`alter role authenticator set role = 'anon'`)
+    expect(await as(broken.keys.service)).toEqual([403, 'permission denied for table schema_changes'])
+    // The change of a setting makes the API log in again.
+    await broken.sql(`alter role authenticator rename to somebody; alter role somebody set work_mem = '5MB'`)
+    expect(await as(broken.keys.service)).toEqual([503, 'Database connection error. Retrying the connection.'])
+    expect(await health()).toMatchObject([
+      { name: 'rest', status: 'UNHEALTHY', error: 'role "authenticator" does not exist' },
+      { name: 'db', status: 'ACTIVE_HEALTHY' },
+    ])
+    await broken.sql('alter role somebody rename to authenticator; alter role authenticator reset all')
+    expect(await as(broken.keys.service)).toEqual([200, undefined])
   })
 })
 
