@@ -34,10 +34,17 @@ const COMMANDS = {
 const NOTICED = /^(O\d+ broken:|not ok) .*$/m
 
 /** Runs the tests on a source without the guard: they must fail, and for the expected reason. */
-function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
-  const child = spawn(process.execPath, COMMANDS[mutant.by], {
+async function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
+  const { code, output } = await run(COMMANDS[mutant.by], { FAULTS_MUTANT: mutant.name, FAULTS_ADMIN_URL: adminUrl })
+  const noticed = NOTICED.exec(output)?.[0]
+  const how = noticed ?? output.trim().split('\n').at(-1) ?? ''
+  return { mutant, caught: code === 1 && noticed !== undefined, how }
+}
+
+function run(command: readonly string[], env: NodeJS.ProcessEnv): Promise<{ code: number | null; output: string }> {
+  const child = spawn(process.execPath, command, {
     cwd: ROOT,
-    env: { ...process.env, FAULTS_MUTANT: mutant.name, FAULTS_ADMIN_URL: adminUrl },
+    env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const impatient = setTimeout(() => child.kill(), SECONDS_MAX * 1000)
@@ -51,9 +58,7 @@ function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
   return new Promise((resolve) => {
     child.on('close', (code) => {
       clearTimeout(impatient)
-      const noticed = NOTICED.exec(output)?.[0]
-      const how = noticed ?? output.trim().split('\n').at(-1) ?? ''
-      resolve({ mutant, caught: code === 1 && noticed !== undefined, how })
+      resolve({ code, output })
     })
   })
 }
@@ -63,8 +68,15 @@ function gone({ file, find }: Mutant): boolean {
 }
 
 const chosen = MUTANTS.filter(({ name }) => name.includes(values.only))
+if (chosen.length === 0) throw new Error(`no guard has ${values.only} in its name`)
 const missing = chosen.filter(gone)
 for (const { name, file } of missing) console.log(`GONE      ${name}: ${file} no longer holds its text`)
+
+// A test that always fails would count every guard as proven. The other commands run with all guards before this one.
+if (chosen.some(({ by }) => by === 'sender')) {
+  const { code, output } = await run(COMMANDS.sender, {})
+  if (code !== 0) throw new Error(`the tests of the sender fail with all guards:\n${output}`)
+}
 
 const postgres = await startInstance()
 const waiting = chosen.filter((mutant) => !missing.includes(mutant))
