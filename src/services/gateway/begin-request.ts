@@ -21,7 +21,7 @@ export interface RequestEnv {
 interface Options<E extends RequestEnv> {
   service: 'management' | 'storage'
   actor: Actor
-  /** The label of metrics. */
+  /** The `operation` label of the request in metrics. */
   operationOf(facts: E['Variables']['facts']): string
 }
 

@@ -37,7 +37,7 @@ async function verifyUser(trust: Trust, token: string, now: Date, clockSkewSecon
   return claims
 }
 
-/** The JWT secret can sign URLs too. Such a token must give no other access, not even as `anon`. */
+/** Whether the token is that of a signed URL, which the JWT secret can sign too. It must give no other access, not even as `anon`. */
 const isUrlToken = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
 
 /** Verifies the signature, `exp` and `nbf` of a JWT and returns its claims; throws InvalidCredential. */
@@ -93,7 +93,7 @@ function headerOf({ header }: Jws): Header {
   return { alg, kid }
 }
 
-/** The keys that may have signed the token. The algorithm is that of the key, never one that the token chooses. */
+/** The keys that may have signed the token. A key is used only with its own algorithm, never with another that the token names. */
 function candidateKeys(trust: Trust, header: Header, claims: Claims | undefined): readonly VerificationKey[] {
   const { alg, kid } = header
   const issuers = trust.issuers.filter(({ issuer }) => issuer !== null && issuer === claims?.iss)
@@ -111,18 +111,18 @@ function candidateKeys(trust: Trust, header: Header, claims: Claims | undefined)
 /** Bounds how many signatures are checked for one token, however large the key sets are. */
 const CANDIDATES_MAX = 10
 
-/** Several issuers may publish the same key, or different keys under the same `kid`. */
+/** Returns a list, because several issuers may publish the same key, or different keys under the same `kid`. */
 const matchingKeys = (issuers: Trust['issuers'], { alg, kid }: Header): VerificationKey[] =>
   issuers
     .flatMap(({ keys }) => keys)
     .filter((key) => key.algorithm === alg && key.kid === kid)
     .slice(0, CANDIDATES_MAX)
 
-/** Decided by the claims: comparing tokens is not enough, as a signature has more than one base64url spelling. */
+/** Compares claims, not tokens: a signature has more than one base64url spelling. */
 const isLegacyApiKey = (trust: Trust, { iss, ref, role }: Claims): boolean =>
   iss === LEGACY_ISSUER && ref === trust.ref && (role === 'anon' || role === 'service_role')
 
-/** Checks a claim that is a time, in seconds since 1970; a token needs none. */
+/** Checks an optional claim that is a time, in seconds since 1970. */
 export function requireTime(name: string, claim: unknown, isValid: (at: number) => boolean): void {
   if (claim === undefined) return
   if (typeof claim !== 'number') throw new InvalidCredential(`"${name}" claim must be a number`)
@@ -149,7 +149,7 @@ export async function signClaims(
 const LEGACY_ISSUER = 'supabase'
 const LEGACY_KEY_LIFETIME_SECONDS = 10 * 365.25 * 24 * 60 * 60
 
-/** The anon and service_role JWTs. They are derived from the project, so they stay the same without being stored. */
+/** The anon and service_role JWTs. They are derived from the ref, creation time and JWT secret of the project, so they need not be stored. */
 export async function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: string; createdAt: Date }) {
   const keyFor = (role: string) =>
     signClaims({ jwtSecret }, { iss: LEGACY_ISSUER, ref, role }, LEGACY_KEY_LIFETIME_SECONDS, createdAt)

@@ -8,7 +8,7 @@ interface HostRow extends RowKey {
   projectRef: string | null
 }
 
-/** Looks each name up by itself: the planner overestimates the row count of a join and would scan both tables. */
+/** Looks up each name with a lateral join. The planner overestimates the rows of a plain join and would scan both tables. */
 const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<HostRow[]> =>
   rowsOf<HostRow>(
     db,
@@ -34,10 +34,10 @@ const hosts = createRowCache<HostRow>({
 const key = (name: string): RowKey => ({ ref: name, name: '' })
 
 const RESOLVED_MAX = 10_000
-/** Names that resolved to a project before. */
+/** Names that this isolate resolved to a project before. */
 const resolved = new BoundedMap<string, true>(RESOLVED_MAX)
 
-/** Lookups of other names are rate limited, as the caller chooses the name of the host. */
+/** Whether a lookup is exempt from the rate limit: clients can send any host name, but only few of them resolve. */
 export const wasResolved = (name: string): boolean => resolved.has(name)
 
 /** The project that the name belongs to; undefined if it belongs to none. `now` in epoch milliseconds. */
@@ -52,5 +52,5 @@ export async function projectOfHost(
   return projectRef
 }
 
-/** Called after the name changed its project: this isolate uses the change at once, others within a second. */
+/** Called after the project of a name changed. This isolate uses the change at once, others within a second. */
 export const forgetHost = (name: string): void => hosts.invalidate(name)

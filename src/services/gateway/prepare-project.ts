@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { OpenedProject } from './open-project.ts'
 
-/** A schema that its owner broke stays outdated; upgrades must not be repeated for every request. */
+/** A schema that its owner broke stays outdated, and must not cause an upgrade at each request. */
 const UPGRADE_EVERY_MS = 60_000
 const upgradedAt = new Map<string, number>()
 
@@ -12,8 +12,8 @@ interface Target {
 }
 
 /**
- * Upgrades the schemas of the services in the project's database. Returns whether a statement sent at that time is worth a retry. A
- * failed upgrade counts too: it may have repaired the part in question.
+ * Upgrades the schemas of the services in the project's database. Returns whether an upgrade ended after the statement was sent, so that a
+ * retry may succeed. A failed upgrade counts too: it may have repaired the part that the statement needs.
  */
 export async function prepareIfDue({ ctx, project }: Target, sentAt: number): Promise<boolean> {
   const { ref, runnerPassword } = project

@@ -1,4 +1,5 @@
 import { REF } from '../../platform/identifiers.ts'
+
 /** The target of a request to a project's own services. */
 export interface ProjectAddress {
   /** Absent if the credential identifies the project. */
@@ -15,7 +16,7 @@ export interface Located {
 
 const located = new WeakMap<Request, Located>()
 
-/** Parses the URL of a request, once for all who ask. The URL standard resolves `..`, so no path contains it. */
+/** Parses the URL of a request at the first call only. The URL standard resolves `..`, so no path contains it. */
 export function locate(request: Request, { PROJECT_DOMAIN }: { PROJECT_DOMAIN?: string }): Located {
   const known = located.get(request)
   if (known) return known
@@ -41,8 +42,8 @@ function projectAddressOf({ hostname, pathname }: URL, domain: string | undefine
 }
 
 /**
- * The name by which a host may be registered: the single label below the domain (a vanity subdomain), else the whole name (a custom
- * hostname). Undefined if the host can be neither, or is named by a project's ref.
+ * The name that a project may have registered for this host: the single label below the domain (a vanity subdomain), else the whole name
+ * (a custom hostname). Undefined if the host can be neither, or its label is a project ref.
  */
 export function aliasIn(
   { hostname }: URL,
@@ -57,7 +58,7 @@ export function aliasIn(
 /** Whether a hostname, as the URL standard spells it, is a name of the public DNS: no IP address and no single label. */
 export const isDnsName = (hostname: string): boolean => hostname.includes('.') && !/^[\d.]+$|^\[/.test(hostname)
 
-/** Holds one entry, as BASE_URL is a setting. */
+/** Hostnames by base URL. There is one entry, because BASE_URL is a setting. */
 const hosts = new Map<string, string>()
 function hostIn(baseUrl: string): string {
   const known = hosts.get(baseUrl) ?? URL.parse(baseUrl)?.hostname ?? ''
@@ -65,13 +66,13 @@ function hostIn(baseUrl: string): string {
   return known
 }
 
-/** The path below the project's address, as logs record it: queries of logs hold for all addresses of a project. */
+/** The path below the project's address. Logs record it, so that a query finds requests to all addresses of a project. */
 export function servicePathOf(request: Request, bindings: { PROJECT_DOMAIN?: string }): string {
   const { url, project } = locate(request, bindings)
   return project?.path ?? url.pathname
 }
 
-/** Assigns the request to a project that its host belongs to as a whole. */
+/** Assigns the request to the project that owns its host. */
 export function locateAs(request: Request, url: URL, ref: string): void {
   located.set(request, { url, project: { ref, path: url.pathname } })
 }

@@ -8,7 +8,7 @@ import type { ProjectAddress } from './project-address.ts'
 import { publicKeysOf } from './trust.ts'
 
 const PATH = '/auth/v1/.well-known/jwks.json'
-/** How long verifiers may cache the keys, and so accept a key after it was revoked. */
+/** Time for which verifiers may cache the keys, and may thus accept a revoked key. */
 const MAX_AGE_SECONDS = 60
 
 interface Call {

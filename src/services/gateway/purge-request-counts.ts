@@ -5,7 +5,7 @@ import { purgeInPortions } from '../../platform/db/purge.ts'
 /** One day more than any query asks for. */
 const RETENTION_MS = 8 * 86_400_000
 
-/** Deletes counts of requests that are older than eight days. */
+/** Deletes the counts of minutes that are more than eight days ago. */
 export async function purgeRequestCounts({ db, now, log }: SystemCtx): Promise<void> {
   const before = new Date(now().getTime() - RETENTION_MS).toISOString()
   const gone = await purgeInPortions(

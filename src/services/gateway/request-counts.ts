@@ -39,7 +39,7 @@ function writeSoon({ bindings, execution }: RequestScope): void {
   waitUntil(scheduler.wait(WRITE_DELAY_MS).then(() => write(createCtx({ bindings, waitUntil }))))
 }
 
-/** Writes all counts in one statement; requests that arrive meanwhile are left to the next one. */
+/** Writes all counts in one statement. Requests that arrive meanwhile are counted by the next one. */
 async function write({ db, log }: SystemCtx): Promise<void> {
   const rows = [...counts.values()]
   counts = new Map()

@@ -6,7 +6,7 @@ import type { Db } from '../../platform/db/client.ts'
 import { createTokenBuckets } from './token-bucket.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from './write-behind.ts'
 
-/** All these tables have the same columns. */
+/** Both tables have the same columns. */
 type Table = 'storage_requests' | 'data_api_requests'
 
 type Row = Omit<typeof storageRequests.$inferSelect, 'at'> & {
@@ -18,11 +18,11 @@ const PATH_LENGTH_MAX = 1_024
 const PENDING_MAX = 20_000
 const PROJECTS_MAX = 10_000
 
-/** Returns a function that records a finished request; its row is written later, together with others. */
+/** Returns a function that records a finished request. Rows are written later, in batches. */
 export function createRequestLog(table: Table) {
-  /** Bounds the rows of a project: they are stored for a week, and anyone may send any number of requests. */
+  /** Bounds the rows of a project. They are stored for a week, and the number of requests has no limit. */
   const takeRow = createTokenBuckets({ max: 5_000, perMinute: 1_000 })
-  /** Requests of each project that were not logged since its last row. */
+  /** By project, the number of requests since its last row that were not logged. */
   const skipped = new BoundedMap<string, number>(PROJECTS_MAX)
   let pending: Row[] = []
   let dropped = 0

@@ -3,13 +3,13 @@ import { BoundedMap } from '../../platform/bounded-map.ts'
 const PROJECTS_MAX = 10_000
 
 interface Bucket {
-  /** The capacity, which a project may take at once. */
+  /** The capacity: what a project may take at once. */
   max: number
   /** The refill rate. */
   perMinute: number
 }
 
-/** Bounds what each project adds to the control database by a token bucket of its own. `take` returns false if too little is left. */
+/** Bounds what each project adds to the control database, with one token bucket per project. `take` returns false if too little is left. */
 export function createTokenBuckets({ max, perMinute }: Bucket) {
   const left = new BoundedMap<string, { amount: number; at: number }>(PROJECTS_MAX)
   return function take(projectRef: string, amount: number, now: number): boolean {

@@ -9,7 +9,7 @@ import { type Algorithm, type Jwk, secretJwk, type VerificationKey } from '../..
 export interface Trust {
   /** Unique in this isolate. */
   id: number
-  /** Empty if it belongs to no project. */
+  /** The project; empty for the keys of a `UrlSigner`. */
   ref: string
   /** The JWT secret, unless it is revoked. */
   legacy: VerificationKey | undefined
@@ -24,7 +24,7 @@ export interface Trust {
 
 /** A third party whose tokens are accepted. */
 interface Issuer {
-  /** The `iss` claim of its tokens; null if unknown: then only its keys decide. */
+  /** The `iss` claim of its tokens. Null if unknown: then its keys alone decide. */
   issuer: string | null
   keys: readonly VerificationKey[]
 }
@@ -61,10 +61,10 @@ interface SigningKeyJson {
   jwk: Jwk | null
 }
 
-/** How long the keys of an issuer stay valid while they cannot be fetched: the issuer may have withdrawn them. */
+/** Time for which the keys of an issuer are accepted while they cannot be fetched. The issuer may have withdrawn them. */
 const STALE_KEYS_HOURS_MAX = 24
 
-/** An SQL expression for the Trust of project `p`, so that a statement that opens a project reads both in one round trip. */
+/** SQL expression for the Trust of project `p`, so that one statement reads a project and its Trust. */
 export const TRUST = sql.raw(`json_build_object(
   'sealedJwtSecret', p.sealed_jwt_secret,
   'keys', (
@@ -87,7 +87,7 @@ export const TRUST = sql.raw(`json_build_object(
     from project_settings s where s.project_ref = p.ref and s.area = 'legacy_api_keys'))::text`)
 
 const SEALED_MAX = 20_000
-/** The bound of each cache in an isolate; the opened values take about as much memory again. */
+/** Bound of each cache that holds texts of Trusts. The opened values take about as much memory again. */
 export const TRUST_CHARACTERS_MAX = 16 * 1024 * 1024
 const sealed = new Map<string, SealedTrust>()
 let characters = 0
@@ -161,14 +161,14 @@ function issuerKeyIn(jwk: Jwk | null): VerificationKey[] {
   return [{ algorithm, kid: jwk.kid, jwk }]
 }
 
-/** Decided by the type of the key, not by the `alg` that it names. */
+/** The algorithm that the type of the key implies; its `alg` is not read. */
 export function algorithmOf({ kty, crv }: Jwk): Algorithm | undefined {
   if (kty === 'RSA') return 'RS256'
   if (kty === 'EC' && crv === 'P-256') return 'ES256'
   return kty === 'OKP' && crv === 'Ed25519' ? 'EdDSA' : undefined
 }
 
-/** Creates a Trust of the given keys and nothing else. */
+/** Creates a Trust that accepts only the given keys. */
 export const createTrust = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legacy' | 'keys'>>): Trust => ({
   id: ++lastId,
   ref: '',

@@ -2,7 +2,7 @@ import { encodeBase64Url } from 'hono/utils/encode'
 import { secretJwk, type VerificationKey } from '../../platform/jwt/jwk.ts'
 import { createTrust, type Trust } from './trust.ts'
 
-/** The key that signs URLs. It is used for nothing else: revoking another key ends no URL, and a leaked one cannot sign any. */
+/** The key that signs URLs and nothing else, so that its URLs stay valid when other keys are revoked. */
 export interface UrlSigner {
   jwtSecret: string
   kid: string
@@ -18,7 +18,7 @@ export async function urlSignerOf(project: Trust, secret: string): Promise<UrlSi
   if (known) return known
   const jwtSecret = await derive(secret, `urls of ${project.ref}`)
   const own: VerificationKey = { algorithm: 'HS256', kid: KID, jwk: secretJwk(jwtSecret) }
-  // The JWT secret may sign URLs too, until it is revoked.
+  // URLs that the JWT secret signed are accepted too, until it is revoked.
   const signer = { jwtSecret, kid: KID, trust: createTrust({ legacy: project.legacy, keys: new Map([[KID, own]]) }) }
   signers.set(project, signer)
   return signer

@@ -5,14 +5,14 @@ import type { Db } from '../../platform/db/client.ts'
 import { isWrongData } from '../../platform/db/postgres-errors.ts'
 import { describeError } from '../../platform/http/log.ts'
 
-/** The request in which rows are added; its `waitUntil` keeps the write alive. */
+/** The request that adds a row; its `waitUntil` keeps the write alive. */
 export interface RequestScope {
   bindings: Bindings
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
 const WRITE_DELAY_MS = 500
-/** One request writes for all others this long; the runtime may end it soon after. */
+/** Time for which one request writes the rows of all others; the runtime may end it soon after. */
 const WRITER_MS_MAX = 20_000
 /** Maximum rows of one statement. */
 export const PORTION = 1_000
@@ -23,8 +23,8 @@ interface Pending {
 }
 
 /**
- * Writes rows that requests leave in memory, in batches and after their replies. Call the returned function after each change; it
- * keeps at most one request alive at a time.
+ * Writes rows that requests left in memory, in batches and after their replies. The returned function must be called after each added row.
+ * It keeps at most one request alive at a time.
  */
 export function createWriteBehind({ isEmpty, write }: Pending): (scope: RequestScope) => void {
   let writingSince = 0
@@ -52,7 +52,7 @@ export function createWriteBehind({ isEmpty, write }: Pending): (scope: RequestS
 
 type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
 
-/** Returns how many rows were lost. A failed batch is halved and retried, so that one invalid row does not lose the others. */
+/** Returns the number of lost rows. A batch with invalid data is halved and retried, so that one invalid row does not lose the others. */
 export async function writeInHalves<T>(
   ctx: SystemCtx,
   code: string,
