@@ -30,7 +30,7 @@ const completeReply: MiddlewareHandler<StorageEnv> = async (c, next) => {
   c.res.headers.set('access-control-expose-headers', '*')
 }
 
-/** Replaces the body of a reply to HEAD by its length. Replies for objects have no body to begin with. */
+/** Replaces the body of a reply to HEAD by its length. Downloads answer HEAD without a body. */
 async function withoutBody(response: Response): Promise<Response> {
   const { byteLength } = await response.arrayBuffer()
   const head = new Response(null, response)

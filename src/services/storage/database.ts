@@ -16,7 +16,7 @@ export interface Storage {
   project: OpenedProject
 }
 
-/** The credential of a request and what policies can read about the request. */
+/** The credential of a request, and the properties of the request that policies can read. */
 export interface Caller extends Credential {
   method: string
   path: string
@@ -24,7 +24,7 @@ export interface Caller extends Credential {
   token: string
   /** JSON of the request's headers without those that carry credentials. */
   headers: string
-  /** What `storage.operation()` returns, such as `storage.object.upload`. */
+  /** The value of `storage.operation()`, such as `storage.object.upload`. */
   operation: string
 }
 
@@ -83,7 +83,7 @@ function setCaller(caller: Caller): Statement {
 const claimedRole = (name: string) =>
   `coalesce((SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ${name} AND NOT rolcanlogin AND rolname !~ '^pg_'), '')`
 
-/** Longer than any statement may take. */
+/** Longer than the statement timeout of the server's role. */
 const ANSWER_MS_MAX = 40_000
 
 async function run(storage: Storage, statements: readonly Statement[]): Promise<Row[][]> {

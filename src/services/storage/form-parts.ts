@@ -30,25 +30,25 @@ export function readParts(contentType: string, onPart: (head: PartHead) => TakeP
   if (!boundary) throw new FormMalformed('InvalidBoundary')
   let current = 0
   let complete = false
-  /** The two bytes behind a boundary: a line end, or the dashes of the last boundary. */
+  /** The two bytes after a boundary: a line break, or the dashes of the last boundary. */
   let suffix: number[] = []
   let parseHead = headersParser()
   let take: TakePart | undefined
 
-  function begin(index: number): void {
+  function beginPart(index: number): void {
     take?.(undefined)
     ;[current, suffix, parseHead, take] = [index, [], headersParser(), undefined]
   }
 
-  function read(index: number, chunk: Uint8Array): void {
+  function readPart(index: number, chunk: Uint8Array): void {
     // Bytes before the first boundary and after the last one are not part of the form.
     if (index === 0 || complete) return
-    if (index !== current) begin(index)
+    if (index !== current) beginPart(index)
     if (take) take(chunk)
-    else readBegin(chunk)
+    else readSuffix(chunk)
   }
 
-  function readBegin(chunk: Uint8Array): void {
+  function readSuffix(chunk: Uint8Array): void {
     const missing = chunk.subarray(0, 2 - suffix.length)
     suffix.push(...missing)
     complete = suffix.length === 2 && suffix.every((byte) => byte === DASH)
@@ -64,8 +64,8 @@ export function readParts(contentType: string, onPart: (head: PartHead) => TakeP
     if (result.endPosition < bytes.length) take(bytes.subarray(result.endPosition))
   }
 
-  const search = searchFor(`\r\n--${boundary[1] ?? boundary[2]}`, read)
-  // The first boundary need not follow a line end.
+  const search = searchFor(`\r\n--${boundary[1] ?? boundary[2]}`, readPart)
+  // The first boundary need not follow a line break.
   search.write(new TextEncoder().encode('\r\n'))
   return {
     write(chunk) {
@@ -77,7 +77,7 @@ export function readParts(contentType: string, onPart: (head: PartHead) => TakeP
   }
 }
 
-/** Clients send file names unencoded in any script, and some send a file without a name. */
+/** Reads the headers of a part leniently: clients send file names unencoded in any script, and some send a file without a name. */
 function headOf(headers: Record<string, string | string[]>): PartHead {
   const first = (name: string) => [headers[name]].flat()[0]
   const parameters = new Map<string, string>()

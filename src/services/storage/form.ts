@@ -2,7 +2,7 @@ import { readChunks } from '../../platform/blobs/chunk-reader.ts'
 import { FormMalformed, type PartHead, readParts, type TakePart } from './form-parts.ts'
 
 export interface Form {
-  /** The fields before the file; once the file's body has ended, those after it too. */
+  /** The fields before the file. Fields after it are added while its body is read. */
   fields: ReadonlyMap<string, string>
   file: FormFile | undefined
 }
@@ -15,7 +15,7 @@ interface FormFile {
 }
 
 const FIELDS_MAX = 10
-/** Bound of all fields together, which are held in memory. */
+/** Bound of the values of all fields together, which are held in memory. */
 const FIELDS_BYTES_MAX = 1024 ** 2 + 16 * 1024
 /** Bound of the bytes outside the values: the boundaries, the heads of the parts and the text before the first of them. */
 const OVERHEAD_BYTES_MAX = 256 * 1024
@@ -58,7 +58,7 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     }
   }
 
-  async function readOn(): Promise<void> {
+  async function readChunk(): Promise<void> {
     try {
       const chunk = await chunks.next()
       overheadBytes += chunk?.length ?? 0
@@ -72,12 +72,12 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     }
   }
 
-  while (!file && !parts.isComplete()) await readOn()
+  while (!file && !parts.isComplete()) await readChunk()
   if (!file) return { fields, file: undefined }
   const stream = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        while (fileChunks.length === 0 && !parts.isComplete()) await readOn()
+        while (fileChunks.length === 0 && !parts.isComplete()) await readChunk()
         for (const chunk of fileChunks.splice(0)) controller.enqueue(chunk)
         if (parts.isComplete()) controller.close()
       },

@@ -8,7 +8,7 @@ import type { ReplaceHeaders } from './schema.ts'
 import type { Place } from './statements/object-rows.ts'
 import { StorageError } from './storage-error.ts'
 
-/** What the client specifies about an object besides its bytes. */
+/** The properties of an object that its client specifies. */
 export interface Description {
   contentType: string
   cacheControl: string
@@ -92,12 +92,12 @@ function decodeHeader(header: string): string {
 export const textIn = (base64: string): string =>
   new TextDecoder().decode(Buffer.from(atob(base64.replaceAll('-', '+').replaceAll('_', '/')), 'latin1'))
 
-/** Bound of the sum of all exponents: Postgres writes `1e100000` without one, with 100,001 digits. */
+/** Bound of the sum of all exponents: Postgres writes `1e100000` as 100,001 digits. */
 const EXPONENTS_MAX = 1024 ** 2
 
 /**
- * Returns the JSON text of an object, or `{}` for anything else. Postgres gets the numbers as they were sent, because a double cannot
- * hold all of them. The text is not visited value by value, which takes much longer.
+ * Returns the JSON text of an object, or `{}` for anything else. The text is not printed anew: a double cannot hold all numbers of
+ * Postgres, and a visit of each value would take much longer.
  */
 function objectIn(json: string | undefined): string | null {
   if (json === undefined) return null
@@ -128,17 +128,17 @@ function exponentsIn(json: string): number {
   return sum
 }
 
-/** Removes escaped NUL characters, which Postgres cannot store. Takes escapes in pairs, so that an escaped backslash stays. */
+/** Removes escaped NUL characters, which Postgres cannot store. Other escapes match as a whole, so that `\\u0000` stays. */
 const withoutNul = (json: string) =>
   json.includes('\\u0000') ? json.replaceAll(/\\u0000|(\\.)/g, (_, other = '') => other) : json
 
-/** Clients send a number of seconds; anything else is used as the header itself. */
+/** The `Cache-Control` header for a field that has a number of seconds, as most clients send it, or the header itself. */
 const cacheControlOf = (value: string | undefined): string =>
   value === undefined ? 'no-cache' : /^\d+$/.test(value) ? `max-age=${value}` : safeHeader(value)
 
 const HEADER_LENGTH_MAX = 1_000
 
-/** Refuses a value that cannot be sent as a header: each download returns it. */
+/** Refuses a value that cannot be sent as a header, because each download returns it as one. */
 export function safeHeader(value: string): string {
   if (value.length > HEADER_LENGTH_MAX || !/^[\x20-\x7e]*$/.test(value)) {
     throw new StorageError('InvalidHeaderChar')

@@ -7,7 +7,7 @@ import { StorageError } from './storage-error.ts'
 
 const LISTED_MAX = 1_500
 
-/** Lists the files and folders directly under a folder. Returns the JSON text of Postgres, as there may be many. */
+/** Lists the files and folders directly under a folder. There may be many, so the JSON text of Postgres is returned unparsed. */
 export async function list(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof ListObjects>) {
   const { prefix, limit, sortBy, ...rest } = body
   const statement = lists.listObjects({

@@ -18,7 +18,7 @@ import type { Place } from './statements/object-rows.ts'
 import { storageAddressOf } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
 
-/** Mounts each route as: path, access, query, headers, body, handler. */
+/** Mounts the routes. A request is checked in this order: path, access, query, headers, body. */
 export function mount(app: Hono<StorageEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const path = honoPath(route.path)
@@ -82,7 +82,7 @@ interface Target {
   id?: string
 }
 
-/** The resource of the path. A key has slashes and may end in one, so it is read from the path as the client sent it. */
+/** The resource that the path names. A key may have slashes, also at its end, so it is read from the path as sent. */
 function targetOf({ path }: Route, c: StorageContext): Target {
   const { bucketId, bucketName = bucketId, id } = c.req.param() as Record<string, string | undefined>
   if (!path.endsWith('{wildcard}')) {

@@ -28,7 +28,7 @@ interface Options {
 /** A shared cache must not give one reader the reply to another. */
 export const VARY_BY_CREDENTIAL = 'authorization, apikey'
 
-/** Removes the directives that let shared caches store the reply, and adds `private` unless no shared cache may store it anyway. */
+/** Removes the directives that let shared caches store the reply, and adds `private` unless it or `no-store` is there. */
 export function privateCacheControl(cacheControl: string): string {
   const directives = cacheControl.split(',').map((directive) => directive.trim())
   const allowed = directives.filter((directive) => !/^(public|s-maxage\b.*)$/i.test(directive))

@@ -31,7 +31,7 @@ export async function removeOne(storage: Storage, caller: Caller, place: Place) 
     deleteObjects(place.bucketId, [place.name]),
     visibleVersion(place),
   ])
-  // Denied only if the object is still visible and unchanged: one that is invisible, or was deleted or replaced meanwhile, is not found.
+  // Access was denied only if the object is still visible and unchanged. It is not found if it is invisible, or was deleted or replaced meanwhile.
   const isUnchanged = after !== undefined && after.id === before?.id && after.version === before?.version
   if (deleted.length === 0) throw new StorageError(isUnchanged ? 'AccessDenied' : 'NoSuchKey')
   sweepSoon(storage)

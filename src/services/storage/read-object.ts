@@ -15,7 +15,7 @@ import { type Columns, type FoundObject, OBJECT, type ObjectRow, type Place } fr
 import { readObject, visibleObject, visibleObjectIfPrivate } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
 
-/** Who reads an object: anyone, if the bucket is public; the holder of a signed URL; or a caller to whom policies apply. */
+/** The reader of an object: anyone, if the bucket is public; the holder of a signed URL; or a caller to whom policies apply. */
 export type Reader =
   | { kind: 'anyone' }
   /** With `version`, the URL is valid for that version only. */
@@ -35,7 +35,7 @@ interface FindOptions {
   columns?: Columns
 }
 
-/** Finds an object; its errors reveal to the reader only what they may know. Only the newest version exists. */
+/** Finds an object, of which only the newest version exists. Errors reveal no more than the reader may know. */
 export async function findObject(
   storage: Storage,
   place: Place,
@@ -83,7 +83,7 @@ async function queryObject(
   return { found: found as unknown as FoundObject, visible: object as unknown as ObjectRow }
 }
 
-/** The metadata of a row, with defaults for what the project's SQL left out or made invalid. */
+/** The metadata of a row, with defaults for fields that the project's SQL left out or made invalid. */
 export function metadataOf(object: ObjectRow): ResponseMetadata {
   const { size, mimetype, cacheControl, eTag, lastModified, xRobotsTag } = object.metadata ?? {}
   return {
@@ -150,7 +150,7 @@ interface Bytes {
   range: Range | undefined
 }
 
-/** Undefined if there are no bytes of the size in the row, which the project's owner can write. */
+/** Undefined if the bucket does not have bytes of this version and size. The project's owner can write any into the row. */
 async function bytesOf(storage: Storage, version: string | null, { size, range }: Bytes) {
   const key = storedBlobKey(storage.project.ref, version)
   if (!key) return undefined

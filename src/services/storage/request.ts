@@ -33,7 +33,7 @@ export async function requireCaller(c: StorageContext, operation: string): Promi
   }
 }
 
-/** Undefined without a valid credential: the caller may read what is public. */
+/** Undefined without a valid credential: such a caller may read public buckets only. */
 export async function optionalCaller(c: StorageContext, operation: string): Promise<Caller | undefined> {
   const token = tokenOf(c)
   if (token === undefined) return undefined
@@ -73,7 +73,7 @@ interface Credentials {
   apiKey: string | undefined
 }
 
-/** The project that the address names, else the one that owns the API key or is the `ref` claim of the token. */
+/** The project that the address names, else the one that owns the API key or that the `ref` claim of the token names. */
 export async function findProject(ctx: SystemCtx, ref: string | undefined, { token = '', apiKey = '' }: Credentials) {
   if (ref !== undefined) return requireProject(ctx, ref)
   const owner = await findOwner(ctx, token)

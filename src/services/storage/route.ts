@@ -4,11 +4,11 @@ import type { Caller, Storage } from './database.ts'
 import type { Place } from './statements/object-rows.ts'
 import type { StorageErrorCode } from './storage-error.ts'
 
-/** Who may call a route, as the published document says it. */
+/** Access to a route, in the words of the OpenAPI document. */
 export const ACCESS = {
   public: 'Requires no token.',
   'optional caller': 'A token is optional: without a valid one, only objects of public buckets can be read.',
-  caller: 'Requires a valid token, to whose role the policies of the project apply.',
+  caller: 'Requires a valid token. The policies of the project apply to its role.',
   'service role': 'Requires a token of the role `service_role`.',
   'download URL': 'Requires the token of a signed URL for downloads in the query.',
   'upload URL': 'Requires the token of a signed URL for uploads in the query.',
@@ -52,7 +52,7 @@ type Returns = z.ZodType | JsonText | Responses
 interface Spec<A extends Access, Q, H, B, R> {
   /** operationId in the published document. Renaming one breaks every generated client. */
   id: string
-  /** What `storage.operation()` returns to policies, and the label of metrics. */
+  /** The value of `storage.operation()` in policies, and the `operation` label in metrics. */
   operation: string
   summary: string
   description?: string
@@ -127,7 +127,7 @@ export const del = defineRoute('DELETE')
 export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
   routes.map((route) => ({ ...route, area: name }))
 
-/** Errors of any request: of the project, and of what its policies, triggers and constraints do. */
+/** Errors of any request: of the project, and of its policies, triggers and constraints. */
 export const COMMON_ERRORS: readonly StorageErrorCode[] = [
   ...(['NoSuchProject', 'ProjectUnavailable', 'ProjectPaused', 'SlowDown', 'InternalError'] as const),
   ...(['AccessDenied', 'InvalidKey', 'InvalidParameter', 'ResourceLocked', 'ResourceAlreadyExists'] as const),

@@ -135,7 +135,7 @@ export const Page = z.object({
   objects: z.array(PageEntry),
 })
 
-/** The order of the entries of a page, as its cursor has it. */
+/** The order of the entries of a page, as a cursor stores it. */
 export const CursorOrder = { o: order, c: z.enum(SORTED) }
 
 export const MoveObject = z
@@ -224,7 +224,7 @@ const token = z.string()
 export const UrlToken = z.object({ token })
 export const SignedDownload = Download.extend({ token })
 
-/** The header is required for all paths of the protocol, with an error of its own. */
+/** Optional here, because `requireVersion` has refused requests without it. */
 const TusHeaders = z.object({ 'tus-resumable': header.describe('Must be `1.0.0`') })
 export const CreateUploadHeaders = TusHeaders.extend({
   'upload-length': header,
@@ -242,7 +242,7 @@ export const ContinueUploadHeaders = UploadTokenHeaders.extend({
   'upload-length': header.describe('Sets the length of an upload that deferred it'),
 })
 
-/** Bytes, in the document. */
+/** Bytes, as the OpenAPI document describes them. */
 export const Bytes = z.string().meta({ format: 'binary' })
 export const UploadForm = z
   .looseObject({

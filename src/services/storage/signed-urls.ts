@@ -16,7 +16,7 @@ const UPLOAD_SECONDS = 2 * 60 * 60
 
 /** Signs a URL, which permits one operation on one object for a limited time. */
 export async function signOne(storage: Storage, caller: Caller, place: Place, body: z.output<typeof SignObject>) {
-  // Refused, as a URL to the original image would look like a transformed one.
+  // Ignoring `transform` would sign a URL of the original image, which the client takes for a transformed one.
   if (Object.keys(body.transform ?? {}).length > 0) {
     throw new StorageError(
       'FeatureNotEnabled',

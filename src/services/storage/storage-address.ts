@@ -4,7 +4,7 @@ import { StorageError } from './storage-error.ts'
 
 const BASE = '/storage/v1'
 
-/** Undefined if the request is not for the storage server. */
+/** The project and the path below `/storage/v1`; undefined if the request is not for the storage API. */
 export function storageAddressOf(request: Request, bindings: Bindings): ProjectAddress | undefined {
   const { project } = locate(request, bindings)
   if (!project?.path.startsWith(`${BASE}/`)) return undefined

@@ -137,7 +137,7 @@ export class StorageError extends Error {
 
   static from(error: unknown): StorageError {
     if (error instanceof StorageError) return error
-    if (error instanceof SqlError) return ofSql(error)
+    if (error instanceof SqlError) return fromSqlError(error)
     if (error instanceof BodyStalled || error instanceof BodyInterrupted) return new StorageError('RequestAborted')
     if (error instanceof FormMalformed) return new StorageError('InvalidRequest', `Malformed form: ${error.message}`)
     if (error instanceof EngineUnavailable) {
@@ -152,7 +152,7 @@ export class StorageError extends Error {
   }
 }
 
-/** A trigger that returns null skips the row, and Postgres reports no error. */
+/** A trigger returned null, so that Postgres skipped the row without an error. */
 export class RowSkipped extends StorageError {
   constructor() {
     super('AccessDenied', 'A trigger of the table skipped the row')
@@ -186,19 +186,19 @@ export const isRefused = (error: unknown): boolean =>
   (error instanceof EngineUnavailable && /^(28|3D|53|55)/.test(error.code ?? ''))
 
 /** Checks the constraint by name: constraints that the project's owner added have other meanings. */
-export const isNameTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
+export const isNameTaken = (error: unknown): boolean => violates(error, '23505', 'bucketid_objname')
 export const isBucketTaken = (error: unknown): boolean =>
-  breaks(error, '23505', 'buckets_pkey') || breaks(error, '23505', 'bname')
-/** An object without a bucket would remain: the bucket does not exist, or is deleted while it has objects. */
-export const isBucketKeyViolated = (error: unknown): boolean => breaks(error, '23503', 'objects_bucketId_fkey')
+  violates(error, '23505', 'buckets_pkey') || violates(error, '23505', 'bname')
+/** An object would have no bucket: the bucket does not exist, or is deleted while it has objects. */
+export const isBucketKeyViolated = (error: unknown): boolean => violates(error, '23503', 'objects_bucketId_fkey')
 
-const breaks = (error: unknown, code: string, constraint: string) =>
+const violates = (error: unknown, code: string, constraint: string) =>
   error instanceof SqlError && error.code === code && error.constraint === constraint
 
 /** Errors that Postgres raises for a `role` claim; the empty name stands for a role that no token may claim. */
 const FORBIDDEN_ROLE = /^(role "" does not exist|permission denied to set role ")/
 
-function ofSql(error: SqlError): StorageError {
+function fromSqlError(error: SqlError): StorageError {
   const { code, message, detail = '' } = error
   if (FORBIDDEN_ROLE.test(message)) return new StorageError('AccessDenied', INVALID_ROLE, { cause: error })
   if (code === '42501') return new StorageError('AccessDenied', refusalOf(error), { cause: error })

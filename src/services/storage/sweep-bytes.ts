@@ -81,8 +81,8 @@ export async function sweepProject(ctx: SystemCtx, ref: string, options: Page): 
   if (!project) return null
   const storage = { ctx, project }
   const removed = await deleteRemovedVersions(storage)
-  const { orphans, missing, last, isWaiting, bytes } = await compareWithRows(storage, options)
-  if (isWaiting) await scheduleSweep(ctx, ref, 'waiting')
+  const { orphans, missing, last, hasRemoved, bytes } = await compareWithRows(storage, options)
+  if (hasRemoved) await scheduleSweep(ctx, ref, 'waiting')
   const counted =
     options.after === null ? sql<number>`${bytes}` : sql<number>`${projects.storageBytesCounted} + ${bytes}`
   await ctx.db
@@ -124,7 +124,7 @@ const EXPIRED_PAGES_MAX = 20
 const DROPPED_MAX = 20
 const DROPPED_PAGES_MAX = 50
 
-/** Deletes expired resumable uploads with their parts in the bucket; their other bytes have no row and are deleted as such. */
+/** Deletes expired resumable uploads and their parts in the bucket. Their other bytes are orphans from then on. */
 async function deleteExpired(storage: Storage): Promise<void> {
   const { ctx, project } = storage
   for (let page = 0; page < EXPIRED_PAGES_MAX; page++) {
@@ -163,29 +163,29 @@ async function compareWithRows(storage: Storage, { after, graceMs }: Page) {
   const olderThan = ctx.now().getTime() - graceMs
   const options = { count: PAGE, ...(after !== null && { after: prefix + after }) }
   const { blobs, more } = await openStore(ctx).list(prefix, options)
-  const listed = blobs.map(({ key }) => key.slice(prefix.length))
+  const versions = blobs.map(({ key }) => key.slice(prefix.length))
   const old = blobs
     .filter(({ modifiedAt }) => modifiedAt.getTime() < olderThan)
     .map(({ key }) => key.slice(prefix.length))
-  const last = more ? (listed.at(-1) ?? null) : null
-  const [known = [], referenced = [], [removed] = []] = await asServer(storage, [
+  const last = more ? (versions.at(-1) ?? null) : null
+  const [knownRows = [], referenced = [], [removed] = []] = await asServer(storage, [
     knownVersions(old),
     versionsBetween(after, last, 2 * PAGE),
     anyRemoved(),
   ])
-  const isKnown = new Set(known.map(versionOf))
-  const orphans = old.filter((version) => !isKnown.has(version))
+  const known = new Set(knownRows.map(versionOf))
+  const orphans = old.filter((version) => !known.has(version))
   await removeVersions(storage, orphans)
-  const isListed = new Set(listed)
+  const listed = new Set(versions)
   const removedKeys = new Set(orphans.map((version) => prefix + version))
   const bytes = blobs.reduce((sum, { key, size }) => sum + (removedKeys.has(key) ? 0 : size), 0)
-  const missing = referenced.map(versionOf).filter((version) => !isListed.has(version) && timeOf(version) < olderThan)
-  return { orphans: orphans.length, missing, last, isWaiting: removed?.any === true, bytes }
+  const missing = referenced.map(versionOf).filter((version) => !listed.has(version) && timeOf(version) < olderThan)
+  return { orphans: orphans.length, missing, last, hasRemoved: removed?.any === true, bytes }
 }
 
 const versionOf = ({ version }: Record<string, unknown>): string => String(version)
 
-/** A version is a version 7 UUID, which begins with its time. */
+/** When a version was created: it is a version 7 UUID, which begins with its time. */
 const timeOf = (version: string): number => Number.parseInt(version.replace('-', '').slice(0, 12), 16)
 
 /** Returns the versions that the bucket did not remove; the next sweep tries again. */
@@ -209,5 +209,5 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
   }
 }
 
-/** Deletes all bytes of a removed project: its objects and its programs. */
+/** Deletes everything that a removed project has in the bucket: its objects and its programs. */
 export const removeAllBytes = (ctx: SystemCtx, ref: string): Promise<void> => removeAllUnder(ctx, projectPrefix(ref))

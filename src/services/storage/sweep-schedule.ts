@@ -9,10 +9,10 @@ const PROJECTS_PER_SWEEP = 20
 const DAY_MS = 24 * 60 * 60 * 1000
 /** Longer than any upload takes from its first byte to its row. */
 export const GRACE_MS = DAY_MS
-/** How long a download can go on after its object was replaced or removed. */
+/** Time for which bytes remain after their object was replaced or removed, because a download may be reading them. */
 export const DOWNLOAD_MS_MAX = 15 * 60 * 1000
 
-/** Longer than one sweep of all leased projects: those that it did not reach become due again. */
+/** Longer than one sweep of all leased projects. Projects that a crashed sweep did not reach become due again. */
 const LEASE_MS = 30 * 60 * 1000
 
 /** Leases the projects that are due, longest overdue first. */
@@ -23,7 +23,7 @@ export function leaseDueProjects(ctx: SystemCtx) {
   )
 }
 
-/** Leases removed projects, once all uploads that were running at their removal have ended: these may have left bytes. */
+/** Leases removed projects, once all uploads that were running at their removal have ended and can leave no more bytes. */
 export const leaseRemovedProjects = (ctx: SystemCtx) =>
   leaseProjects(ctx, lt(projects.removedAt, later(ctx, -GRACE_MS)))
 
@@ -57,7 +57,7 @@ const later = ({ now }: SystemCtx, ms: number) => new Date(now().getTime() + ms)
 
 const SCHEDULE_EVERY_MS = 60_000
 
-/** By reason: more pages to compare, a failed sweep, or removed versions that downloads may still read. */
+/** Delay before a sweep, by its reason: more pages to compare, a failed sweep, or removed versions that downloads may still read. */
 const DELAY_MS = { more: 0, failed: 15 * 60 * 1000, waiting: DOWNLOAD_MS_MAX + SCHEDULE_EVERY_MS }
 
 /** Schedules a sweep, unless a sooner one is scheduled already. */

@@ -7,7 +7,7 @@ import { StorageError } from './storage-error.ts'
 /** The limits of a bucket. */
 export type Rules = FoundObject['bucket']
 
-/** The object by which dashboards keep an empty folder: it has no bytes, and may be of any type. */
+/** The object that dashboards create to keep an empty folder. It has no bytes and may have any type. */
 const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
 
 /** The largest size of an upload, and a check of its type. */
@@ -16,7 +16,7 @@ export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
   const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
   return {
     sizeMax: isPlaceholder ? 0 : sizeMax,
-    check({ contentType }: Pick<Description, 'contentType'>) {
+    checkType({ contentType }: Pick<Description, 'contentType'>) {
       if (!isPlaceholder) checkMimeType(contentType, bucket.allowed_mime_types)
     },
   }
@@ -29,7 +29,7 @@ export function checkFits(
   name: string,
   object: { size: number; contentType: string },
 ) {
-  const { sizeMax, check } = boundsOf(storage, bucket, name)
+  const { sizeMax, checkType } = boundsOf(storage, bucket, name)
   if (object.size > sizeMax) throw new StorageError('EntityTooLarge')
-  check(object)
+  checkType(object)
 }

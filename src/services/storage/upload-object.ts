@@ -74,7 +74,7 @@ async function writePermitted(upload: RequestedUpload, uploaded: UploadedBytes, 
   }
 }
 
-/** Reads and drops the body that a refused caller still sends; without this the connection is reset before they read the reply. */
+/** Reads and drops the body that a refused caller still sends. Otherwise the connection is reset before the caller reads the reply. */
 async function discardBodyOnError<T>({ body }: IncomingUpload, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -121,7 +121,7 @@ export const expiryOf = ({ exp }: Claims): Date => new Date(Math.min(Number(exp 
 
 export interface Intent {
   upsert: boolean
-  /** The part that is known before the bytes. */
+  /** The properties that are known before the bytes. */
   description?: Partial<Description>
   size?: number | undefined
 }
@@ -153,7 +153,7 @@ export async function authorizeUpload(storage: Storage, caller: Caller, place: P
   return requireBucket(found).bucket
 }
 
-/** Rethrows an error about a missing bucket for requests that only refer to the bucket. */
+/** Rethrows the error of a missing bucket as `RelatedResourceNotFound`, which copies and the signing of upload URLs answer. */
 export function throwRelatedNotFound(error: unknown): never {
   if (error instanceof StorageError && error.code === 'NoSuchBucket') throw new StorageError('RelatedResourceNotFound')
   throw error
@@ -176,14 +176,14 @@ async function store(
   incoming: IncomingUpload,
 ): Promise<UploadedBytes> {
   const { ctx, project } = storage
-  const { sizeMax, check } = boundsOf(storage, bucket, name)
-  check(incoming.description)
+  const { sizeMax, checkType } = boundsOf(storage, bucket, name)
+  checkType(incoming.description)
   const version = newTimedId(ctx.now())
   const key = blobKey(project.ref, version)
   const stored = await waitWhileBucketResponds(storage, incoming.size ?? 0, put(storage, key, incoming, sizeMax))
   try {
     const description = incoming.complete()
-    check(description)
+    checkType(description)
     return { ...description, ...stored, version }
   } catch (error) {
     removeBytes(storage, key)
@@ -225,7 +225,7 @@ const TOO_LARGE_TO_STORE = `The object exceeded the maximum allowed size: an obj
 interface Writer {
   upsert: boolean
   ownerId: string | null
-  /** The policies that apply are those for this caller. */
+  /** The caller to whom policies apply. */
   caller: Caller
   /** The token that permits this write, once. */
   token?: { id: string; expires: Date } | undefined

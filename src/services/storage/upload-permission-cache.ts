@@ -16,7 +16,7 @@ export interface RequestedUpload {
   caller: Caller
   place: Place
   upsert: boolean
-  /** Whether policies see the size before the bytes: that of a form is known at its end only. */
+  /** Whether the size is known before the bytes, so that policies can read it. That of a form is known only at its end. */
   isSizeKnown: boolean
 }
 
@@ -34,8 +34,8 @@ const keyOf = ({ storage, caller, place, upsert, isSizeKnown }: RequestedUpload)
 const nowOf = ({ storage }: RequestedUpload) => storage.ctx.now().getTime()
 
 /**
- * The limits of the bucket, if the caller uploaded to it lately and now sends a small object that they allow. Such an upload is not
- * authorized first, as policies and limits are checked again when its row is written.
+ * The limits of the bucket, if the caller uploaded to it recently and now sends a small object that the limits allow. Such an upload is
+ * not authorized first, because policies and limits are checked again when its row is written.
  */
 export function permittedRules(upload: RequestedUpload, { description, sizeMax }: IncomingUpload): Rules | undefined {
   const { rules, until } = entries.get(keyOf(upload)) ?? {}
@@ -45,7 +45,7 @@ export function permittedRules(upload: RequestedUpload, { description, sizeMax }
   // A form may name the type after the bytes.
   if (rules.allowed_mime_types && !upload.isSizeKnown) return undefined
   try {
-    bounds.check(description)
+    bounds.checkType(description)
     return rules
   } catch {
     return undefined

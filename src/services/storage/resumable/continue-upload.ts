@@ -29,7 +29,7 @@ const POLLS_MAX = 5
 
 export async function showUpload(request: UploadRequest, isSigned: boolean): Promise<Response> {
   let upload = await requireUpload(request, isSigned)
-  // A client asks as soon as its request was interrupted, while the bytes of that request may still be stored.
+  // A client asks for the offset as soon as its request is interrupted. The bytes of that request may still be on their way to the bucket.
   for (let n = 0; upload.leased && n < POLLS_MAX; n++) {
     await scheduler.wait(POLL_EVERY_MS)
     upload = await requireUpload(request, isSigned)
@@ -69,7 +69,7 @@ export async function continueUpload(request: ContinueRequest, isSigned: boolean
   return new Response(null, { status: 204, headers: uploadHeaders(upload, reachedOffset) })
 }
 
-/** The limits that bytes sent now must keep, as they may have changed since the upload was created. */
+/** The size limit that applies now: those of the bucket and the project may have changed since the upload was created. */
 function currentSizeMax(storage: Storage, upload: FoundUpload): number {
   if (!upload.bucket) throw new StorageError('NoSuchBucket')
   return checkLimits(storage, upload.bucket, upload.name, descriptionOf(upload))
@@ -79,7 +79,7 @@ export async function cancelUpload(request: UploadRequest, isSigned: boolean): P
   const { storage, id } = request
   await requireUpload(request, isSigned)
   const lease = crypto.randomUUID()
-  // A running request can record nothing after this, so nothing comes after what is removed here.
+  // Once the lease is taken, a running request can record no part or tail, so none is left behind.
   const [[leased] = []] = await asServer(storage, [leaseUpload({ id, lease })])
   if (!leased)
     throw new StorageError('InvalidRequest', 'Only an unfinished upload can be deleted: delete the object instead')
@@ -91,7 +91,7 @@ export async function cancelUpload(request: UploadRequest, isSigned: boolean): P
   return new Response(null, { status: 204 })
 }
 
-/** Finds an upload of the caller. To anyone but its creator, the service role or the holder of its token it does not exist. */
+/** Finds an upload of the caller. It exists only for its creator, the service role and the holder of its token. */
 async function requireUpload({ storage, caller, id, headers }: UploadRequest, isSigned: boolean): Promise<FoundUpload> {
   const [[row] = []] = isVersion(id) ? await asServer(storage, [findUpload(id, storage.ctx.now())]) : []
   const upload = row as unknown as FoundUpload | undefined

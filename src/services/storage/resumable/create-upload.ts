@@ -27,7 +27,7 @@ const MIB = 1024 ** 2
 /** The chunk size of most clients. */
 const PART_BYTES_MIN = 6 * MIB
 const PART_BYTES_MAX = 16 * MIB
-/** Below the limit of S3, as an interruption may use up a part number. */
+/** Below the limit of S3, because an interruption may use up a part number. */
 const PARTS_MAX = 9_000
 export const UPLOAD_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** How long an upload can be continued. */
@@ -84,8 +84,8 @@ export async function create(request: CreateRequest, isSigned: boolean): Promise
 
 /** Refuses a type that the bucket does not accept. Returns the largest size that the bucket and the project accept. */
 export function checkLimits(storage: Storage, bucket: Rules, name: string, description: Description): number {
-  const { sizeMax, check } = boundsOf(storage, bucket, name)
-  check(description)
+  const { sizeMax, checkType } = boundsOf(storage, bucket, name)
+  checkType(description)
   return Math.min(sizeMax, UPLOAD_BYTES_MAX)
 }
 

@@ -19,8 +19,9 @@ const NOTHING = new Uint8Array()
 const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => controller.close() })
 
 /**
- * Stores the bytes of one request in parts of equal length, each recorded once it is in the bucket. The rest that fills no part (the tail)
- * is stored too, even if the request is interrupted. With the last byte the object gets its row. Returns the new offset of the upload.
+ * Stores the bytes of one request in parts of equal length, and records each part once it is in the bucket. The rest that fills no part
+ * (the tail) is stored too, even if the request is interrupted. The last byte of the upload creates the row of the object. Returns the new
+ * offset of the upload.
  */
 export async function receiveBytes(
   session: Session,
@@ -56,7 +57,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
   for (;;) {
     const begin = received - (tail?.length ?? 0)
     let bytes = await parts.next(Math.min(part_bytes, end - begin), tail).catch(async (error) => {
-      // The client can continue from what an interrupted request sent.
+      // The client can continue after the bytes that an interrupted request sent.
       if (isInterrupted(error)) await saveRest(session, parts.rest(), { begin, received })
       throw error
     })
@@ -81,7 +82,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
   }
 }
 
-/** Reads the stored tail into the memory reserved for the part that it becomes the start of. */
+/** Reads the stored tail into the memory reserved for the part that begins with it. */
 async function readTail({ storage, upload }: Session, version: string, parts: BufferedParts): Promise<Bytes> {
   await parts.reserve()
   const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
@@ -170,7 +171,7 @@ async function completeUpload(session: Session, { n, uploadId, bytes }: LastPart
   if (uploadId) {
     await finishUpload(session, { version: upload.id, ...(await assembleParts(session, { n, uploadId, bytes })) })
   } else {
-    // A version of its own, as a concurrent request may send the same bytes and a version never changes.
+    // A version of its own, because a version never changes and a concurrent request may send the same bytes.
     const version = newTimedId(storage.ctx.now())
     const options = { size: bytes.length, contentType: descriptionOf(upload).contentType }
     const stored = await openStore(storage.ctx).put(blobKey(storage.project.ref, version), bytes, options)

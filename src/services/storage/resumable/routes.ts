@@ -75,5 +75,5 @@ const routesFor = (path: `${typeof TUS_PATH}${'' | '/sign'}`, suffix: string, is
   ]
 }
 
-/** Resumable uploads (TUS): each request continues where the one before ended. `sign` comes first, as it is no id of an upload. */
+/** Resumable uploads (TUS): each request continues where the one before ended. `sign` comes first, or it would match as the id of an upload. */
 export const resumableRoutes = [...routesFor(`${TUS_PATH}/sign`, '-signed', true), ...routesFor(TUS_PATH, '', false)]

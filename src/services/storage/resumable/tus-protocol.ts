@@ -23,7 +23,7 @@ export function setCapabilities(headers: Headers, sizeMax: number): void {
   headers.set('tus-max-size', String(sizeMax))
 }
 
-/** Clients look for this text. */
+/** Clients recognize the error by this text. */
 export const sizeExceeded = () => new StorageError('EntityTooLarge', 'Maximum size exceeded\n')
 
 const LOCKED = 423
@@ -47,7 +47,7 @@ export function tusStatusOf(method: string, error: StorageError): number {
   return code === 'DatabaseError' ? 400 : Number(body.statusCode)
 }
 
-/** Errors of this protocol are text with their own status. */
+/** Renders an error as TUS clients expect it: text, with the status of `tusStatusOf`. */
 export const renderTusError = (c: Context, error: StorageError): Response =>
   c.text(error.message, tusStatusOf(c.req.method, error) as ContentfulStatusCode, {
     ...error.headers,
@@ -56,14 +56,14 @@ export const renderTusError = (c: Context, error: StorageError): Response =>
 
 export const isTusPath = (path: string): boolean => path.startsWith(TUS_PATH)
 
-/** Requires the version of the protocol, and names it in the reply. Errors name it when they are rendered. */
+/** Requires the version of the protocol, and names it in the reply. `renderTusError` names it in errors. */
 export const requireVersion: MiddlewareHandler = async (c, next) => {
   if (c.req.header('tus-resumable') !== VERSION) throw new StorageError('VersionMismatch')
   await next()
   c.res.headers.set('tus-resumable', VERSION)
 }
 
-/** Clients behind a proxy that blocks PATCH and DELETE name the method in a header. */
+/** The method that a POST stands for: some proxies block PATCH and DELETE. */
 export const overriddenMethod = ({ headers }: Request): string | undefined =>
   headers.get('x-http-method-override')?.toUpperCase()
 
@@ -78,7 +78,7 @@ export function offsetIn({ 'upload-offset': value }: { 'upload-offset'?: string 
   return offset
 }
 
-/** Null if the client does not know it yet. */
+/** The length of the whole upload; null if the client does not know it yet. */
 export const lengthIn = ({ 'upload-length': value }: Pick<TusHeaders, 'upload-length'>): number | null =>
   wholeNumber('upload-length', value)
 

@@ -29,7 +29,7 @@ export interface Page {
   limit: number
   column: 'name' | 'updated_at' | 'created_at'
   order: 'asc' | 'desc'
-  /** The last entry of the previous page: its name (a folder's ends in `/`), and its time: none for folders, `-infinity` for a file without one. */
+  /** The last entry of the previous page. The name of a folder ends in `/`, and it has no time. A file without a time has `-infinity`. */
   after?: { name: string; time?: string | undefined } | undefined
 }
 

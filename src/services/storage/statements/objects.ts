@@ -5,8 +5,8 @@ import { type Columns, type NewObject, OBJECT, type ObjectRow, type Place } from
 import { uuidOrNull } from './values.ts'
 
 /**
- * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, the object is read only from a public bucket, and
- * `visibleObjectIfPrivate` after it reads it only from any other.
+ * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, it contains the object only if the bucket is public;
+ * a later `visibleObjectIfPrivate` in the transaction then reads the object only if the bucket is private.
  */
 export function readObject(
   { bucketId, name }: Place,
@@ -94,7 +94,7 @@ export function upsertObject(object: NewObject): Statement {
 
 /**
  * The moved `ObjectRow`, or none if the object does not exist, is not visible, may not be changed or has another version than `only`.
- * Fails with 23505 if the target exists. `at` becomes `lastModified`, so that it is later than that of any earlier object at the target.
+ * Fails with 23505 if the target exists. `lastModified` becomes `at`, so that it is later than that of any earlier object at the target.
  */
 export function moveObject(
   from: Place,
@@ -122,8 +122,8 @@ export function moveObject(
 }
 
 /**
- * Deletes those of the names that the caller may see and delete; returns their `ObjectRow`s. An object with a version in `versions`, at
- * the same index, is deleted only if it has that version.
+ * Deletes the named objects that the caller may see and delete; returns their `ObjectRow`s. If `versions` has a version at the index of a
+ * name, the object is deleted only if it has that version.
  */
 export function deleteObjects(
   bucketId: string,

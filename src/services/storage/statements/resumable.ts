@@ -99,8 +99,8 @@ interface LeaseRequest extends Held {
 }
 
 /**
- * *Server.* The `Upload`, or none if it has ended or has another offset. The request that held the lease can record nothing more; its part
- * number is skipped, so that a part it still sends replaces no later one.
+ * *Server.* The `Upload`, or none if it has ended or has another offset. The request that held the lease can record nothing more. Its part
+ * number is skipped, so that a part that it still sends does not replace a later one.
  */
 export function leaseUpload({ id, lease, offset, size, size_max }: LeaseRequest): Statement {
   return {

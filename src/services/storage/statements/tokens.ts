@@ -13,7 +13,7 @@ export function isTokenUsed({ id }: { id: string }): Statement {
   return { text: 'SELECT EXISTS (SELECT FROM storage.used_tokens WHERE id = $1::uuid) AS used', params: [id] }
 }
 
-/** *Server.* An upload that began before the expiry uses its token when it ends, up to a day and one request later. */
+/** *Server.* Deletes tokens two days after their expiry: an upload that began before it uses its token up to a day and one request later. */
 export function deleteExpiredTokens(): Statement {
   return { text: `DELETE FROM storage.used_tokens WHERE expires_at < now() - interval '2 days'`, params: [] }
 }
