@@ -11,14 +11,14 @@ export type Target = { kind: 'root' } | { kind: 'table' | 'routine'; name: strin
 export function targetOf(path: string): Target {
   const segments = path.split('/').slice(1)
   if (segments.at(-1) === '') segments.pop()
-  const [first, second, ...more] = segments.map(decoded)
+  const [first, second, ...more] = segments.map(decodeSegment)
   if (first === undefined) return { kind: 'root' }
   if (second === undefined) return { kind: 'table', name: first }
   if (first === 'rpc' && more.length === 0) return { kind: 'routine', name: second }
   throw requestError('PGRST125')
 }
 
-function decoded(segment: string): string {
+function decodeSegment(segment: string): string {
   try {
     return decodeURIComponent(segment)
   } catch {
@@ -40,15 +40,15 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
   search.delete('apikey')
   const hasBody = WRITES.includes(method)
   const parsed = parseQuery(search, { isCall: isCall && !hasBody })
-  // As in PostgREST: a PUT names the whole row.
+  // As in PostgREST, a PUT ignores `columns`, because its body is the whole row.
   const query = method === 'PUT' ? { ...parsed, columns: undefined } : parsed
-  const form = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
+  const options = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
   return {
     ...{ method, headers, search, isCall, name: target.kind === 'root' ? '' : target.name, config },
     schema: schemaFor(request, config),
     query,
     preferences: parsePreferences(headers.get('prefer')),
-    payload: hasBody ? await readPayload(request, form) : undefined,
+    payload: hasBody ? await readPayload(request, options) : undefined,
   }
 }
 

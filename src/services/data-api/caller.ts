@@ -4,7 +4,7 @@ import { requireTime, verifyCredential } from '../gateway/credentials.ts'
 import type { Trust } from '../gateway/trust.ts'
 import { DataApiError } from './data-api-error.ts'
 
-/** Role and claims of a request, and what SQL can read about it. */
+/** Role and claims of a request, and the properties of the request that SQL can read. */
 export interface Caller {
   role: string
   claims: Claims
@@ -17,7 +17,7 @@ export interface Caller {
   cookies: string
 }
 
-/** An API key names a role by itself; a token of a user beside it wins. */
+/** Verifies the credentials of a request. A user's token takes precedence over the API key that is sent with it. */
 export async function authenticate(
   trust: Trust,
   request: Request,
@@ -51,7 +51,7 @@ async function verify(trust: Trust, token: string, now: Date) {
   }
 }
 
-/** The claims that PostgREST checks beside the times that every service checks. */
+/** Checks the claims that PostgREST checks and other services do not. */
 function requireIssueTimeAndAudience({ iat, aud }: Claims, now: Date): void {
   requireTime('iat', iat, (at) => at <= now.getTime() / 1000 + CLOCK_SKEW_SECONDS)
   const audiences = Array.isArray(aud) ? aud : [aud ?? '']
@@ -83,13 +83,13 @@ function refusal(reason: string, token: string): DataApiError {
 const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie']
 
 export function describeRequest({ method, headers }: Request, path: string): Omit<Caller, 'role' | 'claims'> {
-  const shown = [...headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))
+  const readable = [...headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))
   const cookies = (headers.get('cookie') ?? '').split(';').flatMap((pair) => {
     const at = pair.indexOf('=')
     return at < 0 ? [] : [[pair.slice(0, at).trim(), pair.slice(at + 1).trim()] as const]
   })
   return {
-    ...{ method, path, headers: JSON.stringify(Object.fromEntries(shown)) },
+    ...{ method, path, headers: JSON.stringify(Object.fromEntries(readable)) },
     cookies: JSON.stringify(Object.fromEntries(cookies)),
   }
 }

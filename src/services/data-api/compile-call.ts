@@ -8,11 +8,11 @@ import { isSingular } from './request/media-types.ts'
 import { contentRange, pageStatus } from './request/range.ts'
 import { keyOf, type SchemaCache } from './schema/types.ts'
 import { Parameters, quote } from './sql/builder.ts'
-import { type Called, callWithArguments, callWithBody, callWithWhole } from './sql/call-sql.ts'
+import { type Called, callWithArguments, callWithBody, callWithWholeBody } from './sql/call-sql.ts'
 import { readSql } from './sql/read-sql.ts'
 import { resultSql } from './sql/result-sql.ts'
 
-/** GET, HEAD and POST of a function. */
+/** Compiles a call of a function by GET, HEAD or POST. */
 export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   const { method, query, preferences } = request
   if (!['GET', 'HEAD', 'POST'].includes(method)) {
@@ -38,7 +38,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   })
   const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
   const rows = readSql(params, node, { source: SOURCE })
-  const total = totalSql(params, { ...request, preferences: counted(preferences) }, node, SOURCE)
+  const total = totalSql(params, { ...request, preferences: withExactCount(preferences) }, node, SOURCE)
   const result = resultSql(params, {
     ...{ media, source: 'pgrst_rows', total },
     isEmpty: method === 'HEAD' || routine.returns === 'void',
@@ -63,22 +63,22 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
       const page = {
         offset,
         rows: row.rows,
-        total: totalOf({ ...request, preferences: counted(preferences) }, row, undefined),
+        total: totalOf({ ...request, preferences: withExactCount(preferences) }, row, undefined),
       }
       return { status: pageStatus(page), headers: { 'content-range': contentRange(page) }, body: row.body }
     },
   }
 
   function callSql(parameters: Parameters, chosen: Called, { payload }: ApiRequest): string {
-    if (payload && takesBody(chosen, payload)) return callWithWhole(parameters, chosen, payload)
+    if (payload && takesBody(chosen, payload)) return callWithWholeBody(parameters, chosen, payload)
     if (payload?.kind !== 'json') return callWithArguments(parameters, chosen, query.args)
     if (payload.fields) return callWithArguments(parameters, chosen, payload.fields)
     return callWithBody(parameters, chosen, payload, names)
   }
 }
 
-/** The planner cannot estimate the rows of a function, so they are counted. */
-const counted = (preferences: ApiRequest['preferences']): ApiRequest['preferences'] =>
+/** Replaces any kind of count by an exact one, because the planner cannot estimate the rows of a function. */
+const withExactCount = (preferences: ApiRequest['preferences']): ApiRequest['preferences'] =>
   preferences.count === undefined ? preferences : { ...preferences, count: 'exact' }
 
 const argumentNames = ({ payload, query }: ApiRequest): string[] => {
@@ -86,7 +86,7 @@ const argumentNames = ({ payload, query }: ApiRequest): string[] => {
   return [...new Set(payload ? (query.columns ?? payload.keys) : query.args.map(([name]) => name))]
 }
 
-/** The selected columns that the rows of the function do not have: functions of the row. */
+/** SQL of the selected fields that are no columns of the table: they are functions of its row. */
 function computedSql({ table, fields }: ReadNode): string {
   if (!table) return ''
   const names = fields.flatMap(({ field }) => (field.name === '*' || table.columns.has(field.name) ? [] : [field.name]))

@@ -7,7 +7,7 @@ import { openApiMedia } from './request/media-types.ts'
 import type { SchemaCache } from './schema/types.ts'
 import { RESPONSE_SETTINGS } from './sql/result-sql.ts'
 
-/** GET and HEAD of the root: the OpenAPI document of the schema. `url` is the address of the Data API. */
+/** Compiles a GET or HEAD of the root, which returns the OpenAPI document of the schema. `url` is the address of the Data API. */
 export function compileOpenApi(request: ApiRequest, { settings }: SchemaCache, url: string): Compiled {
   const { headers, method, schema } = request
   const mode = settings['pgrst.openapi_mode']

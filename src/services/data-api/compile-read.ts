@@ -38,7 +38,7 @@ export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
       if (isSingular(media)) requireOne(row.rows)
       return {
         status: pageStatus(page),
-        headers: { 'content-range': contentRange(page), 'content-location': canonical(request) },
+        headers: { 'content-range': contentRange(page), 'content-location': canonicalPath(request) },
         body: row.body,
       }
     },
@@ -50,7 +50,7 @@ export function requireOne(rows: number | string): void {
 }
 
 /** The path with its parameters sorted: one address for equal requests. */
-function canonical({ name, search }: ApiRequest): string {
+function canonicalPath({ name, search }: ApiRequest): string {
   const sorted = new URLSearchParams(search)
   sorted.sort()
   return `/${encodeURIComponent(name)}${sorted.size > 0 ? `?${sorted}` : ''}`

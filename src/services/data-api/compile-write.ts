@@ -19,7 +19,7 @@ interface Write {
   node: ReadNode
 }
 
-/** POST, PATCH, PUT and DELETE of a table. */
+/** Compiles a POST, PATCH, PUT or DELETE of a table. */
 export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled {
   const table = requireTable(cache, request)
   const media = mediaOf(request, cache, { relation: table })
@@ -27,7 +27,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
     ...{ request, table, media },
     node: planRows(request, cache, { relation: table, table, isLimited: false, media }),
   }
-  if (request.method === 'PUT') requirePut(write)
+  if (request.method === 'PUT') requireKeyFilters(write)
   const params = new Parameters()
   const returned = returnedOf(write)
   const changed = changeSql(params, write, returned.columns)
@@ -61,11 +61,11 @@ function returnedOf({ request, table, node }: Write) {
   return { columns, isRead: false, location }
 }
 
-/** The filters and the window hold for the change; what is read are all changed rows. */
+/** Reads all changed rows: the filters and the window apply to the change itself. */
 const readOf = ({ node }: Write): ReadNode => ({ ...node, logic: [], window: { offset: 0 } })
 
 function changeSql(params: Parameters, { request, table, node }: Write, returning: string): string {
-  // Every filter must hold for the change, so none may be read as one of an embedded resource.
+  // Without embedded resources, every filter is one of the table itself.
   const change: ReadNode = { ...node, children: [] }
   if (request.method === 'DELETE') return deleteSql(params, change, table, returning)
   const payload = requireJson(request.payload)
@@ -103,8 +103,8 @@ function conflictOf({ preferences, query, method }: ApiRequest, { primaryKey }: 
   return { columns: query.onConflict ?? primaryKey, action }
 }
 
-/** A PUT names one row by all columns of its key. */
-function requirePut({ request: { query }, table }: Write): void {
+/** Requires that a PUT names one row by equality of all columns of its primary key. */
+function requireKeyFilters({ request: { query }, table }: Write): void {
   if (query.windows.some(({ path }) => path.length === 0)) throw requestError('PGRST114')
   const names = query.filters.flatMap(({ path, value }) => {
     const { operation, negated, field } = value

@@ -13,7 +13,7 @@ import { ANY_RELATION, keyOf, type Name, type SchemaCache, type Table } from './
 import { Parameters } from './sql/builder.ts'
 import { countSql } from './sql/read-sql.ts'
 
-/** A request as far as it can be understood without the database. */
+/** A parsed request, before the schema is known. */
 export interface ApiRequest {
   method: string
   schema: string
@@ -52,11 +52,11 @@ export interface Compiled {
   /** Estimates the number of all rows. */
   estimate?: Statement | undefined
   isReadOnly: boolean
-  /** Settings that hold for this request only. */
+  /** Settings of this request's transaction. */
   settings: Readonly<Record<string, string>>
   /** The media type of the body. */
   media: Media
-  /** The reply is made from the body's text. */
+  /** Whether `reply` parses the body, which must then be text. */
   readsBody?: boolean
   effective: readonly (keyof Preferences)[]
   reply(row: ResultRow, estimate: number | undefined): Reply
@@ -78,7 +78,7 @@ export const mediaOf = ({ headers, query }: ApiRequest, cache: SchemaCache, { re
     allowsPlans: isEnabled(cache, 'db_plan_enabled'),
     custom,
     handlers: {
-      // Other columns would not be a row of the relation.
+      // The handler takes whole rows of the relation.
       own: relation && selectsRows(query.select) ? cache.handlers.get(keyOf(relation)) : undefined,
       any: cache.handlers.get(ANY_RELATION),
     },
@@ -112,12 +112,12 @@ export function planRows(
       allowsAggregates: isEnabled(cache, 'db_aggregates_enabled'),
     },
   )
-  // An aggregate takes rows of the relation, with the values that are stored.
+  // The aggregate takes rows of the relation as they are stored, not converted to JSON.
   if (media.handler?.relation && node.table) node.table = { ...node.table, isFormatted: false }
   return node
 }
 
-/** SQL of the number of all rows, as far as the caller asks for it. */
+/** SQL that counts all rows, if the caller asks for it. An estimated count stops just above the limit of rows. */
 export function totalSql(params: Parameters, { preferences, config }: ApiRequest, node: ReadNode, source?: string) {
   const { count } = preferences
   if (count !== 'exact' && count !== 'estimated') return undefined
@@ -131,7 +131,7 @@ export function estimateStatement({ preferences }: ApiRequest, node: ReadNode): 
   return { text: `EXPLAIN (FORMAT JSON) ${countSql(params, node)}`, params: params.values }
 }
 
-/** The number of all rows, by the way of counting that the caller prefers. */
+/** The number of all rows, by the kind of count that the caller asks for. */
 export function totalOf({ preferences, config }: ApiRequest, { total }: ResultRow, estimate: number | undefined) {
   const { count } = preferences
   if (count === undefined) return undefined

@@ -2,7 +2,7 @@ import type { ProjectAddress } from '../gateway/project-address.ts'
 
 export interface DataApiAddress {
   ref: string
-  /** The path after the service's own. */
+  /** The path after `/rest/v1` or `/graphql/v1`. */
   path: string
   service: 'rest' | 'graphql'
 }

@@ -37,7 +37,7 @@ export const bodyTooLarge = (limit: string) =>
 export const unfiltered = (verb: 'UPDATE' | 'DELETE') =>
   new DataApiError({ status: 400, code: '21000', message: `${verb} requires a WHERE clause` })
 
-/** Errors of a request that is invalid by itself, by code. The codes and texts are those of PostgREST. */
+/** Errors that PostgREST raises itself, by code, with its statuses and texts. */
 const REQUEST_ERRORS = {
   PGRST101: [405, 'Cannot use this method on RPC'],
   PGRST102: [400, 'Empty or invalid json'],
@@ -76,17 +76,17 @@ export function requestError(code: keyof typeof REQUEST_ERRORS, more: More = {})
   const [status, message] = REQUEST_ERRORS[code]
   const { details } = more
   return new DataApiError({
-    ...{ status, code, ...more, message: shortened(more.message ?? message) },
-    details: typeof details === 'string' ? shortened(details) : details,
+    ...{ status, code, ...more, message: shorten(more.message ?? message) },
+    details: typeof details === 'string' ? shorten(details) : details,
   })
 }
 
 const TEXT_LENGTH_MAX = 2_000
 
-/** Cuts the middle out of a text that repeats a long name of the caller. */
-const shortened = (text: string): string =>
+/** Cuts the middle out of a text that repeats a long name from the request. */
+const shorten = (text: string): string =>
   text.length <= TEXT_LENGTH_MAX ? text : `${text.slice(0, TEXT_LENGTH_MAX / 2)}…${text.slice(-TEXT_LENGTH_MAX / 2)}`
 
-/** A parameter of the query string that does not follow the grammar. */
+/** The error of a query parameter that does not follow the grammar. */
 export const parseError = (message: string, details: string): DataApiError =>
   new DataApiError({ status: 400, code: 'PGRST100', message, details })

@@ -19,7 +19,7 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
   addHeaders(headers, row)
   const body = BODILESS.includes(status) ? null : bodyOf(reply.body, headers.get('content-type') ?? '')
   const response = new Response(request.method === 'HEAD' ? null : body, { status, headers })
-  // Clients read a reply without a body by its length.
+  // Clients recognize a reply without a body by its length.
   if (body === null && request.method !== 'HEAD' && !BODILESS.includes(status))
     response.headers.set('content-length', '0')
   return response
@@ -27,7 +27,7 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
 
 const BODILESS = [101, 204, 205, 304]
 
-/** Binary values come as hexadecimal text. */
+/** Decodes the hexadecimal text of a binary value, unless the reply is text. */
 function bodyOf(text: Reply['body'], contentType: string): Reply['body'] {
   if (typeof text !== 'string') return text
   if (/^(text\/|application\/(.*\+)?json)/.test(contentType) || !isHex(text)) return text

@@ -12,7 +12,7 @@ const BY_CLASS: Readonly<Record<string, number>> = {
   ...{ '40': 500, '53': 503, '54': 500, '55': 500, '57': 500, '58': 500, F0: 500, HV: 500, P0: 500, XX: 500 },
 }
 
-/** Postgres's error as the Data API reports it. `isAnonymous` tells a missing login from a missing right. */
+/** An error of Postgres as the Data API reports it. A missing permission is 401 for anonymous callers, 403 for others. */
 export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: boolean }): unknown {
   if (error instanceof StatementsTooLarge)
     return bodyTooLarge('the database takes: 16 MiB with its values as JSON texts')
@@ -21,7 +21,7 @@ export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: b
   const { code, message, detail = null, hint = null } = error
   const check = failedCheck(error)
   if (check) return check
-  if (code === 'PGRST') return raised(error)
+  if (code === 'PGRST') return raisedError(error)
   const status = statusOf(error, isAnonymous)
   const headers: Record<string, string> = status === 401 ? { 'www-authenticate': 'Bearer' } : {}
   return new DataApiError({ status, code, message, details: detail, hint, headers }, error)
@@ -57,11 +57,11 @@ function failedCheck({ code, message }: SqlError): DataApiError | undefined {
   return check === 'url' ? requestError('PGRST115') : undefined
 }
 
-/** Whether the schema is no longer the one that the statement was made for. */
+/** Whether the schema has changed since the statement was compiled. */
 export const isSchemaChanged = (error: unknown): boolean =>
   error instanceof SqlError && error.code === '22P02' && error.message.includes(`"${failurePrefix()}schema:`)
 
-/** The project's database has no table of schema changes yet. */
+/** Whether the project's database lacks the login, or the table of schema changes, that requests need. */
 export const isUnprepared = (error: unknown): boolean =>
   (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
   (error instanceof SqlError &&
@@ -73,8 +73,8 @@ const MESSAGE_HINT =
 const DETAIL_HINT =
   "DETAIL must be a JSON object with obligatory keys: 'status', 'headers' and optional key: 'status_text'."
 
-/** `RAISE SQLSTATE 'PGRST'`: the message is the body, the detail has the status and the headers. */
-function raised({ message, detail }: SqlError): DataApiError {
+/** The error of `RAISE SQLSTATE 'PGRST'`: its message is the body, its detail has the status and the headers. */
+function raisedError({ message, detail }: SqlError): DataApiError {
   const body = objectIn(message)
   if (!body || typeof body.code !== 'string' || typeof body.message !== 'string') {
     return requestError('PGRST121', { details: `Invalid JSON value for MESSAGE: '${message}'`, hint: MESSAGE_HINT })

@@ -6,7 +6,7 @@ export interface SchemaDescription {
   details: Details
 }
 
-/** Facts for the OpenAPI document of a schema that the catalogue lacks. */
+/** Facts that the OpenAPI document of a schema needs and the catalogue lacks. */
 export interface Details {
   comment: string | null
   relations: RelationDetails[]
@@ -94,11 +94,11 @@ const functions = (usable: string) => `
    WHERE prokind = 'f'`
 
 interface Options {
-  /** Marks what the current role may not use. */
+  /** Whether relations and functions that the current role may not use are marked. */
   followsPrivileges: boolean
 }
 
-/** Resolves chains of domains to their base type. */
+/** SQL of the `Details`. `bases` resolves chains of domains to their base types. */
 const details = ({ followsPrivileges }: Options) => `
   WITH RECURSIVE domains (domain, base, base_modifier) AS (
     SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
@@ -111,6 +111,6 @@ const details = ({ followsPrivileges }: Options) => `
     'relations', coalesce((${relations(followsPrivileges ? RELATION_USABLE : 'true')}), '[]'),
     'functions', coalesce((${functions(followsPrivileges ? `has_function_privilege(pg_proc.oid, 'EXECUTE')` : 'true')}), '[]'))`
 
-/** Takes a list of one schema and returns one row, read in one snapshot. */
+/** SQL that takes a list of one schema and returns one row, read in one snapshot. */
 export const catalogueWithDetails = (options: Options): string =>
   `SELECT (${CATALOGUE}) AS catalogue, (${details(options)}) AS details`

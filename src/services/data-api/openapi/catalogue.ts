@@ -2,7 +2,7 @@
 export interface Catalogue {
   schemas: string[]
   relations: Relation[]
-  /** Relations of other schemas, without columns: views of the requested schemas may have their keys. */
+  /** Relations of other schemas, without columns: views of the requested schemas may select their keys. */
   hidden: Relation[]
   functions: Routine[]
   types: Type[]
@@ -52,7 +52,7 @@ export interface Routine {
   id: number
   schema: string
   name: string
-  /** The arguments as Postgres formats them; overloads are sorted by it. */
+  /** The arguments as Postgres formats them, by which overloads are sorted. */
   signature: string
   returns: number
   returnsSet: boolean
@@ -179,7 +179,7 @@ const TYPES = `
 export const WANTED = `wanted AS MATERIALIZED (
     SELECT oid, nspname FROM pg_namespace WHERE nspname = ANY ($1::text[]) AND NOT ${SYSTEM_SCHEMA})`
 
-/** Takes the names of the schemas and returns the catalogue in one row with one column. */
+/** SQL that takes the names of the schemas and returns the catalogue in one row with one column. */
 export const CATALOGUE = `
   WITH ${WANTED}
   SELECT json_build_object(

@@ -18,7 +18,7 @@ export interface TableColumn extends ColumnDetails {
   refersTo: { table: string; column: string } | undefined
 }
 
-/** Leaves out partitions, whose rows are in their parent table, and what may not be used. */
+/** The tables and views of a document. Leaves out partitions, whose rows are in their parent table, and unusable relations. */
 export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const types = new Map(read.types.map((type) => [type.id, type]))

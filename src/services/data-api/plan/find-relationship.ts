@@ -44,7 +44,7 @@ function matches(relationship: Relationship, schema: string, { target, hint }: W
 
 function missing(cache: SchemaCache, schema: string, { source, target, hint }: Wanted) {
   const related = (cache.relationships.get(keyOf(source)) ?? []).map((one) => one.target.name)
-  // All relationships of a table may be with tables that are not exposed.
+  // The list is empty if all relationships of the table are with tables that are not exposed.
   const isKnown = cache.relationships.has(keyOf(source))
   const sources = [...cache.relationships.values()].flatMap(([one]) =>
     one && one.source.schema === schema ? [one.source.name] : [],
@@ -64,7 +64,7 @@ function ambiguous({ source, target }: Wanted, found: readonly Relationship[]) {
   const hints = found.map((one) => `'${one.target.name}!${hintOf(one)}'`).join(', ')
   return requestError('PGRST201', {
     message: `Could not embed because more than one relationship was found for '${source.name}' and '${target}'`,
-    details: found.map(described),
+    details: found.map(describe),
     hint: `Try changing '${target}' to one of the following: ${hints}. Find the desired relationship in the 'details' key.`,
   })
 }
@@ -82,7 +82,7 @@ const CARDINALITIES = {
   computed: 'computed',
 } as const
 
-function described(relationship: Relationship) {
+function describe(relationship: Relationship) {
   const { kind, source, target } = relationship
   return {
     cardinality: CARDINALITIES[kind],

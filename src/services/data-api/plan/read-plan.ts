@@ -7,7 +7,7 @@ import type { SelectedField, SelectedRelation, SelectItem } from '../request/sel
 import { isToOne, keyOf, type Name, type Relationship, type SchemaCache, type Table } from '../schema/types.ts'
 import { findRelationship } from './find-relationship.ts'
 
-/** A query on one relation, with those of the relations embedded in its rows. */
+/** A query on one relation, and the queries on the relations that are embedded in its rows. */
 export interface ReadNode {
   relation: Name
   /** Undefined if the rows are those of a function that returns no relation. */
@@ -30,13 +30,14 @@ export interface EmbedNode extends ReadNode {
   parentAlias: string
   isInner: boolean
   isSpread: boolean
-  /** Nothing was selected: the embedded rows only filter those of the parent. */
+  /** Whether nothing is selected: then the embedded rows only filter those of the parent. */
   isEmpty: boolean
 }
 
 interface Root {
-  /** A table, or a function whose rows are those of `table`, if of any. */
+  /** A table or a function. */
   relation: Name
+  /** The table whose rows are read; undefined for a function that returns rows of no table. */
   table: Table | undefined
 }
 
@@ -59,7 +60,7 @@ export function planRead(
     relation,
     table,
     alias,
-    ...EMPTY(),
+    ...noConditions(),
     ...planner.select(query.select, { relation: table ?? relation, alias }),
   }
   const at = <Value>({ path }: Located<Value>) => nodeAt(root, path)
@@ -76,7 +77,7 @@ export function planRead(
   return root
 }
 
-const EMPTY = () => ({ logic: [] as Logic[], order: [] as OrderTerm[], window: { offset: 0 } as Window })
+const noConditions = () => ({ logic: [] as Logic[], order: [] as OrderTerm[], window: { offset: 0 } as Window })
 
 class Planner {
   private readonly cache: SchemaCache
@@ -102,7 +103,7 @@ class Planner {
     const relationship = findRelationship(this.cache, this.schema, { source: parent.relation, target: name, hint })
     const relation = relationship.target
     this.embeds += 1
-    // The name of the relation must not be part of it: another relation in scope may have the resulting name.
+    // An alias with the name of the relation could be the name of another relation in scope.
     const node = { relation, alias: `pgrst_embed_${this.embeds}` }
     const selected = this.select(items, node)
     if (isSpread && !isToOne(relationship) && hasAggregates(selected)) {
@@ -110,7 +111,7 @@ class Planner {
       throw requestError('PGRST127', { details })
     }
     return {
-      ...{ ...node, table: this.cache.tables.get(keyOf(relation)), ...EMPTY(), ...selected },
+      ...{ ...node, table: this.cache.tables.get(keyOf(relation)), ...noConditions(), ...selected },
       ...{
         key: alias ?? name,
         name,
@@ -124,7 +125,7 @@ class Planner {
   }
 }
 
-/** Aggregates of a spread row group the rows of the parent: the query around it applies them. */
+/** Whether the query around the node applies its aggregates, so that they group the rows of the parent. */
 export const isHoisted = (node: ReadNode): node is EmbedNode =>
   'relationship' in node && (node as EmbedNode).isSpread && isToOne((node as EmbedNode).relationship)
 
@@ -156,7 +157,7 @@ function nodeAt(root: ReadNode, path: readonly string[]): ReadNode {
   return node
 }
 
-/** The embedded resource that the filter is about, if its name is that of one and not that of a column with another operator. */
+/** The embedded resource that a filter names. A column of the same name takes precedence, unless the filter compares with null. */
 export function filteredChild({ children, table }: ReadNode, { field, operation }: Filter): EmbedNode | undefined {
   if (field.path.length > 0) return undefined
   const comparesNull = operation.kind === 'is' && (operation.value === 'null' || operation.value === 'not_null')
@@ -186,7 +187,7 @@ function checkLogic(node: ReadNode, logic: Logic): void {
   })
 }
 
-/** The embedded resource by whose column rows are ordered: each row must have one at most. */
+/** The embedded resource whose column orders the rows. Each row must have at most one. */
 export function orderedChild(node: ReadNode, key: string): EmbedNode {
   const child = childOf(node, key)
   if (!child) nodeAt(node, [key])

@@ -31,7 +31,7 @@ export interface LogicGroup {
 
 export type Logic = Filter | LogicGroup
 
-/** A filter on the columns of the embedded resource that the path names; empty for the requested table. */
+/** A filter, order or window of the embedded resource that the path names. The path is empty for the requested table. */
 export interface Located<Value> {
   path: readonly string[]
   value: Value
@@ -61,13 +61,13 @@ type ReadValue = (scanner: Scanner) => string
 
 function operationIn(scanner: Scanner, readValue: ReadValue): Pick<Filter, 'negated' | 'operation'> {
   const negated = scanner.take('not.')
-  return { negated, operation: operation(scanner, readValue) }
+  return { negated, operation: plainOperationIn(scanner, readValue) }
 }
 
-function operation(scanner: Scanner, readValue: ReadValue): Operation {
+function plainOperationIn(scanner: Scanner, readValue: ReadValue): Operation {
   const start = scanner.at
   if (scanner.take('in.')) return { kind: 'in', values: listIn(scanner) }
-  if (scanner.take('is.')) return { kind: 'is', value: isValue(scanner, readValue) }
+  if (scanner.take('is.')) return { kind: 'is', value: isOperandIn(scanner, readValue) }
   if (scanner.take('isdistinct.')) return { kind: 'isdistinct', value: readValue(scanner) }
   const name = scanner.takeWhile((character) => character !== '.' && character !== '(')
   const search = TEXT_SEARCH.find((one) => one === name)
@@ -95,12 +95,13 @@ function operation(scanner: Scanner, readValue: ReadValue): Operation {
 }
 
 function languageIn(scanner: Scanner): string {
-  const language = scanner.name()
+  const language = scanner.takeName()
   scanner.expect(')')
   return language
 }
 
-function isValue(scanner: Scanner, readValue: ReadValue): (typeof IS_VALUES)[number] {
+/** The operand of `is`. */
+function isOperandIn(scanner: Scanner, readValue: ReadValue): (typeof IS_VALUES)[number] {
   const { at } = scanner
   const text = readValue(scanner).toLowerCase()
   const value = IS_VALUES.find((one) => one === text)
@@ -128,7 +129,7 @@ function listElement(scanner: Scanner): string {
 }
 
 function quotedElement(scanner: Scanner): string {
-  const value = scanner.quoted()
+  const value = scanner.takeQuoted()
   if (!scanner.isAtEnd && !scanner.startsWith(',') && !scanner.startsWith(')')) scanner.fail('","')
   return value
 }
@@ -141,7 +142,7 @@ function logicValue(scanner: Scanner): string {
   return array
 }
 
-/** `and=(…)`, `or=(…)`, with the key `embedded.not.or`. */
+/** Parses `and=(…)` or `or=(…)`. The key may have a path and a negation, such as `embedded.not.or`. */
 export function parseLogic(key: string, text: string): Located<LogicGroup> {
   const words = key.split('.')
   const operator = words.at(-1) === 'or' ? 'or' : 'and'

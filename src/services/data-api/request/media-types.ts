@@ -8,7 +8,7 @@ export interface Media {
   contentType: string
   /** The aggregate that writes the rows in the format `custom`; undefined if the called function returns the body itself. */
   handler?: MediaHandler | undefined
-  /** Of a plan: what is asked of EXPLAIN. */
+  /** The options of EXPLAIN, for the format `plan`. */
   plan?: { asText: boolean; options: readonly string[] } | undefined
 }
 
@@ -40,9 +40,9 @@ function acceptedTypes(header: string | null): Accepted[] {
 const splitParameters = (part: string): string[] => part.match(/(?:[^;"]|"[^"]*")+/g) ?? []
 
 interface Offered {
-  /** PostGIS is installed, so rows can become GeoJSON. */
+  /** Whether PostGIS is installed, which can convert rows to GeoJSON. */
   hasGeoJson: boolean
-  /** The project lets callers read plans. */
+  /** Whether callers may read query plans. */
   allowsPlans: boolean
   /** The media type that the called function returns itself. */
   custom?: string | undefined
@@ -70,7 +70,7 @@ function notAvailable(accepted: readonly Accepted[]) {
 const OPENAPI = 'application/openapi+json'
 const ACCEPTED_FOR_OPENAPI = [OPENAPI, 'application/json', 'application/*', '*/*']
 
-/** The form of the OpenAPI document, for a caller that accepts JSON. */
+/** The media type of the OpenAPI document; refuses with PGRST107 if the caller accepts no JSON. */
 export function openApiMedia(header: string | null): Media {
   const accepted = acceptedTypes(header)
   if (accepted.some(({ type }) => ACCEPTED_FOR_OPENAPI.includes(type))) {
@@ -82,7 +82,7 @@ export function openApiMedia(header: string | null): Media {
 function mediaFor({ type, parameters }: Accepted, offered: Offered): Media | undefined {
   const { hasGeoJson, allowsPlans, custom } = offered
   const isStripped = parameters.get('nulls') === 'stripped'
-  // A function that returns any media type names its own in a header.
+  // A function that returns `*/*` sets its media type in a header.
   if (custom === '*/*') return { format: 'custom', contentType: 'application/octet-stream' }
   if (custom === type || (custom !== undefined && type === '*/*')) {
     return { format: 'custom', contentType: withCharset(custom) }
@@ -117,7 +117,7 @@ function mediaFor({ type, parameters }: Accepted, offered: Offered): Media | und
   }
 }
 
-/** A handler for all media types names its own in a header. The types of PostgREST itself cannot be handled. */
+/** A handler for all media types sets its own in a header. The media types of PostgREST itself have no handlers. */
 function handledMedia(type: string, { handlers: { own, any } }: Offered): Media | undefined {
   if (type.startsWith('application/vnd.pgrst.')) return undefined
   const general = own?.get('*/*')
@@ -140,5 +140,5 @@ function planMedia(type: string, parameters: ReadonlyMap<string, string>): Media
   return { format: 'plan', contentType: `${name}; for="${source}"${suffix}; charset=utf-8`, plan: { asText, options } }
 }
 
-/** Whether the format has one row only. */
+/** Whether the reply must have exactly one row. */
 export const isSingular = ({ format }: Media): boolean => format === 'object' || format === 'stripped-object'

@@ -16,14 +16,14 @@ export function parseOrder(key: string, text: string): Located<OrderTerm[]> {
   const terms: OrderTerm[] = []
   do {
     scanner.skipBlanks()
-    terms.push(term(scanner))
+    terms.push(termIn(scanner))
     scanner.skipBlanks()
   } while (scanner.take(','))
   if (!scanner.isAtEnd) scanner.fail('"," or end of input')
   return { path: key.split('.').slice(0, -1), value: terms }
 }
 
-function term(scanner: Scanner): OrderTerm {
+function termIn(scanner: Scanner): OrderTerm {
   const first = fieldIn(scanner)
   const isRelated = first.path.length === 0 && scanner.take('(')
   const field = isRelated ? fieldIn(scanner) : first
@@ -44,7 +44,7 @@ export function parseColumns(parameter: 'columns' | 'on_conflict', text: string)
   const names: string[] = []
   do {
     scanner.skipBlanks()
-    names.push(scanner.name())
+    names.push(scanner.takeName())
     scanner.skipBlanks()
   } while (scanner.take(','))
   if (!scanner.isAtEnd) scanner.fail('"," or end of input')

@@ -7,7 +7,7 @@ export type Payload =
       text: string
       isArray: boolean
       keys: readonly string[]
-      /** The body was JSON, and no other form of rows. */
+      /** Whether the body was JSON, not CSV or a form. */
       isJson: boolean
       isEmpty?: boolean
       /** The fields of a form, as often as they were sent. */
@@ -24,13 +24,13 @@ const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 type Row = Record<string, unknown>
 
-interface Form {
+interface PayloadOptions {
   /** Whether the request names the columns, so that the keys of the body do not. */
   namesColumns: boolean
   isInsert: boolean
 }
 
-export async function readPayload(request: Request, form: Form): Promise<Payload> {
+export async function readPayload(request: Request, options: PayloadOptions): Promise<Payload> {
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
   if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${hexOf(bytes)}` }
@@ -40,7 +40,7 @@ export async function readPayload(request: Request, form: Form): Promise<Payload
     case 'application/vnd.pgrst.object+json':
     case 'application/vnd.pgrst.array+json':
     case '':
-      return jsonPayload(text, form)
+      return jsonPayload(text, options)
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
@@ -56,7 +56,7 @@ export async function readPayload(request: Request, form: Form): Promise<Payload
 async function readBytes(request: Request): Promise<Uint8Array> {
   const length = request.headers.get('content-length')
   if (Number(length) > BODY_BYTES_MAX) throw bodyTooLarge(`${BODY_BYTES_MAX} bytes`)
-  // Cheaper than to read it in chunks, which is needed only if its size is unknown.
+  // Cheaper than reading chunks, which is necessary only if the size is unknown.
   if (length !== null) return new Uint8Array(await request.arrayBuffer())
   const chunks: Uint8Array[] = []
   let size = 0
@@ -88,7 +88,7 @@ function hexOf(bytes: Uint8Array): string {
   return new TextDecoder().decode(digits)
 }
 
-function jsonPayload(text: string, { namesColumns, isInsert }: Form): JsonPayload {
+function jsonPayload(text: string, { namesColumns, isInsert }: PayloadOptions): JsonPayload {
   if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
   let value: unknown
   try {
@@ -130,7 +130,7 @@ const hasKeys = (row: object, keys: readonly string[]): boolean =>
 /** The first line names the columns; the text NULL is null. */
 function csvRows(text: string): Row[] {
   const [names = [], ...lines] = csvLines(text)
-  // As JSON, each line repeats the names.
+  // Each line repeats the names once it is JSON.
   if (lines.length * JSON.stringify(names).length > JSON_LENGTH_MAX)
     throw bodyTooLarge(`${JSON_LENGTH_MAX} bytes as JSON`)
   return lines.map((cells) => {

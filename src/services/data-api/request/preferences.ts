@@ -18,7 +18,7 @@ export interface Preferences extends Known {
   invalid: readonly string[]
 }
 
-/** The first value of each preference wins. */
+/** Parses the `Prefer` header. The first valid value of each preference applies. */
 export function parsePreferences(header: string | null): Preferences {
   const found: Record<string, string> = {}
   const invalid: string[] = []
@@ -53,7 +53,7 @@ export function requireValidPreferences({ handling, invalid, timezone }: Prefere
   if (refused.length > 0) throw requestError('PGRST122', { details: `Invalid preferences: ${refused.join(', ')}` })
 }
 
-/** The `Preference-Applied` header: of the preferences that had an effect on this request. */
+/** The `Preference-Applied` header: the preferences that had an effect on this request. */
 export function appliedPreferences(preferences: Preferences, effective: readonly (keyof Preferences)[]): string {
   const names: Partial<Record<keyof Preferences, string>> = { maxAffected: 'max-affected' }
   const order = ['resolution', 'missing', 'return', 'count', 'tx', 'handling', 'timezone', 'maxAffected'] as const

@@ -22,7 +22,7 @@ export interface QueryParams {
 
 const RESERVED = new Set(['select', 'columns', 'on_conflict'])
 
-/** In a call of a function, parameters without an operator are arguments. */
+/** Parses the query string. In a call of a function, parameters without an operator are arguments. */
 export function parseQuery(search: URLSearchParams, { isCall = false } = {}): QueryParams {
   const filters: Located<Filter>[] = []
   const logic: Located<LogicGroup>[] = []

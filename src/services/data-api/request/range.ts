@@ -16,7 +16,7 @@ export function parseRange(header: string | null): Window | undefined {
   return { offset, limit: Number(to) - offset + 1 }
 }
 
-/** The rows of a window that are in the range of the header too. A limit of zero asks for none in any range. */
+/** The rows of a window that are in the range of the header too. Refuses an empty result, unless the limit itself is zero. */
 export function narrowWindow(window: Window, range: Window): Window {
   if (window.limit === 0) return window
   const narrowed = intersectWindows(window, range)
@@ -43,7 +43,7 @@ export function contentRange({ offset, rows, total }: Page): string {
   return `${range}/${total ?? '*'}`
 }
 
-/** Refuses an offset beyond a known total; 206 if the reply is a part of it. */
+/** The status of a page: 206 if it is only a part of a known total. Refuses an offset beyond that total. */
 export function pageStatus({ offset, rows, total }: Page): 200 | 206 {
   if (total === undefined) return 200
   if (offset > total) {

@@ -2,7 +2,7 @@ import { parseError } from '../data-api-error.ts'
 
 const NAME = /[\p{L}\p{N}_ $]/u
 
-/** Thrown within `attempt`, where nobody reads the error: making one for each column of a long `select` takes long. */
+/** Thrown within `attempt`, which discards it: creating an error for each column of a long `select` takes long. */
 const ATTEMPT_FAILED = new Error('The attempt failed')
 
 /** Reads the grammar of query parameters from left to right. */
@@ -44,7 +44,7 @@ export class Scanner {
     while (this.peek() === ' ' || this.peek() === '\t') this.at += 1
   }
 
-  /** Returns the result of `read`, or undefined, at the same place, if it fails. */
+  /** Returns the result of `read`. If that fails, goes back to where it began and returns undefined. */
   attempt<Value>(read: () => Value): Value | undefined {
     const { at } = this
     this.attempts += 1
@@ -64,9 +64,9 @@ export class Scanner {
     return this.text.slice(start, this.at)
   }
 
-  /** A name: letters, digits, `_`, `$`, blanks inside, and single dashes; or any text in double quotes. */
-  name(): string {
-    if (this.peek() === '"') return this.quoted() || this.fail('a name inside the quotes')
+  /** A name: letters, digits, `_`, `$`, blanks inside, and dashes that begin no arrow; or any text in double quotes. */
+  takeName(): string {
+    if (this.peek() === '"') return this.takeQuoted() || this.fail('a name inside the quotes')
     const start = this.at
     for (;;) {
       const codePoint = String.fromCodePoint(this.text.codePointAt(this.at) ?? 0)
@@ -80,7 +80,7 @@ export class Scanner {
   }
 
   /** A text in double quotes, in which a backslash escapes the next character. */
-  quoted(): string {
+  takeQuoted(): string {
     this.expect('"')
     let value = ''
     while (this.peek() !== '"') {

@@ -34,7 +34,7 @@ export interface SelectedRelation {
 
 export type SelectItem = SelectedField | SelectedRelation
 
-/** Deeper selects are refused: each level is a subquery. */
+/** Bound of the nesting, because each level is a subquery. */
 const DEPTH_MAX = 20
 
 export function parseSelect(text: string): SelectItem[] {
@@ -55,34 +55,30 @@ function selectItems(scanner: Scanner, depth: number): SelectItem[] {
   return items
 }
 
-/** The number of rows, which looks like an embedded resource of that name. */
+/** `count()`, the number of rows. It looks like an embedded resource of that name. */
 const COUNT = /^(?:[^,():]+:)?count\(\)/
 
 function selectItem(scanner: Scanner, depth: number): SelectItem {
-  if (scanner.take('...')) return relation(scanner, depth, { isSpread: true })
+  if (scanner.take('...')) return { ...relationHead(scanner), isSpread: true, items: nestedItems(scanner, depth) }
   if (scanner.take('*')) return { kind: 'field', field: { name: '*', path: [] } }
   if (COUNT.test(scanner.text.slice(scanner.at))) return selectedField(scanner)
   const head = scanner.attempt(() => relationHead(scanner))
-  if (head) return { ...head, items: nested(scanner, depth) }
+  if (head) return { ...head, items: nestedItems(scanner, depth) }
   return selectedField(scanner)
-}
-
-function relation(scanner: Scanner, depth: number, { isSpread }: { isSpread: boolean }): SelectedRelation {
-  return { ...relationHead(scanner), isSpread, items: nested(scanner, depth) }
 }
 
 function relationHead(scanner: Scanner): Omit<SelectedRelation, 'items'> {
   const alias = takeAlias(scanner)
-  const name = scanner.name()
+  const name = scanner.takeName()
   const params: string[] = []
-  while (params.length < 2 && scanner.take('!')) params.push(scanner.name())
+  while (params.length < 2 && scanner.take('!')) params.push(scanner.takeName())
   scanner.expect('(')
   const join = params.find((param) => param === 'inner' || param === 'left')
   const hint = params.find((param) => param !== join)
   return { kind: 'relation', name, alias, hint, join, isSpread: false }
 }
 
-function nested(scanner: Scanner, depth: number): SelectItem[] {
+function nestedItems(scanner: Scanner, depth: number): SelectItem[] {
   scanner.skipBlanks()
   const items = scanner.peek() === ')' ? [] : selectItems(scanner, depth + 1)
   scanner.expect(')')
@@ -92,7 +88,7 @@ function nested(scanner: Scanner, depth: number): SelectItem[] {
 
 function takeAlias(scanner: Scanner): string | undefined {
   return scanner.attempt(() => {
-    const alias = scanner.name()
+    const alias = scanner.takeName()
     if (scanner.startsWith('::') || !scanner.take(':')) scanner.fail('":"')
     return alias
   })
@@ -136,7 +132,7 @@ function takeCast(scanner: Scanner): string | undefined {
 /** A name with the steps of a JSON path. */
 export function fieldIn(scanner: Scanner): Field {
   scanner.skipBlanks()
-  const name = scanner.name()
+  const name = scanner.takeName()
   const path: JsonStep[] = []
   for (;;) {
     const asText = scanner.take('->>')
@@ -155,7 +151,7 @@ function jsonKey(scanner: Scanner): string | number {
     scanner.at += 1
     scanner.fail('digit')
   }
-  if (index === undefined) return scanner.peek() === '"' ? scanner.quoted() : plainKey(scanner)
+  if (index === undefined) return scanner.peek() === '"' ? scanner.takeQuoted() : plainKey(scanner)
   scanner.at += index.length
   return Number(index)
 }

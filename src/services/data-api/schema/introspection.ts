@@ -1,7 +1,7 @@
 import type { Statement } from '../../../engine/engine.ts'
 import { SETTINGS_VERSION, VERSION } from './version.ts'
 
-/** One row of one JSON text, of compact arrays: a database may have thousands of tables. */
+/** The result of `introspect`: one JSON text with short names and arrays, because a database may have thousands of tables. */
 export interface Introspection {
   version: string
   settingsVersion: string | null
@@ -10,7 +10,7 @@ export interface Introspection {
     s: string
     n: string
     k: 'r' | 'v' | 'm' | 'f' | 'p'
-    /** Bits of inserts (8), updates (4) and deletes (16) that a view accepts. */
+    /** Bits of the changes that the relation accepts: updates (4), inserts (8) and deletes (16). */
     w: number
     c: readonly (readonly [number: number, name: string, type: string, defaultSql: string | null])[]
   }[]
@@ -25,7 +25,7 @@ export interface Introspection {
     n: string
     v: 'v' | 's' | 'i'
     set: boolean
-    /** Rows that a set is said to have. */
+    /** The number of rows that the function declares to return. */
     rows: number
     kind: 'void' | 'scalar' | 'composite'
     rel: number | null
@@ -38,7 +38,7 @@ export interface Introspection {
     of: number | null
     settings: readonly string[] | null
   }[]
-  /** Aggregates that return a domain named after a media type; without a relation, they take rows of any. */
+  /** Aggregates that return a domain named after a media type. Those without a relation take any rows. */
   handlers: readonly (readonly [schema: string, name: string, media: string, relation: number | null])[]
   /** Functions of implicit casts between domains and the types json and text. */
   casts: readonly (readonly [source: string, target: string, schema: string, name: string])[]

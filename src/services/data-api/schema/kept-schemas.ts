@@ -6,16 +6,16 @@ interface Entry {
   at: number
 }
 
-/** The text of all cached schemas; as objects they take a few times as much memory. */
+/** Bound of the texts of all cached schemas. As objects they take a few times as much memory. */
 const CHARACTERS_MAX = 12 * 1024 * 1024
-/** Not every change is recorded in the database, such as one of the settings of its server. */
+/** Age at which a schema is read again, because some changes, such as those of server settings, do not change its version. */
 const AGE_MS_MAX = 600_000
 
-/** By project, the one used last at the end. */
+/** Schemas by project, least recently used first. */
 const kept = new Map<string, Entry>()
 let characters = 0
 
-/** Projects whose exposed schemas differ have different caches. */
+/** A project whose exposed schemas change gets a new entry. */
 const keyFor = (ref: string, schemas: readonly string[]) => [ref, ...schemas].join('\0')
 
 export function cachedSchema(ref: string, schemas: readonly string[], now: number): SchemaCache | undefined {

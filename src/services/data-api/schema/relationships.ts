@@ -19,7 +19,7 @@ interface Reference {
   isUnique: boolean
 }
 
-/** The columns of a view that are, directly or through other views, columns of a table: by table, then by column of the table. */
+/** The columns of a view that are columns of tables, directly or through other views. The keys are the table and the number of its column. */
 type ViewColumns = ReadonlyMap<number, ReadonlyMap<number, readonly string[]>>
 
 export interface ViewOrigins {
@@ -121,14 +121,14 @@ export function relationshipsOf(
     if (known) known.push(relationship)
     else relationships.set(key, [relationship])
   }
-  for (const reference of references) for (const relationship of ofReference(reference)) add(relationship)
+  for (const reference of references) for (const relationship of relationshipsOfReference(reference)) add(relationship)
   for (const relationship of junctions(references, primaryKeyOf)) add(relationship)
   return relationships
 }
 
 const isSame = (a: Name, b: Name) => a.schema === b.schema && a.name === b.name
 
-function ofReference(reference: Reference): KeyRelationship[] {
+function relationshipsOfReference(reference: Reference): KeyRelationship[] {
   const { constraint, source, target, columns, isSourceView, isTargetView, isUnique } = reference
   const isSelf = isSame(source, target)
   return [
@@ -151,8 +151,8 @@ function ofReference(reference: Reference): KeyRelationship[] {
 }
 
 /**
- * Two foreign keys whose columns are all part of the primary key of their table, and that lead to different relations: a request could
- * not tell the two directions between the rows of one relation apart.
+ * Pairs of foreign keys whose columns are all part of the primary key of their table. They must lead to different relations: a request
+ * could not tell the two directions between the rows of one relation apart.
  */
 function junctions(
   references: readonly Reference[],

@@ -133,7 +133,7 @@ function keyOfView(view: number, keys: ReadonlyMap<number, readonly string[]>, o
   return [...new Set(columns)]
 }
 
-/** A function of one row of a relation that returns rows of a relation. */
+/** The relationship of a function that takes one row of a relation and returns rows of a relation. */
 function computedRelationships(
   { s, n, of, rel, set, rows }: FoundRoutine,
   oids: ReadonlyMap<number, Name>,
@@ -168,7 +168,7 @@ function routineOf(found: FoundRoutine, oids: ReadonlyMap<number, Name>): Routin
   }
 }
 
-/** Settings of a function that have no effect once its statement runs. Any other, above all `role`, must hold inside the function only. */
+/** Settings of a function that must be set before its statement starts. Any other, above all `role`, must apply inside the function only. */
 const REQUEST_SETTINGS = ['statement_timeout', 'plan_filter.statement_cost_limit', 'default_transaction_isolation']
 
 /** Names and modes cover outputs too; types cover inputs only. */

@@ -17,7 +17,7 @@ export function suggest(names: Iterable<string>, wanted: string): string | undef
   return undefined
 }
 
-/** Texts are at most as similar as their lengths. This bounds the work for a long text of a caller by the length of the names. */
+/** Texts are at most as similar as their lengths. The check bounds the work for a long name in a request. */
 const hasSimilarLength = (a: string, b: string): boolean =>
   Math.min(a.length, b.length) >= SIMILARITY_MIN * Math.max(a.length, b.length)
 
@@ -31,7 +31,7 @@ function sharesGram(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
   return false
 }
 
-/** One minus the edit distance as a part of the longer text. */
+/** One minus the edit distance divided by the length of the longer text. */
 function similarityOf(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let i = 1; i <= a.length; i += 1) {

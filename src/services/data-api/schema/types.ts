@@ -1,4 +1,4 @@
-/** What the Data API knows of a project's exposed schemas. */
+/** The exposed schemas of a project, as the Data API caches them. */
 export interface SchemaCache {
   version: string
   /** Version of the settings of roles and of the database; it is a part of `version`. */
@@ -24,7 +24,7 @@ export interface Name {
   name: string
 }
 
-/** Names may contain any character but NUL. */
+/** The key of a relation or function in maps. Names may contain any character but NUL. */
 export const keyOf = ({ schema, name }: Name): string => `${schema}\0${name}`
 
 export const ANY_RELATION = ''
@@ -40,7 +40,7 @@ export type MediaHandlers = ReadonlyMap<string, MediaHandler>
 export interface Table extends Name {
   kind: 'table' | 'view' | 'foreign' | 'materialized' | 'partitioned'
   columns: ReadonlyMap<string, Column>
-  /** Whether a column has a representation in JSON of its own. */
+  /** Whether a function of the project converts a column to JSON. */
   isFormatted: boolean
   primaryKey: readonly string[]
   insertable: boolean

@@ -2,7 +2,7 @@ import { quoteIdentifier } from '../../../engine/names.ts'
 import { parseError } from '../data-api-error.ts'
 import type { Name } from '../schema/types.ts'
 
-/** Quotes an identifier: the only way in which a name gets into SQL. */
+/** Quotes an identifier. Names must not get into SQL in any other way. */
 export function quote(name: string): string {
   if (name.includes('\0')) throw parseError('A name cannot contain a NUL character', 'unexpected "\\0"')
   return quoteIdentifier(name)
@@ -33,7 +33,7 @@ export class Parameters {
     return `$${this.values.length}`
   }
 
-  /** A parameter of a given type. Equal ones are the same parameter, so that equal expressions can be grouped by. */
+  /** A parameter of a given type. Equal values share a parameter, so that Postgres recognizes equal expressions in GROUP BY. */
   addTyped(value: string, type: string): string {
     const key = `${type} ${value}`
     const known = this.typed.get(key)

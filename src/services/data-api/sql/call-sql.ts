@@ -2,12 +2,12 @@ import type { JsonPayload, Payload } from '../request/payload.ts'
 import type { Parameter, Routine } from '../schema/types.ts'
 import { arrayText, type Parameters, qualified, quote } from './builder.ts'
 
-/** A function, and further columns to select from its rows: functions of a row can be called as columns there. */
+/** A function, and the SQL of further columns of its rows: functions of a row can be called as columns there. */
 export type Called = Routine & { computed?: string }
 
 type Arguments = readonly (readonly [name: string, value: string])[]
 
-/** The call with arguments of the query string, each as text. */
+/** SQL of a call with arguments of the query string, each as text. */
 export function callWithArguments(params: Parameters, routine: Called, args: Arguments): string {
   const given = routine.parameters.flatMap((parameter) => {
     const values = args.filter(([name]) => name === parameter.name).map(([, value]) => value)
@@ -17,11 +17,11 @@ export function callWithArguments(params: Parameters, routine: Called, args: Arg
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`)
 }
 
-/** A repeated argument is a list for a variadic parameter; for any other, the last one counts. */
+/** The text of an argument. A repeated one is a list for a variadic parameter; for any other, the last value counts. */
 const textOf = ({ isVariadic }: Parameter, values: readonly string[]): string =>
   isVariadic && !(values.length === 1 && values[0]?.startsWith('{')) ? arrayText(values) : (values.at(-1) ?? '')
 
-/** The call with these members of a JSON object, or of the first one of several. */
+/** SQL of a call whose arguments are members of a JSON object, or of the first object of an array. */
 export function callWithBody(
   params: Parameters,
   routine: Called,
@@ -37,15 +37,15 @@ export function callWithBody(
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`, body)
 }
 
-/** The call of a function whose only parameter takes the body as it is. */
-export function callWithWhole(params: Parameters, routine: Called, { text }: Payload): string {
+/** SQL of a call of a function whose only parameter takes the body as it is. */
+export function callWithWholeBody(params: Parameters, routine: Called, { text }: Payload): string {
   const [parameter] = routine.parameters
   return selectSql(routine, `${qualified(routine)}(${params.add(text)}::${parameter ? typeOf(parameter) : 'text'})`)
 }
 
 const assigned = ({ name, isVariadic }: Parameter) => `${isVariadic ? 'VARIADIC ' : ''}${quote(name)} := `
 
-/** Without a length, these two types have one character or bit; by their internal names, any number. */
+/** The type of a parameter. `character` and `bit` without a length mean one character or bit; their internal names mean any number. */
 const typeOf = ({ type }: Parameter): string =>
   type.replace(/^character(?=\[|$)/, 'bpchar').replace(/^bit(?=\[|$)/, 'pg_catalog."bit"')
 

@@ -5,7 +5,7 @@ import type { Field } from '../request/select.ts'
 import { isToOne, type Name } from '../schema/types.ts'
 import { arrayText, type Parameters, qualified, quote } from './builder.ts'
 
-/** Column types that the JSON operators accept as they are. */
+/** Column types that the JSON operators accept without a conversion. */
 const JSON_TYPES = ['json', 'jsonb']
 
 /** A column, and the steps into its JSON. Columns of other types become JSON first. */
@@ -13,7 +13,7 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
   const column = name === '*' ? `${quote(node.alias)}.*` : `${quote(node.alias)}.${quote(name)}`
   if (path.length === 0) return column
   const type = node.table?.columns.get(name)?.type
-  // Of a row whose columns are unknown, any column may be JSON.
+  // A field that is no column of its table is a function of the row, which must return JSON. Without a table, the type is unknown.
   const isJson = type === undefined ? node.table !== undefined : JSON_TYPES.includes(type)
   const json = isJson ? column : `to_jsonb(${column})`
   const steps = path.map(({ asText, key }) => {
@@ -26,11 +26,11 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
 /** Returns SQL that tells whether a row has embedded rows. */
 type Presence = (child: EmbedNode) => string
 
-/** Reads the join of the embedded rows, which the query must contain. */
-const isJoined: Presence = ({ alias, relationship }) =>
+/** Tests the join of the embedded rows, which the query must contain. */
+const joinedPresence: Presence = ({ alias, relationship }) =>
   `${quote(alias)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
 
-export function logicSql(params: Parameters, node: ReadNode, logic: Logic, presence = isJoined): string {
+export function logicSql(params: Parameters, node: ReadNode, logic: Logic, presence = joinedPresence): string {
   if (logic.kind === 'filter') return filterSql(params, node, logic, presence)
   const parts = logic.parts.map((part) => logicSql(params, node, part, presence))
   return `${logic.negated ? 'NOT ' : ''}(${parts.join(logic.operator === 'and' ? ' AND ' : ' OR ')})`
@@ -80,7 +80,7 @@ interface Compared {
   /** Undefined if the schema cache has no such column. */
   type: string | undefined
   operation: Operation
-  /** The function that makes a value of the column's type of a text. */
+  /** The function that converts text to the type of the column. */
   parse: Name | undefined
 }
 

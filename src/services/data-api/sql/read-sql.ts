@@ -19,7 +19,7 @@ interface ReadOptions {
   isGroupedBy?: boolean
 }
 
-/** The query of a node. */
+/** SQL that reads the rows of a node. */
 export function readSql(params: Parameters, node: ReadNode, { source, isGroupedBy = false }: ReadOptions = {}): string {
   const isGrouped = hasAggregates(node) && !isHoisted(node)
   const comparable = isGrouped || isGroupedBy
@@ -35,7 +35,7 @@ export function readSql(params: Parameters, node: ReadNode, { source, isGroupedB
   return `SELECT ${columns} FROM ${fromSql(node, source)}${joins}${whereSql([...conditionsToParent(node), ...conditions])}${groupBy}${orderSql(params, node, node.order)}${windowSql(node.window)}`
 }
 
-/** The query without what it selects, with a row for each row of the node. Embedded rows are not read: only whether there are any. */
+/** SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence. */
 export function countSql(params: Parameters, node: ReadNode, source?: string): string {
   const exists = (child: EmbedNode) => `EXISTS (${countSql(params, child)})`
   const conditions = node.logic.map((logic) => logicSql(params, node, logic, exists))
@@ -100,9 +100,9 @@ function selectedField(params: Parameters, node: ReadNode, { field: selected, in
   if (field.name === '*' && !aggregate) return [{ sql: column }]
   const format =
     aggregate || field.path.length > 0 ? undefined : node.table?.columns.get(field.name)?.representation?.toJson
-  // Values of the type json cannot be grouped by.
-  const shown = format ? `${qualified(format)}(${column})${isGrouped ? '::jsonb' : ''}` : column
-  const value = cast === undefined ? shown : `CAST(${shown} AS ${castType(cast)})`
+  // Postgres cannot group by values of the type json.
+  const formatted = format ? `${qualified(format)}(${column})${isGrouped ? '::jsonb' : ''}` : column
+  const value = cast === undefined ? formatted : `CAST(${formatted} AS ${castType(cast)})`
   if (aggregate && isHoisted(node)) {
     return [{ sql: `${field.name === '*' ? '1' : value} AS ${quote(hoistedName(node, index))}` }]
   }
@@ -139,7 +139,7 @@ interface Output {
 
 const outputOf = (key: string): Output => ({ column: key, key })
 
-/** The columns that a node's query returns, as far as they are known: for spreads. */
+/** The columns that a node's query returns, for a spread. Those of a function that returns no table are unknown. */
 function outputsOf(node: ReadNode): Output[] {
   const own = node.fields.flatMap((selected, index): Output[] => {
     const { field, aggregate } = selected
@@ -158,7 +158,7 @@ function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Se
   if (child.isEmpty) return []
   const lateral = quote(child.alias)
   const isOne = isToOne(child.relationship)
-  // Values of the type json cannot be grouped by.
+  // Postgres cannot group by values of the type json.
   const json = isGrouped ? '::jsonb' : ''
   if (child.isSpread) return outputsOf(child).map((output) => selectedOutput(node, lateral, output))
   const value = isOne ? `row_to_json(${lateral}.*)${json}` : `coalesce(${lateral}.rows, '[]')${json}`
@@ -177,7 +177,7 @@ function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): stri
   const lateral = quote(child.alias)
   const join = child.isInner ? ' INNER JOIN LATERAL' : ' LEFT JOIN LATERAL'
   if (isToOne(child.relationship)) {
-    const query = readSql(params, selectable(child), { isGroupedBy: isGrouped && child.isSpread })
+    const query = readSql(params, withSelectedColumn(child), { isGroupedBy: isGrouped && child.isSpread })
     return `${join} (${query}) AS ${lateral} ON TRUE`
   }
   const rows = quote(`${child.alias}_rows`)
@@ -185,11 +185,11 @@ function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): stri
   const spread = outputs.map(({ column }) => `json_agg(${rows}.${quote(column)}) AS ${quote(column)}`)
   const columns = [`json_agg(${rows}) AS rows`, ...spread].join(', ')
   const on = child.isInner ? `${lateral}.rows IS NOT NULL` : 'TRUE'
-  return `${join} (SELECT ${columns} FROM (${readSql(params, selectable(child))}) AS ${rows}) AS ${lateral} ON ${on}`
+  return `${join} (SELECT ${columns} FROM (${readSql(params, withSelectedColumn(child))}) AS ${rows}) AS ${lateral} ON ${on}`
 }
 
-/** A node from which nothing is selected still needs a column that shows that there is a row. */
-function selectable(child: EmbedNode): EmbedNode {
+/** Selects all columns of a node from which nothing is selected: it needs a column that shows that there is a row. */
+function withSelectedColumn(child: EmbedNode): EmbedNode {
   if (child.fields.length > 0 || child.children.some(({ isEmpty }) => !isEmpty)) return child
   return { ...child, fields: [{ kind: 'field', field: { name: '*', path: [] } }] }
 }

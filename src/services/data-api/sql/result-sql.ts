@@ -4,28 +4,28 @@ import type { MediaHandler } from '../schema/types.ts'
 import { type Parameters, qualified } from './builder.ts'
 
 let prefix: string | undefined
-/** Begins the text of a failed check. It is random, because a filter can give Postgres any other text to refuse. */
+/** The beginning of the text of a failed check. It is random, because a filter can make Postgres refuse any text that its caller knows. */
 export function failurePrefix(): string {
   // A Worker has no random values before its first request.
   prefix ??= `${FORCED_ROLLBACK}${crypto.randomUUID()}:`
   return prefix
 }
 
-/** Fails the transaction of the request, by a cast that cannot succeed. A parameter leaves the statement the same in each Worker. */
+/** SQL that fails the transaction by an invalid cast. The random prefix is a parameter, so that all Workers send the same statement. */
 const failure = (params: Parameters, check: string, detail: string) =>
   `(${params.addTyped(`${failurePrefix()}${check}:`, 'text')} || ${detail})::int`
 
 export interface Checks {
-  /** The rows must be exactly one. */
+  /** There must be exactly one row. */
   isSingular?: boolean
-  /** As for `isSingular`, with the error of a PUT. */
+  /** There must be exactly one row, which the URL of a PUT names. */
   matchesUrl?: boolean
   affectedMax?: number | undefined
 }
 
 /**
- * Fails if the version of the schema is no longer the one that the statement was made for. The text of the failure must not be constant:
- * Postgres would evaluate it when it plans the statement.
+ * SQL that fails if the schema has changed since the statement was compiled. The text of the failure must not be constant: Postgres would
+ * evaluate it when it plans the statement.
  */
 export const requireVersion = (params: Parameters, version: string, expected: string): string =>
   `CASE WHEN ${version} = ${params.addTyped(expected, 'text')} THEN 0 ELSE ${failure(params, 'schema', version)} END`
@@ -40,7 +40,7 @@ function checksSql(params: Parameters, { isSingular, matchesUrl, affectedMax }: 
   return cases.length === 0 ? '' : `, CASE ${cases.join(' ')} END AS checked`
 }
 
-/** How a function's rows are written: one value, or one row, instead of a list. */
+/** The form of a function's result: one value or one row, instead of a list. */
 interface Shape {
   isScalar?: boolean
   isSingle?: boolean
@@ -71,11 +71,11 @@ function bodySql({ format, handler }: Media, source: string, { isScalar, isSingl
   }
 }
 
-/** Rows of a query are no rows of a relation until they are cast. */
+/** SQL of a handler's body. Rows of a query must be cast before a function accepts them as rows of a relation. */
 const handledSql = (handler: MediaHandler, value: string): string =>
   `coalesce(${qualified(handler)}(${value}${handler.relation ? `::${qualified(handler.relation)}` : ''})::text, '')`
 
-/** The text of a row is that of its fields in parentheses, with the quotes of CSV. */
+/** SQL of a CSV body. Postgres writes a row as its fields in parentheses, quoted as in CSV. */
 const csvSql = (source: string) => `(
   SELECT coalesce(string_agg(name, ','), '') FROM (
     SELECT json_object_keys(row_to_json(one)) AS name FROM (SELECT * FROM ${source} LIMIT 1) AS one) AS names)
@@ -85,9 +85,9 @@ interface Result {
   media: Media
   /** The common table expression of the rows. */
   source: string
-  /** SQL of the number of all rows; absent if it is not asked for. */
+  /** SQL that counts all rows; absent if the caller asks for no count. */
   total?: string | undefined
-  /** The body is not asked for: for HEAD, and for writes that return nothing. */
+  /** Whether the reply has no body: for HEAD, and for writes that return nothing. */
   isEmpty?: boolean
   checks?: Checks
   shape?: Shape
@@ -101,7 +101,7 @@ export const RESPONSE_SETTINGS = `nullif(current_setting('response.headers', tru
 /** The position of the body among the columns of `resultSql`. */
 export const BODY_COLUMN = 2
 
-/** The row that becomes the response. It reads the settings by which SQL changes the response after all rows are made. */
+/** SQL of the row that becomes the response. The settings by which SQL changes the response are read after all rows. */
 export function resultSql(
   params: Parameters,
   { media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result,

@@ -12,7 +12,7 @@ export interface Insert {
   /** Missing keys get the column's default instead of null. */
   fillsDefaults: boolean
   conflict?: { columns: readonly string[]; action: 'merge' | 'ignore' } | undefined
-  /** The filters of a PUT: they hold for the rows of the body. */
+  /** The filters of a PUT, which the row of the body must match. */
   bodyFilters?: ReadNode | undefined
 }
 
@@ -56,7 +56,7 @@ function bodySql(params: Parameters, body: Body): string {
   return `(SELECT ${values.join(', ')} FROM ${recordsSql(params, body)}) AS pgrst_body`
 }
 
-/** As `bodySql`, but values that a function makes of JSON are still JSON. */
+/** Like `bodySql`, before functions convert values from JSON. */
 function recordsSql(params: Parameters, { payload: { text, isArray }, columns, fillsDefaults }: Body): string {
   const definition = columns
     .map(({ name, type, representation }) => `${quote(name)} ${representation?.fromJson ? 'json' : type}`)
@@ -90,8 +90,8 @@ export const deleteSql = (params: Parameters, node: ReadNode, table: Table, retu
   `DELETE FROM ${qualified(table)}${conditionSql(params, node, table, 'DELETE')} RETURNING ${returning}`
 
 /**
- * With a limit, only the first rows by the given order or by their key. A change of all rows is refused, as by the extension safeupdate,
- * which the hosted service loads.
+ * SQL of the condition of a change. With a limit, it selects the first rows by the given order or by their key. A change of all rows is
+ * refused, as by the extension safeupdate, which the hosted service loads.
  */
 function conditionSql(params: Parameters, node: ReadNode, table: Table, verb: 'UPDATE' | 'DELETE'): string {
   const conditions = node.logic.map((logic) => logicSql(params, node, logic))
@@ -110,7 +110,7 @@ function conditionSql(params: Parameters, node: ReadNode, table: Table, verb: 'U
   return whereSql([...conditions, `(${key.join(', ')}) IN (${rows})`])
 }
 
-/** The columns that identify a row: without a primary key, its place in the table. */
+/** The columns that identify a row: its primary key, else its place in the table. */
 function rowKey({ primaryKey, kind }: Table): readonly string[] {
   if (primaryKey.length > 0) return primaryKey
   if (kind === 'table' || kind === 'partitioned') return ['tableoid', 'ctid']
@@ -132,7 +132,7 @@ export function returningSql(node: ReadNode): string {
     ...ordered,
     ...node.children.flatMap(sourceColumns),
   ])
-  // Functions of the row can be called as columns of the table only, not of what the change returns.
+  // Functions of the row are called here: they accept a row of the table, but not a row that the change returned.
   const computed = [...wanted].filter((name) => name !== '*' && !node.table?.columns.has(name))
   const names = needsAll ? computed : [...wanted]
   const list = names.map((name) => `${alias}.${quote(name)}`)
