@@ -11,7 +11,7 @@ export function arrayToJson(text: string, element: (text: string) => string): st
     else {
       const end = character === '"' ? closingQuote(text, at) : endOfBareElement(text, at)
       const raw = text.slice(at, end)
-      json += character === '"' ? element(unquoted(raw)) : raw === 'NULL' ? 'null' : element(raw)
+      json += character === '"' ? element(unquote(raw)) : raw === 'NULL' ? 'null' : element(raw)
       at = end
       continue
     }
@@ -32,6 +32,6 @@ function endOfBareElement(text: string, start: number): number {
   return at
 }
 
-function unquoted(raw: string): string {
+function unquote(raw: string): string {
   return raw.slice(1, -1).replace(/\\([\s\S])/g, '$1')
 }

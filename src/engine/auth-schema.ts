@@ -90,7 +90,7 @@ const USERS = `
   is_anonymous boolean NOT NULL DEFAULT false`
 
 /**
- * The key is not named `identities_pkey`: the Auth server's migrations drop that, and reuse an existing column `id`.
+ * The primary key is not named `identities_pkey`: the Auth server's migrations drop a key of that name, and reuse an existing column `id`.
  */
 const IDENTITIES = `
   provider_id text NOT NULL,

@@ -28,5 +28,5 @@ export const engineStates = <State>(db: Db): EngineStates<State> => ({
   },
 })
 
-/** The cast is safe: only the configured driver writes this column. */
+/** The state in the column `engine_state`. The cast is safe, because only the configured driver writes the column. */
 export const driverState = <State>(column: unknown): State | undefined => (column ?? undefined) as State | undefined

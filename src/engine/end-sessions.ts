@@ -22,7 +22,7 @@ export async function endSessionsOnce(admin: Session, condition: string): Promis
   return (await admin.rows(terminateStatement(condition))).length
 }
 
-/** Repeats until no session is left; false if clients reconnected in every round. */
+/** Ends sessions until none is left. Returns false if clients reconnected in every round. */
 export async function endSessions(admin: Session, condition: string): Promise<boolean> {
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     if ((await endSessionsOnce(admin, condition)) === 0) return true

@@ -71,7 +71,7 @@ export interface ProjectEngine {
   machines?(): Promise<Machine[]>
   /** Resource use of the database's server, in the text format of Prometheus; absent if it is not measured. */
   metrics?(ref: string): Promise<string>
-  /** How to connect as the owner, or as another role of the project. */
+  /** The address and user for connections as the owner, or as another role of the project. */
   connection(project: ConnectedProject, role?: string): ProjectConnection
 }
 
@@ -279,7 +279,7 @@ export interface BatchRequest {
   statements: readonly Statement[]
   /** The isolation level of the transaction; absent = the default of the sessions. */
   isolation?: 'RepeatableRead' | 'Serializable' | undefined
-  /** A text of the only row of a statement that may be returned as bytes or a stream, by the positions of statement and column. */
+  /** Positions, from 0, of a statement with one row and of its text column that may be returned as bytes or as a stream. */
   separate?: { statement: number; column: number } | undefined
   /** Only requests with the same key share a session: a session keeps the settings that its role had at its login. No white space. */
   sessionKey?: string | undefined

@@ -104,11 +104,11 @@ const NO_SESSION = /^(08|28|3D|53300|55000)/
  * Whether Postgres refused a statement, which may have an SQLSTATE of a failed connection too. A refused login has the severity FATAL,
  * and the refusal of a proxy names no routine of Postgres.
  */
-const isOfStatement = ({ severity, routine }: DatabaseError) => severity === 'ERROR' && routine !== undefined
+const isStatementError = ({ severity, routine }: DatabaseError) => severity === 'ERROR' && routine !== undefined
 
 function batchFailure(error: unknown): Error {
   if (error instanceof StatementsTooLarge) return error
-  if (isDatabaseError(error) && NO_SESSION.test(error.code) && !isOfStatement(error)) {
+  if (isDatabaseError(error) && NO_SESSION.test(error.code) && !isStatementError(error)) {
     return new EngineUnavailable(error.message, { code: error.code, cause: error })
   }
   return statementFailure(error, 0)

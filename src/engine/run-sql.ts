@@ -16,7 +16,7 @@ export const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
 const SMALL_RESULT_BYTES = 128 * 1024
 /** Postgres stops a statement this much earlier than the engine ends the session. */
 const TIMEOUT_MARGIN_MS_MAX = 250
-/** How often Postgres checks during a statement whether the client is still connected. */
+/** Interval at which Postgres checks during a statement whether the client is still connected. */
 const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
 const CONNECTION_WAIT_MS_MAX = 10_000

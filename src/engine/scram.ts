@@ -14,7 +14,7 @@ export async function scramVerifier(password: string, iterations: number): Promi
 
 /** The two keys of a verifier (RFC 5802). */
 export async function scramKeys(password: string, salt: Uint8Array<ArrayBuffer>, iterations: number) {
-  const secret = UTF8.encode(prepared(password))
+  const secret = UTF8.encode(applySaslPrep(password))
   const key = await crypto.subtle.importKey('raw', secret, 'PBKDF2', false, ['deriveBits'])
   const salted = await crypto.subtle.deriveBits({ name: 'PBKDF2', hash: 'SHA-256', salt, iterations }, key, 256)
   const storedKey = await crypto.subtle.digest('SHA-256', await sign(salted, 'Client Key'))
@@ -31,7 +31,7 @@ function base64(bytes: ArrayBuffer | Uint8Array): string {
 }
 
 const SPACES = /[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g
-const LEFT_OUT = /\u00ad|\u034f|\u1806|[\u180b-\u180d]|\u200c|\u200d|\u2060|[\ufe00-\ufe0f]|\ufeff/g
+const REMOVED = /\u00ad|\u034f|\u1806|[\u180b-\u180d]|\u200c|\u200d|\u2060|[\ufe00-\ufe0f]|\ufeff/g
 const PROHIBITED =
   /[\p{Cc}\p{Cs}\p{Co}\p{Cn}]|\u0340|\u0341|\u06dd|\u070f|\u180e|[\u200e\u200f\u2028-\u202e\u2061-\u2063\u206a-\u206f]|[\u2ff0-\u2ffb\ufff9-\ufffd]/u
 /** Code points above the basic plane that Unicode 3.2 does not define; SASLprep prohibits them. */
@@ -39,9 +39,9 @@ const TOO_NEW =
   /[\u{10000}-\u{102ff}\u{10350}-\u{103ff}\u{10450}-\u{1cfff}\u{1d173}-\u{1d17a}\u{1d200}-\u{1d3ff}\u{1d800}-\u{1ffff}\u{2a6d7}-\u{2f7ff}\u{2fa1e}-\u{10ffff}]/u
 const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u
 
-/** Applies SASLprep as clients do: they use a password that it refuses unchanged. */
-function prepared(password: string): string {
-  const mapped = password.replace(SPACES, ' ').replace(LEFT_OUT, '')
+/** Applies SASLprep as clients do, which use a password without changes if it is refused. */
+function applySaslPrep(password: string): string {
+  const mapped = password.replace(SPACES, ' ').replace(REMOVED, '')
   const refused = mapped === '' || PROHIBITED.test(mapped) || TOO_NEW.test(mapped) || mixesDirections(mapped)
   return refused ? password : mapped.normalize('NFKC')
 }

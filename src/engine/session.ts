@@ -17,7 +17,7 @@ export interface Server {
   adminPassword?: (() => Promise<string>) | undefined
   /** Drops a cached password that the server refused, so that the next connection reads it again. */
   forgetAdminPassword?: (() => void) | undefined
-  /** The cluster accepts plain-text passwords only and computes the verifiers itself. */
+  /** Whether the cluster accepts only plain-text passwords, and computes the verifiers itself. */
   plainPasswords?: boolean | undefined
   /** The administrator's role if it is not a superuser: it can end only sessions of roles that it is a member of. */
   administrator?: string | undefined

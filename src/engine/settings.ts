@@ -160,7 +160,7 @@ const CLIENTS = `backend_type = 'client backend' AND usename <> current_user`
 
 export async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
   const { database } = names
-  // Another round has closed it: closing it again would end sessions that are read-only already.
+  // A database that is read-only already is left alone, because the change would end its sessions again.
   if (readOnly && (await isReadOnly(admin, names))) return
   await runInTransaction(admin, [
     `ALTER DATABASE ${database} ${readOnly ? `SET ${READ_ONLY} = on` : `RESET ${READ_ONLY}`}`,
@@ -170,7 +170,7 @@ export async function setReadOnly(admin: Session, names: ProjectNames, readOnly:
   else await endIdleSessions(admin, names)
 }
 
-/** Poolers keep idle sessions open, and those would stay read-only. */
+/** Ends idle sessions, which poolers keep open and which would stay read-only. */
 async function endIdleSessions(admin: Session, { database }: ProjectNames): Promise<void> {
   await admin.rows(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -27,7 +27,7 @@ export function splitStatements(query: string): SplitStatement[] {
       continue
     }
     const end = endOfToken(query, at)
-    if (!isBlank(query, at)) enter(nesting, query.slice(at, end))
+    if (!isBlank(query, at)) addToken(nesting, query.slice(at, end))
     at = end
   }
   finish(query.length)
@@ -49,7 +49,7 @@ const noNesting = (): Nesting => ({ hasToken: false, opening: '', previous: '', 
 const ROUTINE = /^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) /
 
 /** Tracks where a semicolon does not end a statement: in the actions of a rule and in the SQL body of a routine. */
-function enter(nesting: Nesting, token: string): void {
+function addToken(nesting: Nesting, token: string): void {
   nesting.hasToken = true
   if (token === '(') nesting.parentheses += 1
   else if (token === ')') nesting.parentheses = Math.max(0, nesting.parentheses - 1)

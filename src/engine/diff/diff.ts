@@ -99,8 +99,8 @@ function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unk
 }
 
 /**
- * Reads a domain's default with qualified names: the library reads its source text, which depends on the search path. Reads a
- * `NOT NULL` that is not valid as none: it is compared on its own.
+ * Corrects two queries of the library. A domain's default is read with qualified names, because its source text depends on the search
+ * path. A `NOT NULL` that is not validated counts as absent, because it is compared as a fact of its own.
  */
 const correctQuery = (text: string) =>
   text

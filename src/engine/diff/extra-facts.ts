@@ -8,7 +8,7 @@ const KIND = { ext: 'pilothouse', intentKind: 'extra' }
 interface ExtraRow {
   schema: string
   key: string
-  /** The statements that create it, and those that remove it. */
+  /** The statements that create the fact (`set`), and those that remove it (`reset`). */
   set: string[]
   reset: string[]
   relation: string

@@ -77,7 +77,7 @@ function findRemoved(actions: readonly Action[], source: FactBase): StableId[] {
     if (seen.has(key)) continue
     seen.add(key)
     if (REMOVABLE.has(id.kind)) found.push(id)
-    // Such a domain loses only its default.
+    // A domain that the actions do not drop loses only its default.
     if (id.kind === 'domain' && !dropped.has(key)) continue
     queue.push(...source.childrenOf(id), ...sequences.filter((sequence) => isOwnedBy(sequence, id)))
     queue.push(...dependents(id).filter(isRecreatable))
@@ -85,7 +85,7 @@ function findRemoved(actions: readonly Action[], source: FactBase): StableId[] {
   return found
 }
 
-/** A foreign key cannot be adapted: the columns on its two sides change one after the other. */
+/** Whether Postgres adapts the object itself. It cannot adapt foreign keys, because the columns on both sides change one after the other. */
 const isAdapted = ({ id, payload }: Fact) => ADAPTED.has(id.kind) && payload.type !== 'f'
 
 /** Whether an object can be recreated: Postgres recomputes generated columns, and a partition goes with its table. */

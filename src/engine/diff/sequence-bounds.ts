@@ -34,7 +34,7 @@ export function moveIntoBounds({ sql, consumes }: Action, { source, desired }: S
   return []
 }
 
-/** The sequence of its own, or that of an identity column. */
+/** The sequence that the fact describes, or that of its identity column. */
 function sequenceOf(fact: Fact | undefined): Sequence | undefined {
   if (fact?.id.kind === 'sequence') return { name: nameOf(fact.id), ...boundsOf(fact.payload) }
   const identity = fact?.id.kind === 'column' ? (fact.payload.identity as Identity | null | undefined) : undefined

@@ -19,7 +19,7 @@ export function orderStatements(
   plan: Pick<Plan, 'actions' | 'preamble'>,
   { source, desired, roles: { owner }, casts }: Sides,
 ): string {
-  const actions = plan.actions.filter((action) => !isOwnedAlready(action, source, owner))
+  const actions = plan.actions.filter((action) => !isRedundantOwnership(action, source, owner))
   if (actions.length === 0) return ''
   const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
   const statements = [
@@ -34,8 +34,8 @@ export function orderStatements(
   return unmarkVirtual(text, owner).replaceAll(`"${owner}"`, 'CURRENT_USER')
 }
 
-/** The creator of an object owns it already; an object of the source may belong to another role. */
-const isOwnedAlready = ({ sql, consumes }: Action, source: FactBase, owner: string): boolean =>
+/** Whether the action gives an object to its creator, who owns it already. An object of the source may belong to another role. */
+const isRedundantOwnership = ({ sql, consumes }: Action, source: FactBase, owner: string): boolean =>
   sql.endsWith(` OWNER TO "${owner}"`) &&
   !consumes
     .flatMap((id) => source.outgoingEdges(id))

@@ -44,7 +44,7 @@ export function castThroughAnother({ sql, consumes }: Action, source: FactBase, 
   return `${head}::${isNumber ? 'integer' : 'text'}::${to}`
 }
 
-/** True if unknown. */
+/** Whether Postgres has a cast between two types. Types that are not in the list count as castable. */
 function hasCast(from: string, to: string, casts: TypeCasts): boolean {
   const [own, other] = [from, to].map((name) => name.replace(/\(\d+(,-?\d+)?\)/, '')) as [string, string]
   if (own === other) return true

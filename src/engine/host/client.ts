@@ -10,7 +10,7 @@ const OPERATION_MS_MAX = 300_000
 /** Short, because another host can be used instead of one that does not answer. */
 const DESCRIBE_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000
-/** Several renewals fit into the time after which the host releases a lock. */
+/** Interval of renewals. Several fit into the time after which the host releases a lock. */
 const LOCK_RENEWAL_MS = 3_000
 
 const Failure = z.object({
@@ -56,7 +56,7 @@ export interface Call {
   path: string
   body?: object
   timeoutMs?: number
-  /** How long to wait for an operation that continues after the request. */
+  /** Longest wait for an operation that continues after the request. */
   waitMs?: number
 }
 

@@ -12,7 +12,7 @@ const Page = z.object({
   skipped_bytes: z.number(),
 })
 
-const presentIn = (fields: Record<string, string>) =>
+const omitEmpty = (fields: Record<string, string>) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== ''))
 
 /** The logs of the servers on the hosts. */
@@ -35,7 +35,7 @@ export function hostLogs(access: HostAccess): DatabaseLogs {
       return {
         cursor: page.cursor,
         lines: page.lines
-          .map(({ timestamp, message, ...fields }) => ({ timestamp, message, fields: presentIn(fields) }))
+          .map(({ timestamp, message, ...fields }) => ({ timestamp, message, fields: omitEmpty(fields) }))
           .filter((line) => !isForcedRollback(line, HOST_NAMES.dataApi)),
         skippedBytes: page.skipped_bytes,
       }

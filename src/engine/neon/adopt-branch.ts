@@ -123,10 +123,10 @@ const PORTION = 10_000
 
 /** Removes the rows of objects, in a session of the owner and without triggers: the bytes stay with the parent. */
 export async function emptyStorage({ cluster, ...login }: ProjectLogin): Promise<void> {
-  for (let isLeft = true; isLeft; ) {
+  for (let hasMore = true; hasMore; ) {
     const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
     const [removed] = JSON.parse(joinText(await runSql(sessionsOf(cluster), request))) as { count: number }[]
-    isLeft = removed?.count === PORTION
+    hasMore = removed?.count === PORTION
   }
   // A parent of an older version does not have all tables.
   const [tables = []] = await runBatch(cluster, {
@@ -137,9 +137,9 @@ export async function emptyStorage({ cluster, ...login }: ProjectLogin): Promise
     const text = `WITH removed AS (
         DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${table} LIMIT ${PORTION})) RETURNING 1)
       SELECT count(*)::int AS count FROM removed`
-    for (let isLeft = true; isLeft; ) {
+    for (let hasMore = true; hasMore; ) {
       const [rows] = await runBatch(cluster, { ...login, statements: [{ text, params: [] }] })
-      isLeft = rows?.[0]?.count === PORTION
+      hasMore = rows?.[0]?.count === PORTION
     }
   }
 }

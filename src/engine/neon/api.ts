@@ -54,7 +54,7 @@ export function throwRefusal(error: unknown): never {
 export const isNotFound = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
 
 const REQUEST_MS_MAX = 30_000
-/** How long to retry a request while Neon is busy. */
+/** Time for which a request is retried while Neon is busy. */
 const RETRY_MS_MAX = 60_000
 const WAIT_MS_MIN = 250
 const WAIT_MS_MAX = 8_000
@@ -70,7 +70,7 @@ interface NeonRequest {
   path: string
   query?: object
   body?: object
-  /** Idempotent, so it is retried even if it is unknown whether Neon has executed it. */
+  /** Whether a request is retried if Neon may have executed it. The default is true for all methods except POST. */
   isIdempotent?: boolean
 }
 

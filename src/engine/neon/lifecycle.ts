@@ -26,8 +26,8 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
   const work = await startWork(neon, ref, fence)
   const { api, sites, config } = work
   const { isReady, isBranch = false, site: storedSite } = (await sites.read(ref)) ?? {}
-  const id = NEON_REGIONS[region]
-  if (!id) throw new Error(`Neon has no region ${region}`)
+  const regionId = NEON_REGIONS[region]
+  if (!regionId) throw new Error(`Neon has no region ${region}`)
   if (isReady && storedSite) {
     await setEndpointsEnabled(work, true)
     const cluster = clusterAt(neon, ref, storedSite)
@@ -40,7 +40,7 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
     find: async () => (storedSite && (await findStored(api, storedSite))) ?? (await findProject(api, ref)),
     make() {
       stored.isBranch = false
-      return createProject(api, ref, { id, postgresMajor: config.postgresMajor, size: spec.size })
+      return createProject(api, ref, { regionId, postgresMajor: config.postgresMajor, size: spec.size })
     },
   })
   await prepareDatabase(clusterAt(neon, ref, site), spec)
@@ -75,7 +75,7 @@ async function ensureCreated(work: Work, stored: CreationState, { find, make }: 
   return site
 }
 
-/** The database of an earlier attempt, if usable; removes one that failed. */
+/** The database of an earlier attempt. Removes one that failed or has no endpoint, and returns undefined. */
 async function usableDatabase(work: Work, found: FoundDatabase | undefined): Promise<CreatedDatabase | undefined> {
   if (!found) return undefined
   const { site, operations } = found

@@ -5,8 +5,8 @@ import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
 import { limitsOf } from './sizes.ts'
 
-interface ProjectOf {
-  id: string
+interface NewProject {
+  regionId: string
   postgresMajor: number
   size: string | undefined
 }
@@ -44,12 +44,12 @@ async function keepOldest(api: NeonApi, ref: string): Promise<string | undefined
 export async function createProject(
   api: NeonApi,
   ref: string,
-  { id, postgresMajor, size }: ProjectOf,
+  { regionId, postgresMajor, size }: NewProject,
 ): Promise<CreatedDatabase> {
   const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
     project: {
       name: nameOf(ref),
-      region_id: id,
+      region_id: regionId,
       pg_version: postgresMajor,
       branch: { role_name: ADMIN, database_name: ADMIN },
       ...(size && { default_endpoint_settings: limitsOf(size) }),
@@ -87,7 +87,7 @@ export async function refsOf(api: NeonApi): Promise<string[]> {
   }
 }
 
-interface BranchOf {
+interface NewBranch {
   projectId: string
   parentId: string
   data: boolean
@@ -104,7 +104,7 @@ export async function findBranch(api: NeonApi, ref: string, projectId: string): 
 export async function createBranch(
   api: NeonApi,
   ref: string,
-  { projectId, parentId, data, size }: BranchOf,
+  { projectId, parentId, data, size }: NewBranch,
 ): Promise<CreatedDatabase> {
   const { branch, endpoints, operations } = await api.createBranch(projectId, {
     branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },

@@ -47,17 +47,17 @@ export async function addReplica(work: Work, identifier: string): Promise<void> 
 
 export async function removeReplica({ api, ref, sites, saveState }: Work, identifier: string): Promise<void> {
   const { state, site } = await requireState(sites, ref)
-  const isIt = (replica: NeonReplica) => replica.identifier === identifier
+  const isRemoved = (replica: NeonReplica) => replica.identifier === identifier
   const { replica: found } = await findEndpoints(api, site, identifier)
   const ids = new Set([
-    ...(state.replicas ?? []).filter(isIt).map(({ endpointId }) => endpointId),
+    ...(state.replicas ?? []).filter(isRemoved).map(({ endpointId }) => endpointId),
     ...(found ? [found.id] : []),
   ])
   for (const endpointId of ids) {
     const deleted = await ignoreNotFound(api.deleteEndpoint(site.projectId, endpointId))
     await api.waitForOperations(deleted?.operations ?? [])
   }
-  await saveState({ ...state, replicas: (state.replicas ?? []).filter((each) => !isIt(each)) })
+  await saveState({ ...state, replicas: (state.replicas ?? []).filter((each) => !isRemoved(each)) })
 }
 
 async function requireState(sites: Sites, ref: string): Promise<{ state: NeonState; site: Site }> {

@@ -42,8 +42,8 @@ type Order = 'ASC' | 'DESC'
 const range = (key: string) => `o.bucket_id = bucket AND ${key} >= low AND ${key} < high`
 
 /**
- * The names from `low` up to but not including `high`, in either order; names that continue after a slash become
- * folders.
+ * SQL that lists the names from `low` up to but not including `high`, in either order. Names that continue after a slash
+ * become folders.
  */
 function entriesByName(): string {
   return `CREATE OR REPLACE FUNCTION storage.entries_by_name(
@@ -93,8 +93,9 @@ function walk(key: string, order: Order): string {
 }
 
 /**
- * Folders in the order of their names, then files in the order of their times, in milliseconds as clients see them; a file
- * without a time comes before all times. Skips the content of folders, but reads all files: no index contains their times.
+ * SQL that lists folders in the order of their names, then files in the order of their times, in milliseconds as clients see
+ * them. A file without a time comes before all times. Skips the content of folders, but reads all files: no index contains
+ * their times.
  */
 function entriesByTime(): string {
   return `CREATE OR REPLACE FUNCTION storage.entries_by_time(
@@ -151,7 +152,7 @@ function filesByTime(key: string, order: Order): string {
    ORDER BY ${time} ${order}, o.name ${order} OFFSET skipped LIMIT wanted;`
 }
 
-/** Lists names without their folder, ignoring case; a folder comes without its slash. */
+/** SQL that lists names without the path of their folder, ignoring case. A folder comes without its slash. */
 function search(): string {
   return `CREATE OR REPLACE FUNCTION storage.search(
       prefix text, bucketname text, limits integer DEFAULT 100, levels integer DEFAULT 1, offsets integer DEFAULT 0,
@@ -182,7 +183,7 @@ function search(): string {
 const shortName = (entry: string, folder: string) =>
   `substr(CASE WHEN ${entry}.id IS NULL THEN left(${entry}.name, -1) ELSE ${entry}.name END, char_length(${folder}) + 1)`
 
-/** Lists full names, with their case; a page starts after the last entry of the previous page. */
+/** SQL that lists full names, with their case. A page starts after the last entry of the previous page. */
 function listObjects(): string {
   return `CREATE OR REPLACE FUNCTION storage.list_objects_with_delimiter(
       bucket text, prefix text, delimiter text, max_keys integer DEFAULT 100, start_after text DEFAULT NULL,

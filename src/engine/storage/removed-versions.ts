@@ -60,7 +60,7 @@ export function removedVersions(): string[] {
   ]
 }
 
-/** A SECURITY DEFINER function that only its owner may call or use as a trigger. */
+/** SQL for a SECURITY DEFINER function. Only its owner may call it or use it as a trigger, until EXECUTE is granted to others. */
 function definerFunction(signature: string, returns: string, body: string): string {
   const types = signature.replace('versions ', '')
   return [

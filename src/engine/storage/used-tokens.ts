@@ -1,8 +1,8 @@
 import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 /**
- * SQL for the table of used upload tokens: a signed URL allows one upload. A token's id is kept until the token
- * expires.
+ * SQL for the table of used upload tokens: a signed URL allows one upload. A token's id is kept for two days after the token
+ * expires, because an upload that began before may end later.
  */
 export function usedTokens(): string[] {
   return [
