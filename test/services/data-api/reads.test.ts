@@ -368,6 +368,14 @@ describe('the schema', () => {
     expect(await get('/newer')).toEqual([])
   })
 
+  it('may have a view that was replaced by a query of itself', async () => {
+    await api.sql(`create view circular as select id from parts;
+      create or replace view circular as select id from circular`)
+    expect(await get('/parts?select=id&order=id&limit=1')).toEqual([{ id: 1 }])
+    expect((await api.json('/circular')).body.code).toBe('42P17')
+    await api.sql('drop view circular')
+  })
+
   it('is the one that the settings expose, with no more rows than they allow', async () => {
     await api.sql(`create schema other; create table other.things (id int); insert into other.things select generate_series(1, 5);
       grant usage on schema other to anon; grant select on other.things to anon`)

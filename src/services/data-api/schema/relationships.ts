@@ -34,14 +34,22 @@ export function viewOrigins({ origins, names }: Pick<Introspection, 'origins' | 
   const relations = new Map(names.map(([oid, schema, name, columns]) => [oid, { schema, name, columns }]))
   const columnOf = (oid: number, number: number) => relations.get(oid)?.columns[number - 1] ?? undefined
   const direct = new Map(origins.map(([view, column, relation, source]) => [`${view} ${column}`, { relation, source }]))
+  /** Undefined for a column of a view that was replaced by a query of itself. */
+  const sourceOf = (view: number, column: number) => {
+    const visited = new Set<object>()
+    let at = { relation: view, source: column }
+    for (let next = direct.get(`${view} ${column}`); next; next = direct.get(`${next.relation} ${next.source}`)) {
+      if (visited.has(next)) return undefined
+      visited.add(next)
+      at = next
+    }
+    return at
+  }
   const views = new Map<number, Map<number, Map<number, string[]>>>()
   for (const [view, column] of origins) {
-    let at = { relation: view, source: column }
-    // A view cannot depend on itself, so the chain ends.
-    for (let next = direct.get(`${view} ${column}`); next; next = direct.get(`${next.relation} ${next.source}`))
-      at = next
+    const at = sourceOf(view, column)
     const name = columnOf(view, column)
-    if (name === undefined || at.relation === view) continue
+    if (name === undefined || !at) continue
     const tables = views.get(view) ?? new Map<number, Map<number, string[]>>()
     const columns = tables.get(at.relation) ?? new Map<number, string[]>()
     columns.set(at.source, [...(columns.get(at.source) ?? []), name])
