@@ -1,15 +1,9 @@
 import type { Endpoint } from '@neondatabase/api-client'
 import { databaseMissing } from '../engine-errors.ts'
 import { hasFailed, type NeonApi, OperationFailed, SUCCEEDED_STATUSES, throwRefusal } from './api.ts'
+import type { Work } from './connection.ts'
 import { ignoreNotFound } from './projects.ts'
 import type { NeonReplica, NeonState, Site, Sites } from './sites.ts'
-
-interface Work {
-  ref: string
-  api: NeonApi
-  sites: Sites
-  saveState(state: NeonState): Promise<void>
-}
 
 /** The cast avoids bundling the client package for one constant. */
 const READ_ONLY = 'read_only' as Endpoint['type']
