@@ -50,15 +50,15 @@ export async function admitCall({ ctxOf, call, program: { ids, run } }: Admissio
   return address.isShared ? sandboxResponse(response, address.path) : response
 }
 
-const factsOf = (call: ProgramCall) => ({ projectRef: call.address.ref, ...loggedAs(call) })
+const factsOf = (call: ProgramCall) => ({ projectRef: call.address.ref, ...methodAndPathOf(call) })
 
 /** Method and path of a call in the invocation log. */
-export const loggedAs = ({ request, address, scheduled }: ProgramCall) =>
+export const methodAndPathOf = ({ request, address, scheduled }: ProgramCall) =>
   scheduled ? { method: 'CRON', path: scheduled.cron } : { method: request.method, path: address.servicePath }
 
 const LOST = 'the connection closed before the response could be passed on'
 
-/** Refuses to run a program twice for one call, although its caller got no response. */
+/** Answers a repeated call, whose caller got no response: the program must not run twice for one call. */
 function answerNotRepeated({ call, ids }: Called, id: string, response: Response): Response {
   const { status } = response
   recordLostResponse(call, { id, ref: call.address.ref, programId: ids.programId }, { status, problem: LOST })

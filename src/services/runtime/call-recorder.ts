@@ -37,12 +37,12 @@ interface LateLines extends Owner {
 
 const BUFFERED_MAX = 20_000
 const PORTION_LENGTH_MAX = 4 * 1024 * 1024
-/** No call runs longer: an older entry was abandoned when its caller disconnected. */
+/** Longer than any call runs: an older entry was abandoned when its caller disconnected. */
 const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
 const PATH_LENGTH_MAX = 1_024
 const MESSAGE_LENGTH_MAX = 10_000
-/** Characters that a line needs besides its message: empty lines are stored too. */
+/** Characters that a line needs besides its message, so that empty lines count too. */
 const LINE_OVERHEAD = 64
 
 const running = new Map<string, Invocation>()
@@ -74,7 +74,7 @@ const lengthOfLine = ({ message }: ConsoleLine): number => message.length + LINE
 const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
   console.reduce((sum, line) => sum + lengthOfLine(line), 0)
 
-/** `problem` is added to the call's log: what the program could not print itself. */
+/** Buffers the end of a call. `problem` becomes a line of its log, which the program could not print itself. */
 export function recordEnd(
   host: RequestScope,
   id: string,

@@ -31,5 +31,5 @@ export function allowRestart(base: string, name: string, isPlatformFault: boolea
 export const noteLoadFailure = (name: string, cause: unknown): void =>
   void loadFailures.set(name, cause ?? new Error('unknown'))
 
-/** Returns undefined if the code was loaded. */
+/** Why the code of an isolate could not be loaded; undefined if it was loaded. */
 export const loadFailureOf = (name: string): unknown => loadFailures.get(name)

@@ -14,7 +14,7 @@ interface Use {
   /** Time when another isolate of the same function replaced it. */
   replacedAt?: number
 }
-/** Isolates by name, least recently used first. */
+/** Isolates by name, least recently called first. */
 const uses = new BoundedMap<string, Use>(KNOWN_MAX)
 
 /** Isolate of the last call, by function. */
@@ -46,8 +46,8 @@ export function noteCallEnd(name: string): void {
 export const hasAnswered = (name: string): boolean => uses.get(name)?.hasAnswered ?? false
 
 /**
- * Time for background work of a replaced isolate after its last response. Short, as each change of a secret replaces
- * isolates.
+ * Time for background work of a replaced isolate after its last response. It is short, because each change of a secret
+ * replaces isolates.
  */
 const REPLACED_MS_MAX = 60_000
 

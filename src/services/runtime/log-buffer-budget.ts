@@ -11,7 +11,7 @@ const reservedBy = new Map<string, number>()
  */
 const takeFromRateLimit = createTokenBuckets({ max: PROJECT_LENGTH_MAX, perMinute: 1024 * 1024 })
 
-/** Returns false if the budget is used up. */
+/** Reserves room for text that waits to be written. Returns false if the budget is used up. */
 export function reserveBuffer(projectRef: string, length: number, now: number): boolean {
   const own = (reservedBy.get(projectRef) ?? 0) + length
   if (reserved + length > LENGTH_MAX || own > PROJECT_LENGTH_MAX) return false

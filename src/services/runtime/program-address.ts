@@ -22,7 +22,7 @@ const PATHS = [
   { kind: 'function', path: /^(\/functions\/v1)\/([\w-]{1,128})(?=\/|$)/ },
   { kind: 'worker', path: /^(\/(?:workers|compute)\/v1\/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?))(?=\/|$)/ },
 ] as const
-/** Nothing but functions answers below this path. */
+/** Only functions answer below this path. */
 const FUNCTIONS = /^\/functions\/v1(?=\/|$)/
 
 /** Returns undefined if the URL is for another service, and 'unnamed' if it is for programs but names none. */

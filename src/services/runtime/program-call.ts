@@ -35,7 +35,7 @@ export interface Invocation {
 
 export interface Answer {
   response: Response
-  /** Added to the call's log: what the developer must know and the program could not print. */
+  /** A line for the call's log, which the developer must know and the program could not print. */
   problem?: string | undefined
 }
 
@@ -50,7 +50,7 @@ export interface FoundProgram {
   run(invocation: Invocation): Promise<Answer>
 }
 
-/** What differs between functions and workers. Returns undefined if the address names no deployed program. */
+/** Finds the called program; functions and workers have one finder each. Returns undefined if no program is deployed at the address. */
 export type FindProgram = (ctxOf: () => SystemCtx, call: ProgramCall) => Promise<FoundProgram | undefined>
 
 export function clientAddressOf({ request, bindings }: Pick<ProgramCall, 'request' | 'bindings'>): string {

@@ -11,7 +11,7 @@ import { imageKey } from './program-keys.ts'
 
 const COMPATIBILITY_DATE = '2026-11-01'
 const MAIN = 'start-program.js'
-const GUEST = 'program-programBindings.js'
+const GUEST = 'program-guest.js'
 const SERVERS = 'program-servers.js'
 const FILE = 'static-file-'
 export const CHECK = 'startProgram'
@@ -53,7 +53,7 @@ export interface Program {
   programBindings: ProgramBindings
 }
 
-/** Code of the isolate. Of a worker, the entrypoint CHECK starts the program and reports whether it serves requests. */
+/** Code of the isolate. The code of a worker has the entrypoint CHECK, which starts the program and reports whether it serves requests. */
 export function workerCodeOf(
   image: Image,
   { entrypoint, variables, programBindings, isWorker = false }: Program,

@@ -115,7 +115,7 @@ function addressProblem(hostname: string, port: string, bindings: Bindings): str
   if (REFUSED_PORTS.includes(port)) return `port ${port} not allowed: send mail through an HTTPS service`
   const config = readConfig(bindings)
   const host = hostname.replace(/\.+$/, '')
-  // Checked for every name: any name may resolve to this machine.
+  // The port is checked for every name, because any name may resolve to this machine.
   if (config.WEBHOOK_LOOPBACK && ownPorts(config, bindings).includes(port))
     return 'address not allowed: it belongs to the installation'
   if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) return undefined
@@ -132,12 +132,12 @@ function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): stri
   if (config.ENGINE === 'host') urls.push(config.HOST_URL)
   const listened = urls.flatMap((address) => {
     const url = address ? new URL(address) : undefined
-    return url && isHere(url.hostname) ? [portOf(url)] : []
+    return url && isThisMachine(url.hostname) ? [portOf(url)] : []
   })
   return [...listened, ...closed.split(',')]
 }
 
-const isHere = (host: string): boolean =>
+const isThisMachine = (host: string): boolean =>
   !host.includes('.') || host.endsWith('.localhost') || host.startsWith('127.') || host === '0.0.0.0'
 
 const DEFAULT_PORTS: Record<string, string> = { 'http:': '80', 'https:': '443' }

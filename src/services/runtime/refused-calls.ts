@@ -5,7 +5,7 @@ import { markNotRun } from './processes/not-run-responses.ts'
 import type { ProgramCall } from './program-call.ts'
 import { refuse } from './refusals.ts'
 
-/** Limits of log rows for calls that no program runs for: they must not fill the database. */
+/** Limits of log rows for calls without a run of the program, which must not fill the database. */
 const ROWS_MAX = 20
 const ROWS_MS = 60_000
 const PROGRAMS_MAX = 10_000
@@ -23,7 +23,7 @@ export interface Row {
   unlisted: number
 }
 
-/** Returns undefined if the refused call must not be logged. */
+/** Claims a log row for a refused call. Returns undefined if the call must not be logged. */
 export function claimLogRow(program: string): Row | undefined {
   const now = Date.now()
   const known = refused.get(program)

@@ -56,15 +56,15 @@ async function findCallable(ctxOf: () => SystemCtx, call: ProgramCall): Promise<
   const { kind } = call.address
   const program = await FINDERS[kind](ctxOf, call)
   if (!program && call.scheduled) return markNotRun(logRefusal(ctxOf(), call, refuse(kind, 'NOT_FOUND')))
-  if (!program) return readable(call, await refuseUnknownProgram(ctxOf(), call))
+  if (!program) return orAllowPreflight(call, await refuseUnknownProgram(ctxOf(), call))
   const problem = await program.findProblem()
   if (!problem) return program
   const refusal = logRefusal(ctxOf(), call, refuse(kind, problem))
-  return readable(call, rejectCall({ call, ids: program.ids }, refusal, `refused: ${problem}`))
+  return orAllowPreflight(call, rejectCall({ call, ids: program.ids }, refusal, `refused: ${problem}`))
 }
 
-/** A browser shows a page the refusal of its call only if the preflight was allowed. */
-const readable = ({ request }: ProgramCall, refusal: Response): Response =>
+/** Allows the preflight of a refused call: a page can read the refusal only if its preflight was allowed. */
+const orAllowPreflight = ({ request }: ProgramCall, refusal: Response): Response =>
   isPreflight(request) ? markNotRun(allowRequest(request)) : refusal
 
 /** Returns the static asset for a call. It counts as a request and has no row in the invocation log. */

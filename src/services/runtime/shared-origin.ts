@@ -1,4 +1,4 @@
-/** Headers whose effect reaches beyond the function's own path. */
+/** Headers whose effect reaches beyond the program's own path. */
 const REMOVED_HEADERS = [
   'service-worker-allowed',
   'clear-site-data',

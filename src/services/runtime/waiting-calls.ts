@@ -1,6 +1,6 @@
 /** Calls of one program that may wait for a response at a time, in this isolate. */
 const WAITING_MAX = 500
-/** Longest wait of a call: an older entry was abandoned without being released. */
+/** Longest wait of a call. An older entry was abandoned without being released. */
 const WAITING_MS_MAX = 150_000
 
 interface Waiting {

@@ -1,5 +1,5 @@
 const plainNow = performance.now.bind(performance)
-/** `performance` counts from the first request, as the runtime's clock stands still before it. */
+/** The start of `performance`: the first request, because the runtime's clock stands still before it. */
 let origin = 0
 
 export function installClock(): void {

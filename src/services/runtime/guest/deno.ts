@@ -34,7 +34,7 @@ const env = {
   toObject: (): Record<string, string> => ({ ...process.env }) as Record<string, string>,
 }
 
-/** Everything that exists is granted, as there is no user to prompt. */
+/** All permissions are granted: there is no user to ask. */
 const GRANTED = Object.freeze({ state: 'granted', partial: false, onchange: null })
 const permissions = {
   query: async () => GRANTED,
@@ -100,11 +100,11 @@ export function installDeno(): void {
   define('window', globalThis)
   define('FileReader', FileReader)
   define('ProgressEvent', ProgressEvent)
-  // Removed, as some hosts share one cache between all programs.
+  // Some hosts share one cache between all programs.
   define('caches', undefined)
 }
 
-/** Adds what depends on the program: its files and its main module. */
+/** Adds the parts of `Deno` that depend on the program: its files and its main module. */
 export function installFiles(source: { files: Files; entrypoint: string }): void {
   Object.assign(Reflect.get(globalThis, 'Deno'), createFileReader(source), {
     mainModule: `file:///${source.entrypoint}`,

@@ -25,7 +25,7 @@ import { installWebSocket } from './websocket-standard.ts'
 export { serveNode, serverReady } from './serve.ts'
 
 interface Program {
-  /** Evaluates the program. Called at the first request, as some operations are only allowed within a request. */
+  /** Evaluates the program. Called at the first request, because some operations are only allowed within a request. */
   start?(): Promise<Record<string, unknown>>
   default?: unknown
 }
@@ -41,7 +41,7 @@ interface HostData {
   end?: boolean
 }
 
-/** Missing in the types. */
+/** A function of the runtime that its types lack. */
 const { abortIsolate } = workers as unknown as { abortIsolate(reason: string): never }
 
 interface Env {
@@ -149,8 +149,8 @@ function noFetchHandlerError(): Error {
 }
 
 /**
- * Removes host data from the request. `fetcher` is removed because printing the request would call it. Changed in
- * place, as a new Request would cost more than everything else here.
+ * Removes host data from the request. `fetcher` is removed because printing the request would call it. The request is
+ * changed in place, because a new one would cost more than everything else here.
  */
 const withoutHostData = (request: Request): Request =>
   Object.defineProperties(request, { cf: { value: {} }, fetcher: { value: null } })

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 
 /**
- * A console line of the program. It is sent to the host instead of printed, as it would mix with the host's own log.
+ * A console line of the program. It is sent to the host and not printed, because it would mix with the host's own log.
  */
 export interface Line {
   level: string

@@ -21,7 +21,7 @@ export function installWebSocket(): void {
   })
 }
 
-/** Resolves when a Blob and everything queued behind it have been sent. */
+/** The queue of each socket, which begins with a Blob. It resolves when everything in it has been sent. */
 const waiting = new WeakMap<WebSocket, Promise<void>>()
 
 function runInOrder(socket: WebSocket, work: () => void | Promise<void>): void {
@@ -34,7 +34,7 @@ function runInOrder(socket: WebSocket, work: () => void | Promise<void>): void {
   waiting.set(socket, done)
 }
 
-/** Copies the data, as the program may change it after `send`. */
+/** Copies the data, because the program may change it after `send`. */
 function snapshotOf(data: Data): Data {
   if (data instanceof ArrayBuffer) return data.slice()
   return ArrayBuffer.isView(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice() : String(data)

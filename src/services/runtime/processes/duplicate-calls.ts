@@ -13,7 +13,7 @@ let newer = new Set<string>()
 let older = new Set<string>()
 /** Epoch milliseconds. */
 let newerSince = 0
-/** Lower bound of the ids that are remembered; ids begin with a time. */
+/** The lowest id that may be remembered: ids begin with a time. */
 let leastKnown = ''
 
 /** Returns whether the program may run for the call: false if the id is known, or too old to be remembered. */

@@ -1,7 +1,7 @@
 import { createCtx } from '../../../ctx.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { loggedAs } from '../admit-call.ts'
+import { methodAndPathOf } from '../admit-call.ts'
 import { recordEnd, recordStart } from '../call-recorder.ts'
 import type { ProgramCall } from '../program-call.ts'
 import { claimLogRow, withUnlistedCount } from '../refused-calls.ts'
@@ -36,11 +36,11 @@ export async function recordUnansweredCall(call: ProgramCall, { at, status, why 
   if (!row) return
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {
-    // Also a scheduled call that is not due any more is logged, for the version that is served now.
+    // A scheduled call that is no longer due is logged too, for the version that is served now.
     const ids = await findProgramIds(ctx, { ...call, scheduled: undefined })
     if (!ids) return
     const id = newTimedId(new Date(at))
-    recordStart({ id, ...ids, projectRef: address.ref, ...loggedAs(call), at })
+    recordStart({ id, ...ids, projectRef: address.ref, ...methodAndPathOf(call), at })
     recordEnd(call, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })

@@ -55,7 +55,7 @@ async function forward(call: Call): Promise<Response> {
 }
 
 /**
- * Retries a call once, as a reused connection may have been closed. The process refuses to run a program twice for one
+ * Retries a call once, because a reused connection may have been closed. The process refuses to run a program twice for one
  * call.
  */
 async function retry(call: Call, process: Process, error: unknown): Promise<Response> {

@@ -48,7 +48,7 @@ async function run(command: ProcessCommand, { request, bindings, execution }: In
   if (command === 'alive') return bindings.PROGRAMS_PROCESS
   if (command === 'end-idle') {
     const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
-    // Run in the background, as the supervisor would take a slow response for a hung process.
+    // It runs in the background, because the supervisor takes a slow response for a hung process.
     waitUntil(endIdleIsolates(createCtx({ bindings, waitUntil })))
     return true
   }

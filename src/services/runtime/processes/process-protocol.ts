@@ -2,8 +2,8 @@ import type { Cause } from './call-chains.ts'
 
 /**
  * If programs run in processes of their own, this header carries a CallContext between them and the API. The runtime
- * converts the `cf` of an outgoing request to this header and back, so that the context does not reach the program and
- * no headers need to be copied. Other clients can send the header too, but do not know the key.
+ * converts the `cf` of an outgoing request to this header and back. So the context does not reach the program, and no
+ * headers need to be copied. Other clients can send the header too, but do not know the key.
  */
 export const CALL_CONTEXT_HEADER = 'MF-CF-Blob'
 
@@ -58,7 +58,7 @@ export interface CallContext extends CallMetadata {
   changed?: { program: ProgramName; at: number }
 }
 
-/** The API sends calls to a process without asking the supervisor during this time after it asked. */
+/** Time after a request to the supervisor during which the API sends calls to the process without another request. */
 export const LEASE_MS = 2_000
 
 /** Report to the supervisor, which ends no process that may have calls. */
@@ -87,8 +87,8 @@ export interface Place {
 export const slotBinding = (slot: number) => `PROGRAMS_${slot}` as const
 
 /**
- * Why a process ended: a fault of its programs, no response to the supervisor, a signal from outside (also if the
- * reason is no longer known), or disuse.
+ * The reason for the end of a process: a fault of its programs, no response to the supervisor, a signal from outside, or
+ * disuse. A reason that is no longer known counts as a signal.
  */
 export type EndReason = (typeof FAULTS)[number] | 'silent' | 'killed' | 'unused'
 /** Reasons that only a program can have caused. */

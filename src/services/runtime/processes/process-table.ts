@@ -23,7 +23,7 @@ const WAIT_MS = 10_000
 const RETRIED_MS = 100
 /** Calls of a group that may wait for a free slot. */
 const WAITING_MAX = 500
-/** Time that a program may run on after its response. */
+/** Time for which a program may go on running after its response. */
 const RECENT_MS = 30_000
 /** Assumed time of use of a WebSocket: the API cannot see when it closes. */
 const SOCKET_MS = 600_000
@@ -72,7 +72,7 @@ export function knownProcess(program: ProgramName): Process | undefined {
   return lease && !lease.process.hasEnded && Date.now() < lease.until ? lease.process : undefined
 }
 
-/** Returns undefined if no slot becomes free for another process, or if none runs and `mayStart` is false. */
+/** The process of a program, started if necessary. Undefined if no slot becomes free, or if none runs and `mayStart` is false. */
 export async function acquireProcess(
   bindings: Bindings,
   program: ProgramName,

@@ -12,7 +12,7 @@ export function recordChange(ref: string): void {
   changes.set(ref, Date.now())
 }
 
-/** Returns undefined if the last change is so old that all caches have expired. */
+/** The time of a project's last change; undefined if it is so old that all caches have expired. */
 export function findRecentChange({ ref }: ProgramName): number | undefined {
   const at = changes.get(ref)
   if (at === undefined || Date.now() - at < RECENT_MS) return at
