@@ -12,7 +12,7 @@ import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 import type { ProgramCall } from '../runtime/program-call.ts'
 
 const MINUTE_MS = 60_000
-/** A minute missed longer ago than this is skipped. */
+/** Age of a missed minute from which it is skipped. */
 const LATE_MS_MAX = 5 * MINUTE_MS
 /** Workers claimed in one statement. */
 const CLAIMED_MAX = 500
@@ -134,8 +134,8 @@ async function callAll(ctx: SystemCtx, calls: readonly CronCall[]): Promise<void
 }
 
 /**
- * Takes the next call from the sweep if a slot is free. Leaves the slot to another sweep if a project with fewer running calls
- * waits there, because a call can only be made by its own sweep.
+ * Takes the next call from the sweep if a slot is free. The slot is left to another sweep if a project with fewer running calls
+ * waits there: only its own sweep can make a call.
  */
 function takeNext(sweep: Sweep): CronCall | undefined {
   sweep.polledAt = Date.now()

@@ -15,7 +15,7 @@ export interface Dispatch {
 
 /** Internal to the Worker and the Durable Object; headers of this name from callers and programs are dropped. */
 export const DISPATCH_HEADER = 'x-pilothouse-dispatch'
-/** Why no instance answered; the body has details for the developer. */
+/** The code of the reason why no instance answered; the body has details for the developer. */
 export const FAILURE_HEADER = 'x-pilothouse-failure'
 
 export type FailureCode =

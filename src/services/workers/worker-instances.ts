@@ -83,7 +83,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
       if (instance.inFlight === 0 && !this.#instances.has(name)) scheduleIsolateEnd(isolate, instance.deploymentId)
     }
     const { url, method, body } = request
-    // The request's own signal, passed on, would not abort the isolate's fetch.
+    // A signal of its own, because the signal of a request does not abort the isolate's fetch.
     const controller = new AbortController()
     request.signal.addEventListener('abort', () => controller.abort(), { once: true })
     const { signal } = controller
@@ -233,7 +233,7 @@ const namesOf = ({ deploymentId, environment, spec }: Plan): string[] =>
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
-/** Calls `release` when the last byte of the response has been sent: until then the instance is busy. */
+/** Calls `release` when the last byte of the response has been sent, because the instance is busy until then. */
 function releaseAtEnd(response: Response, release: () => void): Response {
   const sent = withoutFailure(response)
   if (sent.webSocket || !sent.body) {

@@ -10,7 +10,7 @@ import type { Plan } from './worker-plan.ts'
 const CHECK_TIMEOUT_MS = 20_000
 const PROBLEM_BYTES_MAX = 64 * 1024
 
-/** The platform could not load the program: not the program's fault. */
+/** The platform could not load the program, which is not the fault of the program. */
 export class LoadError extends Error {
   override name = 'LoadError'
 }
@@ -44,7 +44,7 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, programBi
       const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
       const checked = isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal })
       const response = await withLoadError(checked).catch((cause) => {
-        // A start that hangs is the program's fault, but the program has not started before it was read.
+        // A start that hangs is the program's fault only once its code was read.
         throw signal.aborted && !hasCode ? new LoadError('the worker was not read in time', { cause }) : cause
       })
       if (response.status === 204) return undefined

@@ -26,7 +26,7 @@ export interface FoundPlan {
   status: ProjectStatus
 }
 
-/** Time a plan stays cached: a new deployment takes requests at most this much later. */
+/** Time for which a plan is cached, and longest delay until a new deployment takes requests. */
 const CACHED_MS = 1_000
 const CACHED_MAX = 10_000
 const cache = new BoundedMap<string, { found: FoundPlan; until: number }>(CACHED_MAX)

@@ -16,7 +16,7 @@ export interface Assets {
 
 /** Number of cached manifests, each of at most 256 KiB. */
 const MANIFESTS_MAX = 64
-/** Manifests by image; they never expire, as an image never changes. */
+/** Manifests by image. They never expire, because an image never changes. */
 const manifests = new BoundedMap<string, OpenedManifest>(MANIFESTS_MAX)
 
 async function openManifest(ctx: SystemCtx, { ref, image, manifestBytes }: Assets): Promise<OpenedManifest> {
@@ -59,10 +59,10 @@ export async function fetchAsset(ctx: SystemCtx, assets: Assets, request: AssetR
  */
 function pathOf({ url }: AssetRequest): string {
   const { pathname } = new URL(url)
-  return pathname.split('/').map(decoded).join('/').replace(/\/+/g, '/')
+  return pathname.split('/').map(decodeSegment).join('/').replace(/\/+/g, '/')
 }
 
-function decoded(segment: string): string {
+function decodeSegment(segment: string): string {
   try {
     const text = decodeURIComponent(segment)
     return text.includes('/') ? segment : text
