@@ -19,7 +19,7 @@ interface Row extends RowKey {
   } | null
 }
 
-/** A function with what a call of it needs; `name` is its slug. */
+/** A function with all that a call needs to check; `name` is its slug. */
 export interface KnownFunction extends Row {
   trust: SealedTrust
 }

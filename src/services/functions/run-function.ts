@@ -95,7 +95,7 @@ function load({ ctxOf, call, known }: Run, name: string): Promise<WorkerLoaderWo
     noteLoadFailure(name, cause)
     throw cause
   })
-  // Other calls wait for the same code: if the first caller left, the runtime would cache the cancellation for ever.
+  // Other calls wait for the same code. Without this, the runtime would cache a cancellation if the first caller disconnects.
   call.execution.waitUntil(code.catch(() => {}))
   return code
 }
