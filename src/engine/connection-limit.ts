@@ -15,8 +15,8 @@ interface Queue {
 const queues = new Map<string, Queue>()
 
 /**
- * Limits the concurrent sessions of a role in this isolate, so that a burst of requests for one role does not use up the
- * connections of the others. Waiting requests hold no connection; past `WAITING_MAX` of them it refuses at once.
+ * Limits the concurrent sessions of a role in this isolate, so that a burst for one role leaves connections to the others.
+ * Waiting requests hold no connection. Above `WAITING_MAX` of them, further requests are refused at once.
  */
 export async function withConnectionSlot<Value>(
   role: string,

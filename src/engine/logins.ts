@@ -217,8 +217,7 @@ async function dropLogin(cluster: Cluster, admin: Session, role: string): Promis
 }
 
 /**
- * Disables all temporary logins, as credentials for a database must not open a copy of it. Returns those that were
- * enabled.
+ * Disables all temporary logins: credentials for a database must not open a copy of it. Returns those that were enabled.
  */
 export async function disableLogins(admin: Session): Promise<string[]> {
   const rows = await admin.rows<{ rolname: string }>(

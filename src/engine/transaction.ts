@@ -40,8 +40,8 @@ const transactionOn = (session: Session): Transaction => ({
 const RESET = 'RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL'
 
 /**
- * Checking the first words is enough: the extended protocol accepts one statement per message, and procedures and blocks
- * cannot commit a transaction that they did not begin.
+ * Statements that end a transaction, by their first words. Checking these is enough: the extended protocol accepts one
+ * statement per message, and procedures and blocks cannot commit a transaction that they did not begin.
  */
 const ENDS_TRANSACTION = /^(BEGIN|START|COMMIT|END|ROLLBACK(?!( WORK| TRANSACTION)? TO\b)|ABORT|PREPARE TRANSACTION)\b/
 

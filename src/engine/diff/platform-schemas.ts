@@ -7,7 +7,7 @@ import type { RoleNames } from './roles.ts'
 /** Schemas that every project gets from its template or from the services. */
 const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
 /**
- * Objects outside of schemas. With a list of schemas these are not compared; extensions are, as tables may need them.
+ * Objects outside of schemas. With a list of schemas these are not compared. Extensions are, because tables may need them.
  */
 const GLOBAL_KINDS = ['publication', 'subscription', 'eventTrigger', 'fdw', 'server', 'userMapping']
 /** The platform's triggers on its tables, which are not compared. */

@@ -45,7 +45,7 @@ const DEFAULT_CHANGE =
   /^ALTER (?:DOMAIN (?:"(?:[^"]|"")*"[. ])+|TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" )(SET|DROP) DEFAULT/
 
 /**
- * Moves DROP DEFAULT to the start and SET DEFAULT to the end: the library does not order a default after the types and
+ * Moves DROP DEFAULT to the start and SET DEFAULT to the end. The library does not order a default after the types and
  * functions that it needs, and nothing depends on a default. New enum values go before all statements that may use them.
  */
 function sortStatements(actions: readonly Action[], { source, desired, casts }: Omit<Sides, 'roles'>): string[] {
@@ -61,7 +61,7 @@ function sortStatements(actions: readonly Action[], { source, desired, casts }: 
       others.push(...moveIntoBounds(action, { source, desired }))
       others.push(`${lossWarning(action, desired)}${includePartitions(castThroughAnother(action, source, casts))}`)
     } else if (verb === 'SET') set.set(encodeId(id), action.sql)
-    // Skips identity columns: DROP DEFAULT fails on them, as they have no default.
+    // Skips identity columns, which have no default: DROP DEFAULT fails on them.
     else if (source.has(id)) dropped.set(encodeId(id), action.sql)
   }
   return [...dropped.values(), ...values, ...others, ...set.values()]

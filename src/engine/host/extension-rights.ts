@@ -14,10 +14,10 @@ const EXTENSION_OBJECTS = `
   UNION ALL SELECT format('ROUTINE %s', oid::regprocedure), proowner, proacl, 'pg_proc'::regclass, oid FROM pg_proc`
 
 /**
- * SQL that revokes the default privileges which earlier versions gave on everything that the superuser creates in `public`, and what
- * the objects of extensions got by them: EXECUTE on `dblink_connect_u`, which lets its caller connect as the server's own account, and
- * the right to add triggers to tables that the superuser fills. The rights that the platform itself grants remain: SELECT, and
- * those that the owner may pass on.
+ * SQL that revokes the default privileges which earlier versions gave on objects that the superuser creates in `public`. It also revokes
+ * the rights that objects of extensions got by them. One is EXECUTE on `dblink_connect_u`, which lets its caller connect as the server's
+ * own account; another is the right to add triggers to tables that the superuser fills. SELECT and the rights that the owner may pass on
+ * remain, because the platform itself grants them.
  */
 export const REVOKE_EXTENSION_RIGHTS = `DO $$
   DECLARE statement text;

@@ -20,9 +20,9 @@ const SERVICES = `('${STORAGE_OWNER}'::regrole, '${AUTH_OWNER}'::regrole)`
 
 /**
  * SQL for event triggers that protect the schemas `storage` and `auth`. The owner of the database has the rights of the
- * services' roles, because only the owner of a table may add policies and triggers to it. The event triggers refuse
- * everything else that these rights allow, to all roles but superusers: also to the services, in whose sessions the owner's
- * triggers run. REASSIGN OWNED fires no event trigger, but fails: the new owner of a function needs CREATE on its schema,
+ * services' roles: only the owner of a table may add policies and triggers to it. The event triggers refuse everything else
+ * that these rights allow to all roles but superusers. The services are refused too, because the owner's triggers run in
+ * their sessions. REASSIGN OWNED fires no event trigger, but fails: the new owner of a function needs CREATE on its schema,
  * which only superusers have.
  */
 export function guard(): string[] {

@@ -3,8 +3,8 @@ import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 /**
  * SQL for the table of versions whose bytes are to be deleted. Triggers add a version in the transaction that removes the row
- * which refers to it. They run as a role without other rights and must not call a tenant's code, which a cast of a changed
- * column type could do: so they check the type first, and rows of `storage.objects` are read as the caller.
+ * which refers to it. They run as a role without other rights and must not call a tenant's code. A cast of a changed column
+ * type could do so: therefore they check the type first, and read rows of `storage.objects` as the caller.
  */
 export function removedVersions(): string[] {
   return [

@@ -25,9 +25,9 @@ const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE
 const OWNER_ROLES = `GRANT ${API_ROLES.join(', ')}, authenticator TO ${APP_OWNER} WITH ADMIN TRUE, INHERIT TRUE, SET TRUE`
 
 /**
- * Refuses a schema `storage` that another role has created. The owner can rename a database of their own to `postgres`, where no guard
- * has kept them from preparing tables whose triggers and defaults would run with the administrator's rights. Nobody but a superuser can
- * create objects in a superuser's schema.
+ * Refuses a schema `storage` that another role has created. The owner can rename a database of their own to `postgres`, where nothing
+ * guards the schema: triggers and defaults of tables there would run with the administrator's rights. In a superuser's schema, only
+ * superusers can create objects.
  */
 const REFUSE_OTHER_OWNER = [
   'CREATE SCHEMA IF NOT EXISTS storage',
@@ -47,8 +47,8 @@ export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('st
  * `pg_catalog`; the shared roles must exist. They must not call a tenant's functions, which would run with the
  * administrator's rights.
  *
- * The tables and the objects of `auth` belong either to the roles of the services, which needs a superuser, or to the owner
- * of the database. In the second case searches by folded name use no index, as only superusers may define leakproof functions.
+ * The tables and the objects of `auth` belong to the roles of the services, which needs a superuser, or to the owner of the
+ * database. In the second case searches by folded name use no index, because only superusers may define leakproof functions.
  */
 export function storageSchema(owners: 'services' | 'pg_database_owner'): string[] {
   const isSuperuser = owners === 'services'

@@ -100,7 +100,7 @@ function candidateKeys(trust: Trust, header: Header, claims: Claims | undefined)
   if (issuers.length > 0) return matchingKeys(issuers, header)
   const own = typeof kid === 'string' ? trust.keys.get(kid.toLowerCase()) : undefined
   if (own) return own.algorithm === alg ? [own] : []
-  // A token signed with the JWT secret may have any `kid`, as before projects had other keys.
+  // A token signed with the JWT secret may have any `kid`, as was true before projects had other keys.
   if (alg === 'HS256') return trust.legacy ? [trust.legacy] : []
   return matchingKeys(
     trust.issuers.filter(({ issuer }) => issuer === null),

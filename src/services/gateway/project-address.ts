@@ -42,8 +42,8 @@ function projectAddressOf({ hostname, pathname }: URL, domain: string | undefine
 }
 
 /**
- * The name that a project may have registered for this host: the single label below the domain (a vanity subdomain), else the whole name
- * (a custom hostname). Undefined if the host can be neither, or its label is a project ref.
+ * The name that a project may have registered for this host: a vanity subdomain (the single label below the domain) or a custom hostname
+ * (the whole name). Undefined if the host can be neither, or its label is a project ref.
  */
 export function aliasIn(
   { hostname }: URL,

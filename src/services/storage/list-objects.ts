@@ -51,7 +51,7 @@ const NO_TIME = '-infinity'
 type From = Pick<lists.Page, 'column' | 'order' | 'after'>
 
 function cursorOf(last: PageEntry, { column, order }: From): string {
-  // Encoded, as a name that SQL wrote may contain line breaks.
+  // A name that SQL wrote may contain line breaks, so it is encoded.
   const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`]
   if (column !== 'name' && !isFolder(last)) lines.push(`a:${last[column] ?? NO_TIME}`)
   return btoa(lines.join('\n'))

@@ -73,7 +73,7 @@ export function planReply(conditions: Conditions, object: ResponseMetadata, opti
 const servedType = (mimetype: string) => (/text\/html/i.test(mimetype) ? 'text/plain' : mimetype)
 /** The default type of `storage-js`, also for images and scripts: with `nosniff`, browsers would not let pages of other origins use them. */
 const PLAIN_TYPE = /^\s*text\/plain\s*(;[^,]*)?$/i
-/** Types that run no scripts, and whose viewers fail in a sandbox. All others get one, as browsers may treat them as pages. */
+/** Types that run no scripts, and whose viewers fail in a sandbox. All other types get one, because browsers may treat them as pages. */
 const INERT_TYPE = /^\s*((image|audio|video)\/(?!\S*(svg|xml))[\w.+-]+|application\/pdf)\s*(;[^,]*)?$/i
 const SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 

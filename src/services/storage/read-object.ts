@@ -21,7 +21,7 @@ export type Reader =
   /** With `version`, the URL is valid for that version only. */
   | { kind: 'signed'; expires: Date; version?: unknown }
   | { kind: 'caller'; caller: Caller | undefined }
-  /** A caller that signs a URL for others. Policies apply in a public bucket too, as it may become private later. */
+  /** A caller that signs a URL for others. Policies apply in a public bucket too, because it may become private later. */
   | { kind: 'signer'; caller: Caller }
 
 interface Found {

@@ -22,7 +22,7 @@ import { boundsOf, checkFits, type Rules } from './upload-bounds.ts'
 import { cachePermission, clearPermission, permittedRules, type RequestedUpload } from './upload-permission-cache.ts'
 
 /**
- * Uploads an object as the caller. Policies are checked before any byte is read, and again when the row is written; a small upload
+ * Uploads an object as the caller. Policies are checked before any byte is read, and again when the row is written. A small upload
  * after a recent one skips the first check.
  */
 export async function upload(request: UploadRequest, upsert: boolean) {

@@ -37,8 +37,8 @@ const UNAVAILABLE: readonly StorageErrorCode[] = [
 ]
 
 /**
- * The status of an error. Retryable ones get 423: clients give up at most other statuses below 500, and after a failed HEAD they
- * start a new upload unless it was a 423.
+ * The status of an error. Retryable errors get 423, because clients give up at most other statuses below 500. After a failed HEAD, they
+ * start a new upload unless its status was 423.
  */
 export function tusStatusOf(method: string, error: StorageError): number {
   const { code, body } = error

@@ -9,7 +9,7 @@ export interface ObjectRow {
   owner_id: string | null
   version: string | null
   metadata: Record<string, unknown> | null
-  /** JSON text, as a double cannot hold all its numbers. Only selected where a reply contains it, as it may be large. */
+  /** JSON text, because a double cannot hold all its numbers. It may be large, so it is selected only where a reply contains it. */
   user_metadata?: string | null
   created_at: string | null
   updated_at: string | null

@@ -5,8 +5,8 @@ import { type Columns, type NewObject, OBJECT, type ObjectRow, type Place } from
 import { uuidOrNull } from './values.ts'
 
 /**
- * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, it contains the object only if the bucket is public;
- * a later `visibleObjectIfPrivate` in the transaction then reads the object only if the bucket is private.
+ * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, it contains the object only if the bucket is public.
+ * A later `visibleObjectIfPrivate` in the transaction then reads the object only if the bucket is private.
  */
 export function readObject(
   { bucketId, name }: Place,
