@@ -13,7 +13,7 @@ beforeAll(async () => {
 })
 afterAll(() => host.stop())
 
-async function side(...statements: string[]): Promise<Side> {
+async function createSide(...statements: string[]): Promise<Side> {
   const made = await newSide(host)
   onTestFinished(() => made.remove())
   for (const sql of statements.filter(Boolean)) await made.sql(sql)
@@ -24,7 +24,7 @@ const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
   diff(host.clusterOf, { from: from.login, to: to.login, ...more })
 
 /** Pairs that users seldom write; only `npm run test:faults` runs them. */
-const SELDOM = [
+const RARE_PAIRS = [
   'what needs a function that is made anew',
   'rights that default privileges would give',
   'how columns are stored and sampled',
@@ -33,10 +33,10 @@ const SELDOM = [
   'default privileges of every kind',
   'comments on everything else',
 ]
-const pairs = pairsOfWholeDatabases.filter(([name]) => isExtended || !SELDOM.includes(name))
+const pairs = pairsOfWholeDatabases.filter(([name]) => isExtended || !RARE_PAIRS.includes(name))
 
 describe('the difference of two schemas, run in the first, turns it into the second', () => {
-  const become = async (subject: Side, goal: Side): Promise<string> => {
+  const applyDifference = async (subject: Side, goal: Side): Promise<string> => {
     const sql = await between(subject, goal)
     expect(sql).not.toBe('')
     await subject.sql(sql)
@@ -46,28 +46,28 @@ describe('the difference of two schemas, run in the first, turns it into the sec
   }
 
   test.for(pairs)('%s', async ([, { both = '', from = '', to = '' }]) => {
-    const [subject, target] = await Promise.all([side(both, from), side(both, to)])
-    await become(subject, target)
+    const [subject, target] = await Promise.all([createSide(both, from), createSide(both, to)])
+    await applyDifference(subject, target)
   })
 
   test.for(groupsInSchemas)('and in both directions: %s', async ([, { schemas, from, to }]) => {
-    const [subject, target, origin] = await Promise.all([side(...from), side(...to), side(...from)])
-    const forth = await become(subject, target)
-    const back = await become(subject, origin)
+    const [subject, target, origin] = await Promise.all([createSide(...from), createSide(...to), createSide(...from)])
+    const forth = await applyDifference(subject, target)
+    const back = await applyDifference(subject, origin)
     expect(schemas.filter((schema) => !(forth.includes(schema) && back.includes(schema)))).toEqual([])
   })
 })
 
 describe('a difference', () => {
   test('is empty between two new projects', async () => {
-    const [a, b] = await Promise.all([side(), side()])
+    const [a, b] = await Promise.all([createSide(), createSide()])
     expect(await between(a, b)).toBe('')
   })
 
   test('names no role that exists in only one of the two projects', async () => {
     const [a, b] = await Promise.all([
-      side(),
-      side(`create schema s; create table s.t (a int); create table t (a int); create view v as select * from t;
+      createSide(),
+      createSide(`create schema s; create table s.t (a int); create table t (a int); create view v as select * from t;
             create function f() returns int language sql as 'select 1'; create policy p on t to current_user using (true);
             grant select on s.t to anon; alter default privileges in schema s grant select on tables to anon`),
     ])
@@ -79,9 +79,9 @@ describe('a difference', () => {
 
   test('keeps rows whose columns do not change', async () => {
     const [a, b] = await Promise.all([
-      side(`create type kind as enum ('a', 'b', 'gone'); create table t (id int primary key, k kind default 'a', n int);
+      createSide(`create type kind as enum ('a', 'b', 'gone'); create table t (id int primary key, k kind default 'a', n int);
             insert into t values (1, 'b', 5), (2, default, null)`),
-      side(
+      createSide(
         `create type kind as enum ('b', 'a'); create table t (id bigint primary key, k kind default 'b', n text, fresh int default 3)`,
       ),
     ])
@@ -94,9 +94,9 @@ describe('a difference', () => {
 
   test('commits early only if a new value of an enum is used', async () => {
     const [a, used, unused] = await Promise.all([
-      side(`create type mood as enum ('sad', 'ok'); create table t (m mood)`),
-      side(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'happy')`),
-      side(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'ok')`),
+      createSide(`create type mood as enum ('sad', 'ok'); create table t (m mood)`),
+      createSide(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'happy')`),
+      createSide(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'ok')`),
     ])
     expect(await between(a, used)).toContain('COMMIT;')
     expect(await between(a, unused)).not.toContain('COMMIT;')
@@ -104,8 +104,8 @@ describe('a difference', () => {
 
   test('covers only the named schemas', async () => {
     const [a, b] = await Promise.all([
-      side('create schema "a*"; create schema ab; create schema other'),
-      side(`create schema "a*"; create schema ab; create schema other; create schema "o'ther,";
+      createSide('create schema "a*"; create schema ab; create schema other'),
+      createSide(`create schema "a*"; create schema ab; create schema other; create schema "o'ther,";
             create table other.t (id int primary key); create table ab.t (id int); create table "o'ther,".t (id int);
             create statistics other.s on id, (id + 1) from other.t; create publication p for table ab.t`),
     ])
@@ -120,8 +120,8 @@ describe('a difference', () => {
 
   test('reports what it cannot write as SQL', async () => {
     const [a, b] = await Promise.all([
-      side('create domain d as int; create table t (a d)'),
-      side('create domain d as bigint; create table t (a d)'),
+      createSide('create domain d as int; create table t (a d)'),
+      createSide('create domain d as bigint; create table t (a d)'),
     ])
     await expect(between(a, b)).rejects.toMatchObject({
       code: '0A000',
@@ -130,7 +130,7 @@ describe('a difference', () => {
   })
 
   test('ends at its time limit', async () => {
-    const [a, b] = await Promise.all([side(), side()])
+    const [a, b] = await Promise.all([createSide(), createSide()])
     await expect(between(a, b, { timeoutMs: 1 })).rejects.toMatchObject({ name: 'SqlTimeout' })
   })
 
@@ -142,7 +142,7 @@ describe('a difference', () => {
       create table pg_class (oid oid default trap()); create view pg_roles as select trap();
       create table t (a int default trap(), b int generated always as (trap()) stored, check (trap() > a));
       create index i on t ((trap() + a)); create policy p on t using (trap() = 1); create rule r as on delete to t do instead select trap()`
-    const [a, b] = await Promise.all([side(bait), side(bait, 'alter table t add c int')])
+    const [a, b] = await Promise.all([createSide(bait), createSide(bait, 'alter table t add c int')])
     for (const { admin } of [a, b]) {
       await admin(`alter database postgres set track_functions = 'all'`)
       await admin(`alter database postgres set search_path = public, pg_catalog`)
@@ -167,8 +167,8 @@ describe('a difference', () => {
       execute format('create view v%s as select id, note from t%s; comment on view v%s is ''v%s''', i, i, i, i);
     end loop; end $do$`
     const [subject, target] = await Promise.all([
-      side(tables(120, `'bigint'`)),
-      side(tables(150, `case when i % 3 = 0 then 'int' else 'bigint' end`)),
+      createSide(tables(120, `'bigint'`)),
+      createSide(tables(150, `case when i % 3 = 0 then 'int' else 'bigint' end`)),
     ])
     await subject.sql(await between(subject, target))
     expect(await subject.definitions()).toEqual(await target.definitions())
@@ -178,7 +178,7 @@ describe('a difference', () => {
   test('is refused if it has more tables than a Worker can hold, and made for some of their schemas', async () => {
     const many = `do $do$ begin create schema many; create schema few; create table few.t ();
       for i in 1..1501 loop execute format('create view many.v%s as select', i); end loop; end $do$`
-    const [a, b] = await Promise.all([side(), side(many)])
+    const [a, b] = await Promise.all([createSide(), createSide(many)])
     await expect(between(a, b)).rejects.toMatchObject({
       code: '54000',
       message: expect.stringContaining('1504 tables'),
@@ -188,8 +188,8 @@ describe('a difference', () => {
 
   test('reports which table is recreated without its rows', async () => {
     const [a, b] = await Promise.all([
-      side('create table t (a int); create table kept (a int)'),
-      side('create table t (a int) partition by range (a)'),
+      createSide('create table t (a int); create table kept (a int)'),
+      createSide('create table t (a int) partition by range (a)'),
     ])
     expect(await between(a, b)).toMatch(
       /-- Recreated below: the rows of this table are lost.\nDROP TABLE "public"."t";/,

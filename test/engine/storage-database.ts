@@ -33,7 +33,7 @@ export async function newStorageDatabase({ create, connect }: HostEngine) {
       const client = await open()
       try {
         await client.query('begin')
-        await become(client, caller)
+        await switchRole(client, caller)
         const { rows } = await client.query(text, [...params])
         await client.query('commit')
         return rows
@@ -75,7 +75,7 @@ export const newObject = (bucketId: string, name: string, fields: Partial<NewObj
   ...fields,
 })
 
-async function become(client: pg.Client, { role, claims = {} }: Caller): Promise<void> {
+async function switchRole(client: pg.Client, { role, claims = {} }: Caller): Promise<void> {
   await client.query(`select set_config('request.jwt.claims', $1, true), set_config('role', $2, true)`, [
     JSON.stringify(claims),
     role,

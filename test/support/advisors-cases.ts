@@ -2,14 +2,14 @@ import type { Lint } from '../../src/management/database/advisors/schema.ts'
 
 export interface Case {
   lint: string
-  /** What is special about the case. */
-  so: string
-  /** SQL that makes the fault. */
+  /** The rest of the title of its test. */
+  title: string
+  /** SQL that causes the finding. */
   fault: string
-  /** SQL that ends it. */
-  mend: string
+  /** SQL that removes the finding. */
+  repair: string
   found: Pick<Lint, 'detail' | 'metadata'> & { key: string }
-  /** Run by a superuser. */
+  /** Whether a superuser must run the SQL. */
   admin?: true
 }
 
@@ -26,11 +26,11 @@ const secured = (name: string, policies: string) =>
 export const CASES: readonly Case[] = [
   {
     lint: 'unindexed_foreign_keys',
-    so: 'names the key and the numbers of its columns',
+    title: 'names the key and the numbers of its columns',
     fault: `create table parents (a int, b int, primary key (a, b));
       create table children (id int primary key, b int, a int, constraint of_parent foreign key (a, b) references parents);
       create index half on children (a); create index partly on children (a, b) where id > 0`,
-    mend: 'create index whole on children (b, a) include (id)',
+    repair: 'create index whole on children (b, a) include (id)',
     found: {
       detail: 'The foreign key of_parent of the table public.children has no index that begins with its columns.',
       metadata: table('children', { fkey_name: 'of_parent', fkey_columns: [3, 2] }),
@@ -39,9 +39,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'no_primary_key',
-    so: 'stands odd names',
+    title: 'stands odd names',
     fault: `create table ${quoted} (id int)`,
-    mend: `alter table ${quoted} add primary key (id)`,
+    repair: `alter table ${quoted} add primary key (id)`,
     found: {
       detail: `The table public.${quoted} has no primary key.`,
       metadata: table(ODD),
@@ -50,10 +50,10 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'no_primary_key',
-    so: 'asks a partitioned table and not its parts',
+    title: 'asks a partitioned table and not its parts',
     fault:
       'create table measured (day int) partition by list (day); create table measured_1 partition of measured for values in (1)',
-    mend: 'alter table measured add primary key (day)',
+    repair: 'alter table measured add primary key (day)',
     found: {
       detail: 'The table public.measured has no primary key.',
       metadata: table('measured'),
@@ -62,10 +62,10 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'duplicate_index',
-    so: 'takes those of a constraint for one of them, and tells orders and conditions apart',
+    title: 'takes those of a constraint for one of them, and tells orders and conditions apart',
     fault: `create table twice (id int primary key, n int, t text); create index twice_a on twice (n);
       create index "twice b" on twice (n); create index twice_c on twice (n desc); create index twice_d on twice (n) where n > 0`,
-    mend: 'drop index twice_a',
+    repair: 'drop index twice_a',
     found: {
       detail: 'The indexes "twice b", twice_a of the table public.twice are equal. One of them is enough.',
       metadata: table('twice'),
@@ -74,13 +74,13 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'multiple_permissive_policies',
-    so: 'counts those for all roles for each',
+    title: 'counts those for all roles for each',
     fault: secured(
       'shared',
       `create policy everybody on shared using (true); create policy mine on shared for select to authenticated using (true);
        create policy narrow on shared as restrictive for select to authenticated using (true)`,
     ),
-    mend: 'drop policy mine on shared',
+    repair: 'drop policy mine on shared',
     found: {
       detail:
         'The table public.shared has 2 permissive policies for SELECT of the role authenticated: everybody, mine.',
@@ -90,11 +90,11 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'multiple_permissive_policies',
-    so: 'names no role where all are meant',
+    title: 'names no role where all are meant',
     fault: `create policy one on storage.objects for insert with check (true);
       create policy two on storage.objects for insert with check (true);
       create policy other on storage.objects for select to anon using (true)`,
-    mend: 'drop policy one on storage.objects',
+    repair: 'drop policy one on storage.objects',
     found: {
       detail: 'The table storage.objects has 2 permissive policies for INSERT of the role public: one, two.',
       metadata: { schema: 'storage', name: 'objects', type: 'table' },
@@ -103,12 +103,12 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_rls_initplan',
-    so: 'sees a call among others that run once',
+    title: 'sees a call among others that run once',
     fault: secured(
       'owned',
       'create policy own on owned using ((select auth.uid()) = owner and owner in (select auth.uid() from pg_class limit 1))',
     ),
-    mend: 'alter policy own on owned using ((select auth.uid()) = owner)',
+    repair: 'alter policy own on owned using ((select auth.uid()) = owner)',
     found: {
       detail:
         'The policy own of the table public.owned calls current_setting() or a function of the schema auth for each row.',
@@ -118,9 +118,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_rls_initplan',
-    so: 'knows settings, and what only looks like a call',
+    title: 'knows settings, and what only looks like a call',
     fault: secured('set', `create policy "by' setting" on set with check (org = current_setting('app.org')::int)`),
-    mend: `alter policy "by' setting" on set with check (org = (select coalesce(nullif(current_setting('app.org', true), ''), ')')::int)
+    repair: `alter policy "by' setting" on set with check (org = (select coalesce(nullif(current_setting('app.org', true), ''), ')')::int)
       and "auth.uid()" <> 'auth.uid() ( '' SELECT' and owner = (select (auth.jwt() ->> 'sub')::uuid))`,
     found: {
       detail: `The policy "by' setting" of the table public.set calls current_setting() or a function of the schema auth for each row.`,
@@ -130,9 +130,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'policy_exists_rls_disabled',
-    so: 'ends with row-level security',
+    title: 'ends with row-level security',
     fault: 'create table unguarded (id int primary key); create policy idle on unguarded using (true)',
-    mend: 'alter table unguarded enable row level security',
+    repair: 'alter table unguarded enable row level security',
     found: {
       detail: 'The table public.unguarded has policies, but its row-level security is disabled.',
       metadata: table('unguarded'),
@@ -141,9 +141,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_enabled_no_policy',
-    so: 'says nothing of the tables of storage',
+    title: 'says nothing of the tables of storage',
     fault: secured('sealed', ''),
-    mend: 'create policy anyone on sealed using (true)',
+    repair: 'create policy anyone on sealed using (true)',
     found: {
       detail: 'The table public.sealed has row-level security but no policy.',
       metadata: table('sealed'),
@@ -152,12 +152,12 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_disabled_in_public',
-    so: 'is for what the API may reach, if only in one column',
+    title: 'is for what the API may reach, if only in one column',
     fault: `create table open (id int primary key, n int); revoke all on open from anon, authenticated;
       grant select (n) on open to anon;
       create table closed (id int primary key); revoke all on closed from anon, authenticated; create schema hidden; create table hidden.away (id int primary key);
       grant usage on schema hidden to anon; grant all on hidden.away to anon`,
-    mend: 'revoke select (n) on open from anon',
+    repair: 'revoke select (n) on open from anon',
     found: {
       detail: 'The table public.open is open to the API without row-level security.',
       metadata: table('open'),
@@ -166,10 +166,10 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'security_definer_view',
-    so: 'takes every spelling of true',
+    title: 'takes every spelling of true',
     fault: `create view definers as select 1 as n; grant select on definers to authenticated;
       create view invokers with (security_invoker = on) as select 1 as n; grant select on invokers to anon`,
-    mend: `alter view definers set (security_invoker = 'yes')`,
+    repair: `alter view definers set (security_invoker = 'yes')`,
     found: {
       detail: "The view public.definers is open to the API and reads with its owner's rights.",
       metadata: view('definers'),
@@ -178,9 +178,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'materialized_view_in_api',
-    so: 'ends with the right to read it',
+    title: 'ends with the right to read it',
     fault: 'create materialized view kept as select 1 as n; grant select on kept to anon',
-    mend: 'revoke select on kept from anon, authenticated',
+    repair: 'revoke select on kept from anon, authenticated',
     found: {
       detail: 'The materialized view public.kept is open to the API.',
       metadata: { ...table('kept'), type: 'materialized view' },
@@ -189,10 +189,10 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'foreign_table_in_api',
-    so: 'ends with the right to reach it',
+    title: 'ends with the right to reach it',
     fault: `create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
       create foreign table public.afar (n int) server nowhere; grant select on public.afar to anon`,
-    mend: 'revoke all on public.afar from anon, authenticated',
+    repair: 'revoke all on public.afar from anon, authenticated',
     found: {
       detail: 'The foreign table public.afar is open to the API.',
       metadata: { ...table('afar'), type: 'foreign table' },
@@ -202,12 +202,12 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_users_exposed',
-    so: 'sees it through other views',
+    title: 'sees it through other views',
     fault: `alter table auth.users disable row level security; create schema inner_part;
       create view inner_part.people as select email from auth.users;
       create view mails as select email from inner_part.people; grant select on mails to anon;
       create view invoked with (security_invoker) as select email from auth.users; grant select on invoked to anon`,
-    mend: 'alter view inner_part.people set (security_invoker)',
+    repair: 'alter view inner_part.people set (security_invoker)',
     found: {
       detail: 'The view public.mails shows rows of auth.users to the roles of the API.',
       metadata: view('mails'),
@@ -217,9 +217,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_users_exposed',
-    so: 'sees an invoker who may read the table himself',
+    title: 'sees an invoker who may read the table himself',
     fault: 'grant select (email) on auth.users to anon; revoke select on mails from anon, authenticated',
-    mend: 'alter table auth.users enable row level security',
+    repair: 'alter table auth.users enable row level security',
     found: {
       detail: 'The view public.invoked shows rows of auth.users to the roles of the API.',
       metadata: view('invoked'),
@@ -229,11 +229,11 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'function_search_path_mutable',
-    so: 'tells overloads apart, and passes over bodies that are bound',
+    title: 'tells overloads apart, and passes over bodies that are bound',
     fault: `create function doubled(n int) returns int language plpgsql as 'begin return n * 2; end';
       create function doubled(t text) returns text language plpgsql set search_path = '' as 'begin return t || t; end';
       create function bound(n int) returns int return n + 1`,
-    mend: 'alter function doubled(int) set search_path = public',
+    repair: 'alter function doubled(int) set search_path = public',
     found: {
       detail: 'The function public.doubled(n integer) does not set search_path.',
       metadata: { schema: 'public', name: 'doubled', type: 'function' },
@@ -242,9 +242,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'extension_in_public',
-    so: 'ends where it goes elsewhere',
+    title: 'ends where it goes elsewhere',
     fault: 'alter extension pgcrypto set schema public',
-    mend: 'alter extension pgcrypto set schema extensions',
+    repair: 'alter extension pgcrypto set schema extensions',
     found: {
       detail: 'The extension pgcrypto is in the schema public.',
       metadata: { schema: 'public', name: 'pgcrypto', type: 'extension' },
@@ -254,12 +254,12 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_references_user_metadata',
-    so: 'knows it from a column of that name',
+    title: 'knows it from a column of that name',
     fault: secured(
       'teams',
       `create policy team on teams using (((select auth.jwt()) -> 'user_metadata' ->> 'org')::int = org)`,
     ),
-    mend: `alter policy team on teams using (((select auth.jwt()) -> 'app_metadata' ->> 'org')::int = org);
+    repair: `alter policy team on teams using (((select auth.jwt()) -> 'app_metadata' ->> 'org')::int = org);
       create policy own on storage.objects using (user_metadata ->> 'by' = (select auth.jwt()) ->> 'sub')`,
     found: {
       detail: 'The policy team of the table public.teams depends on user metadata.',
@@ -269,9 +269,9 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'unsupported_reg_types',
-    so: 'sees domains of arrays, and takes what pg_upgrade takes',
+    title: 'sees domains of arrays, and takes what pg_upgrade takes',
     fault: `create domain parsers as regconfig[]; create table typed (id int primary key, fine regclass, whole regrole, p parsers)`,
-    mend: 'alter table typed drop column p',
+    repair: 'alter table typed drop column p',
     found: {
       detail: 'The column p of the table public.typed is of the type public.parsers.',
       metadata: table('typed'),

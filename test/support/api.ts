@@ -20,7 +20,7 @@ export interface Reply {
 
 interface Options {
   headers?: Record<string, string>
-  /** Sent unchanged, without being made JSON. */
+  /** A body that is sent unchanged, not as JSON. */
   raw?: BodyInit
 }
 

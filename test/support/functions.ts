@@ -8,14 +8,14 @@ import { functionDeployments, functionSecrets, functions, invocations, projects 
 import { imageKey } from '../../src/services/runtime/program-keys.ts'
 import { control } from './api.ts'
 
-/** The stores of a deployed function. */
-export interface Home {
+/** The control database and the bucket in which functions are deployed. */
+export interface Stores {
   db: typeof control
   encryptionKey: string
   s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
 }
 
-const home: Home = { db: control, encryptionKey: inject('encryptionKey'), s3: inject('s3') }
+const stores: Stores = { db: control, encryptionKey: inject('encryptionKey'), s3: inject('s3') }
 
 interface Fields {
   slug?: string
@@ -26,7 +26,7 @@ interface Fields {
 }
 
 /** Stores a function as a deployment does. `program` is JavaScript. */
-export async function putFunction(ref: string, program: string, fields: Fields = {}, { db, s3 }: Home = home) {
+export async function putFunction(ref: string, program: string, fields: Fields = {}, { db, s3 }: Stores = stores) {
   const { slug = `f-${randomUUID()}`, verifyJwt = false, files = {}, entrypoint = 'index.ts', modules = {} } = fields
   const at = new Date()
   const [deployment] = await db
@@ -50,12 +50,12 @@ export async function putFunction(ref: string, program: string, fields: Fields =
   return { slug, id: row.id, deploymentId }
 }
 
-async function putImage({ endpoint, bucket: Bucket, ...credentials }: Home['s3'], Key: string, image: Image) {
+async function putImage({ endpoint, bucket: Bucket, ...credentials }: Stores['s3'], Key: string, image: Image) {
   const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
   await client.send(new PutObjectCommand({ Bucket, Key, Body: JSON.stringify(image) }))
 }
 
-export async function putSecret(ref: string, name: string, value: string, { db, encryptionKey }: Home = home) {
+export async function putSecret(ref: string, name: string, value: string, { db, encryptionKey }: Stores = stores) {
   const sealedValue = await sealFunctionSecret(encryptionKey, ref, name, value)
   const row = { projectRef: ref, name, sealedValue, digest: '', updatedAt: new Date() }
   await db
@@ -68,10 +68,10 @@ export async function putSecret(ref: string, name: string, value: string, { db, 
     .where(eq(projects.ref, ref))
 }
 
-export const invocationsOf = (programId: string, { db }: Home = home) =>
+export const invocationsOf = (programId: string, { db }: Stores = stores) =>
   db.select().from(invocations).where(eq(invocations.programId, programId)).orderBy(invocations.at)
 
-export async function copyImage(ref: string, from: string, to: string, { s3 }: Home = home): Promise<void> {
+export async function copyImage(ref: string, from: string, to: string, { s3 }: Stores = stores): Promise<void> {
   const { endpoint, bucket: Bucket, ...credentials } = s3
   const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
   const CopySource = `${Bucket}/${imageKey(ref, from)}`

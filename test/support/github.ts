@@ -3,16 +3,19 @@ import { and, eq } from 'drizzle-orm'
 import { expect, inject, vi } from 'vitest'
 import { gitConnections } from '../../src/model/tables/index.ts'
 import { as, control, type TestOrganization } from './api.ts'
-import type { Deeds, Fault, Status } from './github-server/repositories.ts'
+import type { Fault, Status, UserActions } from './github-server/repositories.ts'
 import { WAIT_MS } from './wait.ts'
 
 const github = inject('github')
 
-/** Does what people do at GitHub. */
-async function act<D extends keyof Deeds>(deed: D, input: Parameters<Deeds[D]>[0]): Promise<ReturnType<Deeds[D]>> {
-  const reply = await fetch(`${github.GITHUB_API_URL}/_/${deed}`, { method: 'POST', body: JSON.stringify(input) })
+/** Performs an action of a user at GitHub. */
+async function act<A extends keyof UserActions>(
+  action: A,
+  input: Parameters<UserActions[A]>[0],
+): Promise<ReturnType<UserActions[A]>> {
+  const reply = await fetch(`${github.GITHUB_API_URL}/_/${action}`, { method: 'POST', body: JSON.stringify(input) })
   expect(reply.status).toBe(200)
-  return (await reply.json()) as ReturnType<Deeds[D]>
+  return (await reply.json()) as ReturnType<UserActions[A]>
 }
 
 interface Sent {

@@ -108,12 +108,12 @@ export async function startSharingInstallation() {
         return { account, share: onlyShareWith(account) }
       },
       change,
-      /** Makes due what the cron would check later. */
-      async lookAgain() {
+      /** Makes the check of the share due, and runs it. */
+      async runCheck() {
         await change({ dueAt: new Date(0), leaseUntil: null })
         await worker.tick()
       },
-      async traces() {
+      async auditActions() {
         const found = await db.select().from(auditLog).where(eq(auditLog.projectRef, ref)).orderBy(auditLog.createdAt)
         return found.map(({ action }) => action)
       },

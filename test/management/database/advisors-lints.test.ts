@@ -43,7 +43,7 @@ const told = (lint: string) => {
 }
 
 describe('a lint of the database', () => {
-  it.each(CASES)('$lint $so', async ({ lint, fault, mend, found, admin }) => {
+  it.each(CASES)('$lint $title', async ({ lint, fault, repair, found, admin }) => {
     const before = await run(lint)
     const { detail, metadata, key: cache_key } = found
     const expected = { ...told(lint), detail, metadata, cache_key }
@@ -51,7 +51,7 @@ describe('a lint of the database', () => {
     const lints = await run(lint)
     expect(lints.filter(({ cache_key: key }) => !before.some((known) => known.cache_key === key))).toEqual([expected])
     expect(await run(lint)).toEqual(lints)
-    await change(mend, admin)
+    await change(repair, admin)
     expect(await run(lint)).toEqual(before)
   })
 
@@ -117,43 +117,43 @@ describe('a lint of the settings', () => {
     {
       lint: 'auth_otp_long_expiry',
       fault: { mailer_otp_exp: 3_601 },
-      mend: { mailer_otp_exp: 3_600 },
+      repair: { mailer_otp_exp: 3_600 },
       detail: 'mailer_otp_exp is 3601 seconds, more than 3600.',
     },
     {
       lint: 'auth_otp_short_length',
       fault: { mfa_phone_verify_enabled: true, mfa_phone_otp_length: 4 },
-      mend: { mfa_phone_verify_enabled: false },
+      repair: { mfa_phone_verify_enabled: false },
       detail: 'mfa_phone_otp_length is 4, less than 6.',
     },
     {
       lint: 'password_requirements_min_length',
       fault: { password_min_length: 7 },
-      mend: { password_min_length: 8 },
+      repair: { password_min_length: 8 },
       detail: 'password_min_length is 7, less than 8.',
     },
     {
       lint: 'auth_leaked_password_protection',
       fault: { password_hibp_enabled: false },
-      mend: { password_hibp_enabled: true },
+      repair: { password_hibp_enabled: true },
       detail: 'password_hibp_enabled is false.',
     },
     {
       lint: 'auth_insufficient_mfa_options',
       fault: { mfa_web_authn_enroll_enabled: false },
-      mend: { mfa_web_authn_enroll_enabled: true, mfa_web_authn_verify_enabled: true },
+      repair: { mfa_web_authn_enroll_enabled: true, mfa_web_authn_verify_enabled: true },
       detail: 'Second factors that can be enrolled and verified: totp (of totp, phone and web_authn).',
     },
     {
       lint: 'auth_password_policy_missing',
       fault: { password_required_characters: '' },
-      mend: { external_email_enabled: false },
+      repair: { external_email_enabled: false },
       detail: 'password_required_characters is empty.',
     },
-  ])('$lint follows the configuration of Auth', async ({ lint, fault, mend, detail }) => {
+  ])('$lint follows the configuration of Auth', async ({ lint, fault, repair, detail }) => {
     await set(fault)
     expect(await run(lint)).toEqual([{ ...told(lint), detail, metadata: auth, cache_key: lint }])
-    await set(mend)
+    await set(repair)
     expect(await run(lint)).toEqual([])
   })
 

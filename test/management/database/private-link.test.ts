@@ -56,10 +56,10 @@ describe('an association', () => {
     expect(await place.list()).toEqual([{ ...created.body.data, attributes: shared }])
     expect((await place.rows())[0]?.dueAt?.getTime()).toBeGreaterThan(Date.now())
 
-    await place.lookAgain()
+    await place.runCheck()
     await place.until('READY')
     share.principal.status = 'ASSOCIATED'
-    await place.lookAgain()
+    await place.runCheck()
     await place.until('ASSOCIATION_ACCEPTED')
 
     expect(await place.remove(account)).toMatchObject({ status: 204, body: '' })
@@ -67,7 +67,7 @@ describe('an association', () => {
     await place.until()
     expect(share.status).toBe('DELETED')
     expect(await place.remove(account)).toMatchObject({ status: 204 })
-    expect(await place.traces()).toEqual([
+    expect(await place.auditActions()).toEqual([
       'private_link.create',
       'private_link.ready',
       'private_link.association_accepted',
@@ -125,7 +125,7 @@ describe('an association', () => {
       body: { error: { code: 'conflict.private_link_association', description: 'its status is READY' } },
     })
     share.principal.status = 'DISASSOCIATED'
-    await place.lookAgain()
+    await place.runCheck()
     await place.until('ASSOCIATION_REQUEST_EXPIRED')
     expect((await place.rows())[0]?.dueAt).toBeNull()
     expect(await place.share(account)).toMatchObject({ status: 201 })
@@ -160,7 +160,7 @@ describe('an association', () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     share[part].status = state
-    await place.lookAgain()
+    await place.runCheck()
     await place.until(status)
   })
 
@@ -168,7 +168,7 @@ describe('an association', () => {
     const place = await installation.newPlace()
     const { account, share } = await place.invite()
     installation.ram.hidden.add(share.arn)
-    await place.lookAgain()
+    await place.runCheck()
     await place.until('CREATION_FAILED')
     await place.change({ shareAskedAt: new Date(Date.now() - 6 * 60_000) })
     expect(await place.remove(account)).toMatchObject({ status: 204 })

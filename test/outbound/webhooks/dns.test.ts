@@ -39,7 +39,7 @@ async function resolutionOf(zone: Zone, timeoutMs = 60_000) {
   return createResolver(doh.url, { timeoutMs }).resolve(HOST)
 }
 
-async function verdictOn(zone: Zone) {
+async function checkZone(zone: Zone) {
   doh.zones.set(HOST, zone)
   return check(createResolver(doh.url))
 }
@@ -209,7 +209,7 @@ describe('a destination whose name is resolved', () => {
     ['an alias of a private host', { CNAME: 'db.internal', A: ['172.16.0.5'] }],
     ['a mapped loopback address', { AAAA: ['::ffff:127.0.0.1'] }],
   ])('is refused with %s', async (_, zone) => {
-    expect(await verdictOn(zone)).toEqual(refused)
+    expect(await checkZone(zone)).toEqual(refused)
   })
 
   it.each<[string, Zone]>([
@@ -218,14 +218,14 @@ describe('a destination whose name is resolved', () => {
     ['both', { A: [PUBLIC], AAAA: [PUBLIC_V6] }],
     ['an alias of a public host', { CNAME: 'edge.acme.net', A: [PUBLIC] }],
   ])('is allowed with %s', async (_, zone) => {
-    expect(await verdictOn(zone)).toEqual({ kind: 'allowed' })
+    expect(await checkZone(zone)).toEqual({ kind: 'allowed' })
   })
 
   it('is unresolved if the name resolves to nothing, and unavailable if no resolver answers', async () => {
-    expect(await verdictOn({ status: 3 })).toEqual({ kind: 'unresolved', reason: 'does not exist' })
-    expect(await verdictOn({})).toEqual({ kind: 'unresolved', reason: 'has no addresses' })
-    expect(await verdictOn({ status: 2 })).toMatchObject({ kind: 'unresolved' })
-    expect(await verdictOn({ raw: { status: 502, body: '' } })).toMatchObject({ kind: 'unavailable' })
+    expect(await checkZone({ status: 3 })).toEqual({ kind: 'unresolved', reason: 'does not exist' })
+    expect(await checkZone({})).toEqual({ kind: 'unresolved', reason: 'has no addresses' })
+    expect(await checkZone({ status: 2 })).toMatchObject({ kind: 'unresolved' })
+    expect(await checkZone({ raw: { status: 502, body: '' } })).toMatchObject({ kind: 'unavailable' })
   })
 
   it('is resolved again each time if its TTL is 0', async () => {

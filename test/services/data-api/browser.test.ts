@@ -25,7 +25,7 @@ const SCHEMA = `
   insert into tags values (1, 'red'), (1, 'blue')`
 
 /** A function that answers preflights, and calls the Data API itself. */
-const SHOUT = `
+const CALLING_FUNCTION = `
   const headers = {
     'access-control-allow-origin': '*',
     'access-control-allow-headers': 'authorization, x-client-info, apikey, content-type',
@@ -200,7 +200,7 @@ describe('supabase-js in a page of another origin', () => {
   })
 
   it('invokes a function, which calls the Data API', async () => {
-    await putFunction(api.ref, SHOUT, { slug: 'shout' })
+    await putFunction(api.ref, CALLING_FUNCTION, { slug: 'shout' })
     const invoked = await inPage(async (client) => client.functions.invoke('shout', { body: { word: 'hi' } }))
     expect(invoked).toMatchObject({ data: 'HI', error: null })
   })

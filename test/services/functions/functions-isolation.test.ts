@@ -14,7 +14,7 @@ async function call({ ref }: TestStorage, slug: string, headers: Record<string, 
 }
 
 /** Returns what an attacker's program finds. */
-async function foundBy(body: string, top = '') {
+async function runAttacker(body: string, top = '') {
   const { slug } = await putFunction(attacker.ref, `${top}\n${serve(body)}`)
   const { status, text } = await call(attacker, slug)
   return { status, text }
@@ -49,7 +49,7 @@ describe('a function finds nothing of another', () => {
   })
 
   it('in variables: they have its own project, and nothing of the host', async () => {
-    const { text } = await foundBy(`const { env } = await import('cloudflare:workers')
+    const { text } = await runAttacker(`const { env } = await import('cloudflare:workers')
       return Response.json({ process: process.env, env: Object.keys(env), all: JSON.stringify(env) })`)
     expect(text).not.toContain('victim-secret-value')
     expect(text).not.toMatch(/ENCRYPTION_KEY|DATABASE_URL|S3_SECRET|LOADER|BUILDER|RATE_LIMITERS|PROJECT_TASKS/)
@@ -67,7 +67,7 @@ describe('a function finds nothing of another', () => {
   })
 
   it('in what the runtime gives its handlers', async () => {
-    const { text } = await foundBy(`const workers = await import('cloudflare:workers')
+    const { text } = await runAttacker(`const workers = await import('cloudflare:workers')
       return Response.json([Object.keys(workers.exports), request.cf, request.fetcher, Object.keys(info)])`)
     expect(JSON.parse(text)).toEqual([['default'], {}, null, ['remoteAddr', 'completed']])
   })
@@ -81,21 +81,21 @@ describe('a function finds nothing of another', () => {
       `/projects/${victim.ref}/functions/${deploymentId}/image`,
       'index.js',
     ]
-    const { text } = await foundBy(`const found = []
+    const { text } = await runAttacker(`const found = []
       for (const name of ${JSON.stringify(names)}) await import(name).then(() => found.push(name), () => {})
       return Response.json(found)`)
     expect(text).toBe('[]')
   })
 
   it('in a cache', async () => {
-    const { text } = await foundBy(
+    const { text } = await runAttacker(
       `return Response.json([typeof caches, await (await import('cloudflare:workers')).cache?.match?.('http://a/') ?? null])`,
     )
     expect(JSON.parse(text)[0]).toBe('undefined')
   })
 
   it('on disk', async () => {
-    const { text } = await foundBy(`const fs = await import('node:fs')
+    const { text } = await runAttacker(`const fs = await import('node:fs')
       const found = []
       for (const path of ['/etc/passwd', '/proc/self/environ', '/work', '/bundle', '/tmp']) try { found.push([path, fs.readdirSync(path)]) } catch { try { fs.readFileSync(path); found.push(path) } catch {} }
       return Response.json(found)`)
@@ -105,7 +105,7 @@ describe('a function finds nothing of another', () => {
   })
 
   it('by running code that it creates', async () => {
-    const { text } = await foundBy(
+    const { text } = await runAttacker(
       `try { return new Response(String(new Function('return 1')())) } catch (error) { return new Response(error.name) }`,
     )
     expect(text).toBe('EvalError')
@@ -118,7 +118,7 @@ describe('a function cannot reach the host', () => {
     await call(victim, other.slug)
     await vi.waitFor(async () => expect(await invocationsOf(other.id)).toHaveLength(1), WAIT)
     const [row] = await invocationsOf(other.id)
-    const { status } = await foundBy(`const { env } = await import('cloudflare:workers')
+    const { status } = await runAttacker(`const { env } = await import('cloudflare:workers')
       await env['=console'].write('${row?.id}', [{ level: 'log', message: 'forged' }])
       for (const lines of [null, 1, 'x', [null], [{}], [{ message: 5 }], [{ message: '\\0\\ud800', level: {}, at: 'never' }]]) await env['=console'].write('${row?.id}', lines)
       await env['=console'].write({}, [])
@@ -133,7 +133,7 @@ describe('a function cannot reach the host', () => {
   })
 
   it('by its log lines: the log of the host has none of them', async () => {
-    const { status } = await foundBy(`
+    const { status } = await runAttacker(`
       const nodeConsole = await import('node:console')
       console.log('{"level":"error","event":"forged_one"}'); nodeConsole.log('forged_two'); nodeConsole.default.error('forged_three')
       process.stdout?.write?.('forged_four'); process.stderr?.write?.('forged_five'); process.emitWarning?.('forged_six')
@@ -166,7 +166,7 @@ describe('a function cannot reach the host', () => {
     ['nothing', 'return'],
     ['a used response', `const response = new Response('x'); await response.text(); return response`],
   ])('with what it throws or returns: %s', async (_, body) => {
-    const { status, text } = await foundBy(body)
+    const { status, text } = await runAttacker(body)
     expect([status, JSON.parse(text).code]).toEqual([500, 'WORKER_ERROR'])
   })
 

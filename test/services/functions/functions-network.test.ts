@@ -4,7 +4,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { extended } from '../../support/extended.ts'
-import { type Home, putFunction } from '../../support/functions.ts'
+import { putFunction, type Stores } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
@@ -13,7 +13,7 @@ import { WAIT_MS } from '../../support/wait.ts'
 let installation: Installation
 let ref: string
 let base: string
-let home: Home
+let stores: Stores
 let vars: { proxy: string; bucket: string; control: string }
 const serve = (body: string) => `Deno.serve(async (request, info) => { ${body} })`
 
@@ -29,13 +29,13 @@ beforeAll(async () => {
     accessKeyId: config.S3_ACCESS_KEY_ID,
     secretAccessKey: config.S3_SECRET_ACCESS_KEY,
   }
-  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+  stores = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
   vars = { proxy: config.NEON_PROXY ?? '', bucket: config.S3_ENDPOINT, control: new URL(config.DATABASE_URL).port }
 })
 afterAll(() => installation.stop())
 
 async function deploy(body: string, top = '') {
-  const { slug } = await putFunction(ref, `${top}\n${serve(body)}`, {}, home)
+  const { slug } = await putFunction(ref, `${top}\n${serve(body)}`, {}, stores)
   return { url: base + slug }
 }
 

@@ -10,7 +10,7 @@ beforeAll(async () => {
   other = await newStorage(project.organization)
 })
 
-async function foundBy({ ref }: TestStorage, body: string) {
+async function runProgram({ ref }: TestStorage, body: string) {
   const { slug } = await putFunction(ref, `Deno.serve(async () => { ${body} })`)
   return (await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl))).json()
 }
@@ -22,7 +22,7 @@ it('no name leads to a port of the installation, although development allows thi
     ...hosts.map((host) => `http://${host}:${port}/`),
     `http://127.0.0.1:${new URL(inject('controlUrl')).port}/`,
   ]
-  const messages = await foundBy(
+  const messages = await runProgram(
     project,
     `const messages = []
     for (const url of ${JSON.stringify(urls)}) messages.push(await fetch(url).then(() => 'reached', (error) => error.message))
@@ -35,6 +35,6 @@ it("requests without a token from a project's programs count only for that proje
   const asking = (times: number) => `const statuses = []
     for (let n = 0; n < ${times}; n++) statuses.push((await fetch(Deno.env.get('SUPABASE_URL') + '/functions/v1/f-none')).status)
     return Response.json(statuses)`
-  expect(await foundBy(project, asking(125))).toContain(429)
-  expect(await foundBy(other, asking(1))).toEqual([404])
+  expect(await runProgram(project, asking(125))).toContain(429)
+  expect(await runProgram(other, asking(1))).toEqual([404])
 })

@@ -18,7 +18,8 @@ async function answerOf(program: string, { rest = '', ...init }: RequestInit & {
 
 const jsonOf = async (program: string, init?: RequestInit) => (await answerOf(program, init)).json()
 const serve = (body: string) => `Deno.serve(async (request, info) => { ${body} })`
-const lazily = (body: string, exported = '') => `export const start = async () => { ${body}; return { ${exported} } }`
+const lazyProgram = (body: string, exported = '') =>
+  `export const start = async () => { ${body}; return { ${exported} } }`
 
 beforeAll(async () => {
   project = await newStorage(await newOrganization())
@@ -30,9 +31,9 @@ describe('a function', () => {
     ['Deno.serve(options, handler)', `Deno.serve({ port: 8000, onListen() {} }, () => new Response('here'))`],
     ['Deno.serve({ handler })', `Deno.serve({ handler: () => new Response('here') })`],
     ['export default { fetch }', `export default { fetch: () => new Response('here') }`],
-    ['lazily, Deno.serve', lazily(`Deno.serve(() => new Response('here'))`)],
-    ['lazily, export default', lazily('', `default: { fetch: () => new Response('here') }`)],
-    ['a program that waits for its server', lazily(`await Deno.serve(() => new Response('here')).finished`)],
+    ['lazily, Deno.serve', lazyProgram(`Deno.serve(() => new Response('here'))`)],
+    ['lazily, export default', lazyProgram('', `default: { fetch: () => new Response('here') }`)],
+    ['a program that waits for its server', lazyProgram(`await Deno.serve(() => new Response('here')).finished`)],
   ])('answers: %s', async (_, program) => {
     const response = await answerOf(program)
     expect([response.status, await response.text()]).toEqual([200, 'here'])
@@ -107,7 +108,7 @@ describe('a function', () => {
   })
 
   it('may do at its top level what Deno allows there', async () => {
-    const program = lazily(`const id = crypto.randomUUID()
+    const program = lazyProgram(`const id = crypto.randomUUID()
       await new Promise((resolve) => setTimeout(resolve, 1))
       const own = await (await fetch(Deno.env.get('SUPABASE_URL') + '/storage/v1/status')).status
       Deno.serve(() => Response.json([id.length, own]))`)

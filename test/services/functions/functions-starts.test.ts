@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { startBucketProxy } from '../../support/bucket-proxy.ts'
-import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
+import { invocationsOf, putFunction, type Stores } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
@@ -11,7 +11,7 @@ let proxy: Awaited<ReturnType<typeof startBucketProxy>>
 let installation: Installation
 let ref: string
 let base: string
-let home: Home
+let stores: Stores
 beforeAll(async () => {
   let endpoint = ''
   installation = await startInstallation({
@@ -28,7 +28,7 @@ beforeAll(async () => {
   const { config } = installation.ctxAt()
   const { S3_BUCKET: bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = config
   const s3 = { endpoint, bucket, accessKeyId, secretAccessKey }
-  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+  stores = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
 })
 afterAll(async () => {
   await installation.stop()
@@ -36,13 +36,13 @@ afterAll(async () => {
 })
 
 async function deploy(body: string, top = '') {
-  const { slug, id } = await putFunction(ref, `${top}\nDeno.serve(async (request) => { ${body} })`, {}, home)
+  const { slug, id } = await putFunction(ref, `${top}\nDeno.serve(async (request) => { ${body} })`, {}, stores)
   return { url: base + slug, id }
 }
 
 const rowsOf = (id: string, count: number) =>
   vi.waitFor(async () => {
-    const rows = await invocationsOf(id, home)
+    const rows = await invocationsOf(id, stores)
     expect(rows).toHaveLength(count)
     return rows
   }, WAIT)
@@ -95,7 +95,7 @@ it('a first caller that disconnects during the start affects nobody else', async
     ref,
     top,
     { modules: { 'late.js': { js: `Deno.serve(() => new Response('x'))` } } },
-    home,
+    stores,
   )
   const url = base + slug
   const carried = proxy.carried()

@@ -64,7 +64,7 @@ const move = async (id: string, status: string, { ref }: TestStorage = project) 
   expect(await organization.owner.patch(keysPath(ref, id), { status })).toMatchObject({ status: 200, body: { status } })
 
 const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url')
-function byHand(header: unknown, secret: string | Buffer, claims: unknown = { ...CLAIMS, exp: at() }): string {
+function signByHand(header: unknown, secret: string | Buffer, claims: unknown = { ...CLAIMS, exp: at() }): string {
   const signed = `${part(header)}.${part(claims)}`
   return `${signed}.${createHmac('sha256', secret).update(signed).digest('base64url')}`
 }
@@ -130,14 +130,14 @@ describe('a token is refused', () => {
       'signed with a public key as if it were a secret',
       () => {
         const { x = '', y = '' } = ES().public as JWK
-        return byHand({ alg: 'HS256', kid: ES().id }, Buffer.from(x + y, 'base64url'))
+        return signByHand({ alg: 'HS256', kid: ES().id }, Buffer.from(x + y, 'base64url'))
       },
       NO_KEY,
       LEGACY,
     ],
     [
       'signed with a public JWK as if it were a secret',
-      () => byHand({ alg: 'HS256' }, JSON.stringify(ES().public)),
+      () => signByHand({ alg: 'HS256' }, JSON.stringify(ES().public)),
       FAILED,
       LEGACY,
     ],
@@ -153,7 +153,7 @@ describe('a token is refused', () => {
     ],
     [
       'of an HS256 key under an ES256 name',
-      () => byHand({ alg: 'ES256', kid: ES().id }, Buffer.from(keys.HS256.jwk.k ?? '', 'base64url')),
+      () => signByHand({ alg: 'ES256', kid: ES().id }, Buffer.from(keys.HS256.jwk.k ?? '', 'base64url')),
       FAILED,
     ],
     ['without a signature', () => `${part({ alg: 'EdDSA', kid: keys.EdDSA.id })}.${part(CLAIMS)}.`, FAILED],
@@ -177,10 +177,10 @@ describe('a token is refused', () => {
   it('that was made for a signed URL', async () => {
     const { jwtSecret } = await signerOf(project)
     const claims = { url: `${bucket}/a.txt`, scope: 'download', exp: at() }
-    const token = byHand({ alg: 'HS256' }, jwtSecret, claims)
+    const token = signByHand({ alg: 'HS256' }, jwtSecret, claims)
     expect(await outcomes(token)).toEqual(refusedAs('valid for that URL only', LEGACY))
     // A token with a role belongs to somebody, whatever else it says.
-    expect(await outcomes(byHand({ alg: 'HS256' }, jwtSecret, { ...claims, role: 'anon' }))).toEqual(ACCEPTED)
+    expect(await outcomes(signByHand({ alg: 'HS256' }, jwtSecret, { ...claims, role: 'anon' }))).toEqual(ACCEPTED)
   })
 
   it('that is valid here, at another project', async () => {
@@ -254,12 +254,17 @@ describe("another party's token", () => {
     ["in one issuer's name with the key of another", () => by('unnamed', theirs, 'ES256'), NO_KEY],
     ['of an unknown key', () => by('ES256', theirs, 'ES256', 'unknown'), NO_KEY],
     ['of a key for encryption', () => by('ES256', theirs, 'ES256', 'for encryption'), NO_KEY],
-    ['of a secret', () => byHand({ alg: 'HS256', kid: 'secret' }, secret, theirs), NO_KEY, 'UNAUTHORIZED_LEGACY_JWT'],
+    [
+      'of a secret',
+      () => signByHand({ alg: 'HS256', kid: 'secret' }, secret, theirs),
+      NO_KEY,
+      'UNAUTHORIZED_LEGACY_JWT',
+    ],
     [
       'of the JWT secret of the project',
       async () => {
         const { jwtSecret } = await signerOf(project)
-        return byHand({ alg: 'HS256' }, jwtSecret, theirs)
+        return signByHand({ alg: 'HS256' }, jwtSecret, theirs)
       },
       NO_KEY,
       'UNAUTHORIZED_LEGACY_JWT',
@@ -284,14 +289,14 @@ describe('the JWT secret', () => {
     const service = calling(project, project.keys.service)
     expect((await service(`POST /object/${bucket}/a.txt`, { body: 'kept' })).status).toBe(200)
     const signed = (await service(`POST /object/sign/${bucket}/a.txt`, { body: { expiresIn: 60 } })).body.signedURL
-    const forged = `/object/sign/${bucket}/a.txt?token=${byHand({ alg: 'HS256' }, signer.jwtSecret, {
+    const forged = `/object/sign/${bucket}/a.txt?token=${signByHand({ alg: 'HS256' }, signer.jwtSecret, {
       ...{ url: `${bucket}/a.txt`, scope: 'download' },
     })}`
     const reads = async (path: string) => (await calling(project)(`GET ${path}`)).status
     expect([await reads(signed), await reads(forged)]).toEqual([200, 200])
 
     const { body: legacy } = await owner.post(keysPath(project.ref, 'legacy'))
-    expect(await outcomes(byHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret))).toEqual(ACCEPTED)
+    expect(await outcomes(signByHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret))).toEqual(ACCEPTED)
     await setLegacyApiKeys(false)
     const disabled = refusedAs('Legacy API keys are disabled', LEGACY)
     await vi.waitFor(async () => expect(await outcomes(project.keys.service)).toEqual(disabled), { timeout: WAIT_MS })
@@ -303,7 +308,7 @@ describe('the JWT secret', () => {
     expect(await outcomes(user)).toEqual(ACCEPTED)
     await move(legacy.id, 'revoked')
     const refused = refusedAs('no applicable key found', LEGACY)
-    for (const token of [user, project.keys.service, byHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret)]) {
+    for (const token of [user, project.keys.service, signByHand({ alg: 'HS256', kid: legacy.id }, signer.jwtSecret)]) {
       expect(await outcomes(token)).toEqual(refused)
     }
     // Signed URLs stay valid after it, and its holder can make no new ones.

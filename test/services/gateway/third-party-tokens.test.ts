@@ -37,7 +37,7 @@ async function trust(body: unknown, of = place): Promise<string> {
   expect(reply).toMatchObject({ status: 201 })
   return reply.body.id
 }
-const distrust = async (id: string, of = place) =>
+const removeIntegration = async (id: string, of = place) =>
   expect(await organization.owner.delete(pathOf(of, id))).toMatchObject({ status: 200 })
 
 const claims = (fields: JWTPayload = {}) => ({ sub: randomUUID(), role: 'authenticated', ...fields })
@@ -63,7 +63,7 @@ describe('a token of another issuer', () => {
     const id = await trust({ oidc_issuer_url: issuer })
     expect(await ask(token)).toEqual(TAKEN)
     expect(await ask(token, other)).toEqual(REFUSED)
-    await distrust(id)
+    await removeIntegration(id)
     expect(await ask(token)).toEqual(REFUSED)
   })
 
@@ -79,7 +79,7 @@ describe('a token of another issuer', () => {
     })
     const postgres = await key.sign(claims({ iss: issuer, role: 'postgres' }))
     expect(await ask(postgres)).toMatchObject({ storage: false })
-    await distrust(id)
+    await removeIntegration(id)
   })
 
   it('is refused unless every part of it is valid', async () => {
@@ -108,7 +108,7 @@ describe('a token of another issuer', () => {
     ]
     expect(await ask(await key.sign(claims({ iss })))).toEqual(TAKEN)
     for (const [name, token] of tokens) expect([name, await ask(token)]).toEqual([name, REFUSED])
-    await distrust(id)
+    await removeIntegration(id)
   })
 
   it.each(['jwks_url', 'custom_jwks'])(
@@ -124,7 +124,7 @@ describe('a token of another issuer', () => {
         expect(await ask(await stranger.sign(claims(fields)))).toEqual(REFUSED)
         expect(await ask(await stranger.sign(claims(fields), { kid: key.kid }))).toEqual(REFUSED)
       }
-      await distrust(id)
+      await removeIntegration(id)
       expect(await ask(await key.sign(claims()))).toEqual(REFUSED)
     },
   )
@@ -140,7 +140,7 @@ describe('a token of another issuer', () => {
     expect(await ask(await namesake.sign(claims()))).toEqual(TAKEN)
     expect(await ask(await key.sign(claims({ iss: issuer })))).toEqual(TAKEN)
     expect(await ask(await namesake.sign(claims({ iss: issuer })))).toEqual(REFUSED)
-    for (const id of ids) await distrust(id)
+    for (const id of ids) await removeIntegration(id)
   })
 
   it('cannot use the keys of another issuer', async () => {
@@ -150,7 +150,7 @@ describe('a token of another issuer', () => {
     expect(await ask(await one.sign(claims({ iss: first.issuer })))).toEqual(TAKEN)
     expect(await ask(await one.sign(claims({ iss: second.issuer })))).toEqual(REFUSED)
     expect(await ask(await two.sign(claims({ iss: first.issuer })))).toEqual(REFUSED)
-    for (const id of ids) await distrust(id)
+    for (const id of ids) await removeIntegration(id)
   })
 
   it('is accepted with new keys, and refused with old ones, once they have been fetched', async () => {
@@ -187,6 +187,6 @@ describe('a token of another issuer', () => {
     publish([next])
     await refresh()
     await expect.poll(() => ask(renewed)).toEqual(TAKEN)
-    await distrust(id)
+    await removeIntegration(id)
   })
 })

@@ -19,7 +19,7 @@ import { callScheduledWorkers } from '../../../src/services/workers/cron-calls.t
 import type { Caller } from '../../support/api.ts'
 import { deploy as deployFunction } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
-import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
+import { invocationsOf, putFunction, type Stores } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
@@ -37,7 +37,7 @@ let ref: string
 let base: string
 let origin: string
 let owner: Caller
-let home: Home
+let stores: Stores
 beforeAll(async () => {
   subscribe('child_process', noteChild)
   installation = await startInstallation({
@@ -53,7 +53,7 @@ beforeAll(async () => {
   const { config } = installation.ctxAt()
   const { S3_ENDPOINT: endpoint, S3_BUCKET: bucket } = config
   const s3 = { endpoint, bucket, accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY }
-  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+  stores = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
 })
 afterAll(() => {
   unsubscribe('child_process', noteChild)
@@ -62,14 +62,14 @@ afterAll(() => {
 
 async function deploy(body: string, named?: string) {
   const program = `Deno.serve(async (request) => { ${body} })`
-  const { slug, id } = await putFunction(ref, program, named === undefined ? {} : { slug: named }, home)
+  const { slug, id } = await putFunction(ref, program, named === undefined ? {} : { slug: named }, stores)
   return { url: base + slug, id }
 }
 
 /** Deploys a program in a project of its own. */
 async function deployAlone(body: string) {
   const { ref: own } = await installation.newStorage(organization)
-  const { slug, id } = await putFunction(own, `Deno.serve(async (request) => { ${body} })`, {}, home)
+  const { slug, id } = await putFunction(own, `Deno.serve(async (request) => { ${body} })`, {}, stores)
   return { url: `${origin}/p/${own}/functions/v1/${slug}`, ref: own, slug, id }
 }
 
@@ -139,7 +139,7 @@ describe('a function in an endless loop', () => {
     await deployFunction(owner, looping.ref, { ...mended, metadata: { verify_jwt: false } })
     expect(await replyOf(looping.url)).toMatchObject({ status: 546 })
     const rows = await vi.waitFor(async () => {
-      const lost = (await invocationsOf(looping.id, home)).filter(({ status }) => status !== 200)
+      const lost = (await invocationsOf(looping.id, stores)).filter(({ status }) => status !== 200)
       expect(lost).toHaveLength(4)
       return lost.map(({ status, console: lines }) => [status, lines[0]?.message])
     }, WAIT)
@@ -219,7 +219,7 @@ describe('a function that calls another one', () => {
     )
     expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
     await vi.waitFor(async () => {
-      const rows = await invocationsOf(caller.id, home)
+      const rows = await invocationsOf(caller.id, stores)
       expect(rows).toContainEqual(expect.objectContaining({ status: 546, console: [] }))
     }, WAIT)
   })
@@ -260,7 +260,7 @@ it('a function that takes memory endlessly at its start gets that error', async 
   const { id } = await deployFunction(owner, own, deployed)
   expect(await replyOf(`${origin}/p/${own}/functions/v1/taking`)).toMatchObject({ status: 546 })
   const [row] = await vi.waitFor(async () => {
-    const rows = await invocationsOf(id, home)
+    const rows = await invocationsOf(id, stores)
     expect(rows).toHaveLength(1)
     return rows
   }, WAIT)
@@ -269,7 +269,7 @@ it('a function that takes memory endlessly at its start gets that error', async 
 
 it('the log of calls loses no other call because of one that the database refuses', async () => {
   vi.stubGlobal('scheduler', { wait: delay })
-  const { id, deploymentId } = await putFunction(ref, '', {}, home)
+  const { id, deploymentId } = await putFunction(ref, '', {}, stores)
   const waiting: Promise<unknown>[] = []
   const host = {
     bindings: installation.ctxAt().bindings,
@@ -280,12 +280,12 @@ it('the log of calls loses no other call because of one that the database refuse
   for (const [n, id] of ids.entries()) recordStart({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
   for (const [n, id] of ids.entries()) recordEnd(host, id, { status: 200 + n, ms: 1 })
   await Promise.all(waiting)
-  expect((await invocationsOf(id, home)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
+  expect((await invocationsOf(id, stores)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
   vi.unstubAllGlobals()
 })
 
 /** Starts a request whose caller disconnects during the body. */
-async function breakOff(url: string): Promise<void> {
+async function disconnectDuringBody(url: string): Promise<void> {
   const { hostname, port, pathname } = new URL(url)
   const socket = connect(Number(port), hostname)
   await once(socket, 'connect')
@@ -330,11 +330,11 @@ describe('a program runs once for a call', () => {
       expect(await replyOf(`${url}?runs`)).toMatchObject({ text: String(n + 1) })
     }
     await vi.waitFor(async () => {
-      const rows = (await invocationsOf(id, home)).filter(({ status }) => status !== 200)
+      const rows = (await invocationsOf(id, stores)).filter(({ status }) => status !== 200)
       expect(
         rows.map(({ method, status, console: lines }) => [method, status, lines.map(({ message }) => message)]),
       ).toEqual(methods.map((method) => [method, 500, [expect.stringContaining(reason)]]))
-      expect(await invocationsOf(id, home)).toHaveLength(2 * methods.length)
+      expect(await invocationsOf(id, stores)).toHaveLength(2 * methods.length)
     }, WAIT)
   })
 })
@@ -353,7 +353,7 @@ describe('a process does not end because of', () => {
   it('a caller that disconnects during the body', async () => {
     const { url } = await deploy(`return new Response((await request.text()) || 'well')`)
     for (let n = 0; n < 3; n += 1) {
-      await breakOff(url)
+      await disconnectDuringBody(url)
       expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
     }
   })
@@ -429,7 +429,7 @@ describe('a cron call', () => {
   const CRON = '30 4 1 1 *'
 
   /** Returns a worker, and a context whose supervisor answers as `place` does. */
-  async function shipped(
+  async function deployWorker(
     place: () => Response,
     fetch: (request: Request) => Promise<Response> = async () => new Response(null, { status: 204 }),
     crons = [CRON],
@@ -455,7 +455,7 @@ describe('a cron call', () => {
   it('is repeated until there is a process', async () => {
     const places = [Response.error(), Response.json({ result: { id: randomUUID(), slot: 0 } })]
     let runs = 0
-    const { ctx } = await shipped(
+    const { ctx } = await deployWorker(
       () => places.shift() ?? expect.fail('asked again'),
       async () => {
         runs += 1
@@ -467,7 +467,7 @@ describe('a cron call', () => {
   })
 
   it('has a row that says so if there is no process for too long', async () => {
-    const { id, ctx } = await shipped(() => {
+    const { id, ctx } = await deployWorker(() => {
       vi.setSystemTime(Date.now() + 6 * 60_000)
       return Response.error()
     })
@@ -475,7 +475,7 @@ describe('a cron call', () => {
     await callScheduledWorkers(ctx, at)
     vi.useRealTimers()
     await vi.waitFor(async () => {
-      const rows = await invocationsOf(id, home)
+      const rows = await invocationsOf(id, stores)
       expect(rows).toMatchObject([
         { method: 'CRON', path: CRON, status: 503, console: [{ message: expect.stringContaining('Not run') }] },
       ])
@@ -492,7 +492,7 @@ describe('a cron call', () => {
       if (!isOver) await promise
       return new Response(null, { status: 204 })
     }
-    const ship = (crons: string[]) => shipped(() => Response.json({ result: place }), fetch, crons)
+    const ship = (crons: string[]) => deployWorker(() => Response.json({ result: place }), fetch, crons)
     const crons = Array.from({ length: 8 }, (_, n) => `30 5 1 1,${n + 2} *`)
     const many: string[] = []
     while (many.length < 5) many.push((await ship(crons)).ref)

@@ -68,7 +68,7 @@ function openBytes() {
 }
 
 /** Returns the bytes without a row, and the rows without bytes. */
-async function unmatched() {
+async function findUnmatched() {
   const prefix = `projects/${storage.ref}/storage/`
   const { Contents = [] } = await openBytes().send(new ListObjectsV2Command({ Bucket: 'pilothouse', Prefix: prefix }))
   const stored = new Set(Contents.map(({ Key = '' }) => Key.slice(prefix.length)))
@@ -121,7 +121,7 @@ describe('a client that disconnects', () => {
   ])('%s leaves the old object and nothing else', async (_, headers, head) => {
     const name = randomUUID()
     expect(codeOf(await service(`POST /object/${bucket}/${name}`, { body: 'old' }))).toBe(200)
-    const [before, files] = [await unmatched(), await filesOfBytes()]
+    const [before, files] = [await findUnmatched(), await filesOfBytes()]
     const sent = request(`${storage.url}/object/${bucket}/${name}`, {
       method: 'PUT',
       headers: { authorization: `Bearer ${key}`, ...headers },
@@ -139,7 +139,7 @@ describe('a client that disconnects', () => {
     // The local bucket itself leaves a file if a request was cut off.
     const isInParts = !headers['content-length']
     if (isInParts) await expect.poll(filesOfBytes).toBe(files + 1)
-    expect(await unmatched()).toEqual(before)
+    expect(await findUnmatched()).toEqual(before)
     expect((await read(name)).body).toBe('old')
   })
 })
@@ -163,7 +163,7 @@ describe('when the bucket stops answering', () => {
       process.kill(pid, 'SIGCONT')
     }
     expect((await read(name)).body).toBe('x'.repeat(200_000))
-    expect((await unmatched()).missing).toEqual([])
+    expect((await findUnmatched()).missing).toEqual([])
   })
 })
 
@@ -286,7 +286,7 @@ describe('when all processes die at once', () => {
         expect(possible.get(name)).toContain(found)
         possible.set(name, [found])
       }
-      expect((await unmatched()).missing).toEqual([])
+      expect((await findUnmatched()).missing).toEqual([])
     }
   })
 })

@@ -50,7 +50,7 @@ async function done(request: string, call?: Call) {
   return reply.body
 }
 
-const AWAY = {
+const BYTES_UNAVAILABLE = {
   status: 503,
   body: refusal(
     503,
@@ -110,7 +110,7 @@ describe('while the bucket refuses connections', () => {
     const before = await rows()
     await proxy.close()
     try {
-      expect(await needing[name]?.(storage.bucket)).toMatchObject(AWAY)
+      expect(await needing[name]?.(storage.bucket)).toMatchObject(BYTES_UNAVAILABLE)
     } finally {
       await proxy.open()
     }
@@ -142,7 +142,7 @@ describe('while the bucket refuses connections', () => {
       try {
         if (more > 0) outgoing.write(randomBytes(more))
         const [incoming] = (await answer) as [IncomingMessage]
-        expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
+        expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(BYTES_UNAVAILABLE)
       } finally {
         outgoing.destroy()
         await proxy.open()
@@ -186,7 +186,7 @@ describe('a connection to the bucket that breaks', () => {
   it('inside a small object is answered with that error', async () => {
     await done(`POST /object/${storage.bucket}/small`, { body: 'small' })
     proxy.cut(1)
-    expect(await service(`GET /object/${storage.bucket}/small`)).toMatchObject(AWAY)
+    expect(await service(`GET /object/${storage.bucket}/small`)).toMatchObject(BYTES_UNAVAILABLE)
     expect(await service(`GET /object/${storage.bucket}/small`)).toMatchObject({ status: 200, body: 'small' })
   })
 

@@ -52,17 +52,17 @@ async function sign(path: string, expiresIn: unknown = 60): Promise<string> {
 }
 
 /** Every way to read bytes, as it is on the wire. */
-const WAYS = {
+const ROUTES = {
   bare: () => ({ path: `object/${bucket}/dir/a.txt`, credential: true }),
   authenticated: () => ({ path: `object/authenticated/${bucket}/dir/a.txt`, credential: true }),
   public: () => ({ path: `object/public/${open}/dir/a.txt`, credential: false }),
   'bare, of a public bucket': () => ({ path: `object/${open}/dir/a.txt`, credential: false }),
   signed: () => ({ path: signed, credential: false }),
 } as const
-type Way = keyof typeof WAYS
+type Way = keyof typeof ROUTES
 
 function fetched(way: Way, headers: Record<string, string> = {}, { method = 'GET', query = '' } = {}) {
-  const { path, credential } = WAYS[way]()
+  const { path, credential } = ROUTES[way]()
   const authorization = credential && { authorization: `Bearer ${storage.keys.service}` }
   return exchange(`${storage.url}/${path}${query}`, { method, headers: { ...headers, ...authorization } })
 }
@@ -70,7 +70,7 @@ function fetched(way: Way, headers: Record<string, string> = {}, { method = 'GET
 const headOf = ({ token }: Caller, path: string) =>
   exchange(`${storage.url}/${path}`, { method: 'HEAD', headers: token ? { authorization: `Bearer ${token}` } : {} })
 
-describe.each(Object.keys(WAYS) as Way[])('an object that is read by %s', (way) => {
+describe.each(Object.keys(ROUTES) as Way[])('an object that is read by %s', (way) => {
   const keeping = way === 'signed' ? { expires: HTTP_TIME } : { 'cache-control': cacheControl(way.includes('public')) }
   const described = {
     ...{ 'accept-ranges': 'bytes', etag: ETAG, 'last-modified': HTTP_TIME, 'x-robots-tag': 'none' },

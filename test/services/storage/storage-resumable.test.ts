@@ -81,7 +81,7 @@ const create = (name: string, { size = PART, fields, upsert, headers, ...wire }:
     },
   })
 
-async function begun(name: string, creation: Creation = {}): Promise<string> {
+async function beginUpload(name: string, creation: Creation = {}): Promise<string> {
   const { status, text, headers } = await create(name, creation)
   expect([status, text]).toEqual([201, ''])
   return headers.get('location') ?? ''
@@ -182,9 +182,9 @@ describe('tus-js-client', () => {
     ['before one is full', 2 * MIB],
   ])('continues after an interrupted request, %s', async (_, came) => {
     const [name, bytes] = [newName(), randomBytes(3 * PART)]
-    const location = await begun(name, { size: bytes.length, upsert: true })
-    const breakOff = async (from: number) => {
-      await brokenOff(location, bytes.subarray(from, from + came), from)
+    const location = await beginUpload(name, { size: bytes.length, upsert: true })
+    const interruptAfter = async (from: number) => {
+      await interruptRequest(location, bytes.subarray(from, from + came), from)
       let offset = 0
       // A chunk that was being read is lost.
       await expect
@@ -196,7 +196,7 @@ describe('tus-js-client', () => {
       expect(offset).toBeLessThanOrEqual(from + came)
       return offset
     }
-    await breakOff(await breakOff(0))
+    await interruptAfter(await interruptAfter(0))
     const [row] = await uploadsOf(name)
     expect(row?.lease).toBeNull()
     await upload(bytes, name, { uploadUrl: location })
@@ -223,7 +223,7 @@ describe('tus-js-client', () => {
 })
 
 /** Sends fewer bytes than announced, and disconnects. */
-function brokenOff(location: string, bytes: Uint8Array, offset: number): Promise<void> {
+function interruptRequest(location: string, bytes: Uint8Array, offset: number): Promise<void> {
   const { hostname, port, pathname } = new URL(location)
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), hostname, () => {
@@ -267,7 +267,7 @@ describe('the reply of the server', () => {
 
   it('describes an unfinished upload', async () => {
     const [name, at] = [newName(), new Date()]
-    const location = await begun(name, { size: 10, at })
+    const location = await beginUpload(name, { size: 10, at })
     expect(location).toMatch(new RegExp(`^${urlOf()}/[0-9a-f-]{36}$`))
     const sent = await send(location, 0, randomBytes(4), { at })
     expect([sent.status, sent.offset, sent.text]).toEqual([204, '4', ''])
@@ -286,7 +286,7 @@ describe('the reply of the server', () => {
   })
 
   it('describes an upload whose request may have been interrupted, once its offset is recorded or after a time', async () => {
-    const location = await begun(newName(), { size: 10 })
+    const location = await beginUpload(newName(), { size: 10 })
     const id = location.split('/').at(-1)
     await sql('update storage.resumable_uploads set lease = gen_random_uuid() where id = $1', [id])
     expect((await ask('HEAD', location)).offset).toBe('0')
@@ -298,7 +298,7 @@ describe('the reply of the server', () => {
 
   it('describes a finished upload, as often as it is requested', async () => {
     const [name, bytes] = [newName(), randomBytes(10)]
-    const location = await begun(name, { size: 10 })
+    const location = await beginUpload(name, { size: 10 })
     expect(await send(location, 0, bytes)).toMatchObject({ status: 204, offset: '10' })
     expect(await ask('HEAD', location)).toMatchObject({ status: 200, offset: '10' })
     expect(await send(location, 10, undefined)).toMatchObject({ status: 204, offset: '10' })
@@ -443,7 +443,7 @@ describe('an invalid request', () => {
     const limit = async (fields: object) =>
       expect((await apiOf(storage, storage.keys.service).put(`bucket/${changed}`, fields)).status).toBe(200)
     const fields = { bucketName: changed, contentType: 'text/plain' }
-    const location = await begun(newName(), { size: 20, fields })
+    const location = await beginUpload(newName(), { size: 20, fields })
     const rest = () => send(location, 5, randomBytes(15))
     expect((await send(location, 0, randomBytes(5))).status).toBe(204)
     await limit({ file_size_limit: 19 })
@@ -455,7 +455,7 @@ describe('an invalid request', () => {
     await limit({ file_size_limit: 1 })
     expect((await send(location, 20, new Uint8Array())).status).toBe(204)
     const deferred = { 'upload-length': undefined, 'upload-defer-length': '1' }
-    const grown = await begun(newName(), { fields, headers: deferred })
+    const grown = await beginUpload(newName(), { fields, headers: deferred })
     await limit({ file_size_limit: 9 })
     expect((await send(grown, 0, randomBytes(10))).status).toBe(413)
     expect((await send(grown, 0, randomBytes(9), { headers: { 'upload-length': '9' } })).status).toBe(204)
@@ -470,13 +470,13 @@ describe('an invalid request', () => {
     ['of more bytes than were said', 413, { body: randomBytes(11) }],
     ['after its time', 404, { at: new Date(Date.now() + 2 * DAY_MS) }],
   ])('%s', async (_, status, wire) => {
-    const location = await begun(newName(), { size: 10 })
+    const location = await beginUpload(newName(), { size: 10 })
     expect((await send(location, 0, wire.body ?? randomBytes(5), wire)).status).toBe(status)
     expect(await ask('HEAD', location)).toMatchObject({ status: 200, offset: '0' })
   })
 
   it('of more bytes than announced, refused during their transfer', async () => {
-    const location = await begun(newName(), { size: 10 })
+    const location = await beginUpload(newName(), { size: 10 })
     const body = new Blob([randomBytes(20)]).stream() as unknown as Uint8Array
     const response = await fetch(location, {
       method: 'PATCH',
@@ -499,7 +499,7 @@ describe('an invalid request', () => {
       expect((await send(urlOf(`/${id}`), 0, randomBytes(1))).status).toBe(404)
       expect((await ask('DELETE', urlOf(`/${id}`))).status).toBe(404)
     }
-    expect((await ask('GET', await begun(newName()))).status).toBe(404)
+    expect((await ask('GET', await beginUpload(newName()))).status).toBe(404)
   })
 })
 
@@ -512,7 +512,7 @@ describe('access to an upload', () => {
     await sql(`create policy own on storage.objects for insert to authenticated with check (bucket_id = '${bucket}'
       and owner_id = auth.uid()::text and storage.operation() like 'storage.tus.upload.%')`)
     const [name, bytes] = [newName(), randomBytes(PART + 1)]
-    const location = await begun(name, { size: bytes.length, token })
+    const location = await beginUpload(name, { size: bytes.length, token })
     expect(await send(location, 0, bytes.subarray(0, PART), { token })).toMatchObject({ offset: String(PART) })
     expect(await send(location, PART, bytes.subarray(PART), { token })).toMatchObject({ status: 204 })
     expect((await downloaded(name)).equals(bytes)).toBe(true)
@@ -520,7 +520,7 @@ describe('access to an upload', () => {
     expect(row).toEqual({ owner_id: mine })
 
     const refused = newName()
-    const second = await begun(refused, { size: bytes.length, token })
+    const second = await beginUpload(refused, { size: bytes.length, token })
     await send(second, 0, bytes.subarray(0, PART), { token })
     await sql('drop policy own on storage.objects')
     expect((await send(second, PART, bytes.subarray(PART), { token })).status).toBe(403)
@@ -531,7 +531,7 @@ describe('access to an upload', () => {
 
   it('is limited to the creator and the service role', async () => {
     await sql(`create policy all_of_them on storage.objects for insert to authenticated, anon with check (true)`)
-    const location = await begun(newName(), { size: 10, token: await user(mine) })
+    const location = await beginUpload(newName(), { size: 10, token: await user(mine) })
     const others = [await user(theirs), storage.keys.anon]
     for (const token of others) {
       expect((await ask('HEAD', location, { token })).status).toBe(404)
@@ -598,7 +598,7 @@ describe('access to an upload', () => {
 describe('at the same time', () => {
   it('one of several requests with the same bytes continues, and the others get an error', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
-    const location = await begun(name, { size: bytes.length })
+    const location = await beginUpload(name, { size: bytes.length })
     for (const offset of [0, PART]) {
       const part = bytes.subarray(offset, offset + PART)
       const replies = await Promise.all([1, 2, 3].map(() => send(location, offset, part)))
@@ -612,7 +612,7 @@ describe('at the same time', () => {
   })
 
   it('a finished upload cannot be changed, however late its other bytes arrive', async () => {
-    const [name, location] = [newName(), await begun(newName(), { size: 10 })]
+    const [name, location] = [newName(), await beginUpload(newName(), { size: 10 })]
     const { hostname, port, pathname } = new URL(location)
     const late = request({
       ...{ hostname, port, path: pathname, method: 'PATCH', agent: false },
@@ -640,7 +640,7 @@ describe('at the same time', () => {
 
   it('a finished part uses one number, and an interruption another', async () => {
     const [name, bytes] = [newName(), randomBytes(4 * PART)]
-    const location = await begun(name, { size: bytes.length })
+    const location = await beginUpload(name, { size: bytes.length })
     const partAt = (offset: number) => bytes.subarray(offset, offset + PART)
     for (const offset of [0, PART]) await send(location, offset, partAt(offset))
     const numbers = () =>
@@ -661,7 +661,7 @@ describe('at the same time', () => {
     ['at its end', PART + 1],
   ])('it ends if S3 has no number for another part: %s', async (_, size) => {
     const name = newName()
-    const location = await begun(name, { size })
+    const location = await beginUpload(name, { size })
     const bytes = randomBytes(size)
     expect(await send(location, 0, bytes.subarray(0, PART))).toMatchObject({ status: 204, offset: String(PART) })
     await sql('update storage.resumable_uploads set next_part = 10001 where name = $1', [name])
@@ -671,7 +671,7 @@ describe('at the same time', () => {
 
   it('the first of several uploads of one new name that ends stays', async () => {
     const name = newName()
-    const locations = await Promise.all([1, 2].map(() => begun(name, { size: 4 })))
+    const locations = await Promise.all([1, 2].map(() => beginUpload(name, { size: 4 })))
     const sent = locations.map((location, n) => send(location, 0, Buffer.from(`num${n}`)))
     const statuses = (await Promise.all(sent)).map(({ status }) => status)
     expect([...statuses].sort()).toEqual([204, 409])
@@ -687,7 +687,7 @@ describe('the remains of an upload', () => {
 
   it('are removed when the client gives up', async () => {
     const [name, bytes] = [newName(), randomBytes(PART + 9)]
-    const location = await begun(name, { size: 2 * PART })
+    const location = await beginUpload(name, { size: 2 * PART })
     expect((await send(location, 0, bytes)).offset).toBe(String(bytes.length))
     const [row] = await uploadsOf(name)
     expect((await ask('DELETE', location)).status).toBe(204)
@@ -703,7 +703,7 @@ describe('the remains of an upload', () => {
 
   it('are completed by the next request if the server died between the bytes and the row', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
-    const location = await begun(name, { size: bytes.length })
+    const location = await beginUpload(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
     const [row] = await uploadsOf(name)
     const parts = await sql('select n, etag from storage.resumable_parts where upload = $1', [row?.id])
@@ -719,7 +719,7 @@ describe('the remains of an upload', () => {
 
   it('are reported if the bucket has dropped the parts', async () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
-    const location = await begun(name, { size: bytes.length })
+    const location = await beginUpload(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
     await sql(`update storage.resumable_uploads set upload_id = 'gone' where name = $1`, [name])
     expect((await send(location, PART, bytes.subarray(PART))).status).toBe(404)
@@ -740,7 +740,7 @@ describe('an upload that is refused at its end', () => {
     ['without', 10],
   ])('temporarily can be sent again: an upload %s', async (_, size) => {
     const [name, bytes] = [newName(), randomBytes(size)]
-    const location = await begun(name, { size })
+    const location = await beginUpload(name, { size })
     await raising(`raise 'later' using errcode = '40001';`)
     expect((await send(location, 0, bytes)).status).toBe(423)
     await sql('drop trigger raising on storage.objects')
@@ -755,7 +755,7 @@ describe('an upload that is refused at its end', () => {
     ['a trigger leaves out', 'return null;', 403],
   ])('permanently, because %s the row, is removed', async (_, body, status) => {
     const name = newName()
-    const location = await begun(name, { size: 10 })
+    const location = await beginUpload(name, { size: 10 })
     await raising(body)
     expect((await send(location, 0, randomBytes(10))).status).toBe(status)
     expect((await ask('HEAD', location)).status).toBe(404)
@@ -764,7 +764,7 @@ describe('an upload that is refused at its end', () => {
 })
 
 it.each([false, true])('stays with the parent when a branch is made of it, with data: %s', async (with_data) => {
-  const location = await begun(newName(), { size: 2 * PART })
+  const location = await beginUpload(newName(), { size: 2 * PART })
   await send(location, 0, randomBytes(PART + 9))
   const { project_ref } = await newBranch(storage.organization.owner, storage.ref, { with_data })
   const branch = await openSql({ ref: project_ref })

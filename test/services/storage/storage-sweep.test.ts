@@ -65,7 +65,7 @@ const newRef = () =>
   Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join('')
 
 /** Limits the next sweep to these projects, from there on. */
-async function onlyNext(refs: readonly string[], after: string | null = null) {
+async function makeOnlyDue(refs: readonly string[], after: string | null = null) {
   const { control } = installation
   await control
     .update(projects)
@@ -113,7 +113,7 @@ describe('a tick of the cron', () => {
     await act(storage)
     expect(await removedIn(ref)).toBeGreaterThan(0)
     await ageRemoved(ref)
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await installation.tick()
     const rows = (await versionsInRows(ref)).filter((version) => version !== 'none')
     expect(rows).toHaveLength(left.length)
@@ -141,7 +141,7 @@ describe('a tick of the cron', () => {
     expect(await runSql(organization.owner, ref, query)).toMatchObject({ status: 201 })
     expect(await removedIn(ref)).toBe(2)
     await ageRemoved(ref)
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await installation.tick()
     expect(await removedIn(ref)).toBe(0)
     expect(await versionsOf(ref)).toEqual([live, again])
@@ -161,7 +161,7 @@ describe('a tick of the cron', () => {
     const before = await versionsOf(ref)
     expect(before).toContain('x/other')
     await ageRemoved(ref)
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await installation.tick()
     expect(await removedIn(ref)).toBe(0)
     expect(await versionsOf(ref)).toEqual(before)
@@ -174,7 +174,7 @@ describe('a tick of the cron', () => {
       `insert into storage.used_tokens select gen_random_uuid(), now() + days * interval '1 day'
          from generate_series(-4, 2) as days`,
     )
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await installation.tick()
     const [left] = await installation.sql(
       ref,
@@ -210,7 +210,7 @@ describe('a tick of the cron', () => {
     )
     const rows = await installation.sql(ref, 'select id, upload_id, tail from storage.resumable_uploads')
     const uploadOf = (id: string) => rows.find((row) => row.id === id)?.upload_id
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await installation.tick()
     const left = await installation.sql(ref, 'select id from storage.resumable_uploads')
     expect(left).toEqual([{ id: alive }])
@@ -236,7 +236,7 @@ describe('the turn of a project', () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a'])
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     expect(await isSweptAt(ref, 0)).toBe(true)
     await uploadAll(storage, ['b'])
     for (const name of ['c', 'd'])
@@ -251,7 +251,7 @@ describe('the turn of a project', () => {
     const storage = await installation.newStorage()
     const { ref } = storage
     await uploadAll(storage, ['a', 'b', 'c'])
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     expect(await isSweptAt(ref, 0)).toBe(true)
     await ways[way]?.act(storage)
     await expect.poll(async () => (await turnOf(ref)).dueAt).toBeLessThan(Date.now() + 17 * MINUTE_MS)
@@ -264,7 +264,7 @@ describe('the turn of a project', () => {
 
   it('comes again soon if its sweep was cut off', async () => {
     const { ref } = await installation.newStorage()
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     expect(await leaseDueProjects(ctxAt(later(0)))).toMatchObject([{ ref }])
     expect(await isSweptAt(ref, 29 * MINUTE_MS)).toBe(false)
     expect(await isSweptAt(ref, 31 * MINUTE_MS)).toBe(true)
@@ -284,13 +284,13 @@ describe('the turn of a project', () => {
          select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'supabase_storage_admin'`,
       )
     await setReadOnly('on')
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await sweepStorage(ctx)
     expect(ctx.logged.filter(({ event }) => event === 'storage_sweep_failed')).toEqual([])
     expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
     expect(await removedIn(ref)).toBe(2)
     await setReadOnly('off')
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await sweepStorage(ctx)
     expect(await removedIn(ref)).toBe(0)
   })
@@ -300,7 +300,7 @@ describe('the turn of a project', () => {
     const { ref } = storage
     await uploadAll(storage, ['a', 'b', 'c'])
     await ways['deleted by SQL']?.act(storage)
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     expect(await isSweptAt(ref, 0)).toBe(true)
     expect(await isSweptAt(ref, 17 * MINUTE_MS)).toBe(true)
     expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
@@ -317,7 +317,7 @@ describe('the turn of a project', () => {
       removedAt: later(-2 * DAY_MS),
       storageSweepDueAt: new Date(n),
     }))
-    await onlyNext([])
+    await makeOnlyDue([])
     await control.insert(projects).values(rows)
     const refs = rows.map(({ ref }) => ref)
     const last = refs.at(-1) ?? ''
@@ -488,7 +488,7 @@ describe('a project with 1,300 objects', () => {
     const { ref } = storage
     const late = newVersions(1)
     await putBytes(ref, late)
-    await onlyNext([ref])
+    await makeOnlyDue([ref])
     await sweepStorage(ctxAt(later(DAY_MS - 60_000)))
     expect(await versionsOf(ref)).toEqual(late)
     await sweepStorage(ctxAt(later(DAY_MS)))
@@ -507,7 +507,7 @@ describe('a sweep that fails', () => {
     const cursor = '00000000-0000-7000-8000-000000000000'
     for (const ref of refs) await putBytes(ref, [orphan])
     const sweep = async (settings: Record<string, string> = {}) => {
-      await onlyNext(refs, cursor)
+      await makeOnlyDue(refs, cursor)
       const ctx = ctxAt(later(2 * DAY_MS), settings)
       await sweepStorage(ctx)
       const failed = ctx.logged.filter(({ event }) => event === 'storage_sweep_failed')
@@ -534,7 +534,7 @@ describe('two simultaneous sweeps', () => {
     const { id } = await installation.newOrganization()
     const { control } = installation
     const refs = Array.from({ length: 30 }, newRef)
-    await onlyNext([])
+    await makeOnlyDue([])
     const common = { organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'ACTIVE_HEALTHY' } as const
     // The secrets are sealed with another key: each project that is taken fails, and the log says so.
     const sealed = { sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' }

@@ -43,7 +43,7 @@ const put = (key: string, { body = FEW, by = user, method = 'POST', type = 'text
 const change = async (fields: object) =>
   expect(codeOf(await service(`PUT /bucket/${bucket}`, { body: { public: false, ...fields } }))).toBe(200)
 const read = async (key: string) => (await service(`GET /object/authenticated/${bucket}/${key}`)).body
-const isThere = async (key: string) =>
+const exists = async (key: string) =>
   (await sql('select from storage.objects where bucket_id = $1 and name = $2', [bucket, key])).length > 0
 
 function form(fields: Record<string, string>, body: string, type: string) {
@@ -109,7 +109,7 @@ describe('a caller who has just written to a bucket', () => {
         expect.objectContaining({ statusCode: '403', error: 'Unauthorized', code: 'AccessDenied' }),
       ])
     }
-    expect(await isThere('theirs/a')).toBe(false)
+    expect(await exists('theirs/a')).toBe(false)
   })
 
   it('is refused from the moment that the policy is removed', async () => {
@@ -150,7 +150,7 @@ describe('a caller who has just written to a bucket', () => {
     expect(codeOf(await put('third'))).toBe(200)
     await change({ allowed_mime_types: ['text/plain'] })
     expect(codeOf(await put('late', late))).toBe('InvalidMimeType')
-    expect(await isThere('late')).toBe(false)
+    expect(await exists('late')).toBe(false)
   })
 
   it('is checked first at the first form, because a policy may use the size, which no form announces', async () => {
@@ -158,7 +158,7 @@ describe('a caller who has just written to a bucket', () => {
     const refused = await put('form', form({}, FEW, 'text/plain'))
     await sql('drop policy sized on storage.objects')
     expect(codeOf(refused)).toBe('AccessDenied')
-    expect(await isThere('form')).toBe(false)
+    expect(await exists('form')).toBe(false)
   })
 
   it.each([false, true])('leaves nothing if the database has no connection left, with upsert: %s', async (upsert) => {
@@ -169,7 +169,7 @@ describe('a caller who has just written to a bucket', () => {
     const reply = await put('third', { upsert })
     await sql(`alter role ${role} connection limit -1`)
     expect([reply.status, codeOf(reply)]).toEqual([429, 'SlowDown'])
-    expect(await isThere('third')).toBe(false)
+    expect(await exists('third')).toBe(false)
   })
 
   it('gets an error if the bucket was deleted', async () => {

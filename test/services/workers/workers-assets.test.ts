@@ -43,7 +43,7 @@ const sourceWith = (files: Source, settings: Settings = {}, main?: string): Sour
   ...Object.fromEntries(Object.entries(files).map(([path, text]) => [`public/${path}`, text])),
 })
 
-async function shipped(files: Source, settings?: Settings, main?: string) {
+async function deployWorker(files: Source, settings?: Settings, main?: string) {
   const worker = await newWorker()
   expect(await worker.ship(sourceWith(files, settings, main))).toMatchObject({ build_state: 'active' })
   return worker
@@ -58,7 +58,7 @@ describe('static assets', () => {
   it('are served with their types, tags and lengths, and the program answers all other requests', async () => {
     const binary = 'x'.repeat(200_000)
     const files = { 'app.js': 'run()', 'a b/ü.css': 'p {}', 'data.bin': binary, plain: 'p', 'empty.txt': '' }
-    const worker = await shipped(files, {}, MAIN)
+    const worker = await deployWorker(files, {}, MAIN)
     for (const [path, type, text] of [
       ['/app.js', 'text/javascript; charset=utf-8', 'run()'],
       ['/a%20b/%C3%BC.css?v=1', 'text/css; charset=utf-8', 'p {}'],
@@ -88,7 +88,7 @@ describe('static assets', () => {
   })
 
   it('support conditional and range requests', async () => {
-    const worker = await shipped({ 'digits.txt': '0123456789' }, {}, MAIN)
+    const worker = await deployWorker({ 'digits.txt': '0123456789' }, {}, MAIN)
     const whole = await worker.call('/digits.txt')
     const etag = whole.headers.get('etag') ?? ''
     const asked = async (headers: Record<string, string>) => {
@@ -107,7 +107,7 @@ describe('static assets', () => {
   })
 
   it('expose no other file of the source or of the bucket', async () => {
-    const worker = await shipped({ 'folder/a.txt': 'here' }, {}, MAIN)
+    const worker = await deployWorker({ 'folder/a.txt': 'here' }, {}, MAIN)
     for (const path of [
       ...['/src/index.js', '/x/../wrangler.json', '/x/%2e%2e/wrangler.json', '/folder/..%2f..%2fwrangler.json'],
       ...[
@@ -167,7 +167,7 @@ describe('static assets', () => {
       },
     ],
   ])('are found by html_handling %s', async (html_handling, expected) => {
-    const worker = await shipped(PAGES, { html_handling }, MAIN)
+    const worker = await deployWorker(PAGES, { html_handling }, MAIN)
     const seen = async (path: string) => {
       const { status, headers, body } = await exchange(worker.url(`${path}?q=1`))
       if (status !== 307) return body
@@ -181,7 +181,7 @@ describe('static assets', () => {
   })
 
   it('are served below the worker if they are pages, also at its address without a slash', async () => {
-    const worker = await shipped(PAGES, {}, MAIN)
+    const worker = await deployWorker(PAGES, {}, MAIN)
     const { status, headers } = await exchange(`${worker.url()}?q=1`)
     expect([status, headers.location]).toEqual([307, `${worker.name}/?q=1`])
     const answer = await fetch(worker.url())
@@ -189,7 +189,7 @@ describe('static assets', () => {
   })
 
   it('are pages only at the host of the project', async () => {
-    const worker = await shipped(PAGES, {}, MAIN)
+    const worker = await deployWorker(PAGES, {}, MAIN)
     const host = `${ref}.projects.example.com`
     const own = await exchange(new URL(`/workers/v1/${worker.name}/`, worker.url()).href, { headers: { host } })
     expect([own.body, own.headers['content-type']]).toEqual(['home', 'text/html; charset=utf-8'])
@@ -204,7 +204,7 @@ describe('static assets', () => {
     const files = { 'index.html': 'home', '404.html': 'nothing', 'folder/404.html': 'nothing in folder' }
     const opened = { 'sec-fetch-mode': 'navigate' }
     const answers = async (not_found_handling: string, main?: string) => {
-      const worker = await shipped(files, { not_found_handling }, main)
+      const worker = await deployWorker(files, { not_found_handling }, main)
       const asked = async (path: string, headers: Record<string, string> = {}) => {
         const { status, body } = await exchange(worker.url(path), { headers })
         return [status, body]
@@ -229,10 +229,10 @@ describe('static assets', () => {
 
   it('come after the program if run_worker_first says so', async () => {
     const files = { 'index.html': 'home', 'api/docs.txt': 'docs', 'api/a.txt': 'a', 'app.js': 'app' }
-    const always = await shipped(files, { run_worker_first: true, binding: 'ASSETS' }, MAIN)
+    const always = await deployWorker(files, { run_worker_first: true, binding: 'ASSETS' }, MAIN)
     expect(await (await always.call('/app.js')).text()).toBe('program GET')
     expect(await (await always.call('/asset/app.js')).text()).toBe('app')
-    const some = await shipped(files, { run_worker_first: ['/api/*', '!/api/d*s.txt'] }, MAIN)
+    const some = await deployWorker(files, { run_worker_first: ['/api/*', '!/api/d*s.txt'] }, MAIN)
     const seen = ['/api/a.txt', '/api/docs.txt', '/api/', '/app.js'].map(async (path) => (await some.call(path)).text())
     expect(await Promise.all(seen)).toEqual(['program GET', 'docs', 'program GET', 'app'])
   })

@@ -30,7 +30,7 @@ const sourceOf = (program: string, crons: readonly string[] = [CRON]): Source =>
   'index.js': program,
 })
 
-async function shipped(program = PRINTING, crons?: readonly string[], spec: Record<string, unknown> = {}) {
+async function deployWorker(program = PRINTING, crons?: readonly string[], spec: Record<string, unknown> = {}) {
   const project = await newProject(organization)
   const worker = workerOf(await newMember(organization, 'developer'), project)
   expect(await worker.ship(sourceOf(program, crons), spec)).toMatchObject({ build_state: 'active' })
@@ -66,7 +66,7 @@ const printed = (cron: string, minute: number, year = YEAR) => [
 describe('a worker with cron expressions', () => {
   it('is called at their minutes, once each however many sweeps run', async () => {
     const each = '*/5 4 1 1 *'
-    const { calls, dueAt } = await shipped(PRINTING, [each, CRON, each])
+    const { calls, dueAt } = await deployWorker(PRINTING, [each, CRON, each])
     expect(await dueAt()).toEqual(at(0, 0))
     await Promise.all([tick(at(0)), tick(at(0)), tick(at(0))])
     await tick(at(1))
@@ -86,7 +86,7 @@ describe('a worker with cron expressions', () => {
 
   it('is called for each minute of the last five, also if an earlier one was missed', async () => {
     const each = '*/2 4 1 1 *'
-    const { calls, dueAt } = await shipped(PRINTING, [each, CRON])
+    const { calls, dueAt } = await deployWorker(PRINTING, [each, CRON])
     expect(await dueAt()).toEqual(at(0, 0))
     await tick(at(30))
     const due = [printed(each, 26), printed(each, 28), printed(each, 30), printed(CRON, 30)]
@@ -95,7 +95,7 @@ describe('a worker with cron expressions', () => {
   })
 
   it('is called up to five minutes late, and not later', async () => {
-    const { calls, dueAt } = await shipped(PRINTING, [CRON])
+    const { calls, dueAt } = await deployWorker(PRINTING, [CRON])
     await tick(at(35, 0))
     await untilCalled(calls, [printed(CRON, 30)])
     expect(await dueAt()).toEqual(at(30, 0, YEAR + 1))
@@ -106,10 +106,10 @@ describe('a worker with cron expressions', () => {
   })
 
   it('may be a class, or have no handler but this one', async () => {
-    const named = await shipped(`import { WorkerEntrypoint } from 'cloudflare:workers'
+    const named = await deployWorker(`import { WorkerEntrypoint } from 'cloudflare:workers'
       export default class extends WorkerEntrypoint { scheduled({ cron }) { console.log(cron, this.env.A) } }`)
-    const alone = await shipped(`export default { async scheduled({ cron }) { console.log(cron) } }`)
-    const serving = await shipped(
+    const alone = await deployWorker(`export default { async scheduled({ cron }) { console.log(cron) } }`)
+    const serving = await deployWorker(
       `Deno.serve(() => new Response('well')); export default { scheduled() { console.log('called') } }`,
     )
     await tick(at(30))
@@ -122,7 +122,7 @@ describe('a worker with cron expressions', () => {
   })
 
   it('has a row with the reason if its handler fails, and is called again at its next minute', async () => {
-    const { calls } = await shipped(`export default { scheduled() { throw new Error('no luck') } }`)
+    const { calls } = await deployWorker(`export default { scheduled() { throw new Error('no luck') } }`)
     await tick(at(30))
     await tick(at(30, 10, YEAR + 1))
     const failed = [CRON, 500, expect.stringContaining('no luck')]
@@ -131,11 +131,11 @@ describe('a worker with cron expressions', () => {
 
   it('is not called once it is deleted, replaced, without instances, or its project is not active', async () => {
     const [deleted, replaced, empty, paused, last] = await Promise.all([
-      shipped(),
-      shipped(),
-      shipped(PRINTING, [CRON], { instances: 0 }),
-      shipped(),
-      shipped(),
+      deployWorker(),
+      deployWorker(),
+      deployWorker(PRINTING, [CRON], { instances: 0 }),
+      deployWorker(),
+      deployWorker(),
     ])
     expect((await deleted.worker.delete()).status).toBe(204)
     expect(await replaced.worker.ship(saying('no crons'))).toMatchObject({ build_state: 'active' })
@@ -153,7 +153,7 @@ describe('a worker with cron expressions', () => {
   })
 
   it('continues with a deployment of an earlier build, and with the served one if a build fails', async () => {
-    const { worker, calls } = await shipped()
+    const { worker, calls } = await deployWorker()
     expect((await worker.deploy({ instances: 2 })).status).toBe(202)
     expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
     await tick(at(30))
@@ -165,7 +165,7 @@ describe('a worker with cron expressions', () => {
 
   it('has four calls at a time', async () => {
     const crons = Array.from({ length: 10 }, (_, n) => `30 4 1 1,${n + 2} *`)
-    const { calls } = await shipped(
+    const { calls } = await deployWorker(
       `let running = 0
       export default { async scheduled({ cron }) {
         running += 1
@@ -186,7 +186,7 @@ describe('a worker with cron expressions', () => {
   extended(
     'is stopped after 150 s',
     async () => {
-      const { calls } = await shipped(`export default { scheduled: () => scheduler.wait(400_000) }`)
+      const { calls } = await deployWorker(`export default { scheduled: () => scheduler.wait(400_000) }`)
       await tick(at(30))
       await untilCalled(calls, [[CRON, 504, expect.stringContaining('no scheduled handler ended, within 150 s')]])
     },

@@ -46,7 +46,7 @@ export interface Repository {
 
 const OTHERS_ID = 999_999_999
 
-/** What people do at GitHub; each takes and returns JSON. */
+/** Creates the repositories, and the actions of users on them. Each action takes and returns JSON. */
 export function createRepositories() {
   const all = new Map<number, Repository>()
   let number = 1_000
@@ -57,7 +57,7 @@ export function createRepositories() {
     return found
   }
 
-  const deeds = {
+  const userActions = {
     add({ name, installationId }: { name: string; installationId?: number }) {
       number += 1
       const repository: Repository = {
@@ -104,9 +104,9 @@ export function createRepositories() {
       return { statuses, calls, name }
     },
   }
-  return { all, deeds }
+  return { all, userActions }
 }
-export type Deeds = ReturnType<typeof createRepositories>['deeds']
+export type UserActions = ReturnType<typeof createRepositories>['userActions']
 
 /** Packs a commit as GitHub does: everything in one folder, after a header with the commit's id. */
 export async function archiveOf({ name, commits }: Repository, sha: string): Promise<Buffer | undefined> {

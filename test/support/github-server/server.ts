@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { jwtVerify } from 'jose'
-import { archiveOf, createRepositories, type Deeds, type Repository } from './repositories.ts'
+import { archiveOf, createRepositories, type Repository, type UserActions } from './repositories.ts'
 
 interface Token {
   installationId: number
@@ -33,13 +33,13 @@ const FORBIDDEN: Answer = { status: 403, body: { message: 'Resource not accessib
 
 export type GithubServer = Awaited<ReturnType<typeof startGithubServer>>
 
-/** Starts GitHub on this machine, as an App sees it: tests make repositories at `/_/{deed}`. */
+/** Starts GitHub on this machine, as an App sees it: tests make repositories at `/_/{action}`. */
 export async function startGithubServer() {
   const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
   const appId = '4711'
   const tokens = new Map<string, Token>()
   const downloads = new Map<string, () => Promise<Buffer | undefined>>()
-  const { all, deeds } = createRepositories()
+  const { all, userActions } = createRepositories()
 
   async function isApp(bearer: string): Promise<boolean> {
     try {
@@ -140,9 +140,13 @@ export async function startGithubServer() {
     const { method = 'GET', headers } = request
     const sent = await text(request)
     const body = sent === '' ? {} : JSON.parse(sent)
-    const deed = /^\/_\/(\w+)$/.exec(pathname)?.[1]
+    const action = /^\/_\/(\w+)$/.exec(pathname)?.[1]
     // The sender has the types (test/support/github.ts).
-    if (deed) return { status: 200, body: (deeds[deed as keyof Deeds] as (input: unknown) => unknown)(body) ?? {} }
+    if (action)
+      return {
+        status: 200,
+        body: (userActions[action as keyof UserActions] as (input: unknown) => unknown)(body) ?? {},
+      }
     if (!headers['user-agent']) return { status: 403, body: { message: 'Request forbidden by administrative rules' } }
     const download = /^\/codeload\/(\w+)$/.exec(pathname)?.[1]
     if (download) {
