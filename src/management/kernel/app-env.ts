@@ -12,7 +12,7 @@ export interface Resources {
 export interface AppEnv extends RequestEnv {
   Variables: RequestEnv['Variables'] & {
     access: Partial<Resources>
-    /** The validated body of a route that takes other content types than JSON. */
+    /** The validated body of a route that accepts content types other than JSON. */
     body: unknown
   }
 }

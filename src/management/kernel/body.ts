@@ -10,17 +10,20 @@ import type { AppEnv } from './app-env.ts'
 interface Form<T = unknown> {
   schema: z.ZodType<T>
   read(bytes: Bytes, contentType: string): Promise<unknown>
-  /** Picks the form from the bytes, for content types under which clients send more than one form. */
-  actual?(bytes: Bytes): Form<T>
+  /** Selects the form by the bytes, for content types under which clients send more than one form. */
+  selectForm?(bytes: Bytes): Form<T>
 }
 type Bytes = Uint8Array<ArrayBuffer>
 
-/** A body that may have other content types than JSON. It counts against the memory budget until the request is answered. */
+/**
+ * A body that may have content types other than JSON. If it may be larger than UNCOUNTED_BYTES_MAX, it counts against the memory
+ * budget until the request is answered.
+ */
 export interface BufferedBody<T = unknown> {
   /** Forms by content type. */
   forms: Record<string, Form<T>>
   sizeBytesMax: number
-  /** The request may omit the body. */
+  /** Whether the request may omit the body. */
   optional: boolean
 }
 
@@ -39,35 +42,35 @@ export const isBufferedBody = (body: unknown): body is BufferedBody =>
   typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
 
 /** Decodes UTF-8 without its byte order mark. Throws if the bytes are not valid UTF-8: replacement characters must not be stored. */
-export const decode = (bytes: ArrayBuffer | Bytes): string =>
+export const decodeUtf8 = (bytes: ArrayBuffer | Bytes): string =>
   new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
 
 export const asJson = <T>(schema: z.ZodType<T>): Form<T> => ({
   schema,
   async read(bytes) {
     try {
-      return JSON.parse(decode(bytes))
+      return JSON.parse(decodeUtf8(bytes))
     } catch (cause) {
       throw new ApiError('bad_request.malformed_json', { cause })
     }
   },
 })
 
-/** Takes the bytes as they are. */
+/** Passes the bytes on unchanged. */
 export const asBytes: Form<Bytes> = {
   schema: z.custom<Bytes>((value) => value instanceof Uint8Array).meta({ type: 'string', format: 'binary' }),
   read: async (bytes) => bytes,
 }
 
-/** Takes text, or a JSON object that the client sends with a text content type: source code is never a JSON object. */
-export const asTextOr = <T>(json: Form<T>): Form<T | Bytes> => ({
+/** Accepts text, or a JSON object sent with a text content type. Source code is never a JSON object. */
+export const asTextOrJson = <T>(json: Form<T>): Form<T | Bytes> => ({
   ...asBytes,
-  actual: (bytes) => (isJsonObject(bytes) ? json : asBytes),
+  selectForm: (bytes) => (isJsonObject(bytes) ? json : asBytes),
 })
 
 function isJsonObject(bytes: Bytes): boolean {
   try {
-    const value: unknown = JSON.parse(decode(bytes))
+    const value: unknown = JSON.parse(decodeUtf8(bytes))
     return typeof value === 'object' && value !== null && !Array.isArray(value)
   } catch {
     return false
@@ -75,7 +78,7 @@ function isJsonObject(bytes: Bytes): boolean {
 }
 
 /** Multipart form. Fields that the schema declares as arrays are files; every other field is text, even if it was sent as a file. */
-export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
+export const asMultipart = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
   schema: schema as unknown as z.ZodType<z.output<S>>,
   async read(bytes, contentType) {
     const parts = await parseMultipart(bytes, contentType)
@@ -89,10 +92,10 @@ export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => (
 })
 
 /** URL-encoded form. A repeated name becomes an array, which the schema of a text field refuses. */
-export const asFields = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
+export const asUrlEncoded = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
   schema: schema as unknown as z.ZodType<z.output<S>>,
   async read(bytes) {
-    const fields = new URLSearchParams(decodeStrictly(bytes))
+    const fields = new URLSearchParams(decodeFields(bytes))
     return Object.fromEntries(
       Array.from(new Set(fields.keys()), (name) => {
         const [value, ...more] = fields.getAll(name)
@@ -102,7 +105,7 @@ export const asFields = <S extends z.ZodObject>(schema: S): Form<z.output<S>> =>
   },
 })
 
-function decodeStrictly(bytes: Bytes): string {
+function decodeFields(bytes: Bytes): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch (cause) {
@@ -129,9 +132,9 @@ async function parseMultipart(bytes: Bytes, contentType: string): Promise<FormDa
   }
 }
 
-/** Copies of a body in memory: the received bytes, the decoded copy and the parsed value. */
+/** Number of copies of a body in memory: the received bytes, the decoded text and the parsed value. */
 const COPIES = 3
-/** Bodies up to the limit of JSON bodies are not counted against the memory budget, as JSON bodies are not. */
+/** Bodies up to the size limit of JSON bodies do not count against the memory budget, as JSON bodies do not. */
 const UNCOUNTED_BYTES_MAX = 1024 * 1024
 const isCounted = ({ sizeBytesMax }: BufferedBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
 
@@ -144,7 +147,7 @@ export function readBufferedBody(body: BufferedBody, check: (schema: z.ZodType, 
     const release = await reserveBodyMemory(c, body)
     try {
       const bytes = await readBytes(c, body.sizeBytesMax)
-      const form = declaredForm.actual?.(bytes) ?? declaredForm
+      const form = declaredForm.selectForm?.(bytes) ?? declaredForm
       const value = await form.read(bytes, type ?? '')
       c.set('body', check(form.schema, value))
       await next()
@@ -204,6 +207,6 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
   new ApiError('request_timeout', { detail: `the body was not received within ${seconds} s`, ...options })
 
-/** The body that a schema or a parser has accepted. */
+/** Returns the validated body of the request. */
 export const validBody = (c: Context<AppEnv>, body: unknown): unknown =>
   isBufferedBody(body) ? c.var.body : body && c.req.valid('json' as never)

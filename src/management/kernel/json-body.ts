@@ -3,7 +3,7 @@ import { bodyLimit } from 'hono/body-limit'
 import { ApiError } from '../../platform/http/error.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import type { AppEnv } from './app-env.ts'
-import { bodyTimeout, decode } from './body.ts'
+import { bodyTimeout, decodeUtf8 } from './body.ts'
 
 const MIB = 1024 * 1024
 
@@ -64,7 +64,7 @@ const requireJson: Middleware = async (c, next) => {
 /** Refuses invalid UTF-8, which the validator would silently turn into replacement characters. */
 const requireUtf8: Middleware = async (c, next) => {
   try {
-    decode(await c.req.arrayBuffer())
+    decodeUtf8(await c.req.arrayBuffer())
   } catch (cause) {
     throw new ApiError('bad_request.malformed_json', { cause })
   }

@@ -32,10 +32,13 @@ import {
   total,
 } from './route.ts'
 
-/** RFC 9745: date of deprecation. The specification gives none; this is the first release that had these routes. */
+/** Date of deprecation (RFC 9745). The specification gives none, so it is the date of the first release with these routes. */
 const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
 
-/** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap checks come first. */
+/**
+ * Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap checks come first. The body comes
+ * first if it names the client that the rate limit counts.
+ */
 export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const find = createFinder(route)
@@ -90,7 +93,7 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   }
 }
 
-/** Finds the resource of the path's {ref}, {slug} or {branch_id_or_ref} with the caller's access; undefined for a route without one. */
+/** Creates the lookup of the path's {ref}, {slug} or {branch_id_or_ref} with the caller's access; undefined for a route without one. */
 function createFinder({ params }: Route): Find | undefined {
   const { ref, slug, branch_id_or_ref: branch } = params.shape
   if (branch) {

@@ -86,8 +86,8 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
 }
 
 /**
- * Writes the audit entry. Fails if the project was transferred since the caller's role was checked: the caller has no role in it any
- * more. The key-share lock keeps the project in its organization until the commit; it conflicts only with the lock of a transfer.
+ * Writes the audit entry. Fails if the project was transferred since the caller's role was checked: they may no longer have a
+ * role in it. The key-share lock keeps the project in its organization until the commit; it conflicts only with the lock of a transfer.
  */
 async function writeAuditEntry(ctx: SystemCtx, tx: Writer, trace: Trace, author: Author): Promise<void> {
   const { action, organizationId = null, projectRef = null, detail = {} } = trace

@@ -26,9 +26,9 @@ export type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
 export function rateLimit({ limit = 'standard', id, ...route }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
     if (id) c.var.facts.route = id
-    // Anonymous requests use the standard rule: a stricter one would let one client exhaust the quota of a shared address.
     const quota = route.clientOf ? await quotaOfClient(c, route) : quotaOf(c)
     if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
+    // Anonymous requests use the standard limit: a stricter one would let one client exhaust the quota of a shared address.
     const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
     sendLimitHeaders(c, decision)
     requireAllowed(decision)
@@ -51,7 +51,7 @@ export async function limitInvalidToken(c: Context<AppEnv>): Promise<void> {
   requireAllowed(decision)
 }
 
-/** The quota of a request: who calls, and for which project or organization. */
+/** Returns the quota of a request, which depends on the caller and on the project or organization. */
 export const quotaOf = (
   c: Context<AppEnv>,
   scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
@@ -61,7 +61,7 @@ export const quotaOf = (
   now: c.var.ctx.now().getTime(),
 })
 
-/** The quota of an application that sends its secret, or else of the address. Wrong secrets count like wrong tokens. */
+/** Returns the quota of an application that sends its secret, otherwise that of the address. Wrong secrets count like wrong tokens. */
 async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
   const quota = quotaOf(c, 'none')
   const mayGuess = !isAddressOverLimit(addressIn(c.var.ctx, c.req.raw.headers), quota.now)
@@ -104,26 +104,26 @@ export async function countMiss(c: Context<AppEnv>, error: unknown): Promise<nev
   throw error
 }
 
-/** Counts a refusal by the check itself, not by a later step. */
+/** Calls `count` if the check itself refuses the request, not if a later step does. */
 const onRefusal =
   (check: MiddlewareHandler<AppEnv>, count: (c: Context<AppEnv>) => Promise<unknown>): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
-    let passed = false
-    const nextOnce = async () => {
-      passed = true
+    let hasPassed = false
+    const pass = async () => {
+      hasPassed = true
       await next()
     }
     try {
-      return await check(c, nextOnce)
+      return await check(c, pass)
     } catch (error) {
-      if (!passed) await count(c)
+      if (!hasPassed) await count(c)
       throw error
     }
   }
 
 /**
- * Counts a refusal as a guess if the caller cannot see the resource of the path. The refusal precedes the lookup, so it makes the
- * lookup itself: a refusal in a visible resource must not count against any other.
+ * Counts a refusal as a guess if the caller cannot see the resource of the path. The check precedes the lookup, so the lookup is
+ * done here: a refusal in a visible resource must not count against the quota of unknown names.
  */
 export const countRefused = (check: MiddlewareHandler<AppEnv>, find: Find | undefined): MiddlewareHandler<AppEnv> =>
   onRefusal(check, async (c) => {

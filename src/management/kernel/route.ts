@@ -16,9 +16,9 @@ type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer 
 type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
 type Shape<Path extends string> = { [Name in Declared<Path>]: z.ZodType<string, string> }
 
-/** Markers for replies that no schema parses. */
+/** A reply without a body. */
 export const empty = Symbol('a reply without a body')
-/** A reply without a body. The handler returns the number for its X-Total-Count header. */
+/** A reply without a body whose X-Total-Count header is the number that the handler returns. */
 export const total = Symbol('a reply with X-Total-Count')
 export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
 export type TextReply = ReturnType<typeof text>
@@ -48,7 +48,7 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   id: string
   summary: string
   description?: string
-  /** New clients should use another endpoint. */
+  /** Set if new clients should use another endpoint. */
   deprecated?: true
   /** Stability in the specification, published in front of the summary. */
   stability?: 'Alpha' | 'Beta' | 'Experimental'
@@ -57,8 +57,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   permission?: Scope
   limit?: Limit
   /**
-   * Id of the application that authenticates itself, for the rate limit; undefined for one without a secret. Unless `mayGuess`, a
-   * secret is refused that was not right before.
+   * Returns the id of the application that authenticates itself, for the rate limit; undefined if it sends no secret. Unless
+   * `mayGuess`, only secrets that have been verified before are accepted.
    */
   clientOf?(
     ctx: SystemCtx,
@@ -69,7 +69,7 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   query?: Q
   body?: B
   bodySizeBytesMax?: number
-  /** Counts a 404 of the handler as a guess, as the path contains a secret. */
+  /** Counts a 404 of the handler as a guess, because the path contains a secret. */
   countsMisses?: true
   /** Passes the Idempotency-Key header to the handler. */
   idempotent?: true

@@ -20,9 +20,9 @@ interface LeasedTask {
 interface Options {
   table: Table
   type: Extract<Message, { id: string }>['type']
-  /** Project of a task. */
+  /** Expression for the project of a task. */
   project: SQL | PgColumn
-  /** Tasks of a project that may run at once: the sweeper sends no more of them. */
+  /** Maximum number of tasks of a project that run at once. The sweeper sends at most this many. */
   runningMax: number
 }
 
@@ -32,21 +32,21 @@ const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
 const WAIT_MS = 3_000
 const SENT_MAX = 100
-/** The sweeper leaves messages this much time to arrive, as it would otherwise send duplicates. */
+/** Time that the sweeper leaves a message to arrive before it sends another one. */
 export const GRACE_MS = 5_000
 const DEAD_DELAY_MS = 60_000
 
 /** Claims of the tasks that this isolate is running. */
-const working = new Set<string>()
+const heldClaims = new Set<string>()
 
 /** Runs work under a new claim. */
 export async function withClaim<Value>(work: (claim: string) => Promise<Value>): Promise<Value> {
   const claim = crypto.randomUUID()
-  working.add(claim)
+  heldClaims.add(claim)
   try {
     return await work(claim)
   } finally {
-    working.delete(claim)
+    heldClaims.delete(claim)
   }
 }
 
@@ -57,7 +57,7 @@ export function isLapsed(
   at: Date,
 ) {
   const expired = lte(leaseUntil, at)
-  return config.SOLE_WORKER ? or(expired, notInArray(claim, [...working])) : expired
+  return config.SOLE_WORKER ? or(expired, notInArray(claim, [...heldClaims])) : expired
 }
 
 /** Renews a lease until the returned function is called, as work may take longer than one lease. */
@@ -96,7 +96,7 @@ export function createLeases({ table, type, project, runningMax }: Options) {
   }
 
   return {
-    until: leaseEnd,
+    leaseEnd,
     /** Selects the task's row for as long as this holder has the lease. */
     isLeasedBy,
 

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { GRANT_TYPES, JWT_BEARER } from '../../../model/tables/index.ts'
 import { Ref, Slug, Text } from '../../../platform/http/common-values.ts'
-import { asFields, bufferedBody } from '../../kernel/body.ts'
+import { asUrlEncoded, bufferedBody } from '../../kernel/body.ts'
 import { redirectUriError } from './redirect-uri.ts'
 
 /** No client sends more, and the values sent back must fit into a URL. */
@@ -57,7 +57,7 @@ const Consent = z.object({
 export type Consent = z.output<typeof Consent>
 
 export const ConsentBody = bufferedBody(
-  { 'application/x-www-form-urlencoded': asFields(Consent) },
+  { 'application/x-www-form-urlencoded': asUrlEncoded(Consent) },
   { sizeBytesMax: FORM_BYTES_MAX },
 )
 
@@ -87,7 +87,7 @@ const ExchangeToken = z.object({
 export type ExchangeToken = z.output<typeof ExchangeToken>
 
 export const ExchangeTokenBody = bufferedBody(
-  { 'application/x-www-form-urlencoded': asFields(ExchangeToken) },
+  { 'application/x-www-form-urlencoded': asUrlEncoded(ExchangeToken) },
   { sizeBytesMax: FORM_BYTES_MAX },
 )
 

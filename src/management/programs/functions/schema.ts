@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { FUNCTION_STATUSES } from '../../../model/tables/index.ts'
 import { Name, Text } from '../../../platform/http/common-values.ts'
-import { asBytes, asForm, asJson, asTextOr, bufferedBody, jsonPart } from '../../kernel/body.ts'
+import { asBytes, asJson, asMultipart, asTextOrJson, bufferedBody, jsonPart } from '../../kernel/body.ts'
 import { normalizeSourcePath } from './source-files.ts'
 
 /** The maximum size of a deployment form, which is in memory while it is bundled. */
@@ -69,7 +69,7 @@ const DeployForm = z
 const FILE_MISSING = 'must be the path of one of the files'
 
 export const DeployBody = bufferedBody(
-  { 'multipart/form-data': asForm(DeployForm) },
+  { 'multipart/form-data': asMultipart(DeployForm) },
   { sizeBytesMax: SOURCE_BYTES_MAX },
 )
 export type Deploy = z.output<typeof DeployForm>
@@ -105,7 +105,7 @@ const sizeBytesMax = SOURCE_BYTES_MAX
 const functionBody = <S extends z.ZodType>(schema: S) => ({
   'application/json': asJson(schema),
   ...SOURCE_TYPES,
-  'text/plain': asTextOr(asJson(schema)),
+  'text/plain': asTextOrJson(asJson(schema)),
 })
 export const CreateBody = bufferedBody(functionBody(CreateFunction), { sizeBytesMax })
 export const UpdateBody = bufferedBody(functionBody(UpdateFunction), { sizeBytesMax, optional: true })

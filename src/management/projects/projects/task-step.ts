@@ -18,7 +18,7 @@ export async function recordStep(ctx: SystemCtx, task: Task, name: string, chang
     .update(projectTasks)
     .set({
       stepsDone: sql`array_append(${projectTasks.stepsDone}, ${name})`,
-      leaseUntil: projectLeases.until(ctx),
+      leaseUntil: projectLeases.leaseEnd(ctx),
     })
     .where(projectLeases.isLeasedBy(task))
     .returning({ ref: projectTasks.projectRef })
