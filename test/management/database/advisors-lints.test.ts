@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { type ToldLint, textOf } from '../../../src/management/database/advisors/lints.ts'
+import { type ReportedLint, textOf } from '../../../src/management/database/advisors/lints.ts'
 import { type SettingFacts, settingChecks } from '../../../src/management/database/advisors/settings.ts'
 import { adminClient, adminRows } from '../../instances.ts'
 import { runAdvisors } from '../../support/advisors.ts'
@@ -38,7 +38,7 @@ async function change(query: string, admin = false) {
 }
 
 const told = (lint: string) => {
-  const { title, level, category, description, remediation } = textOf(lint as ToldLint)
+  const { title, level, category, description, remediation } = textOf(lint as ReportedLint)
   return { name: lint, title, level, facing: 'EXTERNAL', categories: [category], description, remediation }
 }
 

@@ -1,15 +1,15 @@
 import { quoteIdentifier } from '../../../engine/names.ts'
-import { type ToldLint, textOf } from './lints.ts'
+import { type ReportedLint, textOf } from './lints.ts'
 import type { Lint } from './schema.ts'
 
 /** One problem that a check found. */
 export interface Finding {
-  lint: ToldLint
+  lint: ReportedLint
   detail: string
   /** Distinguishes findings of the same lint; empty if the lint has at most one finding. */
   key: readonly string[]
   metadata: Lint['metadata']
-  /** The number of findings of this lint. */
+  /** The number of findings of this lint, including those that are not listed; 1 if omitted. */
   total?: number
 }
 

@@ -1,7 +1,7 @@
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
 import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
 import type { Finding } from './finding.ts'
-import type { AskedLint, HealthLint } from './lints.ts'
+import type { HealthLint, RequestableLint } from './lints.ts'
 
 const NO_SUCH_DATABASE = '3D000'
 
@@ -12,7 +12,7 @@ const DETAILS: Record<HealthLint, string> = {
 }
 
 /** Turns a failed query into a health finding, and reports the other requested lints as not checked. */
-export function findingsFromFailure(error: unknown, requested: readonly AskedLint[]): Finding[] {
+export function findingsFromFailure(error: unknown, requested: readonly RequestableLint[]): Finding[] {
   const fault = faultOf(error)
   return requested.map((lint) =>
     lint === fault ? health(fault, DETAILS[fault]) : checkUnavailable(lint, reasonOf(error)),
@@ -38,7 +38,7 @@ const health = (lint: Finding['lint'], detail: string, name?: string): Finding =
   metadata: { type: 'health', ...(name && { name }) },
 })
 
-export const checkUnavailable = (lint: AskedLint, reason: string): Finding =>
+export const checkUnavailable = (lint: RequestableLint, reason: string): Finding =>
   health('advisor_check_unavailable', `${lint} was not checked: ${reason}.`, lint)
 
 export const projectNotActive = (status: string): Finding =>

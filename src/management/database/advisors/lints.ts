@@ -10,8 +10,8 @@ const CONNECTIONS = `${DOCS}/database/connecting-to-postgres`
 const STATES = `${DOCS}/platform`
 const LOG_CONNECTIONS = 'https://www.postgresql.org/docs/current/runtime-config-logging.html#GUC-LOG-CONNECTIONS'
 
-/** Lints that are checked in the database's catalogue. */
-const OF_DATABASE = {
+/** Lints that are checked in the catalogue of the database. */
+const DATABASE_LINTS = {
   unindexed_foreign_keys: [
     'Unindexed foreign keys',
     'INFO',
@@ -141,7 +141,7 @@ const OF_DATABASE = {
 } satisfies Record<string, Text>
 
 /** Lints that are checked in the settings of the project and its organization. */
-const OF_SETTINGS = {
+const SETTING_LINTS = {
   auth_otp_long_expiry: [
     'Auth OTP Long Expiry',
     'WARN',
@@ -215,7 +215,7 @@ const OF_SETTINGS = {
 } satisfies Record<string, Text>
 
 /** Lints of the database's availability. */
-const OF_HEALTH = {
+const HEALTH_LINTS = {
   db_not_reachable: [
     'Database Not Reachable',
     'ERROR',
@@ -240,7 +240,7 @@ const OF_HEALTH = {
 } satisfies Record<string, Text>
 
 /** Findings that report why a check did not run. */
-const OF_RUN = {
+const RUN_LINTS = {
   project_not_active: [
     'Project Not Active',
     'WARN',
@@ -258,7 +258,7 @@ const OF_RUN = {
 } satisfies Record<string, Text>
 
 /** Lints that cannot be checked on this installation, with the reason. */
-const UNKNOWABLE = {
+const UNCHECKABLE_LINTS = {
   leaked_service_key: 'this installation does not search for leaked keys',
   vulnerable_postgres_version: 'this installation has no list of vulnerable Postgres versions',
   instance_telemetry_lost: 'this installation stores no instance telemetry',
@@ -275,37 +275,39 @@ const UNKNOWABLE = {
   realtime_concurrent_users_near_limit: 'this installation runs no Realtime server',
 } satisfies Record<string, string>
 
-export type DatabaseLint = keyof typeof OF_DATABASE
-export type SettingLint = keyof typeof OF_SETTINGS
-export type HealthLint = keyof typeof OF_HEALTH
-type UnknowableLint = keyof typeof UNKNOWABLE
+export type DatabaseLint = keyof typeof DATABASE_LINTS
+export type SettingLint = keyof typeof SETTING_LINTS
+export type HealthLint = keyof typeof HEALTH_LINTS
+type UncheckableLint = keyof typeof UNCHECKABLE_LINTS
 /** Lints that a caller can request. */
-export type AskedLint = DatabaseLint | SettingLint | HealthLint | UnknowableLint
+export type RequestableLint = DatabaseLint | SettingLint | HealthLint | UncheckableLint
 /** Lints that can appear in a reply. */
-export type ToldLint = DatabaseLint | SettingLint | HealthLint | keyof typeof OF_RUN
+export type ReportedLint = DatabaseLint | SettingLint | HealthLint | keyof typeof RUN_LINTS
 
 // The keys of the object are exactly those of its type.
 const namesOf = <Name extends string>(group: Record<Name, unknown>) => Object.keys(group) as Name[]
 
-export const ASKED = namesOf({ ...OF_DATABASE, ...OF_SETTINGS, ...OF_HEALTH, ...UNKNOWABLE })
-const TEXTS: Record<ToldLint, Text> = { ...OF_DATABASE, ...OF_SETTINGS, ...OF_HEALTH, ...OF_RUN }
-export const TOLD = namesOf(TEXTS)
+export const REQUESTABLE_LINTS = namesOf({ ...DATABASE_LINTS, ...SETTING_LINTS, ...HEALTH_LINTS, ...UNCHECKABLE_LINTS })
+const TEXTS: Record<ReportedLint, Text> = { ...DATABASE_LINTS, ...SETTING_LINTS, ...HEALTH_LINTS, ...RUN_LINTS }
+export const REPORTED_LINTS = namesOf(TEXTS)
 
-export const isOfDatabase = (lint: AskedLint): lint is DatabaseLint => lint in OF_DATABASE
-export const isOfSettings = (lint: AskedLint): lint is SettingLint => lint in OF_SETTINGS
-export const isOfHealth = (lint: AskedLint): lint is HealthLint => lint in OF_HEALTH
+export const isDatabaseLint = (lint: RequestableLint): lint is DatabaseLint => lint in DATABASE_LINTS
+export const isSettingLint = (lint: RequestableLint): lint is SettingLint => lint in SETTING_LINTS
+export const isHealthLint = (lint: RequestableLint): lint is HealthLint => lint in HEALTH_LINTS
 
-/** Undefined if the lint can be checked. */
-export const whyUnknowable = (lint: AskedLint): string | undefined =>
-  Object.entries(UNKNOWABLE).find(([name]) => name === lint)?.[1]
+/** Returns the reason why a lint cannot be checked; undefined if it can. */
+export const reasonUncheckable = (lint: RequestableLint): string | undefined =>
+  Object.entries(UNCHECKABLE_LINTS).find(([name]) => name === lint)?.[1]
 
-export const textOf = (lint: ToldLint) => {
+export const textOf = (lint: ReportedLint) => {
   const [title, level, category, remediation, description] = TEXTS[lint]
   return { title, level, category, remediation, description }
 }
 
 /** The lints of a category, optionally without those of the settings. */
-export const lintsOf = (category: Category, { settings = true } = {}): AskedLint[] =>
-  ASKED.filter((lint) => isReportable(lint) && textOf(lint).category === category && (settings || isOfDatabase(lint)))
+export const lintsOf = (category: Category, { settings = true } = {}): RequestableLint[] =>
+  REQUESTABLE_LINTS.filter(
+    (lint) => isReportable(lint) && textOf(lint).category === category && (settings || isDatabaseLint(lint)),
+  )
 
-const isReportable = (lint: AskedLint): lint is AskedLint & ToldLint => lint in TEXTS
+const isReportable = (lint: RequestableLint): lint is RequestableLint & ReportedLint => lint in TEXTS

@@ -1,11 +1,11 @@
 import * as z from 'zod'
-import { ASKED, TOLD } from './lints.ts'
+import { REPORTED_LINTS, REQUESTABLE_LINTS } from './lints.ts'
 
 const LINTS_MAX = 15
 
 const Lint = z
   .object({
-    name: z.enum(TOLD),
+    name: z.enum(REPORTED_LINTS),
     title: z.string(),
     level: z.enum(['ERROR', 'WARN', 'INFO']),
     facing: z.literal('EXTERNAL'),
@@ -50,7 +50,7 @@ const bodyOf = <T extends z.ZodType>(lints: T) =>
 
 export const RunAdvisors = bodyOf(
   z
-    .array(z.object({ name: z.enum(ASKED) }))
+    .array(z.object({ name: z.enum(REQUESTABLE_LINTS) }))
     .min(1)
     .max(LINTS_MAX),
 ).meta({ id: 'RunAdvisors' })

@@ -12,7 +12,14 @@ import { restrictionOf } from '../database-settings/networks.ts'
 import { checkDatabase } from './database.ts'
 import { type Finding, toLint } from './finding.ts'
 import { checkUnavailable, findingsFromFailure, projectNotActive } from './health.ts'
-import { type AskedLint, isOfDatabase, isOfHealth, isOfSettings, lintsOf, whyUnknowable } from './lints.ts'
+import {
+  isDatabaseLint,
+  isHealthLint,
+  isSettingLint,
+  lintsOf,
+  type RequestableLint,
+  reasonUncheckable,
+} from './lints.ts'
 import { type SettingFacts, settingChecks } from './settings.ts'
 
 export const getPerformanceAdvisors = (ctx: Ctx, project: ProjectAccess) =>
@@ -21,10 +28,10 @@ export const getPerformanceAdvisors = (ctx: Ctx, project: ProjectAccess) =>
 export const getSecurityAdvisors = (ctx: Ctx, project: ProjectAccess, only?: 'sql') =>
   getAdvisors(ctx, project, lintsOf('SECURITY', { settings: only === undefined }))
 
-async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly AskedLint[]) {
+async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly RequestableLint[]) {
   requireActive(project)
   const facts = await readFacts(ctx, project)
-  const findings = await checkDatabase(ctx, project, lints.filter(isOfDatabase), facts.apiSchemas).catch((error) => {
+  const findings = await checkDatabase(ctx, project, lints.filter(isDatabaseLint), facts.apiSchemas).catch((error) => {
     throw toFailure(error)
   })
   return { lints: toLints([...findings, ...checkSettings(lints, facts)]) }
@@ -39,11 +46,11 @@ function toFailure(error: unknown): unknown {
 }
 
 /** Runs each requested lint once. A lint that cannot be checked is reported and does not fail the others. */
-export async function runAdvisors(ctx: Ctx, project: ProjectAccess, requested: readonly AskedLint[]) {
+export async function runAdvisors(ctx: Ctx, project: ProjectAccess, requested: readonly RequestableLint[]) {
   const lints = Array.from(new Set(requested))
   const facts = await readFacts(ctx, project)
   const unavailable = lints.flatMap((lint) => {
-    const reason = whyUnknowable(lint)
+    const reason = reasonUncheckable(lint)
     return reason ? [checkUnavailable(lint, reason)] : []
   })
   const findings = await runInDatabase(ctx, project, { lints, apiSchemas: facts.apiSchemas })
@@ -52,7 +59,7 @@ export async function runAdvisors(ctx: Ctx, project: ProjectAccess, requested: r
 }
 
 interface DatabaseRequest {
-  lints: readonly AskedLint[]
+  lints: readonly RequestableLint[]
   apiSchemas: readonly string[]
 }
 
@@ -61,9 +68,9 @@ async function runInDatabase(
   project: ProjectAccess,
   { lints, apiSchemas }: DatabaseRequest,
 ): Promise<Finding[]> {
-  const healthLints = lints.filter(isOfHealth)
+  const healthLints = lints.filter(isHealthLint)
   const checks = [
-    ...lints.filter(isOfDatabase),
+    ...lints.filter(isDatabaseLint),
     ...healthLints.filter((lint) => lint === 'db_connection_limit_reached'),
   ]
   if (checks.length + healthLints.length === 0) return []
@@ -73,11 +80,11 @@ async function runInDatabase(
   )
 }
 
-const checkSettings = (lints: readonly AskedLint[], facts: SettingFacts): Finding[] =>
-  lints.filter(isOfSettings).flatMap((lint) => {
+const checkSettings = (lints: readonly RequestableLint[], facts: SettingFacts): Finding[] =>
+  lints.filter(isSettingLint).flatMap((lint) => {
     const detail = settingChecks[lint](facts)
-    const isOfAuth = lint.startsWith('auth_') || lint.startsWith('password_')
-    const metadata = isOfAuth ? { type: 'auth' as const, entity: 'Auth' } : { type: 'compliance' as const }
+    const isAuthLint = lint.startsWith('auth_') || lint.startsWith('password_')
+    const metadata = isAuthLint ? { type: 'auth' as const, entity: 'Auth' } : { type: 'compliance' as const }
     return detail ? [{ lint, detail, key: [], metadata }] : []
   })
 
@@ -107,7 +114,7 @@ async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAc
   return {
     auth: toAuthConfig(settingsFrom('auth', auth).value),
     sslRequired: !engine.capabilities.plainConnections || settingsFrom('ssl', ssl).value.database,
-    isOpen: restrictionOf(settingsFrom('network', network).value) === null,
+    acceptsAnyNetwork: restrictionOf(settingsFrom('network', network).value) === null,
     apiSchemas: settingsFrom('postgrest', postgrest)
       .value.db_schema.split(',')
       .map((name) => name.trim()),

@@ -6,7 +6,7 @@ export interface SettingFacts {
   auth: AuthConfig
   sslRequired: boolean
   /** True if the database accepts connections from any network. */
-  isOpen: boolean
+  acceptsAnyNetwork: boolean
   /** The number of members who may administer the whole organization. */
   administrators: number
   engine: Pick<ProjectEngine, 'name' | 'pointInTime' | 'capabilities'>
@@ -34,8 +34,10 @@ export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string 
     ),
   ssl_not_enforced: ({ sslRequired }) =>
     sslRequired ? undefined : 'The database accepts connections without SSL: SSL enforcement is off.',
-  network_restrictions_not_set: ({ isOpen, engine }) =>
-    engine.capabilities.loginNetworks && isOpen ? 'The database accepts connections from any address.' : undefined,
+  network_restrictions_not_set: ({ acceptsAnyNetwork, engine }) =>
+    engine.capabilities.loginNetworks && acceptsAnyNetwork
+      ? 'The database accepts connections from any address.'
+      : undefined,
   password_requirements_min_length: ({ auth }) => {
     const characters = auth.password_min_length ?? 0
     if (!acceptsPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined

@@ -53,7 +53,7 @@ export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
 }
 
-/** Keeps the row: without one, the schedule of the plan would apply. */
+/** Turns daily backups off. The row stays: without one, the schedule of the plan would apply. */
 export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
   const wasOn = (await scheduleOf(ctx, ref)) !== undefined
   const value = { schedule_for: null, due_at: null }
@@ -68,8 +68,8 @@ const DAY_MS = 24 * 60 * 60 * 1000
 /** Returns the next time after `now` that has this time of day in UTC. */
 function nextAt(timeOfDay: string, now: Date): string {
   const [hours = 0, minutes = 0, seconds = 0] = timeOfDay.split(':').map(Number)
-  const ofDayMs = Math.floor(((hours * 60 + minutes) * 60 + seconds) * 1000)
-  const today = Math.floor(now.getTime() / DAY_MS) * DAY_MS + ofDayMs
+  const timeOfDayMs = Math.floor(((hours * 60 + minutes) * 60 + seconds) * 1000)
+  const today = Math.floor(now.getTime() / DAY_MS) * DAY_MS + timeOfDayMs
   return new Date(today > now.getTime() ? today : today + DAY_MS).toISOString()
 }
 
@@ -78,7 +78,7 @@ const BUSY_MS = 5 * 60 * 1000
 
 const DUE_AT = sql`${projectSettings.value} ->> 'due_at'`
 
-/** Gives projects without a schedule that of their plan, from the next day on. */
+/** Creates the schedule of the plan for projects that have none. The first backup is due at the next creation time of day. */
 export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
   if (!ctx.engine.capabilities.backups || !(await claimHourlyRun(ctx, 'backup_schedules'))) return
   const now = ctx.now().toISOString()
@@ -153,5 +153,5 @@ const withDueAt = (dueAt: string) => ({
   value: sql`${projectSettings.value} || ${JSON.stringify({ due_at: dueAt })}::jsonb`,
 })
 
-/** The caller that updates the due time makes the backup; for all others it is no longer due. */
+/** The run that updates the due time starts the backup; for concurrent runs it is no longer due. */
 const isStillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))

@@ -37,7 +37,7 @@ const step = (
   },
 })
 
-/** Marks a backup that no longer exists as removed. */
+/** Fails if the backup no longer exists, and then marks it as removed. */
 async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
   const backup = backupOf(task)
   await ctx.engine.backups.find(backup).catch(async (error) => {
@@ -47,7 +47,7 @@ async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
   })
 }
 
-/** The id of the task identifies the restore, also if another process continues it. */
+/** Describes the restore by the id of its task, so that another process can continue it. */
 const restoreTargetOf = ({ id, projectRef: ref, input }: Task) => ({
   ref,
   id,
@@ -64,12 +64,12 @@ async function finishRestore(ctx: SystemCtx, { project, task }: Work, fence: Fen
   await requirePointInTime(ctx).finish({ ...restoreTargetOf(task), password, runnerPassword }, fence)
 }
 
-/** SQLSTATE classes worth a retry: connections, locks and concurrent changes. Other errors would repeat. */
+/** SQLSTATEs worth a retry: of connections, locks and concurrent changes. A retry would repeat other errors. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
 
 function rethrowPermanent(error: unknown): never {
-  const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
-  if (refused || error instanceof BackupGone || error instanceof EngineRefusal)
+  const isRefused = isDatabaseError(error) && !TRANSIENT.test(error.code)
+  if (isRefused || error instanceof BackupGone || error instanceof EngineRefusal)
     throw new PermanentError(error.message, { cause: error })
   throw error
 }

@@ -23,7 +23,7 @@ export async function markBackupsRemoved({ db, now }: SystemCtx, ref: string): P
 const BATCH_MAX = 1_000
 const REMOVED_MAX = 200
 
-/** Removes backups that have no row, failed or expired. */
+/** Removes failed and expired backups, and backups of removed projects. */
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   await purgeRemoved(ctx)
   // Listing the backups takes a request to the bucket per project.
@@ -44,7 +44,7 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   }
 }
 
-/** Keeps the latest backup on plans with daily backups, however old: the project may have been paused for a long time. */
+/** Expires old backups. Plans with daily backups keep the latest one at any age: the project may have been paused for long. */
 async function expireBackups({ db, now }: SystemCtx): Promise<void> {
   const newer = alias(backups, 'newer')
   const isLatest = notExists(
@@ -110,8 +110,7 @@ async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
  */
 async function selectRemovable({ db }: SystemCtx, found: readonly Backup[]): Promise<Backup[]> {
   const refs = Array.from(new Set(found.map(({ ref }) => ref)))
-  // No backup has the id 0; it keeps the list from being empty.
-  const ids = [0, ...found.map(({ id }) => id)]
+  const ids = found.map(({ id }) => id)
   const [known, rows] = await db.batch([
     db.select({ ref: projects.ref, removedAt: projects.removedAt }).from(projects).where(inArray(projects.ref, refs)),
     db

@@ -71,13 +71,13 @@ export async function createRestorePoint(ctx: Ctx, project: ProjectAccess, name:
 }
 
 export async function getRestorePoint({ db }: Ctx, { ref }: ProjectAccess, name: string | undefined) {
-  const [row] = await restorePoints(db, ref, name)
+  const [row] = await selectRestorePoint(db, ref, name)
   if (!row) throw new ApiError('not_found.backup')
   return toRestorePoint(row)
 }
 
-/** Selects the latest restore point: a name can be used again after its restore point is removed. */
-const restorePoints = (db: Pick<SystemCtx['db'], 'select'>, ref: string, name: string | undefined) =>
+/** Selects the latest restore point, because a name can be used again after its restore point was removed. */
+const selectRestorePoint = (db: Pick<SystemCtx['db'], 'select'>, ref: string, name: string | undefined) =>
   db
     .select()
     .from(backups)
@@ -108,7 +108,7 @@ const toRestorePoint = ({ name, status, completedAt }: Row): z.input<typeof Rest
 
 type NewBackup = { kind: 'restore_point'; name: string } | { kind: 'scheduled' }
 
-/** Fails while another task of the project is running. */
+/** Starts a backup. Fails while another task of the project is running. */
 export async function startBackup(
   ctx: SystemCtx,
   mutation: Mutation,
@@ -146,7 +146,7 @@ export async function restoreBackup(ctx: Ctx, project: ProjectAccess, id: number
 }
 
 export async function restoreToPoint(ctx: Ctx, project: ProjectAccess, name: string): Promise<void> {
-  const [row] = await restorePoints(ctx.db, project.ref, name)
+  const [row] = await selectRestorePoint(ctx.db, project.ref, name)
   await restore(ctx, project, row)
 }
 
@@ -170,7 +170,7 @@ export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUn
   await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
 }
 
-/** A driver may support point-in-time recovery for some projects only. */
+/** Ignores that a project has no recovery window: a driver may support point-in-time recovery for some projects only. */
 function ignoreNoHistory(error: unknown): undefined {
   if (!(error instanceof ApiError && error.code === 'bad_request.pitr')) throw error
 }

@@ -14,7 +14,7 @@ import type { AuthorizeJit } from './schema.ts'
 import { requireScope } from './service.ts'
 import { makeLogin } from './temporary-logins.ts'
 
-/** The lifetime of a login. After it the caller must authorize again, and the grants are checked again. */
+/** The maximum lifetime of a login. After it, the caller must authorize again, and the grants are checked again. */
 const LOGIN_MS_MAX = 3_600_000
 
 /**
@@ -64,7 +64,7 @@ export async function authorizeJit(
 
 const permissionDenied = (detail: string) => new ApiError('forbidden.permission_denied', { detail })
 
-/** Locks the grants, so that a concurrent revocation finds the login that this grant opens. */
+/** Finds the grant of a role, and locks it so that a concurrent revocation finds the login that the grant opens. */
 async function grantFor(ctx: Ctx, tx: Writer, { ref, parentRef }: ProjectAccess, power: Power): Promise<JitRole> {
   const grants = await tx
     .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })

@@ -16,7 +16,7 @@ import { endLogins, expireLogins, makeLogin } from './temporary-logins.ts'
 const TTL_SECONDS = 1_800
 const ROLES_MAX = 50
 
-/** Returns the password once; it is not stored. */
+/** Creates a login role for the CLI. Its password is returned once and not stored. */
 export async function createLoginRole(
   ctx: Ctx,
   project: ProjectAccess,

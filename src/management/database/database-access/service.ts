@@ -11,7 +11,7 @@ import { type Reader, readSettings, saveSettings } from '../../projects/settings
 import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
 import { endLogins, expireLogins } from './temporary-logins.ts'
 
-/** A login trigger checks the networks; Postgres has login triggers since this version. */
+/** The first version of Postgres with login triggers, one of which checks the networks. */
 const POSTGRES_MIN = 17
 
 const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
@@ -181,7 +181,7 @@ const grantKey = (
   branches_only,
 ]
 
-/** Includes logins in the project's branches, to which some of its grants apply. */
+/** Selects the user's logins in the project and in its branches, to which some of its grants apply. */
 const loginsOf = (ref: string, userId: string) =>
   and(
     eq(temporaryLogins.userId, userId),
@@ -189,7 +189,7 @@ const loginsOf = (ref: string, userId: string) =>
       select ${projects.ref} from ${projects} where ${projects.parentRef} = ${ref} and ${projects.removedAt} is null)`,
   )
 
-/** Every member may revoke their own grants. */
+/** Revokes the grants of a user. Members may revoke their own; those of others require an administrator. */
 export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
   if (userId !== ctx.actor.userId) {
     requireScope(ctx, 'database:write')

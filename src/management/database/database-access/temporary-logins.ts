@@ -41,7 +41,7 @@ export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void>
   }
 }
 
-/** Runs in a transaction; call `endLogins` after it. If that fails, `endDueLogins` ends these logins later. */
+/** Marks logins as expired. Call `endLogins` after the transaction; if that fails, `endDueLogins` ends them later. */
 export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, condition: SQL | undefined) =>
   tx
     .update(temporaryLogins)
@@ -51,7 +51,7 @@ export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, condition: S
 
 const WRITERS = ROLES.filter((role) => roleAllows(role, 'database:write'))
 
-/** True if the enabled user of token `t` has a role for login `l` in project `p`. CLI logins need a role with write access. */
+/** Whether the enabled user of token `t` has a role for login `l` in project `p`. CLI logins need a role with write access. */
 export const HAS_ROLE = sql`exists (select from ${memberRoles} m
   join ${users} u on u.id = m.user_id and u.disabled_at is null
   join ${organizations} o on o.id = m.organization_id and o.disabled_at is null
@@ -97,7 +97,10 @@ const unavailable = (error: unknown): unknown =>
 
 const ENDED_MAX = 500
 
-/** Ends logins that have expired, whose token or member role no longer exists, or whose application is disabled. */
+/**
+ * Ends logins that have expired, that have lost their token or the role of their user, or whose application belongs to a disabled
+ * organization.
+ */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
   const dueRoleNames = await dueRoles(ctx)
   const due =
@@ -115,7 +118,7 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
 
 const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
 
-/** Logins whose end has failed come last: a database that refuses connections must not delay the logins of others. */
+/** Selects the roles of due logins. Those whose end failed before come last: an unreachable database must not delay the others. */
 async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
   const at = now().toISOString()
   const rows = await rowsOf<{ role: string }>(

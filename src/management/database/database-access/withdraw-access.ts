@@ -5,7 +5,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { endLogins, expireLogins, HAS_ROLE } from './temporary-logins.ts'
 
-/** True if the grantee has a role in the project, by way of the organization that owns it now. */
+/** Whether the grantee has a role in the project, through the organization that owns it now. */
 const IS_MEMBER = sql`exists (select from ${projects} p join ${memberRoles} m on m.organization_id = p.organization_id
   where p.ref = ${jitGrants.projectRef} and m.user_id = ${jitGrants.userId}
   and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))`
@@ -28,8 +28,8 @@ export async function withdrawFromMember(
   return expireLogins(tx, now, sql`${temporaryLogins.role} in (${lost})`)
 }
 
-/** Revokes the grants of users without a role in these projects and ends all logins; members open new ones. */
-export async function withdrawFromOutsiders(tx: Writer, now: Date, refs: readonly string[]) {
+/** Revokes the grants of users without a role in these projects, and expires all logins; members can open new ones. */
+export async function withdrawOutsiderAccess(tx: Writer, now: Date, refs: readonly string[]) {
   await tx.delete(jitGrants).where(and(inArray(jitGrants.projectRef, [...refs]), sql`not ${IS_MEMBER}`))
   return expireLogins(tx, now, inArray(temporaryLogins.projectRef, [...refs]))
 }

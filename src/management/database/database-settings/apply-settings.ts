@@ -6,8 +6,8 @@ import { restrictionOf } from './networks.ts'
 import { configure } from './postgres.ts'
 
 /**
- * Applies the stored settings to the project's database after it was created, copied or inherited its settings. Holds the
- * project lock, so that a concurrent change is applied either before or after.
+ * Applies the stored settings to the project's database after a restore, a move to another host or an inheritance of settings.
+ * Holds the project lock, so that a concurrent change is applied either before or after.
  */
 export async function applySettings(ctx: SystemCtx, { ref }: { ref: string }): Promise<void> {
   await mutate(ctx, async ({ tx }) => {

@@ -28,7 +28,7 @@ export async function effectiveConfig(
   return Object.fromEntries(entries)
 }
 
-/** Drops values that equal the effective ones: clients send back all settings, which must not pin the defaults of a compute size. */
+/** Drops values that equal effective defaults: clients send back all settings, which must not pin the defaults of a compute size. */
 export function withoutDefaults(
   requested: PostgresConfig,
   chosen: PostgresConfig,
@@ -68,7 +68,7 @@ const UNITS: Readonly<Record<string, number>> = {
 /** Units that Postgres assumes for a number without a unit. */
 const DEFAULT_UNITS = [1, 1_000, 60_000, 1024, 8 * 1024, 1024 ** 2]
 
-/** All quantities that the text can mean. */
+/** Returns all quantities that the text can mean. */
 function quantities(text: string): number[] {
   const [, number = '', unit = ''] = /^\s*(-?[0-9.]+)\s*([A-Za-z]*)\s*$/.exec(text) ?? []
   if (number === '') return []

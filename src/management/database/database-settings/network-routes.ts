@@ -14,7 +14,7 @@ import {
 } from './schema.ts'
 import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 
-/** Errors of routes that change something in the server of a project. */
+/** Errors of routes that change the database server of a project. */
 export const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
 
 const NETWORK_SCOPE =

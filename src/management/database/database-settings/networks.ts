@@ -18,7 +18,7 @@ const listOf = (networks: string): string[] => networks.split(' ').filter(Boolea
 const textOf = (networks: readonly string[]): string =>
   Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
 
-/** Returns null if all addresses are allowed, so that no check is needed. */
+/** Returns the allowed networks; null if all addresses are allowed, so that no check is needed. */
 export function restrictionOf({ v4, v6 }: Networks): string[] | null {
   const isAll = [v4, v6].every((networks) => listOf(networks).some((network) => network.endsWith('/0')))
   return isAll ? null : [...listOf(v4), ...listOf(v6)]
@@ -87,7 +87,7 @@ export async function patchRestrictions(
   }
 }
 
-/** The maximum number of networks of both kinds: they are stored in a comment in the catalogue. */
+/** The maximum number of networks of both kinds, because they are stored in a comment in the catalogue. */
 const NETWORKS_MAX = 200
 
 async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks) {

@@ -59,7 +59,7 @@ export async function configure(
   await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
 }
 
-/** Names the fields that Postgres refused. */
+/** Converts an error. For settings that Postgres refused, the result names the fields. */
 export function settingsFailure(error: unknown): unknown {
   if (!(error instanceof SettingsRefused)) return toApiError(error)
   const issues = error.refusals.map(({ setting, reason }) => ({

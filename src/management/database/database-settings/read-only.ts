@@ -16,7 +16,7 @@ type Mode = Settings<'readonly'>
 
 const OVERRIDE_MS = 15 * 60_000
 
-/** Shares of the disk: a project becomes read-only at the first and writable again below the second. */
+/** Share of the disk at which a project becomes read-only, and share below which it becomes writable again. */
 const READ_ONLY_SHARE = 0.95
 const WRITABLE_SHARE = 0.9
 
@@ -58,7 +58,7 @@ const setReadOnly = ({ engine }: SystemCtx, ref: string, readOnly: boolean): Pro
     throw toApiError(error)
   })
 
-/** Makes each project read-only or writable according to its size, its operator and its override. */
+/** Makes each project read-only or writable, depending on its size, the operator and an override. */
 export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
   await updateModesBySize(ctx, await activeModes(ctx))
   const modes = await activeModes(ctx)
@@ -89,7 +89,7 @@ async function apply(ctx: SystemCtx, ref: string): Promise<void> {
     await changeSettings(ctx, { project: { ref }, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
 }
 
-/** Runs under the project lock: a mode that was reset meanwhile is not applied again. */
+/** Applies the stored mode under the project lock, so that a mode that was reset meanwhile is not applied again. */
 async function applyStored(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
   if (applied) await setReadOnly(ctx, ref, true)
 }
@@ -111,16 +111,16 @@ async function activeModes({ db }: SystemCtx): Promise<ProjectMode[]> {
 /** Updates the modes by database size. Disks have at least one gigabyte, so smaller databases are skipped. */
 async function updateModesBySize(ctx: SystemCtx, modes: readonly ProjectMode[]): Promise<void> {
   const { settings } = ctx.engine
-  const limited = new Set(modes.filter(({ mode }) => mode.enabled).map(({ ref }) => ref))
+  const readOnlyBefore = new Set(modes.filter(({ mode }) => mode.enabled).map(({ ref }) => ref))
   const large = await settings.sizesAtLeast(READ_ONLY_SHARE * GIGABYTE)
   // The mode of an unreachable database does not change.
-  const small = await settings.sizesOf(Array.from(limited)).catch((error) => {
+  const small = await settings.sizesOf(Array.from(readOnlyBefore)).catch((error) => {
     ctx.log.error('sizes_unknown', { error: describeError(error) })
     return new Map<string, number>()
   })
   const bytes = new Map([...large, ...small])
   for (const [ref, share] of await sharesOfDisk(ctx, bytes)) {
-    if (limited.has(ref) === isFull(share, limited.has(ref))) continue
+    if (readOnlyBefore.has(ref) === isFull(share, readOnlyBefore.has(ref))) continue
     const work = async (mode: Mode) => modeForShare(mode, share)
     await changeSettings(ctx, { project: { ref }, area: 'readonly', work }).catch((error) =>
       logFailure(ctx, ref, error),

@@ -9,7 +9,7 @@ import { requireActive } from '../database/service.ts'
 import { settingsFailure } from './postgres.ts'
 import type { SslEnforcement } from './schema.ts'
 
-/** A setting is stored only after it was applied. */
+/** `appliedSuccessfully` is always true: a setting is stored only after it was applied. */
 const toSslEnforcement = (currentConfig: Settings<'ssl'>): z.input<typeof SslEnforcement> => ({
   currentConfig,
   appliedSuccessfully: true,

@@ -47,14 +47,14 @@ export function toApiError(error: unknown): unknown {
     })
   }
   if (error instanceof EngineUnavailable) {
-    const detail = error instanceof NoCapacity ? error.message : fullDetail(error)
+    const detail = error instanceof NoCapacity ? error.message : describeFullDatabase(error)
     return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error
 }
 
-/** The reason why the database refuses further sessions. A limit that the owner has set does not end by itself. */
-function fullDetail({ code, message }: EngineUnavailable): string | undefined {
+/** Describes why the database refuses further sessions. A limit that the owner has set does not end by itself. */
+function describeFullDatabase({ code, message }: EngineUnavailable): string | undefined {
   if (code !== TOO_MANY_CONNECTIONS) return undefined
   return message.startsWith('too many connections for database')
     ? `${message}: its CONNECTION LIMIT is reached; with the driver \`host\`, a restart of the project resets it`
@@ -87,7 +87,7 @@ export function requireActive({ status }: ProjectAccess): void {
   throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** Uses the driver's pooler in transaction mode if it has one, and a direct connection otherwise. */
+/** Returns the connection through the driver's pooler in transaction mode if it has one, otherwise a direct connection. */
 export function pooledConnection(
   engine: ProjectEngine,
   project: ProjectAccess,

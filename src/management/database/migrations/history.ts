@@ -8,7 +8,7 @@ import type { MigrationRow } from '../../../model/tables/index.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { versionAfter } from './version.ts'
 
-/** The database of a project; any row of the project has these fields. */
+/** A project's database, described by fields of the row of the project. */
 export interface Database {
   ref: string
   sealedRunnerPassword: string
@@ -23,7 +23,7 @@ const COLUMNS = {
   idempotency_key: 'text UNIQUE',
   rollback: 'text[]',
 }
-/** Reads rows as JSON because a table that another tool created may lack columns. */
+/** Selects migrations. Rows are read as JSON, because a table that another tool created may lack columns. */
 const MIGRATION = `SELECT migration.version, array_remove(migration.statements, NULL) AS statements, migration.name,
   migration.created_by, migration.idempotency_key, array_remove(migration.rollback, NULL) AS rollback FROM ${TABLE} AS found, jsonb_to_record(to_jsonb(found)) AS migration
   (version text, statements text[], name text, created_by text, idempotency_key text, rollback text[])`
@@ -116,12 +116,12 @@ export const listVersions = (ctx: SystemCtx, database: Database) =>
   readHistory<Pick<MigrationRow, 'version' | 'name'>>(
     ctx,
     database,
-    // If the table lacks the column, as with older tools, `name` refers to that of the outer row.
+    // If the table lacks the column `name`, as with older tools, the name refers to the NULL of the outer query.
     `SELECT listed.* FROM (SELECT NULL::text AS name) AS absent, LATERAL
       (SELECT version::text, name FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
   )
 
-/** Runs and records a migration of another database under its version; returns false if the history has it already. */
+/** Runs and records a migration of another database under its version. Returns false if the history already has it. */
 export const applyMigration = (ctx: SystemCtx, database: Database, migration: MigrationRow): Promise<boolean> =>
   changeHistory(ctx, database, async (tx) => {
     const { version, statements } = migration
@@ -221,7 +221,7 @@ const sessionOf = async (ctx: SystemCtx, database: Database) => ({
   timeoutMs: ctx.config.SQL_TIMEOUT_SECONDS * 1000,
 })
 
-/** Creates the table and its missing columns: the owner may have dropped it, and other tools create fewer columns. */
+/** Creates the table or its missing columns: the owner may have dropped the table, and other tools create fewer columns. */
 async function ensureTable(tx: Transaction): Promise<void> {
   const [found] = await tx.rows<{ columns: string[] | null }>(
     `SELECT array_agg(attname::text) AS columns FROM pg_attribute

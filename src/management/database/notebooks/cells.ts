@@ -8,15 +8,15 @@ export const withIds = <Cell extends CellInput>(cells: readonly Cell[]) =>
   cells.map((cell) => ({ ...cell, id: cell.id ?? crypto.randomUUID() }))
 
 /** Requires unique ids: clients identify cells by them. */
-export function requireDistinct(cells: readonly CellInput[]): void {
+export function requireUniqueIds(cells: readonly CellInput[]): void {
   const ids = cells.map(({ id }) => id)
   const duplicate = ids.findIndex((id, n) => id !== undefined && ids.indexOf(id) < n)
   if (duplicate !== -1)
     throw cellError('notebook_cell_duplicate', duplicate, 'must be unique: an earlier cell has this id')
 }
 
-/** Requires that ids refer to existing cells: new cells get their id from the server. */
-export function requireKnown(cells: readonly CellInput[], known: readonly string[]): void {
+/** Requires that ids are those of existing cells: new cells get their id from the server. */
+export function requireExistingIds(cells: readonly CellInput[], known: readonly string[]): void {
   const unknown = cells.findIndex(({ id }) => id !== undefined && !known.includes(id))
   if (unknown !== -1)
     throw cellError(

@@ -45,7 +45,7 @@ export async function listNotebooks(ctx: Ctx, { ref }: ProjectAccess, query: Que
 
 const direction = (ascending: boolean): SQL => sql.raw(ascending ? 'asc' : 'desc')
 
-/** Compares rows, so that the index is entered exactly at the cursor. */
+/** Compares the columns as a row, so that the index scan starts at the cursor. */
 function afterCursor(place: Place | undefined, column: Column, ascending: boolean): SQL {
   if (!place) return sql`true`
   const key = column === 'name' ? sql`${place.key}` : sql`${place.key}::timestamptz`

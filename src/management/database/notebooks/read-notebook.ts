@@ -19,7 +19,7 @@ const LISTED_COLUMNS = {
   editor: { id: editors.number, username: editors.username },
 }
 
-/** Selects notebooks with their people. Lists leave out the cells, which may be long. */
+/** Selects notebooks with their owner and last editor. Lists leave out the cells, which may be long. */
 export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({

@@ -8,7 +8,7 @@ import { newTimedId } from '../../../platform/db/id.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { requireDistinct, requireKnown, withIds } from './cells.ts'
+import { requireExistingIds, requireUniqueIds, withIds } from './cells.ts'
 import { getNotebook, isNotebook } from './read-notebook.ts'
 import type { CreateNotebook, UpdateNotebook } from './schema.ts'
 
@@ -19,7 +19,7 @@ const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, p
 
 export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateNotebook>) {
   const { favorite = false, content, ...fields } = data.attributes
-  requireDistinct(content.cells)
+  requireUniqueIds(content.cells)
   const cells = withIds(content.cells)
   const { ref } = project
   const { userId } = ctx.actor
@@ -69,7 +69,7 @@ export async function updateNotebook(
   const { content, ...columns } = changes
   const fields = Object.keys(changes)
   const { userId } = ctx.actor
-  requireDistinct(content?.cells ?? [])
+  requireUniqueIds(content?.cells ?? [])
   await mutate(ctx, async ({ tx, trace }) => {
     // The lock prevents a deletion before the favorite is stored.
     const [row] = await tx
@@ -78,7 +78,7 @@ export async function updateNotebook(
       .where(isNotebook(project.ref, id))
       .for('update')
     if (!row) throw new ApiError('not_found.notebook')
-    requireKnown(content?.cells ?? [], row.cellIds)
+    requireExistingIds(content?.cells ?? [], row.cellIds)
     if (favorite !== undefined) await setFavorite(tx, { notebookId: id, userId }, favorite)
     if (fields.length === 0) return
     await tx

@@ -10,7 +10,7 @@ import { nextStatus } from './share-state.ts'
 type Row = typeof privateLinkAssociations.$inferSelect
 type Changes = Partial<Pick<Row, 'status' | 'sharedAt' | 'dueAt' | 'attempts' | 'lastError'>>
 
-/** Longer than one unit of work can take. */
+/** Duration of a lease, which is longer than WORK_MS_MAX. */
 const LEASE_MS = 120_000
 const WORK_MS_MAX = 60_000
 const ATTEMPTS_MAX = 6
@@ -27,7 +27,7 @@ const ACCEPTED_MS = 6 * 60 * 60_000
 /** The delay between checks grows with the age of the association. */
 const AGE_FRACTION = 1 / 6
 
-/** Does all work that is due for one association. A duplicate message finds it leased and does nothing. */
+/** Does all work that is due for one association. A duplicate message finds the association leased and does nothing. */
 export async function workOnAssociation(ctx: SystemCtx, id: string): Promise<void> {
   while (await workOnce(ctx, id)) {}
 }
@@ -37,7 +37,7 @@ const BATCH_MAX = 40
 /** No association is started after this time; the rest waits for the next tick. */
 const START_MS_MAX = 30_000
 
-/** Works on due associations, longest overdue first. */
+/** Processes due associations, longest overdue first. */
 export async function workOnDueAssociations(ctx: SystemCtx): Promise<void> {
   const endsAt = Date.now() + START_MS_MAX
   const due = await ctx.db
@@ -68,7 +68,7 @@ async function claim({ db, now }: SystemCtx, id: string): Promise<Row | undefine
     .set({
       claim: crypto.randomUUID(),
       leaseUntil: new Date(at.getTime() + LEASE_MS),
-      // Counted before the work, so that an association that always crashes its worker reaches the limit.
+      // The attempt is counted before the work, so that an association that always crashes its worker reaches the limit.
       attempts: sql`${privateLinkAssociations.attempts} + 1`,
     })
     .where(and(eq(privateLinkAssociations.id, id), isDue(at)))
@@ -173,7 +173,7 @@ async function removeRow(ctx: SystemCtx, row: Row): Promise<boolean> {
 
 const delayAfter = (attempts: number): number => Math.min(RETRY_BASE_MS * 2 ** (attempts - 1), RETRY_MS_MAX)
 
-/** Marks a share that AWS refuses to create as failed; other errors are retried. */
+/** Marks the association as failed if AWS refuses the share or all attempts have failed. Other errors are retried. */
 async function recordFailure(ctx: SystemCtx, row: Row, error: unknown): Promise<boolean> {
   const lastError = describeError(error)
   logFailure(ctx, row, lastError)

@@ -5,7 +5,7 @@ interface Database {
   isPrimary: boolean
 }
 
-/** Returns true if private link is configured on this installation. */
+/** Whether private link is configured on this installation. */
 export const hasPrivateLink = ({ PRIVATE_LINK_RESOURCE_CONFIGURATIONS: list }: Config): boolean => list !== undefined
 
 /** Returns the ARN of the VPC Lattice resource configuration for a database. Projects of one cluster may share it. */
@@ -16,7 +16,7 @@ export function configurationOf(config: Config, { identifier, isPrimary }: Datab
   return own ?? (isPrimary && config.ENGINE !== 'neon' ? cluster || undefined : undefined)
 }
 
-/** Splits such an ARN into the parts that are used on their own. */
+/** Splits the ARN of a resource configuration into its partition, region and id. */
 export function partsOf(arn: string) {
   const [, partition = '', , region = '', , resource = ''] = arn.split(':')
   return { partition, region, id: resource.slice(resource.indexOf('/') + 1) }

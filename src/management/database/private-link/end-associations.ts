@@ -5,7 +5,7 @@ import type { Mutation } from '../../kernel/mutate.ts'
 
 export const ofProjects = (refs: readonly string[]) => inArray(privateLinkAssociations.projectRef, [...refs])
 
-/** Marks associations for deletion and returns the newly marked ones. A worker that has one claimed continues with that. */
+/** Marks associations for deletion and returns the newly marked ones. A worker that has claimed one continues with its deletion. */
 export const markForDeletion = (tx: Writer, condition: SQL | undefined, at: Date): Promise<{ id: string }[]> =>
   tx
     .update(privateLinkAssociations)

@@ -13,7 +13,7 @@ import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
 import { endAssociations } from './end-associations.ts'
 import type { AssociationList, AssociationReply, CreateAssociation } from './schema.ts'
 
-/** The maximum number per project, including those being deleted. */
+/** The maximum number of associations per project, including those being deleted. */
 const ASSOCIATIONS_MAX = 100
 
 type Row = typeof privateLinkAssociations.$inferSelect

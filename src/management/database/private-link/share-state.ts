@@ -19,7 +19,7 @@ interface ShareStatus {
 
 const ENDED_STATES: readonly (AssociationState | undefined)[] = ['FAILED', 'DISASSOCIATING', 'DISASSOCIATED']
 
-/** Derives the next status from the state at AWS. It stays unchanged if that is inconclusive, such as for a suspended share. */
+/** Derives the next status from the state at AWS. An inconclusive state, such as of a suspended share, does not change the status. */
 export function nextStatus(before: AssociationStatus, { resource, principal, isNew }: Observed): ShareStatus {
   if (ENDED_STATES.includes(resource?.status)) return failed('database', resource)
   if (!resource)

@@ -35,7 +35,7 @@ interface Page {
   size: number
 }
 
-/** Compares rows, so that the index is entered exactly at the cursor. */
+/** Compares the columns as a row, so that the index scan starts at the cursor. */
 function afterCursor(place: Place | undefined, sort: Sort, order: 'asc' | 'desc'): SQL {
   if (!place) return sql`true`
   const key = sort === 'name' ? sql`${place.key}` : sql`${place.key}::timestamptz`
@@ -59,7 +59,7 @@ function idsInProject({ actor }: Ctx, ref: string, page: Page): SQL {
   )
 }
 
-/** Members see snippets of their organizations, and those of the projects in which they have a role. */
+/** Selects snippets of the member's organizations, and of the projects in which they have a role. */
 function idsEverywhere({ actor }: Ctx, page: Page): SQL {
   const { userId, organizationId } = actor
   const organizations = sql`(select organization_id as id, bool_or(project_ref is null) as everywhere from ${memberRoles}

@@ -28,7 +28,7 @@ const LISTED_COLUMNS = {
   editor: { id: editors.number, username: editors.username },
 }
 
-/** Selects snippets with their project and people. Lists leave out the SQL, which may be long. */
+/** Selects snippets with their project, owner and last editor. Lists leave out the SQL, which may be long. */
 export const selectSnippets = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({

@@ -6,7 +6,7 @@ import { notNull, orNull, type Types } from './resolve-types.ts'
 
 const NAME_DEPTH = 6
 
-/** A function is callable over HTTP if all its arguments have names, or if its only argument has none. */
+/** Whether a function can be called over HTTP: its arguments have names, or its only argument is an unnamed row, text or JSON. */
 function isCallable(routine: Routine, { find }: Types): boolean {
   const inputs = inputsOf(routine)
   if (inputs.every(({ name }) => name !== '')) return true
@@ -16,7 +16,7 @@ function isCallable(routine: Routine, { find }: Types): boolean {
 
 export type ComputedFields = (relation: Relation) => (readonly [string, Union])[]
 
-/** A function whose only argument is a row of a relation is selectable as a column, unless a column has its name. */
+/** Finds computed fields: functions whose only argument is a row of a relation. A column of the same name hides them. */
 export function computedFieldsOf({ functions }: Catalogue, types: Types): ComputedFields {
   const byRelation = Map.groupBy(functions, (routine) => {
     const [input, ...others] = inputsOf(routine)
@@ -93,7 +93,10 @@ function problemOf(routine: Routine, ambiguous: readonly Routine[], { types }: C
 
 const AMBIGUOUS_LISTED_MAX = 9
 
-/** Finds overloads that a call cannot distinguish: an optional only argument, or the same argument name with another type. */
+/**
+ * Finds overloads that a call cannot distinguish: those with one argument of the same name but another type. An overload without
+ * arguments conflicts with one whose only argument is unnamed and optional.
+ */
 function findAmbiguous(overloads: readonly Routine[]): (routine: Routine) => Routine[] {
   const ofOne = overloads.flatMap((routine) => {
     const [input, ...others] = inputsOf(routine)

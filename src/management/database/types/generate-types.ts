@@ -16,7 +16,7 @@ const JSON_TYPE = `export type Json =
   | Json[]
 `
 
-/** Tells the types of clients which protocol the Data API speaks, such as whether lists can be spread. */
+/** Version of PostgREST for the types of clients, which decides, for example, whether lists can be spread. */
 const CLIENT_OPTIONS = property('__InternalSupabase', members([`PostgrestVersion: ${quote(POSTGREST_VERSION)}`]))
 
 const FIELD_DEPTH = 10

@@ -4,7 +4,7 @@ import { organizations, projects, snippets, webhookEndpoints } from '../../../mo
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { endProjectRoles } from '../../account/members/end-project-roles.ts'
-import { endLoginsSoon, withdrawFromOutsiders } from '../../database/database-access/withdraw-access.ts'
+import { endLoginsSoon, withdrawOutsiderAccess } from '../../database/database-access/withdraw-access.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
@@ -83,7 +83,7 @@ export async function moveLocked(
   await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
   await endClaimTokens(mutation, refs)
   await endAssociations(mutation, ofProjects(refs), ctx.now())
-  const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
+  const logins = await withdrawOutsiderAccess(tx, ctx.now(), refs)
   // The project's own endpoints belong to the target by now, so each endpoint gets the event once.
   for (const organization of [source, target]) {
     await publish({

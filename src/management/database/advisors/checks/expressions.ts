@@ -4,6 +4,7 @@ import { quoteLiteral } from '../../../../engine/names.ts'
 const withoutQuoted = (expression: string) =>
   `regexp_replace(regexp_replace(${expression}, ${quoteLiteral(`'([^']|'')*'`)}, ${quoteLiteral("''")}, 'g'), '"([^"]|"")*"', '""', 'g')`
 
+/** Matches balanced parentheses up to this depth, as a further alternative of a pattern. */
 const balanced = (depth: number): string => (depth === 0 ? '' : `|\\((?:[^()]${balanced(depth - 1)})*\\)`)
 /** Matches a subquery without FROM, which Postgres evaluates once per statement. */
 const ONCE = `\\( SELECT (?:(?!\\mFROM\\M)[^()]${balanced(8)})*\\)`

@@ -3,7 +3,7 @@ import { quoteLiterals } from '../../../../engine/names.ts'
 /** Schemas that the platform owns. Policies on storage tables still belong to the project. */
 const PLATFORM_SCHEMAS = ['auth', 'extensions', 'storage', 'supabase_migrations']
 
-/** Objects that belong to extensions, read once: a lookup per table would be slower. */
+/** Matches objects that belong to extensions. The subquery runs once, because a lookup per table would be slower. */
 export const ofExtension = (catalogue: string, id: string) =>
   `${id} IN (SELECT objid FROM pg_depend WHERE classid = '${catalogue}'::regclass AND deptype = 'e')`
 

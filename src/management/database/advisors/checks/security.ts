@@ -2,8 +2,8 @@ import { quoteLiteral } from '../../../../engine/names.ts'
 import { POLICIES_TRUSTING_USER_METADATA } from './expressions.ts'
 import { eitherRole, ofExtension } from './scope.ts'
 
-/** `template` is a format string for the name of the relation. */
-const relation = (type: string, template: string, where: string) => `
+/** Creates a check of relations. `template` is a format string for the name of the relation. */
+const relationCheck = (type: string, template: string, where: string) => `
   SELECT schema, name, ${type} AS type, ARRAY[schema, name] AS key, format(${quoteLiteral(template)}, called) AS detail,
       NULL::json AS more
     FROM relations WHERE ${where}`
@@ -38,37 +38,37 @@ const REG_TYPES_AND_DERIVED = `WITH RECURSIVE held (oid) AS (${REG_TYPES} UNION
   SELECT oid FROM held`
 
 export const securityChecks = {
-  rls_disabled_in_public: relation(
+  rls_disabled_in_public: relationCheck(
     "'table'",
     'The table %s is open to the API without row-level security.',
     `kind IN ('r', 'p') AND NOT secured AND ${REACHABLE}`,
   ),
-  policy_exists_rls_disabled: relation(
+  policy_exists_rls_disabled: relationCheck(
     "'table'",
     'The table %s has policies, but its row-level security is disabled.',
     `NOT secured AND ${HAS_POLICY}`,
   ),
-  rls_enabled_no_policy: relation(
+  rls_enabled_no_policy: relationCheck(
     "'table'",
     'The table %s has row-level security but no policy.',
     `secured AND NOT ${HAS_POLICY}`,
   ),
-  security_definer_view: relation(
+  security_definer_view: relationCheck(
     "'view'",
     "The view %s is open to the API and reads with its owner's rights.",
     `kind = 'v' AND NOT invoker AND ${READABLE}`,
   ),
-  materialized_view_in_api: relation(
+  materialized_view_in_api: relationCheck(
     "'materialized view'",
     'The materialized view %s is open to the API.',
     `kind = 'm' AND ${READABLE}`,
   ),
-  foreign_table_in_api: relation(
+  foreign_table_in_api: relationCheck(
     "'foreign table'",
     'The foreign table %s is open to the API.',
     `kind = 'f' AND ${REACHABLE}`,
   ),
-  auth_users_exposed: relation(
+  auth_users_exposed: relationCheck(
     `CASE kind WHEN 'v' THEN 'view' ELSE 'materialized view' END`,
     'The view %s shows rows of auth.users to the roles of the API.',
     `oid IN (${VIEWS_OF_AUTH_USERS}) AND ${READABLE}`,
