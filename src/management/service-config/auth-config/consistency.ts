@@ -8,14 +8,14 @@ import type { AuthConfig, FieldName } from './fields.ts'
 type Problem = readonly [FieldName, string]
 type Rule = (config: AuthConfig) => Problem[]
 
-/** Finds required fields that are not set. Secrets appear as digests, so an empty value means that none is set. */
+/** Finds required fields that are not set. A secret appears as its digest, so an empty value means that it is not set. */
 const requireSet = (config: AuthConfig, names: readonly FieldName[], reason: string): Problem[] =>
   names
     .filter((name) => config[name] === null || config[name] === '')
     .map((name) => [name, `must be set because ${reason}`])
 
 interface Group {
-  /** All fields that the rule reads, which no other rule reads; the field that enables the others comes first. */
+  /** All fields that the rule reads; no other rule reads them. The field that enables the others comes first. */
   fields: readonly FieldName[]
   rule: Rule
 }
@@ -103,7 +103,7 @@ const POOL: Group = {
       : [],
 }
 
-/** The maximum length of all mail templates: every read or change of the configuration loads all of them. */
+/** The maximum total length of mail templates: every read or change of the configuration loads all of them. */
 const MAIL_BODIES_LENGTH_MAX = 1_000_000
 
 const MAILS: Group = {
@@ -120,7 +120,7 @@ const MAILS: Group = {
 
 const HOOKS = HOOK_NAMES.filter((name) => name !== 'send_sms').map(hook)
 
-/** Rules that involve several fields and are checked on the whole configuration after a change. */
+/** Rules that involve several fields. They are checked on the whole configuration after a change. */
 const GROUPS: readonly Group[] = [...PROVIDERS, ...HOOKS, SMTP, CAPTCHA, PHONE, PASSKEYS, POOL, MAILS]
 
 export function requireConsistent(config: AuthConfig): void {

@@ -8,17 +8,17 @@ export interface Field<V extends Value = Value> {
   schema: z.ZodType<V>
   /** The schema of replies, without limits: stored values are returned even if the limits have become narrower. */
   replySchema: z.ZodType<V>
-  /** The value if none is set. */
+  /** The value of a field that is not set. */
   default: V | null
-  /** Encrypted in the database and returned as a digest. */
+  /** Set if the value is encrypted in the database and returned as a digest. */
   secret?: true
   /** Describes the required format of a secret, which a digest never has. */
   format?: string
-  /** PATCH does not accept the field. */
+  /** Set if PATCH accepts only the default value. */
   readOnly?: true
-  /** PATCH does not accept null, which resets other fields to their default. */
+  /** Set if PATCH does not accept null, which resets other fields to their default. */
   notNull?: true
-  /** The schema of replies does not allow null. */
+  /** Set if the schema of replies does not allow null. */
   neverNull?: true
 }
 export type Fields = Record<string, Field>
@@ -34,7 +34,7 @@ export const LIST_LENGTH_MAX = 20_000
 export const Short = Text.max(TEXT_LENGTH_MAX, { abort: true })
 const SecretText = Text.max(SECRET_LENGTH_MAX, { abort: true })
 
-// Shared by all fields of a kind, because the start of the Worker waits for the creation of every schema.
+// All fields of a kind share a schema, because the start of the Worker waits for the creation of every schema.
 const Flag = z.boolean()
 const Whole = z.int()
 const ReplyText = z.string()

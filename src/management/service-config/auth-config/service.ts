@@ -18,7 +18,7 @@ export async function getAuthConfig({ db }: { db: Reader }, ref: string): Promis
 
 type Change = readonly [FieldName, Value | null]
 
-/** Updates the settings by merging with the current ones, so that concurrent changes are kept. */
+/** Updates the settings. The changes are merged into the current settings, so that concurrent changes are kept. */
 export async function updateAuthConfig(ctx: Ctx, project: ProjectAccess, body: AuthConfigUpdate) {
   const { ref, parentRef } = project
   const changes = expandMailServerRemoval(body)
@@ -35,7 +35,7 @@ export async function updateAuthConfig(ctx: Ctx, project: ProjectAccess, body: A
   return toAuthConfig(stored)
 }
 
-/** Expands an empty host to clearing all mail server fields, because clients send only that. */
+/** Expands an empty `smtp_host` to the removal of all mail server fields, because clients send only the empty host. */
 function expandMailServerRemoval(body: AuthConfigUpdate): Change[] {
   const isRemoved = body.smtp_host === '' || body.smtp_host === null
   const cleared = isRemoved ? [...SMTP_FIELDS, 'smtp_sender_name' as const].map((name) => [name, null] as const) : []
@@ -68,7 +68,7 @@ const readParent = async (
     ? (await readSettings(db, parentRef, 'auth')).value
     : undefined
 
-/** Drops changes whose value is a known digest of the secret, current or earlier: they mean the current secret. */
+/** Drops changes whose value is a current or earlier digest of the secret: such a value means the current secret. */
 function withoutDigests(before: StoredAuthConfig, parent: StoredAuthConfig | undefined, changes: Change[]): Change[] {
   const isKnown = ([name, value]: Change) =>
     [before, ...(parent ? [parent] : [])].some((stored) => digestsOf(stored, name).includes(String(value)))

@@ -34,7 +34,7 @@ export async function sealSecret(ctx: SystemCtx, ref: string, name: string, text
 
 const DIGESTS_MAX = 8
 
-/** All known digests of a secret, latest first. */
+/** Returns all known digests of a secret, latest first. */
 export const digestsOf = ({ secrets, digests }: StoredAuthConfig, name: string): string[] =>
   Array.from(new Set([...(secrets[name] ? [secrets[name].digest] : []), ...(digests?.[name] ?? [])]))
 

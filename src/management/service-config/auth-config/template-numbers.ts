@@ -18,7 +18,7 @@ export function fitsNumber(text: string): boolean {
   if (whole) return fitsInteger(whole[1] ?? '', whole[2] ?? '')
   const imaginary = IMAGINARY.exec(text)
   if (imaginary) return [imaginary[1] ?? '0', imaginary[2] ?? ''].every(isFinite64)
-  // For example, 09 is not octal, and without a point or an exponent it is not a float either.
+  // A decimal such as 09 is not an octal integer, and without a point or an exponent it is not a float either.
   return /[.ep]/i.test(text) && isFinite64(text)
 }
 

@@ -29,7 +29,7 @@ interface Template {
 interface ParserState {
   /** Nested templates, innermost last. */
   templates: [Template, ...Template[]]
-  /** By name, whether a non-empty definition exists, of which only one is allowed. */
+  /** Whether a template of each name has a non-empty definition; only one is allowed. */
   defined: Map<string, boolean>
 }
 
@@ -138,7 +138,7 @@ function scopeOf({ variables, blocks }: Template): Scope {
   return {
     has: (variable) => variables.has(variable),
     declare: (variable) => {
-      // A variable that exists already outlives the block.
+      // A variable of an outer block stays when this block ends.
       if (variables.has(variable)) return
       variables.add(variable)
       blocks.at(-1)?.variables.push(variable)

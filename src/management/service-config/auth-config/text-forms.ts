@@ -40,7 +40,7 @@ export const Tags = Short.regex(/^\s*(?:[a-zA-Z0-9_-]+\s*,+\s*)*(?:[a-zA-Z0-9_-]
 /** Comma-separated `<phone>=<code>` pairs. */
 export const TestCodes = List.regex(/^(?:[0-9]{1,15}=[0-9]+(?:,|$))*$/)
 
-/** A hook must use TLS unless it is on the operator's own machine. */
+/** Whether a text is the URI of a hook: a function in Postgres, or a URL. URLs must use TLS unless the host is local. */
 function isHookUri(text: string): boolean {
   if (text === '') return true
   const [, path] = /^pg-functions:\/\/(.*)$/.exec(text) ?? []

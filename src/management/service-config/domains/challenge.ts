@@ -3,11 +3,11 @@ import type { HostnameStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { fetchRecords } from '../../../platform/net/dns.ts'
 
-/** The name of the TXT record that proves ownership of a hostname. */
+/** Returns the name of the TXT record that proves ownership of a hostname. */
 export const challengeName = (hostname: string): string => `_pilothouse-challenge.${hostname}`
 
-/** Reported if the TXT record is missing or has another value. */
-export const recordProblem = ({ hostname, challenge }: Pick<Challenge, 'hostname' | 'challenge'>): string =>
+/** Describes a TXT record that is missing or has another value. */
+export const describeRecordProblem = ({ hostname, challenge }: Pick<Challenge, 'hostname' | 'challenge'>): string =>
   `the TXT record ${challengeName(hostname)} must be ${challenge}`
 
 interface Challenge {
@@ -23,12 +23,12 @@ interface Verification {
   errors: string[]
 }
 
-/** Checks the current DNS records. An alias does not prove ownership, so it only counts with the challenge. */
-export async function verify(ctx: Ctx, { hostname, challenge, origin }: Challenge): Promise<Verification> {
+/** Checks the current DNS records. An alias does not prove ownership, so it only counts together with the TXT record. */
+export async function verifyHostname(ctx: Ctx, { hostname, challenge, origin }: Challenge): Promise<Verification> {
   const [texts, isAlias] = await Promise.all([readTexts(ctx, challengeName(hostname)), pointsTo(ctx, hostname, origin)])
   const isOwned = texts.includes(challenge)
   const errors = [
-    ...(isOwned ? [] : [recordProblem({ hostname, challenge })]),
+    ...(isOwned ? [] : [describeRecordProblem({ hostname, challenge })]),
     ...(isAlias ? [] : [`${hostname} must be an alias (CNAME) of ${origin}`]),
   ]
   if (!isOwned) return { status: '2_initiated', errors }
@@ -52,7 +52,7 @@ async function readTexts(ctx: Ctx, name: string): Promise<string[]> {
   return records('TXT').map((data) => Array.from(data.matchAll(/"([^"]*)"/g), ([, part]) => part).join('') || data)
 }
 
-/** Returns true for an alias of the origin, or if all addresses are those of the origin: a zone apex cannot be an alias. */
+/** Whether the hostname is an alias of the origin or has only its addresses, because a zone apex cannot be an alias. */
 async function pointsTo(ctx: Ctx, hostname: string, origin: string): Promise<boolean> {
   const found = await addressesOf(ctx, hostname)
   if (found.aliases.includes(origin)) return true

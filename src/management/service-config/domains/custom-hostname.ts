@@ -11,7 +11,7 @@ import { forgetHost } from '../../../services/gateway/hostnames.ts'
 import { isDnsName } from '../../../services/gateway/project-address.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { challengeName, recordProblem, verify } from './challenge.ts'
+import { challengeName, describeRecordProblem, verifyHostname } from './challenge.ts'
 import type { CustomHostnameConfig } from './schema.ts'
 
 type Row = typeof customHostnames.$inferSelect
@@ -47,11 +47,11 @@ export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostn
 
 const PENDING = ['2_initiated', '3_challenge_verified'] as const
 
-/** Looks up the DNS records before it takes a lock, because a resolver may be slow. */
+/** Checks the DNS records again. They are looked up before the lock is taken, because a resolver may be slow. */
 export async function reverifyHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
   const [before] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
   requirePending(before)
-  const found = await verify(ctx, { ...before, origin: originOf(ctx, project.ref) })
+  const found = await verifyHostname(ctx, { ...before, origin: originOf(ctx, project.ref) })
   const row = await changeHostname(ctx, project, async (mutation) => {
     const [updated] = await mutation.tx
       .update(customHostnames)
@@ -117,7 +117,7 @@ const changeHostname = <T>(ctx: Ctx, { ref }: ProjectAccess, work: (mutation: Mu
 const trace = (mutation: Mutation, { ref, organizationId }: ProjectAccess, action: string, { hostname, status }: Row) =>
   mutation.trace({ action, organizationId, projectRef: ref, detail: { hostname, status } })
 
-/** The host to which the custom hostname must point: the project's own host or that of the installation. */
+/** Returns the host to which the custom hostname must point: the project's own host or that of the installation. */
 const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): string =>
   PROJECT_DOMAIN ? `${ref}.${PROJECT_DOMAIN}` : new URL(BASE_URL).hostname
 
@@ -127,7 +127,7 @@ const originProblem = (origin: string): string | undefined =>
 function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
   const isUnverified = status === '2_initiated'
   const [name, value] = [challengeName(hostname), challenge]
-  const message = recordProblem({ hostname, challenge })
+  const message = describeRecordProblem({ hostname, challenge })
   return {
     status,
     custom_hostname: hostname,

@@ -23,7 +23,7 @@ const RESERVED = new Set(
   ).split(' '),
 )
 
-/** Returns why a subdomain is not allowed; undefined if it is. `ownHost` is the host of the management API. */
+/** Describes why a subdomain is not allowed; undefined if it is. `ownHost` is the host of the management API. */
 export function problemOf(subdomain: string, { host, ownHost }: { host: string; ownHost: string }): string | undefined {
   if (RESERVED.has(subdomain) || host === ownHost) return `${subdomain} is reserved`
   if (REF.test(subdomain)) return 'names in the format of project refs are reserved'

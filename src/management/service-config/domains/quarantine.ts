@@ -2,7 +2,7 @@ import { and, eq, gt, lt, ne } from 'drizzle-orm'
 import { releasedSubdomains, vanitySubdomains } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 
-/** The time before another project may use a released subdomain: clients may still send credentials to it. */
+/** The time for which other projects cannot use a released subdomain: clients may still send credentials to it. */
 const QUARANTINE_MS = 7 * 86_400_000
 
 const releasedAfter = (now: Date) => new Date(now.getTime() - QUARANTINE_MS)
@@ -19,7 +19,7 @@ export async function releaseSubdomain(tx: Mutation['tx'], ref: string, now: Dat
     .onConflictDoUpdate({ target: releasedSubdomains.subdomain, set })
 }
 
-/** Returns true if another project released the subdomain recently. */
+/** Whether another project released the subdomain recently. */
 export async function isQuarantined(
   db: Pick<Mutation['tx'], 'select'>,
   requested: { subdomain: string; ref: string },

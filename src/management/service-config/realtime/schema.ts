@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-/** The maximum of each number. */
+/** The maximum of each numeric setting. */
 const REALTIME_MAX = {
   connection_pool: 100,
   postgres_changes_pool: 100,

@@ -20,7 +20,7 @@ const KEY = `${IDP}/md:KeyDescriptor`
 const CERTIFICATE = `${KEY}/ds:KeyInfo/ds:X509Data/ds:X509Certificate`
 const MATCHED_DEPTH_MAX = CERTIFICATE.split('/').length
 
-/** Bindings by which a browser can be redirected to sign on. */
+/** Bindings that work in a browser. */
 const BINDINGS = ['HTTP-Redirect', 'HTTP-POST'].map((name) => `urn:oasis:names:tc:SAML:2.0:bindings:${name}`)
 
 interface Entity {
@@ -32,7 +32,7 @@ interface Entity {
 
 const newEntity = (id: string): Entity => ({ id, roles: 0, signOnServices: 0, certificates: [] })
 
-/** Validates the metadata of a SAML 2.0 identity provider and returns its entity ID. Requires a sign-on address and readable certificates. */
+/** Validates the metadata of a SAML 2.0 identity provider, its sign-on address and its certificates. Returns its entity ID. */
 export function readMetadata(xml: string): string {
   if (new TextEncoder().encode(xml).length > METADATA_BYTES_MAX) {
     throw new UnusableValue(`must have at most ${METADATA_BYTES_MAX} bytes`)

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { del, get, post, put } from '../../kernel/route.ts'
 import { METADATA_BYTES_MAX } from './metadata.ts'
-import { listProviders, readProvider } from './read.ts'
+import { listProviders, readProvider } from './read-providers.ts'
 import { CreateProvider, Provider, ProviderList, UpdateProvider } from './schema.ts'
 import { createProvider, deleteProvider, updateProvider } from './service.ts'
 

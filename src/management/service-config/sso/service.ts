@@ -10,7 +10,14 @@ import { fetchText } from '../../../platform/net/fetch-text.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { METADATA_BYTES_MAX, readMetadata } from './metadata.ts'
-import { DOMAIN_ORDER, type DomainRow, findProvider, type ProviderRow, requireSaml, toProvider } from './read.ts'
+import {
+  DOMAIN_ORDER,
+  type DomainRow,
+  findProvider,
+  type ProviderRow,
+  requireSaml,
+  toProvider,
+} from './read-providers.ts'
 import type { CreateProvider, UpdateProvider } from './schema.ts'
 
 const PROVIDERS_MAX = 100
@@ -85,7 +92,7 @@ export async function deleteProvider(ctx: Ctx, project: ProjectAccess, id: strin
   })
 }
 
-/** Reads the given metadata, if any. Users are identified by their provider's entity, so the entity must not change. */
+/** Reads the given metadata, if any. The provider's entity identifies its users, so it must not change. */
 async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<Source | undefined> {
   const { metadata_url: url, metadata_xml: xml } = input
   if (url === undefined && xml === undefined) return undefined
@@ -107,7 +114,7 @@ const optionColumns = ({ attribute_mapping, name_id_format }: Update) => ({
   ...(name_id_format && { nameIdFormat: name_id_format }),
 })
 
-/** Checks the limits after the write. Requires the project lock, so that concurrent requests cannot exceed them. */
+/** Checks the limits after the write. Requires the project lock, so that concurrent requests cannot exceed the limits. */
 async function requireProviderQuota(
   tx: Writer,
   ref: string,

@@ -54,7 +54,7 @@ const BUCKETS = `
 
 const UNDEFINED_TABLE = '42P01'
 
-/** Lists buckets. A project without any upload may not have the table yet, and so has no buckets. */
+/** Lists buckets. A database without the table has none. */
 export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
   try {
     return (await parseRows(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<

@@ -25,7 +25,7 @@ interface Options {
   allowEmpty?: boolean
 }
 
-/** Reads the public keys of a JWK set. Each is imported once and reduced to the members needed to verify. */
+/** Reads the public keys of a JWK set. Each key is checked by an import and reduced to the members needed to verify. */
 export async function readJwks(value: unknown, { ignoresOtherKeys, allowEmpty = false }: Options): Promise<KeySet> {
   const set = Jwks.safeParse(value)
   if (!set.success || (set.data.keys.length === 0 && !allowEmpty))

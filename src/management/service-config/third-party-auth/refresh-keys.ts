@@ -12,7 +12,7 @@ interface RefreshGroup {
   /** Whether the group has the issuers whose last attempt failed, or all others. */
   isFailing: boolean
   concurrency: number
-  /** The maximum per tick. Each refresh may take two requests and two DNS lookups, and a tick has other work. */
+  /** The maximum number of refreshes per tick. Each may take two requests and two DNS lookups, and a tick has other work. */
   refreshedMax: number
 }
 
@@ -23,7 +23,7 @@ const GROUPS: readonly RefreshGroup[] = [
 ]
 /** No refresh is started after this time; the rest waits for the next tick. */
 const START_MS_MAX = 30_000
-/** Longer than a refresh can take. */
+/** Duration of a lease, which is longer than a refresh can take. */
 const LEASE_SECONDS = 120
 
 type Leased = Source & {
@@ -54,7 +54,7 @@ async function refreshGroup(ctx: SystemCtx, { isFailing, concurrency, refreshedM
   await Promise.all(Array.from({ length: concurrency }, refreshNext))
 }
 
-/** Leases the next due issuer by moving its time of the next attempt, so that it is no longer due. */
+/** Leases the next due issuer: the time of its next attempt is moved forward, so that it is no longer due. */
 async function lease({ db, databaseNow }: SystemCtx, isFailing: boolean): Promise<Leased | undefined> {
   const [leased] = await rowsOf<Leased>(
     db,
@@ -87,7 +87,7 @@ const isResolved = (found: unknown): found is Resolved => typeof found === 'obje
 /** Sorts the members of keys, because jsonb does not keep their order. */
 const sortMembers = ({ keys }: KeySet) => keys.map((key) => Object.entries(key).sort())
 
-/** True if the row exists and the lease is still held. */
+/** Selects the row as long as the lease is held. */
 const isLeasedBy = ({ id, leasedUntil }: Leased) =>
   and(eq(thirdPartyAuths.id, id), sql`${thirdPartyAuths.refreshAt}::text = ${leasedUntil}`)
 

@@ -4,7 +4,7 @@ const FRESH_MS = 30 * 60_000
 const RETRY_FRACTION = 1 / 6
 const RETRY_MS_MIN = 5 * 60_000
 const RETRY_MS_MAX = 2 * 3_600_000
-/** The random fraction of a delay, so that issuers added together are not always refreshed together. */
+/** The maximum fraction by which a delay is shortened at random, so that issuers added together are not always refreshed together. */
 const JITTER = 0.2
 
 const after = (now: Date, ms: number): Date => new Date(now.getTime() + ms * (1 - JITTER * Math.random()))

@@ -16,7 +16,7 @@ import { nextRefresh } from './refresh-schedule.ts'
 import { resolveKeys } from './resolve-keys.ts'
 import type { CreateIntegration, Integration } from './schema.ts'
 
-/** The maximum per project: a token without a known `kid` is verified with the keys of each integration. */
+/** The maximum number of integrations per project: a token without a known `kid` is verified with the keys of each. */
 export const INTEGRATIONS_MAX = 10
 
 type Row = typeof thirdPartyAuths.$inferSelect
