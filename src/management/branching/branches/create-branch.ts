@@ -11,7 +11,7 @@ import { seal } from '../../../platform/secrets/seal.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
-import { refuseOption, requireReleased } from '../../projects/projects/creation-options.ts'
+import { requireReleaseChannel, unavailableOption } from '../../projects/projects/creation-options.ts'
 import { insertProject, type NewProject, prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
@@ -48,12 +48,12 @@ type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 /** Checks the options: a branch has the region and version of its parent. `at` is the path of the fields in the body. */
 function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
   const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
-  if (region !== undefined && region !== parent.region) throw refuseOption(`${at}region`, region, [parent.region])
+  if (region !== undefined && region !== parent.region) throw unavailableOption(`${at}region`, region, [parent.region])
   const major = majorOf(parent.postgresVersion)
-  if (version !== undefined && version !== major) throw refuseOption(`${at}postgres_engine`, version, [major])
-  requireReleased(channel, `${at}release_channel`)
+  if (version !== undefined && version !== major) throw unavailableOption(`${at}postgres_engine`, version, [major])
+  requireReleaseChannel(channel, `${at}release_channel`)
   if (size === undefined || !engine.sizes || engine.sizes.offered.has(size)) return
-  throw refuseOption(`${at}desired_instance_size`, size, [...engine.sizes.offered])
+  throw unavailableOption(`${at}desired_instance_size`, size, [...engine.sizes.offered])
 }
 
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {

@@ -18,7 +18,7 @@ import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
-import { type Reader, selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent, subject } from './branch-events.ts'
 import { toBranch } from './convert.ts'
 import { rejectTakenName } from './create-branch.ts'
@@ -38,7 +38,7 @@ export async function listBranches(ctx: Ctx, project: ProjectAccess) {
       .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
       .orderBy(asc(branches.createdAt), asc(branches.id)),
   ])
-  if (!settingsFrom('branching', branching).value.enabled) throw new ApiError('unprocessable.branching_disabled')
+  if (!parseSettingsRow('branching', branching).value.enabled) throw new ApiError('unprocessable.branching_disabled')
   return rows.map(({ branch, status }) => toBranch(branch, status))
 }
 

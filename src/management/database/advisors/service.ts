@@ -5,7 +5,7 @@ import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { memberRoles } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
-import { selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import { restrictionOf } from '../database-settings/networks.ts'
@@ -112,10 +112,10 @@ async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAc
       ),
   ])
   return {
-    auth: toAuthConfig(settingsFrom('auth', auth).value),
-    sslRequired: !engine.capabilities.plainConnections || settingsFrom('ssl', ssl).value.database,
-    acceptsAnyNetwork: restrictionOf(settingsFrom('network', network).value) === null,
-    apiSchemas: settingsFrom('postgrest', postgrest)
+    auth: toAuthConfig(parseSettingsRow('auth', auth).value),
+    sslRequired: !engine.capabilities.plainConnections || parseSettingsRow('ssl', ssl).value.database,
+    acceptsAnyNetwork: restrictionOf(parseSettingsRow('network', network).value) === null,
+    apiSchemas: parseSettingsRow('postgrest', postgrest)
       .value.db_schema.split(',')
       .map((name) => name.trim()),
     administrators: admins?.number ?? 0,

@@ -8,8 +8,8 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { readSettings, saveSettings, settingsOf } from '../../projects/settings/read-settings.ts'
-import { type Settings, settingsIn } from '../../projects/settings/setting-areas.ts'
+import { isSettingsRow, readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
+import { parseSettings, type Settings } from '../../projects/settings/setting-areas.ts'
 import { dailyBackupDays, PLANS_WITH_DAILY_BACKUPS } from './backup-plan.ts'
 import type { BackupSchedule } from './schema.ts'
 import { requireBackups, startBackup } from './service.ts'
@@ -107,7 +107,7 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
     .orderBy(asc(DUE_AT))
     .limit(DUE_MAX)
   for (const { project, organization, value } of due) {
-    const schedule = settingsIn(AREA, value)
+    const schedule = parseSettings(AREA, value)
     if (!schedule?.due_at) continue
     await runDue(ctx, { ...project, organizationSlug: organization.slug, plan: organization.plan }, schedule).catch(
       (error) => ctx.log.error('scheduled_backup_failed', { project: project.ref, error: describeError(error) }),
@@ -154,4 +154,5 @@ const withDueAt = (dueAt: string) => ({
 })
 
 /** The run that updates the due time starts the backup; for concurrent runs it is no longer due. */
-const isStillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))
+const isStillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) =>
+  and(isSettingsRow(ref, AREA), eq(DUE_AT, dueAt))

@@ -8,7 +8,7 @@ import { type JitRole, jitGrants, temporaryLogins } from '../../../model/tables/
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { requireActive } from '../database/service.ts'
 import type { AuthorizeJit } from './schema.ts'
 import { requireScope } from './service.ts'
@@ -36,7 +36,7 @@ export async function authorizeJit(
   if (power !== 'reader') requireScope(ctx, 'database:write')
   const role = loginRole('jit', await hashToLetters(`${ref} ${userId} ${power} ${tokenId}`))
   const granted = await mutate(ctx, async ({ tx, trace }) => {
-    const setting = settingsFrom('jit', await selectSettings(tx, ref, 'jit').for('share'))
+    const setting = parseSettingsRow('jit', await selectSettings(tx, ref, 'jit').for('share'))
     if (setting.value.state !== 'enabled') throw permissionDenied('just-in-time access is disabled for this project')
     const entry = await grantFor(ctx, tx, project, power)
     const networks = networksOf(entry)

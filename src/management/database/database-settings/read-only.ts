@@ -7,7 +7,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
-import { type Settings, settingsIn } from '../../projects/settings/setting-areas.ts'
+import { parseSettings, type Settings } from '../../projects/settings/setting-areas.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import { GIGABYTE } from './disk.ts'
 import type { ReadOnlyStatus } from './schema.ts'
@@ -105,7 +105,7 @@ async function activeModes({ db }: SystemCtx): Promise<ProjectMode[]> {
     .from(projectSettings)
     .innerJoin(projects, eq(projects.ref, projectSettings.projectRef))
     .where(and(eq(projectSettings.area, sql`'readonly'`), isNull(projects.removedAt), inArray(projects.status, ACTIVE)))
-  return rows.map(({ ref, value }) => ({ ref, mode: settingsIn('readonly', value) }))
+  return rows.map(({ ref, value }) => ({ ref, mode: parseSettings('readonly', value) }))
 }
 
 /** Updates the modes by database size. Disks have at least one gigabyte, so smaller databases are skipped. */
@@ -150,5 +150,5 @@ async function sharesOfDisk({ db }: SystemCtx, bytes: ReadonlyMap<string, number
         ne(projects.status, 'GOING_DOWN'),
       ),
     )
-  return rows.map(({ ref, disk }) => [ref, (bytes.get(ref) ?? 0) / (settingsIn('disk', disk).size_gb * GIGABYTE)])
+  return rows.map(({ ref, disk }) => [ref, (bytes.get(ref) ?? 0) / (parseSettings('disk', disk).size_gb * GIGABYTE)])
 }

@@ -26,7 +26,7 @@ const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), pr
 const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
   TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
 
-/** Compute sizes that the driver offers. */
+/** Returns the compute sizes that the driver offers, except the smallest. */
 export const offeredVariants = ({ sizes }: Ctx['engine']) =>
   COMPUTE_SIZES.filter((size) => sizes?.offered.has(size)).map(toVariant)
 
@@ -48,8 +48,8 @@ export async function applyAddon(
   if (variant === variantOf(project.instanceSize)) return
   const size = COMPUTE_SIZES.find((each) => variantOf(each) === variant)
   if (size) return startResize(ctx, project, size)
-  if (type === 'pitr') throw refuse(pitrRefusal(ctx.engine))
-  throw refuse(
+  if (type === 'pitr') throw addonError(pitrRefusal(ctx.engine))
+  throw addonError(
     type === 'ipv4'
       ? 'this installation has no IPv4 addresses for projects'
       : 'custom hostnames need no add-on on this installation',
@@ -65,8 +65,8 @@ export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: str
 
 async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<TaskInput['size']>): Promise<void> {
   const { engine } = ctx
-  if (!engine.sizes) throw refuse(resizeRefusal(engine, project))
-  if (!engine.sizes.offered.has(size)) throw refuse(`the driver ${engine.name} has no size ${size}`)
+  if (!engine.sizes) throw addonError(resizeRefusal(engine, project))
+  if (!engine.sizes.offered.has(size)) throw addonError(`the driver ${engine.name} has no size ${size}`)
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
@@ -86,4 +86,4 @@ const pitrRefusal = ({ name, pointInTime }: Ctx['engine']) =>
 const resizeRefusal = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
   `the driver ${name} cannot change the size of a project; this project is ${instanceSize}`
 
-const refuse = (detail: string) => new ApiError('bad_request.addon', { detail })
+const addonError = (detail: string) => new ApiError('bad_request.addon', { detail })

@@ -19,7 +19,7 @@ export async function getClaimToken(ctx: Ctx, { ref }: ProjectAccess): Promise<z
   return toClaimToken(claim.token)
 }
 
-/** Creates a claim token in place of the previous one. The token is only in this reply. */
+/** Creates a claim token in place of the previous one. Only this reply contains the token. */
 export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof NewClaimToken>> {
   const { ref, organizationId, parentRef } = project
   await requireOrganizationWrite(ctx, project)

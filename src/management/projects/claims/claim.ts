@@ -14,7 +14,7 @@ import {
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 
-/** Roles whose holders may give projects of the organization away and claim others for it. */
+/** Roles that may give projects of an organization away and claim others for it. */
 export const CLAIM_ROLES = rolesAllowing('organizations:write')
 
 /** A valid claim token with its project and organization. */
@@ -23,7 +23,10 @@ export type Claim = NonNullable<Awaited<ReturnType<typeof readClaim>>>
 /** Selects the claim token of a project. */
 export const claimOf = (ref: string): SQL => eq(projectClaimTokens.projectRef, ref)
 
-/** Reads a claim token; undefined if it has expired, or if the role, the access token or the approval it was created with has ended. */
+/**
+ * Reads a claim token. Undefined if it has expired, or if its creator's role has ended, or the access token or approval with which
+ * it was created.
+ */
 export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now: Date) {
   const [claim] = await reader
     .select({

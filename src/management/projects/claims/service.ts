@@ -6,7 +6,7 @@ import { projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { findTransferFindings, type Move } from '../transfers/transfer-findings.ts'
-import { finishMove, lockMove, moveLocked } from '../transfers/transfer-move.ts'
+import { finishMove, lockMove, moveLockedProject } from '../transfers/transfer-move.ts'
 import { CLAIM_ROLES, type Claim, findClaim, readClaim } from './claim.ts'
 import type { ProjectClaim } from './schema.ts'
 
@@ -54,5 +54,5 @@ export async function moveClaimedProject(ctx: Ctx, mutation: Mutation, claim: Cl
   // Changes of a token lock its project, so the token stays valid until the commit.
   const open = locked && (await readClaim(mutation.tx, eq(projectClaimTokens.hash, claim.token.hash), ctx.now()))
   if (!open) throw new ApiError('not_found.project_claim')
-  return moveLocked(ctx, mutation, locked, { action: 'project.claim', field: 'path.slug' })
+  return moveLockedProject(ctx, mutation, locked, { action: 'project.claim', field: 'path.slug' })
 }

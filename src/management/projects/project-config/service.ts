@@ -9,8 +9,8 @@ import { FIELDS, type FieldName } from '../../service-config/auth-config/fields.
 import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
 import { getStorageConfig } from '../../service-config/storage-config/service.ts'
 import { knownMajorOf } from '../projects/convert.ts'
-import { settingsOf } from '../settings/read-settings.ts'
-import { type Settings, settingsIn } from '../settings/setting-areas.ts'
+import { isSettingsRow } from '../settings/read-settings.ts'
+import { parseSettings, type Settings } from '../settings/setting-areas.ts'
 import type { ProjectConfig, Realtime } from './schema.ts'
 
 type Attributes = z.input<typeof ProjectConfig>['data']['attributes']
@@ -35,12 +35,12 @@ const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
 
 const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'realtime'] as const
 
-/** Reads the settings rows in one statement; the storage settings are in the row of the project. */
+/** Returns the configuration. One statement reads all rows of settings; the storage settings are in the row of the project. */
 export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
   const rows = await ctx.db
     .select({ area: projectSettings.area, value: projectSettings.value })
     .from(projectSettings)
-    .where(settingsOf(project.ref, ...AREAS))
+    .where(isSettingsRow(project.ref, ...AREAS))
   const stored: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
   return {
     data: {
@@ -49,16 +49,16 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
       attributes: {
         database: {
           major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
-          ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', stored.ssl).database,
-          network_restrictions: toRestrictions(ctx, settingsIn('network', stored.network)),
+          ssl_enforced: !ctx.engine.capabilities.plainConnections || parseSettings('ssl', stored.ssl).database,
+          network_restrictions: toRestrictions(ctx, parseSettings('network', stored.network)),
           postgres_settings: toPostgresSettings(
-            await effectiveConfig(ctx, project, settingsIn('postgres', stored.postgres)),
+            await effectiveConfig(ctx, project, parseSettings('postgres', stored.postgres)),
           ),
         },
-        pooler: toPooler(settingsIn('pooler', stored.pooler)),
-        auth: toAuth(settingsIn('auth', stored.auth)),
-        api: toDataApi(settingsIn('postgrest', stored.postgrest)),
-        realtime: { ...REALTIME_DEFAULTS, ...settingsIn('realtime', stored.realtime) },
+        pooler: toPooler(parseSettings('pooler', stored.pooler)),
+        auth: toAuth(parseSettings('auth', stored.auth)),
+        api: toDataApi(parseSettings('postgrest', stored.postgrest)),
+        realtime: { ...REALTIME_DEFAULTS, ...parseSettings('realtime', stored.realtime) },
         storage: toStorage(getStorageConfig(project)),
       },
     },
@@ -74,7 +74,7 @@ const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['da
 const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
   Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
 
-/** Unset fields are an empty string or false instead of null; only text and flags have no default. */
+/** Converts the Auth settings. Unset fields become an empty string or false; only texts and flags have no default. */
 function toAuth(stored: Settings<'auth'>): Attributes['auth'] {
   const isFlag = (name: string) => FIELDS[name as FieldName].replySchema.type === 'boolean'
   return Object.fromEntries(

@@ -2,7 +2,7 @@ import type * as z from 'zod'
 import type { ProjectEngine } from '../../../engine/engine.ts'
 import { type ProjectStatus, type projects, RELEASE_CHANNEL } from '../../../model/tables/index.ts'
 import { diskOf } from '../../database/database-settings/disk.ts'
-import { settingsIn } from '../settings/setting-areas.ts'
+import { parseSettings } from '../settings/setting-areas.ts'
 import { KNOWN_MAJORS } from './region-values.ts'
 import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage, RestoreVersions } from './schema.ts'
 
@@ -16,7 +16,7 @@ type ProjectRow = Pick<Row, 'ref' | 'name' | 'region' | 'createdAt' | 'status' |
   organizationSlug: string
 }
 
-/** Clients only accept known cloud providers; this one stands for every driver. */
+/** Cloud provider reported for every driver, because clients only accept known ones. */
 export const CLOUD_PROVIDER = 'AWS' as const
 
 export const toCreatedProject = (row: ProjectRow): z.input<typeof CreatedProject> => ({
@@ -68,7 +68,7 @@ const toListed = (listed: ListedProject, engine: ProjectEngine) => ({
   databases: databasesOf(listed, engine),
 })
 
-/** A replica has the status of its project once it is ready. */
+/** Converts the database and its replicas. A replica has the status of its project once it is ready. */
 const databasesOf = (listed: ListedProject, { replicas }: ProjectEngine) => [
   toDatabase(listed),
   ...(replicas?.list(listed.project) ?? []).map(({ identifier, isReady }) => ({
@@ -80,7 +80,7 @@ const databasesOf = (listed: ListedProject, { replicas }: ProjectEngine) => [
 ]
 
 function toDatabase({ project, disk }: ListedProject) {
-  const { type, throughput_mibps, size_gb } = diskOf(settingsIn('disk', disk?.value))
+  const { type, throughput_mibps, size_gb } = diskOf(parseSettings('disk', disk?.value))
   return {
     infra_compute_size: project.instanceSize,
     region: project.region,
@@ -110,7 +110,7 @@ const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(st
 
 export const majorOf = (version: string): string => version.split('.')[0] ?? ''
 
-/** The newest major version that clients know and that is not newer than this version; they refuse unknown ones. */
+/** Returns the newest major version known to clients that is not newer than this version: clients refuse unknown ones. */
 export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
   KNOWN_MAJORS.findLast((known) => Number(known) <= Number(majorOf(version))) ?? KNOWN_MAJORS[0]
 

@@ -18,33 +18,33 @@ export interface Options {
   version: string | undefined
 }
 
-export const placesOf = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly RegionOptions[]> =>
+export const listRegionOptions = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly RegionOptions[]> =>
   engine.listRegions().catch((error) => {
     throw toApiError(error)
   })
 
-/** Chooses region and version of a new project. An option that no place offers is refused with those available. */
-export function chooseOptions(places: readonly RegionOptions[], requested: RequestedOptions): Options {
-  requireReleased(requested.release_channel)
-  const inRegion = places.filter(hasKnownRegion).filter(({ region }) => matchesRegion(requested, region))
-  if (inRegion.length === 0) throw refuseRegion(places, requested)
+/** Chooses region and version of a new project. If an option is not available, the error names those that are. */
+export function chooseOptions(options: readonly RegionOptions[], requested: RequestedOptions): Options {
+  requireReleaseChannel(requested.release_channel)
+  const inRegion = options.filter(hasKnownRegion).filter(({ region }) => matchesRegion(requested, region))
+  if (inRegion.length === 0) throw unavailableRegion(options, requested)
   const { desired_instance_size: size, postgres_engine: engine } = requested
   const withSize = inRegion.filter(({ sizes }) => size === undefined || !sizes || sizes.has(size))
-  if (withSize.length === 0) throw refuseOption('desired_instance_size', size, sizesOf(inRegion))
+  if (withSize.length === 0) throw unavailableOption('desired_instance_size', size, sizesOf(inRegion))
   const withVersion = withSize.filter(({ versions }) => engine === undefined || versions.includes(engine))
   const [first] = withVersion
-  if (!first) throw refuseOption('postgres_engine', engine, versionsOf(withSize))
+  if (!first) throw unavailableOption('postgres_engine', engine, versionsOf(withSize))
   const preferred = preferredRegion(requested)
-  const { region, versions } = withVersion.find((place) => place.region === preferred) ?? first
+  const { region, versions } = withVersion.find((option) => option.region === preferred) ?? first
   return { region, version: engine ?? versions[0] }
 }
 
-export function requireReleased(channel: string | undefined, field = 'release_channel'): void {
-  if (channel !== undefined && channel !== RELEASE_CHANNEL) throw refuseOption(field, channel, [RELEASE_CHANNEL])
+export function requireReleaseChannel(channel: string | undefined, field = 'release_channel'): void {
+  if (channel !== undefined && channel !== RELEASE_CHANNEL) throw unavailableOption(field, channel, [RELEASE_CHANNEL])
 }
 
 /** Creates the error for an unavailable option; `field` is relative to `body`. */
-export function refuseOption(field: string, value: string | undefined, offered: readonly string[]): ApiError {
+export function unavailableOption(field: string, value: string | undefined, offered: readonly string[]): ApiError {
   const message = `${value} is not available on this installation: must be ${listChoices(offered)}`
   return new ApiError('bad_request.validation_failed', {
     issues: [{ field: `body.${field}`, code: 'refused', message }],
@@ -64,23 +64,23 @@ function preferredRegion({ region_selection: selection }: RequestedOptions): Reg
   return selection?.type === 'smartGroup' ? GROUP_REGION[selection.code] : DEFAULT_REGION
 }
 
-function refuseRegion(
-  places: readonly RegionOptions[],
+function unavailableRegion(
+  options: readonly RegionOptions[],
   { region, region_selection: selection }: RequestedOptions,
 ): ApiError {
-  const offered = offeredRegions(places)
-  if (!selection) return refuseOption('region', region, offered)
+  const offered = offeredRegions(options)
+  if (!selection) return unavailableOption('region', region, offered)
   const groups = [...new Set(offered.map((code) => REGIONS[code].group))]
-  return refuseOption('region_selection.code', selection.code, selection.type === 'specific' ? offered : groups)
+  return unavailableOption('region_selection.code', selection.code, selection.type === 'specific' ? offered : groups)
 }
 
-/** Regions with a place, in the order of the API's list. */
-export const offeredRegions = (places: readonly RegionOptions[]): RegionCode[] =>
-  REGION_CODES.filter((code) => places.some(({ region }) => region === code))
+/** Returns the regions that the driver offers, in the order of the API's list. */
+export const offeredRegions = (options: readonly RegionOptions[]): RegionCode[] =>
+  REGION_CODES.filter((code) => options.some(({ region }) => region === code))
 
-const versionsOf = (places: readonly RegionOptions[]) => [...new Set(places.flatMap(({ versions }) => versions))]
-const sizesOf = (places: readonly RegionOptions[]) => [...new Set(places.flatMap(({ sizes }) => [...(sizes ?? [])]))]
+const versionsOf = (options: readonly RegionOptions[]) => [...new Set(options.flatMap(({ versions }) => versions))]
+const sizesOf = (options: readonly RegionOptions[]) => [...new Set(options.flatMap(({ sizes }) => [...(sizes ?? [])]))]
 
-/** Whether clients know the region of the place. */
-const hasKnownRegion = (place: RegionOptions): place is RegionOptions & { region: RegionCode } =>
-  (REGION_CODES as readonly string[]).includes(place.region)
+/** Whether clients know the region. */
+const hasKnownRegion = (option: RegionOptions): option is RegionOptions & { region: RegionCode } =>
+  (REGION_CODES as readonly string[]).includes(option.region)

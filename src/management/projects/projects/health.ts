@@ -15,7 +15,7 @@ type HealthCheck = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Prom
 
 const database: HealthCheck = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
 
-/** The storage server runs with the API, so its health in a project is that of its tables. */
+/** Checks the tables of the storage server: the server itself runs with the API. */
 const storage: HealthCheck = async (ctx, project, timeoutMs) => {
   const health = await database(ctx, project, timeoutMs)
   // A query would wake the database.
@@ -23,7 +23,7 @@ const storage: HealthCheck = async (ctx, project, timeoutMs) => {
   return healthWithTimeout(timeoutMs, checkTables(ctx, project, 'storage', STORAGE_TABLES))
 }
 
-/** The Data API runs with the API too; it needs the role that it logs in as, and the table by which it notices changes. */
+/** Checks the role of the Data API and the table by which it notices changes: the Data API itself runs with the API. */
 const dataApi: HealthCheck = async (ctx, project, timeoutMs) => {
   const health = await database(ctx, project, timeoutMs)
   if (!health.healthy || health.isAsleep) return health

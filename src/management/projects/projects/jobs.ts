@@ -16,7 +16,7 @@ const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
-      // The engine refuses the password, which a retry does not change.
+      // A retry would use the same password, which the engine refuses.
       throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
     })
     return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
@@ -88,7 +88,7 @@ export const projectJobs = {
       await endProjectRoles({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
       await releaseSubdomain(tx, ref, at)
       await deleteProjectRows(tx, ref)
-      // A sweep deletes the drains and their unsent rows, which may be many.
+      // A sweep deletes the drains with their unsent rows, which may be many.
       await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
     },
   },

@@ -33,7 +33,7 @@ export async function listOrganizationProjects(
     search ? nameContains(search) : undefined,
     statuses ? inArray(projects.status, statuses) : undefined,
   )
-  // Without a filter the stored count is used; with one, the same round trip counts.
+  // Without a filter, the stored count is used. With one, the projects are counted in the same round trip.
   const mustCount = search || statuses || organization.onlyProjects
   const page = db
     .select(LISTED)

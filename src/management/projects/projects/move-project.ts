@@ -9,7 +9,7 @@ import { applySettings } from '../../database/database-settings/apply-settings.t
 import { specOf } from './database-spec.ts'
 import { type Changes, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
-function movesOf({ engine }: SystemCtx): ProjectMoves {
+function requireMoves({ engine }: SystemCtx): ProjectMoves {
   if (!engine.moves) throw new PermanentError(`the driver ${engine.name} has no hosts to move between`)
   return engine.moves
 }
@@ -27,11 +27,11 @@ const step = (
   },
 })
 
-/** Copies the project to the new host, to which it belongs once this step is recorded. It takes the region of its host. */
+/** Copies the project to the new host, where it belongs once this step is recorded. It gets the region of the new host. */
 const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to }, fence) => {
   const { isSourceLost = false } = task.input
   const request = { spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost }
-  const { engineState, region } = await movesOf(ctx).begin(request, fence)
+  const { engineState, region } = await requireMoves(ctx).begin(request, fence)
   return { engineState, region: REGION_CODES.find((code) => code === region) ?? project.region }
 })
 
@@ -44,7 +44,7 @@ const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fe
 })
 
 async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {
-  const moves = movesOf(ctx)
+  const moves = requireMoves(ctx)
   moves.updateHost(ref, host)
   await applySettings(ctx, { ref })
   await moves.open(ref, host, fence)
@@ -53,7 +53,7 @@ async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }
 /** Removes the instance from the old host. If that host does not respond, `settleMoves` removes the instance later. */
 const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from }, fence) => {
   if (task.input.isSourceLost) return undefined
-  await movesOf(ctx)
+  await requireMoves(ctx)
     .removeFrom(ref, from, fence)
     .catch((error) => {
       if (error instanceof Superseded) throw error
@@ -62,12 +62,12 @@ const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from 
   return undefined
 })
 
-/** Moves a project to another host. It keeps its status, as it is available except during the switch. */
+/** Moves a project to another host. The project keeps its status, because it is available except during the switch. */
 export const moveJobs = {
   move: { steps: [copyToHost, openOnHost, leaveHost], done: {}, failed: () => ({}) },
 } satisfies Partial<Jobs>
 
-/** Opens or removes the instances that an interrupted move left closed. */
+/** Opens or removes the instances that an interrupted move left sealed. */
 export async function settleMoves(ctx: SystemCtx): Promise<void> {
   const { moves } = ctx.engine
   const sealed = (await moves?.listSealed()) ?? []
@@ -89,7 +89,7 @@ export async function settleMoves(ctx: SystemCtx): Promise<void> {
 
 type Project = typeof projectRows.$inferSelect
 
-/** Finds a project that is not being moved; undefined if it is, or if it is unknown. */
+/** Finds a project that is not being moved; undefined if it is being moved or unknown. */
 async function findUnmoved({ db }: SystemCtx, ref: string): Promise<Project | undefined> {
   const open = db
     .select({ one: sql`1` })

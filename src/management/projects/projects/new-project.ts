@@ -9,7 +9,7 @@ import { sealSecrets } from './project-secrets.ts'
 /** The ref, sealed secrets and API keys of a project that is about to be inserted. */
 export type NewProject = Awaited<ReturnType<typeof prepareProject>>
 
-/** Creates the secrets and keys of a new project, before the transaction because that takes time. */
+/** Creates the secrets and keys of a new project. Call it before the transaction, because sealing takes time. */
 export async function prepareProject(ctx: SystemCtx, password: string) {
   const ref = randomLetters()
   const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, password), newDefaultKeys(ctx, ref)])

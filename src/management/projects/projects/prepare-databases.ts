@@ -8,7 +8,7 @@ import { sleepAfterSecondsOf } from './database-spec.ts'
 import type { Changes } from './tasks.ts'
 
 const PROJECTS_A_TICK = 20
-/** Failures after which a tick stops, as the whole cluster may have a problem. */
+/** Number of failures after which a tick stops, because all databases may have the same problem. */
 const FAILURES_A_TICK = 3
 /** Time after which a tick stops; the next one continues. */
 const TICK_MS = 50_000
@@ -19,7 +19,7 @@ type Project = typeof projects.$inferSelect
 /** The condition of the partial index. */
 const IS_RUNNING = sql`${projects.status} in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`
 
-/** Columns that mark a project for preparation, as it gets another database or plan. */
+/** Columns that mark a project for preparation, for when its database or plan has changed. */
 export const unpreparedColumns = ({ now }: Pick<SystemCtx, 'now'>): Changes => ({
   preparation: '',
   preparationDueAt: now(),
@@ -61,7 +61,7 @@ async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefi
   return taken
 }
 
-/** Upgrades a project. The preparation is only recorded if none was requested meanwhile, as a replaced database does. */
+/** Upgrades a project. The preparation is only recorded if no other was requested meanwhile, such as for a replaced database. */
 async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
   const { ref, preparationDueAt } = project
   const { preparation } = ctx.engine

@@ -21,33 +21,33 @@ export async function sealSecrets(ctx: SystemCtx, ref: string, password: string)
 }
 
 /**
- * Stores the password before setting it in the database: other code that sets it again, such as the end of a temporary login, then
- * sets the new one. Changes of one project run one at a time, so the last password stored is the last one set. If the connection is
- * lost, the database may have the new password, which stays stored: the caller can repeat the request.
+ * Stores the password before it is set in the database. Code that sets the stored password again, such as the end of a temporary
+ * login, then sets the new one. Changes of a project run one at a time, so the last password stored is the last one set. If the
+ * connection is lost, the database may have the new password, so it stays stored: the caller can repeat the request.
  */
 export async function changePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<void> {
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
   await inTransaction({ ...controlDatabase(ctx.config), lockTimeoutMs: REQUEST_LOCK_MS }, async (tx) => {
-    // An advisory lock, as `writePassword` would wait for a lock of the row.
+    // The lock is advisory, because `writePassword` would wait for a lock of the row.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)
     try {
       await ctx.engine.setPassword(ref, password)
     } catch (error) {
-      if (isRefusal(error)) await writePassword(ctx, project, 'restore', before)
-      // Without this, the error would look like one of the control database.
+      if (isPasswordUnchanged(error)) await writePassword(ctx, project, 'restore', before)
+      // The error of an unavailable project database would otherwise look like one of the control database.
       throw isUnavailable(error) ? new EngineUnavailable(SESSION_LOST_MESSAGE, { cause: error }) : error
     }
   })
 }
 
-/** Codes of a session that is ended from outside, which may be after its commit. */
+/** Codes of a session that was ended from outside, possibly after its commit. */
 const SESSION_LOST = /^(08|57P0[12]|EPIPE)/
 const SESSION_LOST_MESSAGE = 'the session ended while the password was being set'
 
 /** Whether the database has kept its password: no session could be opened, or Postgres has refused the statement. */
-const isRefusal = (error: unknown): boolean =>
+const isPasswordUnchanged = (error: unknown): boolean =>
   !SESSION_LOST.test(postgresFailure(error)?.code ?? '') &&
   (error instanceof EngineUnavailable || error instanceof SettingsRefused || isDatabaseError(error))
 

@@ -3,7 +3,7 @@ import { findOrganization } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { RegionCode } from '../../../model/tables/index.ts'
 import { CLOUD_PROVIDER } from './convert.ts'
-import { offeredRegions, placesOf } from './creation-options.ts'
+import { listRegionOptions, offeredRegions } from './creation-options.ts'
 import { CONTINENT_GROUP, GROUP_NAMES, REGIONS, type SmartGroup } from './region-values.ts'
 import type { RegionsQuery } from './schema.ts'
 
@@ -11,8 +11,8 @@ import type { RegionsQuery } from './schema.ts'
 export async function getAvailableRegions(ctx: Ctx, query: z.output<typeof RegionsQuery>) {
   await findOrganization(ctx, query.organization_slug)
   const { desired_instance_size: size } = query
-  const places = (await placesOf(ctx)).filter(({ sizes }) => size === undefined || !sizes || sizes.has(size))
-  const all = offeredRegions(places).map((code) => ({
+  const options = (await listRegionOptions(ctx)).filter(({ sizes }) => size === undefined || !sizes || sizes.has(size))
+  const all = offeredRegions(options).map((code) => ({
     name: REGIONS[code].name,
     code,
     type: 'specific' as const,

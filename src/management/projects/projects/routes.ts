@@ -22,7 +22,7 @@ import {
 } from './schema.ts'
 import { cancelRestore, createProject, listProjects, removeProject, startTransition, updateProject } from './service.ts'
 
-/** The driver cannot list the options for new projects. */
+/** Error if the driver cannot list the options for new projects. */
 const OPTIONS_UNAVAILABLE = 'service_unavailable.project_database'
 
 export const projectRoutes = [

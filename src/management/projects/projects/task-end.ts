@@ -11,10 +11,10 @@ import { type Changes, type Job, PermanentError, projectLeases, type Task, type 
 
 export const ATTEMPTS_MAX = 6
 
-/** Whether the task only has to wait for other work, so that the attempt does not count. */
+/** Whether the task only has to wait for other work. The attempt then does not count. */
 export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsPaused
 
-/** Whether the task is not retried after this error. */
+/** Whether this error ends the task without another attempt. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
   !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof PermanentError)
 
@@ -24,7 +24,8 @@ const isOfMembers = ({ attempts }: Task, error: unknown): boolean =>
   error instanceof SqlTimeout ||
   (error instanceof SqlError && !isServerFault(error))
 
-export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
+/** Schedules a retry of the task, or ends it as failed after its last attempt. */
+export async function failTask(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
   const reason = reasonOf(task, error)
   const lastError = describeError(error)
@@ -35,7 +36,7 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
   const statusReason = `${task.kind}: ${reason}`
   if (job.failed && isFinal(task, error)) {
     const changes = job.failed(task)
-    return finish(ctx, job, work, {
+    return finishTask(ctx, job, work, {
       state: 'failed',
       changes: { ...changes, ...(changes.status && { statusReason }) },
       reason,
@@ -49,14 +50,14 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
 interface Outcome {
   state: 'done' | 'failed'
   changes: Changes
-  /** Why the task failed, for members of the organization. */
+  /** Reason of the failure, for members of the organization. */
   reason?: string
-  /** Why the task failed, for the operator. */
+  /** Reason of the failure, for the operator. */
   lastError?: string
 }
 
 /** Commits the end of the task and the project's new status together, if the lease is still held. */
-export async function finish(
+export async function finishTask(
   ctx: SystemCtx,
   job: Job,
   work: Work,

@@ -17,13 +17,13 @@ const PUBLIC_ERRORS = [
   ApiError,
 ]
 
-/** Why a task failed, for members. Other errors may contain details for the operator alone, who finds them in the log by the task id. */
+/** Describes why a task failed, for members. Details of other errors are for the operator, who finds them in the log by the task id. */
 export const reasonOf = (task: { id: string }, error: unknown): string =>
   error instanceof Error && PUBLIC_ERRORS.some((kind) => error instanceof kind)
     ? errorText(error)
     : `internal error (task ${task.id})`
 
-/** The reason is read with its project, and messages of a database may be long. */
+/** Maximum length of a reason: it is read with its project, and messages of a database may be long. */
 const TEXT_LENGTH_MAX = 2_000
 
 export const errorText = (error: Error): string =>

@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { ATTEMPTS_MAX, fail, finish, isPostponed } from './task-end.ts'
+import { ATTEMPTS_MAX, failTask, finishTask, isPostponed } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'
 import { type Jobs, PermanentError, projectLeases, type Work } from './tasks.ts'
 
@@ -16,7 +16,7 @@ async function runSteps(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   const { task, project } = work
   const job = jobs[task.kind]
   if (job.failed && task.attempts > ATTEMPTS_MAX)
-    return fail(ctx, job, work, new PermanentError('its consumers died', { cause: task.lastError ?? undefined }))
+    return failTask(ctx, job, work, new PermanentError('its consumers died', { cause: task.lastError ?? undefined }))
   const fence = () => projectLeases.hasLease(ctx, task)
   try {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
@@ -28,7 +28,7 @@ async function runSteps(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   } catch (error) {
     if (error instanceof Superseded) return
     if (isPostponed(error)) return projectLeases.postponeUncounted(ctx, task, describeError(error))
-    return fail(ctx, job, work, error)
+    return failTask(ctx, job, work, error)
   }
-  await finish(ctx, job, work, { state: 'done', changes: job.done })
+  await finishTask(ctx, job, work, { state: 'done', changes: job.done })
 }

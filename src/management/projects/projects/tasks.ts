@@ -27,6 +27,7 @@ export interface Step {
 
 interface End extends Work {
   state: 'done' | 'failed'
+  /** Reason of a failure, for members. */
   reason?: string
   at: Date
   organization: { id: string; slug: string }
@@ -40,7 +41,7 @@ export interface Job {
   event?: 'v1.project.paused' | 'v1.project.restored' | 'v1.project.restarted' | 'v1.project.removed'
   /** Columns of the project after the last attempt; absent if the job is retried until it succeeds. */
   failed?(task: Task): Changes
-  /** Called in the transaction that ends the task; `reason` says why it failed. */
+  /** Called in the transaction that ends the task. */
   ended?(mutation: Mutation, end: End): Promise<void>
 }
 export type Jobs = Record<TaskKind, Job>

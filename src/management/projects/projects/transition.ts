@@ -12,7 +12,7 @@ import { cancelTasks, ofProject, startTask, type TaskCtx } from './tasks.ts'
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug' | 'parentRef'>
 
-/** Sets the status of the transition and starts its task. */
+/** Begins a transition: sets the project's status and starts the task. */
 export async function beginTransition(
   ctx: TaskCtx,
   mutation: Mutation,

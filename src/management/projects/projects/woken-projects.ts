@@ -5,9 +5,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { beginTransition } from './transition.ts'
 
-/**
- * Restores the paused projects whose database a client's login has resumed. Those of a disabled organization are paused again.
- */
+/** Restores paused projects whose database a client's login has resumed. Those of a disabled organization are paused again. */
 export async function restoreWokenProjects(ctx: SystemCtx): Promise<void> {
   const refs = (await ctx.engine.wokenRefs?.()) ?? []
   if (refs.length === 0) return

@@ -7,10 +7,10 @@ import { readSettings, type StoredSettings, saveSettings } from './read-settings
 import { type Area, changedFields, isInherited, type Settings } from './setting-areas.ts'
 
 interface Change<A extends Area> {
-  /** The organization is the one in which the caller's role was checked; a change of the installation has none. */
+  /** The organization in which the caller's role was checked; absent for a change by the installation. */
   project: { ref: string; organizationId?: string }
   area: A
-  /** Returns the new value, after applying it to the cluster. Undefined changes nothing. */
+  /** Applies a new value to the cluster and returns it; undefined if nothing changes. */
   work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
 }
 

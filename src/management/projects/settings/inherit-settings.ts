@@ -9,8 +9,8 @@ import {
   INHERITED,
   type InheritedArea,
   mergeFields,
+  parseSettings,
   type Settings,
-  settingsIn,
 } from './setting-areas.ts'
 
 /**
@@ -41,5 +41,5 @@ type Inherited = Settings<InheritedArea>
 
 function mergeSettings(area: InheritedArea, mine: Inherited, theirs: Inherited, own: readonly string[]) {
   if (area === 'auth') return inheritAuthConfig(mine as Settings<'auth'>, theirs as Settings<'auth'>, own)
-  return { value: settingsIn(area, mergeFields(mine, theirs, own)), leftOut: [] }
+  return { value: parseSettings(area, mergeFields(mine, theirs, own)), leftOut: [] }
 }

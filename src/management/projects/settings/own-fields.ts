@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../../ctx.ts'
 import { resealFor } from '../../service-config/auth-config/stored-config.ts'
 import { type Reader, readSettings, type StoredSettings } from './read-settings.ts'
-import { type Area, changedFields, type Settings, settingsIn } from './setting-areas.ts'
+import { type Area, changedFields, parseSettings, type Settings } from './setting-areas.ts'
 
 interface BranchSettings<A extends Area> {
   ref: string
@@ -27,7 +27,7 @@ export async function readOwnFields<A extends Area>(
 
 /** Infers the own fields of a branch for which none were recorded: those that are set and differ from the parent. */
 export function inferOwnFields<A extends Area>(area: A, mine: Settings<A>, theirs: Settings<A>): readonly string[] {
-  const set = new Set(changedFields(area, settingsIn(area, undefined), mine))
+  const set = new Set(changedFields(area, parseSettings(area, undefined), mine))
   return changedFields(area, theirs, mine).filter((name) => set.has(name))
 }
 

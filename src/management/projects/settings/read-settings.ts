@@ -2,32 +2,32 @@ import { and, eq, inArray } from 'drizzle-orm'
 import * as z from 'zod'
 import { projectSettings, projects, type SettingArea } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
-import { type Area, type Settings, settingsIn } from './setting-areas.ts'
+import { type Area, parseSettings, type Settings } from './setting-areas.ts'
 
 export type Reader = Pick<Writer, 'select'>
 
-/** Selects the settings of a project by area. */
-export const settingsOf = (ref: string, ...areas: SettingArea[]) =>
+/** Matches the rows of some areas of a project's settings. */
+export const isSettingsRow = (ref: string, ...areas: SettingArea[]) =>
   and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, areas))
 
 export interface StoredSettings<A extends Area> {
   value: Settings<A>
   /** The fields of a branch that do not follow its parent; undefined if they were not recorded. */
   own: readonly string[] | undefined
-  /** Undefined if nothing was ever set, and for storage. */
+  /** Undefined if nothing was ever set. The area `storage` has no time. */
   updatedAt: Date | undefined
 }
 
 export async function readSettings<A extends Area>(db: Reader, ref: string, area: A): Promise<StoredSettings<A>> {
-  return settingsFrom(area, area === 'storage' ? await selectStorage(db, ref) : await selectSettings(db, ref, area))
+  return parseSettingsRow(area, area === 'storage' ? await selectStorage(db, ref) : await selectSettings(db, ref, area))
 }
 
-/** Builds the query of a read, for callers that batch it with others; pass the rows to `settingsFrom`. */
+/** Builds the query of an area, for callers that batch it with others. Pass its rows to `parseSettingsRow`. */
 export const selectSettings = (db: Reader, ref: string, area: SettingArea) =>
   db
     .select({ value: projectSettings.value, updatedAt: projectSettings.updatedAt })
     .from(projectSettings)
-    .where(settingsOf(ref, area))
+    .where(isSettingsRow(ref, area))
 
 const selectStorage = (db: Reader, ref: string) =>
   db.select({ value: projects.storageConfig }).from(projects).where(eq(projects.ref, ref))
@@ -44,7 +44,7 @@ export async function readAllSettings(db: Reader, refs: readonly string[]) {
     .where(inArray(projects.ref, [...refs]))
   return <A extends Area>(ref: string, area: A): StoredSettings<A> => {
     const found = area === 'storage' ? storage : rows.filter((row) => row.area === area)
-    return settingsFrom(
+    return parseSettingsRow(
       area,
       found.filter(({ projectRef }) => projectRef === ref),
     )
@@ -61,8 +61,8 @@ const Metadata = z.object({ own: z.array(z.string()).optional() })
 const readOwn = (value: object): readonly string[] | undefined =>
   Object.keys(value).length === 0 ? [] : Metadata.parse(value).own
 
-export const settingsFrom = <A extends Area>(area: A, [row]: readonly Row[]): StoredSettings<A> => ({
-  value: settingsIn(area, row?.value),
+export const parseSettingsRow = <A extends Area>(area: A, [row]: readonly Row[]): StoredSettings<A> => ({
+  value: parseSettings(area, row?.value),
   own: readOwn(row?.value ?? {}),
   updatedAt: row?.updatedAt,
 })
@@ -81,7 +81,7 @@ export async function saveSettings<A extends Area>(
 ): Promise<void> {
   const metadata = { ...(own && { own: [...own] }) }
   if (area === 'storage') {
-    const storageConfig = { ...settingsIn('storage', settings), ...metadata }
+    const storageConfig = { ...parseSettings('storage', settings), ...metadata }
     await tx.update(projects).set({ storageConfig }).where(eq(projects.ref, ref))
     return
   }
@@ -96,7 +96,7 @@ export async function saveSettings<A extends Area>(
 export async function removeSettings(tx: Writer, ref: string, area: SettingArea): Promise<boolean> {
   const removed = await tx
     .delete(projectSettings)
-    .where(settingsOf(ref, area))
+    .where(isSettingsRow(ref, area))
     .returning({ ref: projectSettings.projectRef })
   return removed.length > 0
 }

@@ -13,7 +13,7 @@ const AREAS = {
   readonly: z
     .object({
       enabled: z.boolean(),
-      /** Why: `size` while the database is too large, `operator` until the operator ends it. */
+      /** Origin of the mode: `size` while the database is too large, `operator` until the operator ends the mode. */
       by: z.enum(['size', 'operator']),
       /** ISO 8601. */
       overrideUntil: z.string().optional(),
@@ -31,7 +31,8 @@ const AREAS = {
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
   realtime: RealtimeSettings.extend({ presence_enabled: z.boolean().default(false) }).prefault({}),
   /**
-   * Time of the next backup in ISO 8601, which sorts by time; null if daily backups are turned off. Without a row the plan decides.
+   * `due_at` is the time of the next backup in ISO 8601, so that texts sort by time. Both fields are null if daily backups are turned
+   * off. Without a row, the plan decides.
    */
   backup_schedule: z
     .union([
@@ -66,7 +67,7 @@ export const isInherited = (area: Area): boolean => INHERITED.some((inherited) =
 export type Settings<A extends Area> = z.output<(typeof AREAS)[A]>
 
 /** Parses a stored value; without one, returns the defaults. */
-export const settingsIn = <A extends Area>(area: A, value: unknown): Settings<A> =>
+export const parseSettings = <A extends Area>(area: A, value: unknown): Settings<A> =>
   // The type is derived from the schema of the area.
   AREAS[area].parse(value ?? undefined) as Settings<A>
 

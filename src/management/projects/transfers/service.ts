@@ -5,7 +5,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
 import { type Findings, findTransferFindings, type Move, OWNER_ERRORS } from './transfer-findings.ts'
-import { finishMove, lockMove, moveLocked } from './transfer-move.ts'
+import { finishMove, lockMove, moveLockedProject } from './transfer-move.ts'
 
 type Input = z.output<typeof Transfer>
 
@@ -44,7 +44,7 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
         detail: `it does not belong to ${project.organizationSlug} any more`,
       })
     const field = 'body.data.attributes.target_organization_slug'
-    return moveLocked(ctx, mutation, locked, { action: 'project.transfer', field })
+    return moveLockedProject(ctx, mutation, locked, { action: 'project.transfer', field })
   })
   finishMove(ctx, moved)
 }

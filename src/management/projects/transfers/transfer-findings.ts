@@ -43,18 +43,19 @@ const movedRefs = ({ project: { ref } }: Move): SQL =>
 interface Facts {
   mayGive: boolean
   mayTake: boolean
-  nameTaken: boolean
-  busy: boolean
+  isNameTaken: boolean
+  isBusy: boolean
   /** The GitHub repository connected to the project. */
   repository: string | null
   branches: number
-  /** Functions of the project or branch that has most. */
+  /** Highest number of functions of the project or of one of its branches. */
   functions: number
   endpoints: number
   drains: number
   snippets: number
   notebooks: number
   privateLinks: number
+  /** Members who would lose or gain access. */
   losing: number
   gaining: number
 }
@@ -79,12 +80,12 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
       select ${may(giverId, source)} as "mayGive", ${may(takerId, target)} as "mayTake",
         exists (select from ${projects} p, ${projects} other
           where p.ref = ${ref} and other.organization_id = ${target.id} and other.name = p.name and other.ref <> p.ref
-          and other.removed_at is null and other.status <> 'GOING_DOWN' and other.parent_ref is null) as "nameTaken",
+          and other.removed_at is null and other.status <> 'GOING_DOWN' and other.parent_ref is null) as "isNameTaken",
         exists (select from ${projectTasks} where project_ref in (select ref from moved) and state in ('pending', 'running'))
           or exists (select from ${projects} where ref in (select ref from moved)
             and status <> all(${sql.param([...STEADY])}::text[]))
           or exists (select from ${workers} w join ${workerTasks} t on t.worker_id = w.id
-            where w.project_ref in (select ref from moved) and t.state in ('pending', 'running')) as busy,
+            where w.project_ref in (select ref from moved) and t.state in ('pending', 'running')) as "isBusy",
         (select repository_name from ${gitConnections} where project_ref = ${ref}) as repository,
         (select count(*)::int - 1 from moved) as branches,
         (select coalesce(max(n), 0)::int from (select count(*) as n from ${functions}
@@ -138,9 +139,9 @@ function errors({ project, source, target, roles }: Move, facts: Facts): Finding
     [!facts.mayTake, 'target_owner_required', `Only an ${roleNames} of ${target.slug} can take the project over`],
     [source.id === target.id, 'same_organization', `The project already belongs to ${target.slug}`],
     [parentRef !== null, 'project_is_branch', `A branch moves with its project: transfer ${parentRef}`],
-    [source.id !== target.id && facts.nameTaken, 'project_name_taken', `${target.slug} has a project of this name`],
+    [source.id !== target.id && facts.isNameTaken, 'project_name_taken', `${target.slug} has a project of this name`],
     [
-      facts.busy,
+      facts.isBusy,
       'project_busy',
       'An operation on the project or one of its branches is running: wait until it has ended',
     ],

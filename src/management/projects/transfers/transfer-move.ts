@@ -60,7 +60,7 @@ interface MoveOptions {
 }
 
 /** Moves the locked project to the target, and publishes the event to both organizations. */
-export async function moveLocked(
+export async function moveLockedProject(
   ctx: SystemCtx,
   mutation: Mutation,
   { move, refs }: LockedMove,
@@ -105,8 +105,8 @@ export function finishMove(ctx: SystemCtx, { refs, logins }: MoveResult): void {
 
 async function requireEligible({ tx }: Mutation, move: Move, field: string): Promise<void> {
   const { errors } = await findTransferFindings(tx, move)
-  const foreign = errors.find(({ key }) => OWNER_ERRORS.includes(key))
-  if (foreign) throw new ApiError('forbidden.permission_denied', { detail: foreign.message })
+  const ownerError = errors.find(({ key }) => OWNER_ERRORS.includes(key))
+  if (ownerError) throw new ApiError('forbidden.permission_denied', { detail: ownerError.message })
   if (errors.length > 0) throw refusal(errors, field)
 }
 
@@ -117,7 +117,7 @@ const refusal = (errors: Findings['errors'], field: string, cause?: unknown): Ap
     cause,
   })
 
-/** Another project may take the name after the check, as that does not lock the organization. */
+/** Renaming a project does not lock the organization, so another project may take the name after the check. */
 function rejectTakenName(error: unknown, { target }: Move, field: string): never {
   if (uniqueViolation(error) !== 'projects_name_once') throw error
   const taken = { key: 'project_name_taken', message: `${target.slug} has a project of this name` }

@@ -23,7 +23,7 @@ const upgradeDatabase: Step = {
   },
 }
 
-/** Inserts the row of the backup and stores its id in the task, together: nothing else would end a row that no task names. */
+/** Inserts the row of the backup and stores its id in the task in one transaction: nothing would end a row that no task names. */
 const insertBackup = (ctx: SystemCtx, task: Task): Promise<number> =>
   mutate(ctx, async ({ tx }) => {
     const row = { kind: 'scheduled', projectRef: task.projectRef, status: 'PENDING', insertedAt: ctx.now() } as const
@@ -33,7 +33,7 @@ const insertBackup = (ctx: SystemCtx, task: Task): Promise<number> =>
     return backupId
   })
 
-/** Takes a new backup, as backups of the old version cannot be restored with WAL of the new one. Projects without backups get none. */
+/** Takes a backup, because backups of the old version cannot be restored with WAL of the new one. Projects without backups get none. */
 const takeBackup: Step = {
   name: 'take_backup',
   async run(ctx, { project, task }, fence) {

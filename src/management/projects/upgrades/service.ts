@@ -21,7 +21,7 @@ import {
   type UpgradeStatus,
 } from './schema.ts'
 
-/** Measured with tables of small rows; starting and stopping the servers comes on top. */
+/** Speed measured with tables of small rows, without the start and stop of the servers. */
 const BYTES_PER_SECOND = 10 * 2 ** 20
 const SECONDS_MIN = 10
 const NONE: UpgradeCheck = { targets: [], sizeBytes: 0, obstacles: [] }

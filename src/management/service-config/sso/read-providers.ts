@@ -4,7 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ssoDomains, ssoProviders } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { toAuthConfig } from '../auth-config/stored-config.ts'
 import type { Provider } from './schema.ts'
 
@@ -64,7 +64,7 @@ export async function requireSaml(ctx: Ctx, { ref }: ProjectAccess): Promise<voi
 export const DOMAIN_ORDER = [asc(ssoDomains.createdAt), asc(ssoDomains.domain)]
 
 const isEnabled = (auth: Awaited<ReturnType<typeof selectSettings>>): boolean =>
-  toAuthConfig(settingsFrom('auth', auth).value).saml_enabled === true
+  toAuthConfig(parseSettingsRow('auth', auth).value).saml_enabled === true
 
 const times = ({ createdAt, updatedAt }: { createdAt: Date; updatedAt: Date }) => ({
   created_at: createdAt.toISOString(),
