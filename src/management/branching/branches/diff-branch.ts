@@ -6,7 +6,7 @@ import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { requireActiveParent } from './parent-project.ts'
 import type { DiffQuery } from './schema.ts'
 

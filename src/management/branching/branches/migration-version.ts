@@ -5,7 +5,7 @@ import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../.
 import { projects, type RunKind } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { findMigration } from '../../database/migrations/history.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { readSavedHistory } from './branch-steps.ts'
 
 /** Refuses a version that the run would not find. If the database does not respond now, the run itself checks it. */

@@ -2,7 +2,7 @@ import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { type ProjectStatus, projects, projectTasks } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 
 /** Requires an active parent, as an operation on a branch reads or writes its database. */
 export function requireActiveParent(status: ProjectStatus | undefined): void {

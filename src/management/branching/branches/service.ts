@@ -16,7 +16,7 @@ import {
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent, subject } from './branch-events.ts'

@@ -1,7 +1,7 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { EffectiveSetting } from '../../../engine/settings.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { toApiError } from '../database/service.ts'
 import { PostgresConfig } from './schema.ts'
 

@@ -13,7 +13,7 @@ import { SettingsRefused } from '../../../engine/settings.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changePassword } from '../../projects/projects/project-secrets.ts'
-import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
 

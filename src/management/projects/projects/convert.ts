@@ -3,8 +3,15 @@ import type { ProjectEngine } from '../../../engine/engine.ts'
 import { type ProjectStatus, type projects, RELEASE_CHANNEL } from '../../../model/tables/index.ts'
 import { diskOf } from '../../database/database-settings/disk.ts'
 import { parseSettings } from '../settings/setting-areas.ts'
-import { KNOWN_MAJORS } from './region-values.ts'
-import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage, RestoreVersions } from './schema.ts'
+import {
+  type CreatedProject,
+  KNOWN_MAJORS,
+  type Project,
+  type ProjectHandle,
+  type ProjectListV2,
+  type ProjectPage,
+  type RestoreVersions,
+} from './schema.ts'
 
 type Row = typeof projects.$inferSelect
 /** A project of a list with its disk settings. */

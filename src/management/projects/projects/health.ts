@@ -7,7 +7,7 @@ import { healthWithTimeout } from '../../../engine/health.ts'
 import { SCHEMA_CHANGES } from '../../../engine/storage/schema-changes.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { ACTIVE } from './region-values.ts'
+import { ACTIVE } from './project-states.ts'
 import { HEALTH_TIMEOUT_MS, type Health, type HealthQuery } from './schema.ts'
 
 type Reply = z.input<typeof Health>[number]

@@ -1,4 +1,4 @@
-import type { ProjectStatus, RegionCode } from '../../../model/tables/index.ts'
+import type { RegionCode } from '../../../model/tables/index.ts'
 
 export type SmartGroup = 'americas' | 'emea' | 'apac'
 export type Continent = 'NA' | 'SA' | 'EU' | 'AF' | 'AS' | 'OC' | 'AN'
@@ -50,26 +50,3 @@ export const CONTINENT_GROUP: Record<Continent, SmartGroup> = {
   OC: 'apac',
   AN: 'apac',
 }
-
-export interface Transition {
-  from: readonly ProjectStatus[]
-  during: ProjectStatus
-}
-
-/** For each transition of a project, the statuses it may start from and the status while it runs. */
-export const TRANSITIONS = {
-  pause: { from: ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'PAUSE_FAILED'], during: 'PAUSING' },
-  restore: { from: ['INACTIVE', 'RESTORE_FAILED'], during: 'RESTORING' },
-  restart: { from: ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY'], during: 'RESTARTING' },
-  delete: {
-    from: ['INACTIVE', 'ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INIT_FAILED', 'PAUSE_FAILED', 'RESTORE_FAILED'],
-    during: 'GOING_DOWN',
-  },
-} as const satisfies Record<string, Transition>
-export type TransitionKind = keyof typeof TRANSITIONS
-
-/** Statuses in which the database takes connections. */
-export const ACTIVE: readonly ProjectStatus[] = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY']
-
-/** Major versions of Postgres that clients know, oldest first. */
-export const KNOWN_MAJORS = ['13', '14', '15', '17'] as const

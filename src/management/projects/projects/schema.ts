@@ -1,7 +1,6 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { DatabasePassword, Name, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
-import { KNOWN_MAJORS } from './region-values.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
@@ -179,6 +178,9 @@ export const RegionsQuery = z.object({
   continent: z.enum(['NA', 'SA', 'EU', 'AF', 'AS', 'OC', 'AN']).optional(),
   desired_instance_size: InstanceSize.optional(),
 })
+
+/** Major versions of Postgres that clients know, oldest first. */
+export const KNOWN_MAJORS = ['13', '14', '15', '17'] as const
 
 export const RestoreVersions = z
   .object({

@@ -3,7 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import { type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { ACTIVE } from './region-values.ts'
+import { ACTIVE } from './project-states.ts'
 
 /** Locks and reads the current status, which may have changed since the request was authorized. */
 export async function lockStatus({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<ProjectStatus | undefined> {

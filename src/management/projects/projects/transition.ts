@@ -6,7 +6,7 @@ import { removeProjectBranches } from '../../branching/branches/remove-branch.ts
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
-import { TRANSITIONS, type Transition, type TransitionKind } from './region-values.ts'
+import { TRANSITIONS, type Transition, type TransitionKind } from './project-states.ts'
 import { changeStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from './tasks.ts'
 

@@ -19,7 +19,7 @@ import {
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { planIncludes } from '../../account/organizations/plan-features.ts'
 import { FUNCTIONS_MAX } from '../../programs/functions/function-rows.ts'
-import { TRANSITIONS } from '../projects/region-values.ts'
+import { TRANSITIONS } from '../projects/project-states.ts'
 
 type Organization = Pick<typeof organizations.$inferSelect, 'id' | 'slug' | 'plan'>
 

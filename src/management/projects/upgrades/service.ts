@@ -10,7 +10,7 @@ import { UUID } from '../../../platform/identifiers.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../projects/convert.ts'
-import { ACTIVE } from '../projects/region-values.ts'
+import { ACTIVE } from '../projects/project-states.ts'
 import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask, type Task } from '../projects/tasks.ts'
 import {
