@@ -129,7 +129,7 @@ describe('an application', () => {
     expect(await auditOf(organization)).toEqual([
       {
         ...{ action: 'oauth_app.revoke', actorUserId: userId, actorAppId: app.id },
-        detail: { app: app.id, user: userId, reason: 'asked for' },
+        detail: { app: app.id, user: userId, reason: 'requested' },
       },
       { action: 'oauth_app.exchange', actorUserId: userId, actorAppId: app.id, detail },
       { action: 'oauth_app.approve', actorUserId: userId, actorAppId: null, detail },

@@ -30,7 +30,7 @@ export function listMaintenanceWindows({
   }
 }
 
-/** Start of the latest window. Every UTC day has the same length, so no calendar is needed. */
+/** Returns the start of the latest window. Every UTC day has the same length, so no calendar is needed. */
 function latestStart({ day, start_utc }: Window, at: number): number {
   const [hours = 0, minutes = 0] = start_utc.split(':').map(Number)
   const today = Math.floor(at / DAY_MS) * DAY_MS

@@ -6,8 +6,8 @@ import { cancelInvitationsTo } from './invitations.ts'
 import { eventsOf } from './member-roles.ts'
 
 /**
- * Ends the roles and invitations for projects that have left the organization. Members without another role leave it. The caller
- * holds the lock of the organization. The number of round trips does not depend on the number of members.
+ * Ends the roles and invitations for projects that have left the organization. Members without another role leave the organization.
+ * The caller must hold the lock of the organization. The number of round trips does not depend on the number of members.
  */
 export async function endProjectRoles(
   mutation: Mutation,

@@ -17,7 +17,7 @@ const OPEN_MAX = 1_000
 
 type Row = Pick<typeof invitations.$inferSelect, 'email' | 'role' | 'projectRefs'>
 
-/** Creates invitations. Members and already invited addresses are skipped and reported; any other error refuses the whole request. */
+/** Creates invitations. Members and invited addresses are skipped and reported; any other error refuses the whole request. */
 export async function createInvitations(
   ctx: Ctx,
   organization: OrganizationAccess,
@@ -26,7 +26,7 @@ export async function createInvitations(
   requirePlan(organization, 'members')
   const requested = data.map(({ attributes }) => attributes)
   requireMayChange(organization, new Set<Role>(requested.map(({ role }) => role)))
-  requireOnce(requested.map(({ email }) => email))
+  requireDistinctEmails(requested.map(({ email }) => email))
   return mutate(ctx, async (mutation) => {
     const { tx } = mutation
     await lockMembers(ctx, mutation, organization)
@@ -39,18 +39,18 @@ export async function createInvitations(
       const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
       return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
     })
-    const known = await findKnown(tx, organization, newRows)
-    const invited = newRows.filter(({ email }) => !known.has(email))
-    if (invited.length === 0) throw noneInvited(newRows, known)
+    const skipped = await findSkippedEmails(tx, organization, newRows)
+    const invited = newRows.filter(({ email }) => !skipped.has(email))
+    if (invited.length === 0) throw nobodyInvited(newRows, skipped)
     await requireBelowLimit(tx, organization, invited.length)
     const common = { organizationId: organization.id, invitedBy: ctx.actor.userId, createdAt: ctx.now() }
     await tx.insert(invitations).values(invited.map((row) => ({ ...common, ...row })))
     await recordInvitations(mutation, organization, 'created', invited)
-    return { data: invited.map(toInvitation), ...(known.size > 0 && { error: partialFailure(known) }) }
+    return { data: invited.map(toInvitation), ...(skipped.size > 0 && { error: partialFailure(skipped) }) }
   })
 }
 
-function requireOnce(emails: readonly string[]): void {
+function requireDistinctEmails(emails: readonly string[]): void {
   const issues = emails.flatMap((email, index) =>
     emails.indexOf(email) === index
       ? []
@@ -65,34 +65,42 @@ function requireOnce(emails: readonly string[]): void {
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
 }
 
-const KNOWN = { already_member: 'is already a member', already_invited: 'is already invited' } as const
-type Known = Map<string, keyof typeof KNOWN>
+const SKIP_MESSAGES = { already_member: 'is already a member', already_invited: 'is already invited' } as const
+type SkippedEmails = Map<string, keyof typeof SKIP_MESSAGES>
 
-async function findKnown(tx: Writer, { id }: OrganizationAccess, newRows: readonly Row[]): Promise<Known> {
+async function findSkippedEmails(
+  tx: Writer,
+  { id }: OrganizationAccess,
+  newRows: readonly Row[],
+): Promise<SkippedEmails> {
   const emails = newRows.map(({ email }) => email)
-  const rows = await rowsOf<{ email: string; why: keyof typeof KNOWN }>(
+  const rows = await rowsOf<{ email: string; reason: keyof typeof SKIP_MESSAGES }>(
     tx,
     sql`select w.email, case when exists (select from ${memberRoles} m join ${users} u on u.id = m.user_id
           where m.organization_id = ${id} and lower(u.primary_email) = w.email) then 'already_member'
         when exists (select from ${invitations} i where i.organization_id = ${id} and i.email = w.email)
-          then 'already_invited' end as why
+          then 'already_invited' end as reason
       from unnest(${sql.param(emails)}::text[]) as w (email)`,
   )
-  return new Map(rows.flatMap(({ email, why }) => (why ? [[email, why] as const] : [])))
+  return new Map(rows.flatMap(({ email, reason }) => (reason ? [[email, reason] as const] : [])))
 }
 
-const noneInvited = (newRows: readonly Row[], known: Known) =>
+const nobodyInvited = (newRows: readonly Row[], skipped: SkippedEmails) =>
   new ApiError('conflict.invitations', {
     issues: newRows.flatMap(({ email }, index) => {
-      const code = known.get(email)
-      return code ? [{ field: `body.data.${index}.attributes.email`, code, message: KNOWN[code] }] : []
+      const code = skipped.get(email)
+      return code ? [{ field: `body.data.${index}.attributes.email`, code, message: SKIP_MESSAGES[code] }] : []
     }),
   })
 
-const partialFailure = (known: Known) => ({
+const partialFailure = (skipped: SkippedEmails) => ({
   code: 'organization_invitations_partially_failed' as const,
   message: 'Some invitations were not created',
-  issues: Array.from(known, ([email, code]) => ({ code, message: `${email} ${KNOWN[code]}`, meta: { email } })),
+  issues: Array.from(skipped, ([email, code]) => ({
+    code,
+    message: `${email} ${SKIP_MESSAGES[code]}`,
+    meta: { email },
+  })),
 })
 
 async function requireBelowLimit(tx: Writer, { id }: OrganizationAccess, added: number): Promise<void> {
@@ -121,7 +129,7 @@ export async function deleteInvitations(
   })
 }
 
-/** Cancels invitations to projects that have left the organization. An invitation to further projects stays for those. */
+/** Cancels invitations to projects that have left the organization. An invitation to other projects too stays for those. */
 export async function cancelInvitationsTo(
   mutation: Mutation,
   organization: Pick<OrganizationAccess, 'id' | 'slug'>,
@@ -129,17 +137,17 @@ export async function cancelInvitationsTo(
 ): Promise<void> {
   const { tx } = mutation
   const lostRefs = sql`${sql.param(refs)}::text[]`
-  const isOpen = eq(invitations.organizationId, organization.id)
+  const isOfOrganization = eq(invitations.organizationId, organization.id)
   const canceled = await tx
     .delete(invitations)
-    .where(and(isOpen, sql`${invitations.projectRefs} <@ ${lostRefs}`))
+    .where(and(isOfOrganization, sql`${invitations.projectRefs} <@ ${lostRefs}`))
     .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
   await tx
     .update(invitations)
     .set({
       projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${lostRefs}))`,
     })
-    .where(and(isOpen, sql`${invitations.projectRefs} && ${lostRefs}`))
+    .where(and(isOfOrganization, sql`${invitations.projectRefs} && ${lostRefs}`))
   if (canceled.length > 0) await recordInvitations(mutation, organization, 'canceled', canceled)
 }
 

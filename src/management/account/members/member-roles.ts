@@ -12,7 +12,7 @@ export interface HeldRole {
   projectRef: string | null
 }
 
-/** Transaction and event publisher of a role change, for the API and the command line. */
+/** Transaction and event publisher of a role change, which the API and `npm run admin` provide. */
 export interface MemberChange {
   tx: Pick<Writer, 'select' | 'insert' | 'delete'>
   publish(events: readonly NewEvent[]): Promise<void>
@@ -25,11 +25,11 @@ export interface Member {
 
 type Payload = Payloads['v1.organization.member.added']
 
-const rowsOf = ({ organization, user }: Member) =>
+const isRoleOf = ({ organization, user }: Member) =>
   and(eq(memberRoles.organizationId, organization.id), eq(memberRoles.userId, user.id))
 
 export const readRoles = ({ tx }: Pick<MemberChange, 'tx'>, member: Member): Promise<HeldRole[]> =>
-  tx.select({ role: memberRoles.role, projectRef: memberRoles.projectRef }).from(memberRoles).where(rowsOf(member))
+  tx.select({ role: memberRoles.role, projectRef: memberRoles.projectRef }).from(memberRoles).where(isRoleOf(member))
 
 /** Returns the roles in `these` that are not in `those`. */
 const without = (these: readonly HeldRole[], those: readonly HeldRole[]) =>
@@ -41,7 +41,7 @@ export const rolesChanged = (before: readonly HeldRole[], after: readonly HeldRo
 
 /**
  * Changes a member's roles from `before`, the current ones, to `after`, and publishes the events. A member without roles leaves. The
- * caller holds the lock of the organization and writes the audit entry.
+ * caller must hold the lock of the organization and write the audit entry.
  */
 export async function changeRoles(
   change: MemberChange,
@@ -56,7 +56,7 @@ export async function changeRoles(
     const refs = removed.flatMap(({ projectRef }) => projectRef ?? [])
     const isEverywhere = removed.some(({ projectRef }) => projectRef === null)
     const which = or(isEverywhere ? isNull(memberRoles.projectRef) : undefined, inArray(memberRoles.projectRef, refs))
-    await tx.delete(memberRoles).where(and(rowsOf(member), which))
+    await tx.delete(memberRoles).where(and(isRoleOf(member), which))
   }
   const { organization, user } = member
   const rows = added.map((role) => ({ ...role, organizationId: organization.id, userId: user.id }))
@@ -75,7 +75,7 @@ export function eventsOf(member: Member, before: readonly HeldRole[], after: rea
   return changes(assignments(before), assignments(after)).map(({ verb, ...assignment }) => ({
     ...subject,
     type: `v1.organization.member.role.${verb}` as const,
-    fields: payload(member, assignment),
+    fields: toPayload(member, assignment),
   }))
 }
 
@@ -87,9 +87,9 @@ interface Assignment {
 
 function assignments(roles: readonly HeldRole[]): Assignment[] {
   return ROLES.filter((name) => roles.some(({ role }) => role === name)).map((role) => {
-    const places = roles.filter((one) => one.role === role).map(({ projectRef }) => projectRef)
-    const refs = places.flatMap((ref) => ref ?? [])
-    return { role, refs: places.includes(null) ? null : refs.sort() }
+    const projectRefs = roles.filter((one) => one.role === role).map(({ projectRef }) => projectRef)
+    const refs = projectRefs.flatMap((ref) => ref ?? [])
+    return { role, refs: projectRefs.includes(null) ? null : refs.sort() }
   })
 }
 
@@ -121,10 +121,10 @@ function withOneRole(member: Member, roles: readonly HeldRole[]): Payload {
   const role = everywhere?.role ?? strongestRole(roles.map((one) => one.role))
   const assignment = assignments(roles).find((one) => one.role === role)
   if (!assignment) throw new Error(`the user ${member.user.id} has no role`)
-  return payload(member, assignment)
+  return toPayload(member, assignment)
 }
 
-const payload = ({ user }: Member, assignment: Assignment): Payload => ({
+const toPayload = ({ user }: Member, assignment: Assignment): Payload => ({
   member: { user_id: user.id, primary_email: user.primaryEmail, role: toEventRole(assignment) },
 })
 

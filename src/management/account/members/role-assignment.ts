@@ -6,8 +6,8 @@ import type { HeldRole, MemberChange } from './member-roles.ts'
 type Reader = Pick<MemberChange['tx'], 'select'>
 
 /**
- * Returns the roles of a member after being assigned a role in the given projects, or in the whole organization without them. The new
- * role replaces the other roles there and a stronger role in the organization.
+ * Returns the roles of a member after the assignment of a role in the given projects, or in the whole organization if `refs` is
+ * undefined. The new role replaces the other roles there and a stronger role in the organization.
  */
 export async function rolesAfterAssignment(
   tx: Reader,

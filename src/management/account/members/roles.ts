@@ -10,14 +10,14 @@ import { endLoginsSoon, withdrawFromMember } from '../../database/database-acces
 import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
-import { toMemberRole } from './list.ts'
+import { toMemberRole } from './list-members.ts'
 import { changeRoles, type HeldRole, type Member, readRoles, rolesChanged } from './member-roles.ts'
 import { rolesAfterAssignment } from './role-assignment.ts'
 import type { AssignedRole, AssignRole } from './schema.ts'
 
 /**
- * Locks the organization, so that changes of members run one after another and the last owner is known. Fails if the previous change
- * altered the caller's own role.
+ * Locks the organization, so that changes of members run one after another and the last owner is known. Fails if the caller's own
+ * role has changed since the request was authorized.
  */
 export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }: OrganizationAccess): Promise<void> {
   await lockOrganization({ tx }, id)
@@ -32,8 +32,8 @@ export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }
 }
 
 /**
- * Assigns a role in the given projects, or in the whole organization without them, in place of the member's other roles there. A
- * stronger role in the whole organization ends; a weaker one stays.
+ * Assigns a role in the given projects, or in the whole organization if no projects are given. The role replaces the member's
+ * other roles there. A stronger role in the whole organization ends; a weaker one stays.
  */
 export async function assignRole(
   ctx: Ctx,
@@ -54,17 +54,17 @@ export async function assignRole(
     const changed = rolesChanged(currentRoles, after)
     if (changed.size === 0) return { named, logins: [] }
     requireMayChange(organization, changed)
-    await requireOwnerLeft(mutation.tx, member, currentRoles, after)
+    await requireAnotherOwner(mutation.tx, member, currentRoles, after)
     await changeRoles(mutation, member, currentRoles, after)
     const detail = { user: userId, role, ...(refs && { projects: refs }) }
     await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
-    return { named, logins: await withdraw(ctx, mutation, member) }
+    return { named, logins: await withdrawAccess(ctx, mutation, member) }
   })
   endLoginsSoon(ctx, logins)
   return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
 }
 
-const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
+const withdrawAccess = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
   withdrawFromMember(tx, ctx.now(), { organizationId: organization.id, userId: user.id })
 
 /** Removes a member. Everything that depends on the membership ends, including open logins to databases. */
@@ -73,10 +73,10 @@ export async function removeMember(ctx: Ctx, organization: OrganizationAccess, u
     await lockMembers(ctx, mutation, organization)
     const { member, currentRoles } = await findMember(mutation, organization, userId)
     requireMayChange(organization, rolesChanged(currentRoles, []))
-    await requireOwnerLeft(mutation.tx, member, currentRoles, [])
+    await requireAnotherOwner(mutation.tx, member, currentRoles, [])
     await changeRoles(mutation, member, currentRoles, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
-    return withdraw(ctx, mutation, member)
+    return withdrawAccess(ctx, mutation, member)
   })
   endLoginsSoon(ctx, logins)
 }
@@ -92,7 +92,7 @@ async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, 
   return { member, currentRoles }
 }
 
-/** Only owners may give or take the role owner: an administrator could otherwise become one. */
+/** Requires an owner if the role owner is given or taken: an administrator could otherwise become an owner. */
 export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>, changed: ReadonlySet<Role>): void {
   if (own === 'owner' || !changed.has('owner')) return
   throw new ApiError('forbidden.permission_denied', {
@@ -103,7 +103,7 @@ export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>
 const isOwner = (roles: readonly HeldRole[]) =>
   roles.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
 
-async function requireOwnerLeft(
+async function requireAnotherOwner(
   tx: Writer,
   { organization, user }: Member,
   before: readonly HeldRole[],

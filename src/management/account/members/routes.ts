@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { del, empty, get, patch, post } from '../../kernel/route.ts'
 import { createInvitations, deleteInvitations } from './invitations.ts'
-import { listMembers, listRoles } from './list.ts'
+import { listMembers, listRoles } from './list-members.ts'
 import { assignRole, removeMember } from './roles.ts'
 import {
   AssignedRole,

@@ -35,7 +35,7 @@ export async function readApproval(
   if (missing.length > 0)
     return { text: `Your token lacks scopes that the application requests: ${missing.join(', ')}.` }
   const slug = request.organizationSlug ?? body.organization
-  const found = await choicesOf(ctx, request, actor, slug)
+  const found = await listChoices(ctx, request, actor, slug)
   const [organization, second] = found
   if (!organization) return noOrganization(request, slug)
   if (second) return { text: 'Choose an organization, and enter your token again.', organizations: found }
@@ -50,9 +50,9 @@ function noOrganization({ claim }: AuthorizationRequest, slug: string | undefine
   }
 }
 
-type Choices = Awaited<ReturnType<typeof choicesOf>>
+type Choices = Awaited<ReturnType<typeof listChoices>>
 
-export const choicesOf = (
+export const listChoices = (
   { db }: SystemCtx,
   { claim }: AuthorizationRequest,
   actor: Caller,

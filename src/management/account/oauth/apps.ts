@@ -55,12 +55,12 @@ export async function listApps({ db }: Ctx, { id }: Organization) {
 }
 
 export async function getApp({ db }: Ctx, { id: organizationId }: Organization, id: string) {
-  const [row] = await db.select().from(oauthApps).where(ofOrganization(organizationId, id))
+  const [row] = await db.select().from(oauthApps).where(isApp(organizationId, id))
   if (!row) throw new ApiError('not_found.oauth_app')
   return toApp(row)
 }
 
-const ofOrganization = (organizationId: string, id: string) =>
+const isApp = (organizationId: string, id: string) =>
   and(eq(oauthApps.id, id), eq(oauthApps.organizationId, organizationId))
 
 export async function createApp(ctx: Ctx, { id: organizationId }: Organization, input: z.output<typeof CreateApp>) {
@@ -71,7 +71,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   const secret = method === 'none' ? undefined : newClientSecret()
   const secretHash = secret === undefined ? null : await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
-    // The lock keeps concurrent requests below the limit.
+    // The lock prevents concurrent requests from exceeding the limit.
     await lockOrganization({ tx }, organizationId)
     const known = await tx.$count(oauthApps, eq(oauthApps.organizationId, organizationId))
     if (known >= APPS_MAX) throw new ApiError('unprocessable.too_many_oauth_apps', { detail: `at most ${APPS_MAX}` })
@@ -87,7 +87,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   return withSecret(row, secret)
 }
 
-/** RFC 7591: the access token is the initial access token, and its user must administer the publisher. */
+/** Registers an application (RFC 7591). The access token is the initial access token, and its user must administer the publisher. */
 export async function registerApp(ctx: Ctx, { organization_slug: slug, ...input }: z.output<typeof RegisterApp>) {
   if (slug === undefined) return createApp(ctx, await onlyOrganization(ctx), input)
   const organization = await findOrganization(ctx, slug)
@@ -122,7 +122,7 @@ export async function updateApp(
   }
   if (Object.keys(fields).length === 0) return getApp(ctx, { id: organizationId }, id)
   const row = await mutate(ctx, async ({ tx, trace }) => {
-    const [app] = await tx.update(oauthApps).set(fields).where(ofOrganization(organizationId, id)).returning()
+    const [app] = await tx.update(oauthApps).set(fields).where(isApp(organizationId, id)).returning()
     if (!app) throw new ApiError('not_found.oauth_app')
     if (app.secretHash === null) refuseAssertions(app.grantTypes)
     await trace({ action: 'oauth_app.update', organizationId, detail: { app: id, ...fields } })
@@ -136,7 +136,7 @@ export async function rotateAppSecret(ctx: Ctx, { id: organizationId }: Organiza
   const secret = newClientSecret()
   const secretHash = await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
-    const [app] = await tx.select().from(oauthApps).where(ofOrganization(organizationId, id)).for('update')
+    const [app] = await tx.select().from(oauthApps).where(isApp(organizationId, id)).for('update')
     if (!app) throw new ApiError('not_found.oauth_app')
     if (app.secretHash === null) throw new ApiError('conflict.public_oauth_app')
     await tx.update(oauthApps).set({ secretHash }).where(eq(oauthApps.id, id))
@@ -149,7 +149,7 @@ export async function rotateAppSecret(ctx: Ctx, { id: organizationId }: Organiza
 /** Deletes an application with its approvals and tokens. */
 export async function deleteApp(ctx: Ctx, { id: organizationId }: Organization, id: string): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
-    const [app] = await tx.delete(oauthApps).where(ofOrganization(organizationId, id)).returning()
+    const [app] = await tx.delete(oauthApps).where(isApp(organizationId, id)).returning()
     if (!app) throw new ApiError('not_found.oauth_app')
     await trace({ action: 'oauth_app.delete', organizationId, detail: { app: id, name: app.name } })
   })

@@ -64,7 +64,7 @@ async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
     if (await assertion.isSignedBy(await currentKeys(ctx, approval.issuer, assertion.kid))) trusted.push(approval)
   }
   const [only, second] = trusted
-  // The same error for every missing part: a caller who cannot sign must learn nothing about users.
+  // Every missing part has the same error: a caller who cannot sign must learn nothing about users.
   if (!only)
     throw invalidGrant('no organization in which this user approved the application trusts the signer of the assertion')
   if (second)

@@ -7,11 +7,11 @@ import { type Jws, readJws } from '../../../platform/jwt/jws.ts'
 import type { App } from './oauth-client.ts'
 import { isOwnResource } from './resource.ts'
 
-/** Assertions are used at once; the id of a used one is stored until it expires. */
+/** Maximum lifetime of an assertion. Clients use assertions at once, and the id of a used one is stored until it expires. */
 const LIFETIME_SECONDS_MAX = 600
 /** Tolerated clock difference of an issuer. */
 const SKEW_SECONDS = 60
-/** Maximum number of keys of an issuer to try. */
+/** Maximum number of an issuer's keys to try. */
 const KEYS_TRIED_MAX = 10
 
 const ClaimText = Text.min(1).max(1_024)

@@ -54,7 +54,7 @@ export async function readRequest(
   if (!app) throw invalid('query.client_id', 'is not an application of this server')
   if (!isRegistered(query.redirect_uri, app.redirectUris))
     throw invalid('query.redirect_uri', 'is not a registered redirect URI of the application')
-  const request = check(ctx, query, app)
+  const request = checkRequest(ctx, query, app)
   if (request instanceof Refusal || claimToken === undefined) return request
   return { ...request, claim: await findClaim(ctx, claimToken) }
 }
@@ -65,21 +65,21 @@ function readResponseType(requested: string): ResponseType | undefined {
   return RESPONSE_TYPES.find((known) => known === sorted)
 }
 
-function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
+function checkRequest(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
   if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
   const responseType = readResponseType(query.response_type)
   if (responseType === undefined)
     return new Refusal('unsupported_response_type', `response_type must be one of ${RESPONSE_TYPES.join(', ')}`)
   if (responseType !== 'code' && !app.grantTypes.includes('implicit'))
     return new Refusal('unauthorized_client', 'the application is not registered for the grant type implicit')
-  const error = responseModeFault(query)
+  const error = findResponseModeError(query)
   if (error) return new Refusal('invalid_request', error)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
   const wantsIdToken = responseType === 'id_token token'
   if (wantsIdToken && query.nonce === undefined)
     return new Refusal('invalid_request', 'nonce is missing: it is required for an ID token')
-  // The client would believe that only the holder of the verifier can use the token.
+  // With a code_challenge, the client would believe that only the holder of the verifier can use the token.
   if (challenge && responseType !== 'code')
     return new Refusal('invalid_request', 'code_challenge is only valid with response_type code')
   if (!challenge && responseType === 'code' && app.secretHash === null)
@@ -105,8 +105,8 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
   }
 }
 
-/** Sends the user back to the application. Status 303 keeps browsers from posting the form, with the user's token, to it. */
-export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<string, string>): Promise<Answer> {
+/** Redirects the user to the application. With status 303, browsers do not post the form, and the user's token in it, there. */
+export async function redirectBack(query: AuthorizeQuery, outcome: Refusal | Record<string, string>): Promise<Answer> {
   const answer: Record<string, string> =
     outcome instanceof Refusal ? { error_description: outcome.description, error: outcome.code } : outcome
   const parameters = new URLSearchParams({ ...answer, ...(query.state !== undefined && { state: query.state }) })
@@ -116,14 +116,14 @@ export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<
   return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
 }
 
-/** The response mode, or for an invalid one the default (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
+/** Returns the response mode; for an invalid one, the default (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
 function responseModeOf(query: AuthorizeQuery): ResponseMode {
   const mode = RESPONSE_MODES.find((known) => known === query.response_mode)
-  if (mode !== undefined && !responseModeFault(query)) return mode
+  if (mode !== undefined && !findResponseModeError(query)) return mode
   return query.response_type?.includes('token') ? 'fragment' : 'query'
 }
 
-function responseModeFault({ response_mode: mode, response_type: type, redirect_uri: uri }: AuthorizeQuery) {
+function findResponseModeError({ response_mode: mode, response_type: type, redirect_uri: uri }: AuthorizeQuery) {
   if (mode === undefined) return undefined
   if (!RESPONSE_MODES.some((known) => known === mode)) return `response_mode must be ${RESPONSE_MODES.join(' or ')}`
   if (mode === 'query' && type?.includes('token'))

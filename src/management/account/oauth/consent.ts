@@ -6,8 +6,8 @@ import { mutate } from '../../kernel/mutate.ts'
 import type { Answer } from '../../kernel/route.ts'
 import { moveClaimedProject } from '../../projects/claims/service.ts'
 import { finishMove } from '../../projects/transfers/transfer-move.ts'
-import { type Approval, choicesOf, NO_TOKEN, readApproval } from './approval.ts'
-import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './authorization-request.ts'
+import { type Approval, listChoices, NO_TOKEN, readApproval } from './approval.ts'
+import { type AuthorizationRequest, Refusal, readRequest, redirectBack } from './authorization-request.ts'
 import { respondWithCode, respondWithToken } from './authorization-response.ts'
 import { consentPage } from './consent-page.ts'
 import type { AuthorizeQuery, Consent } from './schema.ts'
@@ -16,7 +16,7 @@ import { getSigningKey } from './signing-key.ts'
 /** Shows the consent page. */
 export async function showConsent(ctx: SystemCtx, query: AuthorizeQuery, claimToken?: string): Promise<Answer> {
   const request = await readRequest(ctx, query, claimToken)
-  return request instanceof Refusal ? sendBack(query, request) : consentPage(request)
+  return request instanceof Refusal ? redirectBack(query, request) : consentPage(request)
 }
 
 interface Decision {
@@ -26,13 +26,13 @@ interface Decision {
   claimToken?: string
 }
 
-/** Handles the user's decision. Only the token in the form identifies the user, so no other page can decide for them. */
-export async function decide(ctx: SystemCtx, { query, body, headers, claimToken }: Decision): Promise<Answer> {
+/** Handles the user's decision. Only the token in the form identifies the user, so another page cannot decide for them. */
+export async function handleDecision(ctx: SystemCtx, { query, body, headers, claimToken }: Decision): Promise<Answer> {
   const request = await readRequest(ctx, query, claimToken)
-  if (request instanceof Refusal) return sendBack(query, request)
+  if (request instanceof Refusal) return redirectBack(query, request)
   if (!isFromOwnPage(ctx, headers))
     throw new ApiError('forbidden.permission_denied', { detail: 'the form was sent by a page of another site' })
-  if (body.decision === 'deny') return sendBack(query, new Refusal('access_denied', 'the user denied the request'))
+  if (body.decision === 'deny') return redirectBack(query, new Refusal('access_denied', 'the user denied the request'))
   const approval = await readApproval(ctx, request, body)
   if ('text' in approval) return consentPage(request, approval)
   const { actor } = approval
@@ -41,10 +41,10 @@ export async function decide(ctx: SystemCtx, { query, body, headers, claimToken 
     throw error
   })
   if (response instanceof ApiError) {
-    const organizations = await choicesOf(ctx, request, actor, request.organizationSlug)
+    const organizations = await listChoices(ctx, request, actor, request.organizationSlug)
     return consentPage(request, { text: `The project cannot be claimed: ${response.detail}.`, organizations })
   }
-  return response ? sendBack(query, response) : consentPage(request, NO_TOKEN)
+  return response ? redirectBack(query, response) : consentPage(request, NO_TOKEN)
 }
 
 /** Whether the form comes from this server's page. Programs send neither header; browsers send at least one. */

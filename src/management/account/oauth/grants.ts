@@ -11,17 +11,17 @@ const ACCESS_MS = 60 * 60_000
 /** An authorization ends after this time without a refresh. */
 const REFRESH_MS = 60 * 86_400_000
 
-/** `sbr_`, the half shared by all refresh tokens of an authorization, and the half of this token. */
+/** Refresh token: `sbr_`, a half shared by all refresh tokens of an authorization, and a half of its own. */
 const REFRESH_TOKEN = /^(sbr_[0-9a-f]{40})[0-9a-f]{40}$/
 
-/** The part of a refresh token that identifies its family; undefined for a malformed token. */
+/** Returns the part of a refresh token that identifies its authorization; undefined for a malformed token. */
 export const familyOf = (refreshToken: string): string | undefined => REFRESH_TOKEN.exec(refreshToken)?.[1]
 
 interface LockedGrant {
   grant: Grant
   /** Expiry of the user's approving access token; null for never. */
   approverEndsAt: Date | null
-  /** Whether that token is valid and the user is still a member, with neither user nor organization disabled. */
+  /** Whether the approving token is valid, and the user is still a member. Neither user nor organization may be disabled. */
   isValid: boolean
 }
 

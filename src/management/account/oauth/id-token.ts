@@ -31,7 +31,7 @@ export async function signIdToken(ctx: SystemCtx, token: IdToken): Promise<strin
   return `${signed}.${base64Url(await crypto.subtle.sign(scheme.signature, privateKey, utf8(signed)))}`
 }
 
-/** The left half of the hash of the access token, by which the client detects a substituted token. */
+/** Returns the left half of the hash of the access token, by which the client detects a substituted token. */
 async function accessTokenHash(token: string): Promise<string> {
   const hash = await crypto.subtle.digest('SHA-256', utf8(token))
   return base64Url(hash.slice(0, hash.byteLength / 2))

@@ -11,7 +11,7 @@ const MINUTE_MS = 60_000
 const FRESH_MS = 30 * MINUTE_MS
 /** Minimum time between two fetches, also after a failure and for an unknown key. */
 const RETRY_MS = MINUTE_MS
-/** Age up to which keys are trusted if they cannot be fetched: they may have been withdrawn. */
+/** Age up to which keys are trusted if they cannot be fetched. Older ones may have been revoked. */
 const TRUSTED_MS = 24 * 60 * MINUTE_MS
 
 interface Source {
@@ -21,7 +21,7 @@ interface Source {
   jwks?: unknown
 }
 
-/** Finds the keys of an issuer. Throws Unusable if there are none, unless `mayBeEmpty`: a trusted issuer may withdraw all. */
+/** Finds the keys of an issuer. Throws UnusableValue if there are none, unless `allowEmpty`: a trusted issuer may revoke all. */
 export async function findKeys(
   ctx: SystemCtx,
   { issuer, jwksUrl, jwks }: Source,
@@ -31,7 +31,7 @@ export async function findKeys(
   return resolveKeys(ctx, { oidcIssuerUrl: jwksUrl === null ? issuer : null, jwksUrl }, options)
 }
 
-/** Returns the keys to verify an assertion with. Fetches them if they are old or lack the key it names. */
+/** Returns the keys for an assertion. Fetches them if they are old or lack the key that the assertion names. */
 export async function currentKeys(ctx: SystemCtx, row: IssuerRow, kid: unknown): Promise<IssuerRow['jwks']['keys']> {
   const { jwks, fetchedAt, triedAt } = row
   if (fetchedAt === null) return jwks.keys

@@ -10,7 +10,7 @@ import { requirePlan } from '../organizations/plan-features.ts'
 import { findKeys, type IssuerRow } from './issuer-keys.ts'
 import type { AssertionIssuer, SetAssertionIssuer } from './schema.ts'
 
-/** The issuer decides who can act for the owners, so only owners may change it, and no application. */
+/** Requires an owner and no application, because the issuer decides who can act for the owners. */
 function requireOwner({ actor }: Ctx, { role }: OrganizationAccess): void {
   const detail =
     actor.kind === 'oauthApp'

@@ -10,12 +10,12 @@ import { publicKeysOf, SIGNING_ALGORITHM } from './signing-key.ts'
 /** Serves the metadata for OAuth clients (RFC 8414) and of the API as a resource (RFC 9728). It is public. */
 export function mountOAuthMetadata(app: Hono<AppEnv>): void {
   app.get('/.well-known/oauth-authorization-server', rateLimit({}), (c) => c.json(authorizationServer(c.var.ctx)))
-  // OpenID Connect Discovery 1.0, 3. Only this document has the scope `openid`, as no codes are issued for it.
+  // OpenID Connect Discovery 1.0, 3. Only this document lists the scope `openid`, because no codes are issued for it.
   app.get('/.well-known/openid-configuration', rateLimit({}), (c) =>
     c.json({ ...authorizationServer(c.var.ctx), scopes_supported: ['openid', ...SCOPES] }),
   )
   app.get(KEYS_PATH, rateLimit({}), async (c) =>
-    // Also for requests without an Origin, as pages of other origins get their reply from a shared cache.
+    // Requests without an Origin get the CORS header too, because a shared cache may serve their reply to pages of other origins.
     c.json({ keys: await publicKeysOf(c.var.ctx) }, 200, {
       'cache-control': 'public, max-age=300',
       'access-control-allow-origin': '*',

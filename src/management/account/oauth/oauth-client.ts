@@ -39,11 +39,11 @@ export async function authenticateClient(
 }
 
 const VERIFIED_MAX = 1_000
-/** Credentials that were right before, by id and digest of the secret. */
-const verified = new BoundedMap<string, true>(VERIFIED_MAX)
+/** Credentials that have been verified, by client id and hash of the secret. */
+const verifiedCredentials = new BoundedMap<string, true>(VERIFIED_MAX)
 
-/** Id of the application that authenticates itself by its secret; undefined for one that only names its id. */
-export async function clientWithSecret(
+/** Authenticates an application by its secret and returns its id; undefined if it sends no secret. */
+export async function authenticateBySecret(
   ctx: SystemCtx,
   sent: SentCredentials,
   authorization: string | null,
@@ -52,10 +52,10 @@ export async function clientWithSecret(
   const { id, secret } = credentialsOf(sent, authorization)
   if (secret === undefined) return undefined
   const name = `${id.toLowerCase()} ${await hashToken(secret)}`
-  // A secret that was right before is not a guess, so guesses from the same address must not lock it out.
-  if (!mayGuess && !verified.get(name)) throw new ApiError('oauth.invalid_client')
+  // A secret that has been verified is not a guess, so guesses from the same address must not lock it out.
+  if (!mayGuess && !verifiedCredentials.get(name)) throw new ApiError('oauth.invalid_client')
   const app = await authenticateClient(ctx, sent, authorization)
-  verified.set(name, true)
+  verifiedCredentials.set(name, true)
   return app.id
 }
 

@@ -5,7 +5,7 @@ const LOOPBACK = /^(http:\/\/(?:127\.0\.0\.1|\[::1\]))(?::\d{1,5})?(?=[/?]|$)/
 
 /** Compares redirect URIs exactly (RFC 6749, 3.1.2.3), except for the port of a loopback address. */
 export function isRegistered(uri: string, registered: readonly string[]): boolean {
-  // The port may be above 65535.
+  // A port above 65535 matches LOOPBACK but is not a URL.
   if (!URL.canParse(uri)) return false
   const portless = uri.replace(LOOPBACK, '$1')
   return registered.some(
@@ -13,7 +13,7 @@ export function isRegistered(uri: string, registered: readonly string[]): boolea
   )
 }
 
-/** Why a redirect URI cannot be registered; undefined if it can. */
+/** Describes why a redirect URI cannot be registered; undefined if it can. */
 export function redirectUriError(uri: string): string | undefined {
   if (!/^[\x21-\x7e]+$/.test(uri) || !URL.canParse(uri)) return 'must be an absolute URI'
   if (uri.length > CHARACTERS_MAX) return `must have at most ${CHARACTERS_MAX} characters`
@@ -30,7 +30,7 @@ export function redirectUriError(uri: string): string | undefined {
 
 const isLoopback = (hostname: string): boolean => ['127.0.0.1', '[::1]', 'localhost'].includes(hostname)
 
-/** The origin of a redirect URI, or the private scheme of an app, as the consent page shows it. */
+/** Returns the origin of a redirect URI, or the private scheme of an app, for the consent page. */
 export function targetOf(uri: string): string {
   const { protocol, origin } = new URL(uri)
   return protocol.startsWith('http') ? origin : protocol

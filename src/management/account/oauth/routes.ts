@@ -2,9 +2,9 @@ import * as z from 'zod'
 import { answer, del, empty, get, patch, post, put } from '../../kernel/route.ts'
 import { Token } from '../../projects/claims/schema.ts'
 import { createApp, deleteApp, getApp, listApps, registerApp, rotateAppSecret, updateApp } from './apps.ts'
-import { decide, showConsent } from './consent.ts'
+import { handleDecision, showConsent } from './consent.ts'
 import { deleteIssuer, getIssuer, setIssuer } from './issuer.ts'
-import { clientWithSecret } from './oauth-client.ts'
+import { authenticateBySecret } from './oauth-client.ts'
 import { beginClaim } from './project-claim.ts'
 import {
   AssertionIssuer,
@@ -26,7 +26,7 @@ import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
 
-/** Headers of the pages. Pages replace the policy with one for their own style or script. The URL must not leak: it contains the state. */
+/** Headers of the pages. A page replaces the policy with one for its style or script. The URL contains the state, so it must not leak. */
 const PAGE = {
   ...NO_STORE,
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
@@ -76,7 +76,7 @@ export const oauthRoutes = [
       }),
       errors: ['forbidden.permission_denied'],
     },
-    ({ ctx, query, body, headers }) => decide(ctx, { query, body, headers }),
+    ({ ctx, query, body, headers }) => handleDecision(ctx, { query, body, headers }),
   ),
 
   get(
@@ -135,7 +135,7 @@ export const oauthRoutes = [
       }),
       errors: ['forbidden.permission_denied', 'not_found.project_claim'],
     },
-    ({ ctx, query, params, body, headers }) => decide(ctx, { query, body, headers, claimToken: params.token }),
+    ({ ctx, query, params, body, headers }) => handleDecision(ctx, { query, body, headers, claimToken: params.token }),
   ),
 
   post(
@@ -149,7 +149,7 @@ export const oauthRoutes = [
       scope: 'public',
       body: ExchangeTokenBody,
       clientOf: (ctx, { body, headers }, mayGuess) =>
-        clientWithSecret(ctx, body, headers.get('authorization'), mayGuess),
+        authenticateBySecret(ctx, body, headers.get('authorization'), mayGuess),
       headers: NO_STORE,
       returns: IssuedToken,
       errors: [
@@ -174,7 +174,7 @@ export const oauthRoutes = [
       scope: 'public',
       body: RevokeToken,
       bodySizeBytesMax: FORM_BYTES_MAX,
-      clientOf: (ctx, { body }, mayGuess) => clientWithSecret(ctx, body, null, mayGuess),
+      clientOf: (ctx, { body }, mayGuess) => authenticateBySecret(ctx, body, null, mayGuess),
       headers: NO_STORE,
       returns: empty,
       status: 204,

@@ -4,7 +4,7 @@ import { Ref, Slug, Text } from '../../../platform/http/common-values.ts'
 import { asUrlEncoded, bufferedBody } from '../../kernel/body.ts'
 import { redirectUriError } from './redirect-uri.ts'
 
-/** No client sends more, and the values sent back must fit into a URL. */
+/** Maximum length of a parameter: no client sends more, and values that are sent back must fit into a URL. */
 const CHARACTERS_MAX = 2_048
 export const FORM_BYTES_MAX = 16 * 1024
 const ASSERTION_CHARACTERS_MAX = 8_192
@@ -24,8 +24,8 @@ export const RESPONSE_MODES = ['query', 'fragment', 'form_post'] as const
 export type ResponseMode = (typeof RESPONSE_MODES)[number]
 
 /**
- * Only the first two are checked here, as their errors are for the user: nobody may be redirected to an unverified URL. Errors in the
- * others are sent to the application.
+ * Only the first two parameters are checked here, because their errors are shown to the user: nobody may be redirected to an
+ * unverified URL. Errors in the other parameters are sent to the application.
  */
 export const AuthorizeQuery = z.object({
   client_id: z.uuid().toLowerCase(),

@@ -13,7 +13,7 @@ export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
   if (grants + tokens + assertions > 0) ctx.log.info('oauth_purged', { grants, tokens, assertions })
 }
 
-/** Deletes rows in portions. The condition is checked twice, as a row may be extended between the read and the lock. */
+/** Deletes rows in portions. The condition is checked twice, because a row may be extended between the read and the lock. */
 function purge({ db }: SystemCtx, table: SQL, isOver: SQL): Promise<number> {
   return purgeInPortions(
     db,

@@ -23,7 +23,7 @@ export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers
   const app = await authenticateClient(ctx, body, headers.get('authorization'))
   if (!isOwnResource(ctx, resource)) throw new ApiError('oauth.invalid_target')
   if (type === 'authorization_code') return exchangeCode(ctx, app, body)
-  if (type === 'refresh_token') return refresh(ctx, app, body)
+  if (type === 'refresh_token') return exchangeRefreshToken(ctx, app, body)
   if (type === JWT_BEARER) return exchangeAssertion(ctx, app, body)
   throw new ApiError('oauth.unsupported_grant_type')
 }
@@ -57,11 +57,11 @@ async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: ver
 const challengeOf = ({ codeChallenge: value, codeChallengeMethod: method }: Grant) =>
   value === null || method === null ? undefined : { value, method }
 
-/** Time for which a replaced refresh token is accepted, as its reply may have been lost. */
+/** Time for which a replaced refresh token is accepted, because the reply to its first use may have been lost. */
 const RETRY_MS = 10_000
 
 /** Exchanges a refresh token. A late second use means that it was stolen, so the whole authorization ends (RFC 9700, 4.14.2). */
-async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
+async function exchangeRefreshToken(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
   if (token === undefined) throw invalid('body.refresh_token', 'is missing')
   const family = familyOf(token)
   if (family === undefined) throw invalidGrant('this is not a refresh token')
@@ -69,7 +69,8 @@ async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
     const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
-    if (!locked) throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
+    if (!locked)
+      throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
     const { grant, isValid } = locked
     const replacedAt = isSameSecret(hash, grant.previousRefreshHash ?? '') ? grant.refreshedAt : null
     const isRetry = replacedAt !== null && now.getTime() - replacedAt.getTime() < RETRY_MS
@@ -103,6 +104,6 @@ export async function revokeToken(
     const { userId, organizationId } = locked.grant
     const ofUser = [eq(oauthGrants.userId, userId), eq(oauthGrants.organizationId, organizationId)]
     const all = and(eq(oauthGrants.appId, app.id), ...ofUser)
-    if (all) await endGrants(mutation, locked.grant, all, 'asked for')
+    if (all) await endGrants(mutation, locked.grant, all, 'requested')
   })
 }

@@ -24,19 +24,19 @@ export function requirePlan({ plan }: { plan: Plan }, feature: PlanFeature): voi
   if (!planIncludes(plan, feature)) throw new ApiError(`payment_required.${feature}`, { detail: `its plan is ${plan}` })
 }
 
-/** Requires the plan of the organization with this id, as `requirePlan` does. */
+/** Reads the plan of the organization and requires that it includes the feature. */
 export async function requireOrganizationPlan(
   db: Pick<Db | Writer, 'select'>,
   organizationId: string,
   feature: PlanFeature,
 ): Promise<void> {
-  requirePlan(requireRow(await planOf(db, organizationId)), feature)
+  requirePlan(requireRow(await selectPlan(db, organizationId)), feature)
 }
 
-/** As `requireOrganizationPlan`, and locks the plan: a change that ends what the transaction makes waits for its end. */
+/** Locks the plan too, so that a change of plan that would end what the transaction creates waits for its commit. */
 export async function requireLockedPlan(tx: Writer, organizationId: string, feature: PlanFeature): Promise<void> {
-  requirePlan(requireRow(await planOf(tx, organizationId).for('share')), feature)
+  requirePlan(requireRow(await selectPlan(tx, organizationId).for('share')), feature)
 }
 
-const planOf = (db: Pick<Db | Writer, 'select'>, organizationId: string) =>
+const selectPlan = (db: Pick<Db | Writer, 'select'>, organizationId: string) =>
   db.select({ plan: organizations.plan }).from(organizations).where(eq(organizations.id, organizationId))

@@ -10,7 +10,7 @@ import type { MemberList, MemberListQuery } from './schema.ts'
 
 type ListedMember = z.input<typeof MemberList>['data'][number]
 
-interface Place {
+interface HeldRole {
   role: Role
   /** Null for the whole organization. */
   project: { ref: string; name: string } | null
@@ -22,7 +22,7 @@ interface Row {
   primary_email: string
   mfa_enabled: boolean
   avatar_url: string | null
-  places: Place[] | null
+  heldRoles: HeldRole[] | null
 }
 
 export async function listMembers(
@@ -42,7 +42,7 @@ export async function listMembers(
         where m.organization_id = ${organization.id} ${beyond} ${matching(filters)}
         order by m.user_id ${order} limit ${size + 1}
       )
-      select u.id, u.username, u.primary_email, u.mfa_enabled, u.avatar_url, ${placesIn(organization)} as places
+      select u.id, u.username, u.primary_email, u.mfa_enabled, u.avatar_url, ${selectHeldRoles(organization)} as "heldRoles"
       from page join ${users} u using (id) order by u.id ${order}`,
   )
   const page = rows.slice(0, size)
@@ -72,7 +72,7 @@ function matching({ 'filter[username]': username, 'filter[primary_email]': email
 }
 
 /** Selects the roles of the user `u`, without removed projects and projects that the caller may not see. */
-function placesIn({ id, onlyProjects }: OrganizationAccess): SQL {
+function selectHeldRoles({ id, onlyProjects }: OrganizationAccess): SQL {
   const visible = onlyProjects
     ? sql`and (p.ref = any(${sql.param(onlyProjects)}::text[]) or p.parent_ref = any(${sql.param(onlyProjects)}::text[]))`
     : sql``
@@ -84,7 +84,7 @@ function placesIn({ id, onlyProjects }: OrganizationAccess): SQL {
     where m.organization_id = ${id} and m.user_id = u.id and (m.project_ref is null or p.ref is not null))`
 }
 
-const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, places }: Row): ListedMember => ({
+const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, heldRoles }: Row): ListedMember => ({
   type: 'organization_member',
   id,
   attributes: {
@@ -94,15 +94,15 @@ const toMember = ({ id, username, primary_email, mfa_enabled, avatar_url, places
     // Users of the management API only sign in with tokens.
     is_sso_user: false,
     avatar_url,
-    roles: ROLES.flatMap((role) => toRoles(role, places ?? [])),
+    roles: ROLES.flatMap((role) => toRoles(role, heldRoles ?? [])),
   },
 })
 
 /** Converts a role; it is listed in both scopes if the member has it in the organization and in a project. */
-function toRoles(name: Role, places: readonly Place[]): ListedMember['attributes']['roles'] {
-  const withRole = places.filter(({ role }) => role === name)
-  const named = withRole.flatMap(({ project }) => project ?? [])
-  const everywhere = withRole.some(({ project }) => project === null)
+function toRoles(name: Role, heldRoles: readonly HeldRole[]): ListedMember['attributes']['roles'] {
+  const withName = heldRoles.filter(({ role }) => role === name)
+  const named = withName.flatMap(({ project }) => project ?? [])
+  const everywhere = withName.some(({ project }) => project === null)
   return [...(everywhere ? [toMemberRole(name, null)] : []), ...(named.length > 0 ? [toMemberRole(name, named)] : [])]
 }
 
