@@ -13,7 +13,7 @@ import { QueryError, TOO_LONG } from './sql/tokens.ts'
 
 const MINUTE_MS = 60_000
 const WINDOW_MINUTES_MAX = 24 * 60
-/** Older messages have already been read from the database's host. */
+/** Age of the latest messages, which may not have been read from the database's host yet. */
 const RECENT_MS = 3 * MINUTE_MS
 const EDGE_LOGS = `select id, timestamp, event_message, request.method, request.path, response.status_code
   from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as request
@@ -36,14 +36,14 @@ export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<
     if (!row?.rows) throw new QueryError(`the result is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
     return { result: row.rows.map((values) => Object.fromEntries(columns.map((name, n) => [name, values[n]]))) }
   } catch (error) {
-    return { result: [], error: problemOf(ctx, error) }
+    return { result: [], error: describeProblem(ctx, error) }
   }
 }
 
 function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof LogsQuery>, now: Date) {
   const end = iso_timestamp_end === undefined ? now : new Date(iso_timestamp_end)
-  const isMinute = iso_timestamp_start === undefined
-  const start = isMinute ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
+  const isDefault = iso_timestamp_start === undefined
+  const start = isDefault ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
   const minutes = Math.round((end.getTime() - start.getTime()) / MINUTE_MS)
   if (start > end) throw invalid('iso_timestamp_start', 'must not be after iso_timestamp_end')
   if (minutes > WINDOW_MINUTES_MAX)
@@ -54,7 +54,7 @@ function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof Lo
 const invalid = (name: string, message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: `query.${name}`, code: 'invalid', message }] })
 
-function problemOf({ log }: Ctx, error: unknown): string {
+function describeProblem({ log }: Ctx, error: unknown): string {
   if (error instanceof QueryError) return error.message
   const { code = '', message = '' } = postgresFailure(error) ?? {}
   // Postgres rejects a value of the query, such as an invalid regular expression.

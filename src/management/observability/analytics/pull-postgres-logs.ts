@@ -8,10 +8,10 @@ import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { awaitWithin } from '../../../platform/timeout.ts'
 
-/** A project that logs more per day is read on the next day, as far as the host still has the messages. */
+/** Maximum number of messages stored per project and day. The rest is read on the next day if the host still has it. */
 const MESSAGES_PER_DAY_MAX = 200_000
 const PAGE_LINES = 500
-/** The maximum number of pages per project and round. */
+/** The maximum number of pages read per project and round. */
 const PAGES_MAX = 4
 /** The maximum number of projects per round, least recently read first. */
 const PROJECTS_MAX = 500

@@ -18,7 +18,7 @@ import type { CreateLogDrain, LogDrainReply, UpdateLogDrain } from './schema.ts'
 
 type Row = typeof logDrains.$inferSelect
 
-/** The maximum number per project: every log record is queued for each drain. */
+/** The maximum number of drains per project: every log record is queued for each drain. */
 const LOG_DRAINS_MAX = 20
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
@@ -75,7 +75,7 @@ export async function updateLogDrain(
       .where(isLogDrain(project.ref, id))
       .for('no key update')
     if (!current) throw new ApiError('not_found.log_drain')
-    // A concurrent change replaced the secrets: start again with its secrets.
+    // A concurrent change has replaced the secrets, so this change starts again with them.
     if (changed.sealedSecrets && current.sealedSecrets !== before.sealedSecrets) return undefined
     const [after] = await tx
       .update(logDrains)

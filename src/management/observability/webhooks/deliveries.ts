@@ -47,7 +47,7 @@ const listed = {
 }
 
 /** Excludes expired deliveries that the purge has not deleted yet. */
-const isUnexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldestKept(ctx))
+const isUnexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, retentionStart(ctx))
 /** Member events name projects and the members who received access. */
 const MEMBER_EVENTS = 'v1.organization.member.%'
 
@@ -64,11 +64,11 @@ const isVisibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
         .where(and(eq(projects.ref, webhookEvents.projectRef), inArray(projects.parentRef, [...onlyProjects]))),
     ),
   )
-const oldestKept = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
+const retentionStart = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
 
 /**
- * Limits a page to deliveries after the cursor. For callers who see only some projects it also ends at the horizon, the last of
- * SCANNED_MAX deliveries; null if there are fewer.
+ * Limits a page to deliveries after the cursor. For callers who see only some projects, the page also ends at the horizon: the
+ * last of SCANNED_MAX deliveries, or null if there are fewer.
  */
 function pageRange(
   { db }: Ctx,
@@ -197,7 +197,7 @@ function testTypeOf({ eventTypes }: Endpoint, requested: string | undefined): Ev
  */
 export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   const { delivery, event, enabled } = await findDelivery(ctx, owner, id)
-  if (event.publishedAt < oldestKept(ctx)) throw new ApiError('not_found.delivery')
+  if (event.publishedAt < retentionStart(ctx)) throw new ApiError('not_found.delivery')
   if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const { messageId, eventId, endpointId, attempt } = delivery
   await mutate(ctx, async ({ tx, wake, trace }) => {

@@ -10,7 +10,7 @@ export interface Owner {
   projectRef: string | null
   /** The only projects of the organization that the caller sees; undefined for all. */
   onlyProjects?: readonly string[]
-  /** True if the caller may read secrets. Custom headers often contain credentials of the receiver. */
+  /** Whether the caller may read secrets: custom headers often contain credentials of the receiver. */
   showsHeaders: boolean
   /** The path before `/webhooks`, for links. */
   path: string
@@ -45,7 +45,7 @@ export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>
     projectRef === null ? isNull(webhookEndpoints.projectRef) : eq(webhookEndpoints.projectRef, projectRef),
   )
 
-/** The owner in the format of the audit log. */
+/** Returns the owner in the format of the audit log. */
 export const subjectOf = ({ organization, projectRef }: Owner) => ({
   organizationId: organization.id,
   ...(projectRef !== null && { projectRef }),

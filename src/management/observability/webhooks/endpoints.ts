@@ -21,7 +21,7 @@ import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint }
 export type Endpoint = typeof webhookEndpoints.$inferSelect
 type EndpointResource = z.input<typeof EndpointReply>['data']
 
-/** The maximum number per owner: each event is stored once per subscribed endpoint, in the transaction of its change. */
+/** The maximum number of endpoints per owner: each event is stored once per subscribed endpoint, in the transaction of its change. */
 const ENDPOINTS_MAX = 100
 const OLD_SECRETS_MAX = 10
 /** The maximum number of deliveries deleted in one statement with their endpoint. */
@@ -218,7 +218,7 @@ const invalidUrl = (message: string) =>
     issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
   })
 
-/** Takes a lock, so that concurrent requests cannot exceed the limit. */
+/** Checks the number of endpoints under a lock, so that concurrent requests cannot exceed the limit. */
 async function requireEndpointQuota({ tx }: Mutation, owner: Owner): Promise<void> {
   const { organization, projectRef } = owner
   await tx.execute(
@@ -237,8 +237,8 @@ function withOldSecret({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpo
 }
 
 /**
- * Returns the changes for a new secret. The current key is no change, and an old key that returns is removed from the old
- * ones, so that each signs once. Secrets that cannot be decrypted are dropped.
+ * Returns the changes for a new secret; none for the current one. An old secret that is set again is removed from the old ones,
+ * so that each key signs once. Secrets that cannot be decrypted are dropped.
  */
 async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
   const keyHashOf = async ({ sealed }: Pick<OldSecret, 'sealed'>) => {

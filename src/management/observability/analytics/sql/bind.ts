@@ -12,7 +12,7 @@ export type Bound =
   | { kind: 'derived'; place: number; name: string }
   | { kind: 'call'; name: string; args: Bound[]; distinct?: boolean }
 
-/** Which one wins if a column and an alias have the same name. */
+/** The one that wins if a column and an alias have the same name. */
 export type Preference = 'column' | 'alias'
 
 /** The number of bound expressions in all SELECTs of a query. A column of a subquery counts as often as it is used. */
@@ -45,12 +45,12 @@ const FIELDS = [
   ...['parsed.user_name', 'parsed.database_name', 'parsed.application_name', 'parsed.connection_from'],
 ]
 
-/** Functions that take a unit of time as an unquoted name. */
+/** Functions with an unquoted unit of time among their arguments. */
 export const TRUNCATES = ['timestamp_trunc', 'datetime_trunc', 'date_trunc']
 const UNIT = /^(second|minute|hour|day|week)$/i
 
 /** Returns a function that binds the names of a query. `derived` are the columns of the subquery that it reads, if any. */
-export function binderOf(query: Query, derived: readonly DerivedColumn[] | undefined, expansion: Expansion) {
+export function createBinder(query: Query, derived: readonly DerivedColumn[] | undefined, expansion: Expansion) {
   const table = query.table.toLowerCase()
   if (!TABLES.includes(table)) {
     throw new QueryError(`unknown table ${JSON.stringify(query.table)}: use one of ${TABLES.slice(0, 5).join(', ')} …`)

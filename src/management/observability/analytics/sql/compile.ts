@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { type Bound, binderOf, type DerivedColumn, type Expansion, TRUNCATES } from './bind.ts'
+import { type Bound, createBinder, type DerivedColumn, type Expansion, TRUNCATES } from './bind.ts'
 import { sourcesInCondition } from './condition-sources.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
 import { createNumbering } from './numbering.ts'
@@ -52,13 +52,13 @@ class Compiler {
   readonly #scope: Scope & { now: Date }
   readonly #expansion: Expansion
   readonly #from: Derived | undefined
-  readonly #bind: ReturnType<typeof binderOf>
+  readonly #bind: ReturnType<typeof createBinder>
   readonly #items: Item[]
   readonly #keyOf = createNumbering()
   readonly #groups = new Map<number, Value>()
   #isGrouped = false
   #isInAggregate = false
-  /** True if a subquery after IN reads other sources. */
+  /** Whether a subquery after IN reads other sources. */
   #readsOthers = false
 
   constructor(query: Query, scope: Scope & { now: Date }, expansion: Expansion = { size: 0 }) {
@@ -67,7 +67,7 @@ class Compiler {
     this.#expansion = expansion
     this.#from = query.from && new Compiler(query.from, scope, expansion).derive()
     const derived = this.#from?.columns
-    this.#bind = binderOf(query, derived, expansion)
+    this.#bind = createBinder(query, derived, expansion)
     this.#items = query.items === '*' ? (derived?.map(({ name }) => toItem(name)) ?? everyColumn(query)) : query.items
   }
 

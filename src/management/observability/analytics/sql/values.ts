@@ -11,6 +11,7 @@ const PG_TYPES: Record<Type, SQL> = {
   interval: sql`interval`,
   null: sql`text`,
 }
+/** Returns the SQL of a value; a null gets a type. */
 export const typed = ({ sql: value, type }: Value): SQL => (type === 'null' ? sql`null::text` : value)
 
 export function applyFunction(
