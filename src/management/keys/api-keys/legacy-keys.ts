@@ -10,7 +10,7 @@ import { readSettings, saveSettings } from '../../projects/settings/read-setting
 import { changeKeys } from './change-keys.ts'
 import { toLegacyKey } from './convert.ts'
 
-/** Lists the legacy keys. The anon key is public; the service_role key bypasses every policy and is only shown on request. */
+/** Lists the legacy keys. The anon key is public. The service_role key bypasses every policy, so it is only revealed on request. */
 export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
   const { ref, createdAt } = project
   const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
@@ -23,15 +23,15 @@ export const getLegacyApiKeys = async ({ db }: Ctx, { ref }: ProjectAccess) =>
 export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enabled: boolean) {
   const { ref, organizationId } = project
   await changeKeys(ctx, project, async ({ tx, trace }) => {
-    if (enabled) await requireSecretTrusted(tx, ref)
+    if (enabled) await requireJwtSecretValid(tx, ref)
     await saveSettings(tx, { ref, area: 'legacy_api_keys', value: { enabled }, updatedAt: ctx.now() })
     await trace({ action: 'project.legacy_api_keys.update', organizationId, projectRef: ref, detail: { enabled } })
   })
   return { enabled }
 }
 
-/** Rejects the change if the JWT secret is revoked: it signs the legacy keys, so they would be enabled but invalid. */
-async function requireSecretTrusted(tx: Writer, ref: string): Promise<void> {
+/** Requires that the JWT secret is not revoked: it signs the legacy keys, which would otherwise be enabled but invalid. */
+async function requireJwtSecretValid(tx: Writer, ref: string): Promise<void> {
   const [revoked] = await tx
     .select({ id: signingKeys.id })
     .from(signingKeys)

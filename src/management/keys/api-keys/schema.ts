@@ -26,7 +26,7 @@ const TEMPLATE_LENGTH_MAX = 4_096
 const TEMPLATE_DEPTH_MAX = 16
 const TIME_CLAIMS = ['exp', 'nbf', 'iat']
 
-/** Claims of every request with the key. */
+/** JWT claims of every request with the key. */
 const Template = z
   .looseObject({ role: z.enum(API_ROLES).default('service_role') })
   .refine((template) => isDepthAtMost(template, TEMPLATE_DEPTH_MAX), {

@@ -65,7 +65,7 @@ async function newRow(ctx: SystemCtx, ref: string, { type, name, description, se
   }
 }
 
-/** The keys of a new project. */
+/** Creates the keys of a new project. `insertKeys` stores them. */
 export const newDefaultKeys = (ctx: SystemCtx, ref: string) =>
   Promise.all((['publishable', 'secret'] as const).map((type) => newRow(ctx, ref, { type, name: 'default' })))
 
@@ -102,7 +102,7 @@ export async function createApiKey(
   return toApiKey(ctx, created, reveal)
 }
 
-/** Checks the limits after the write: changes of a project's keys are serialized. */
+/** Checks the limits after the write, which is safe because changes of a project's keys are serialized. */
 async function requireKeyQuota({ tx }: Mutation, ref: string): Promise<void> {
   const claims = sql<number>`coalesce(sum(length(${apiKeys.secretJwtTemplate}::text)), 0)::int`
   const [totals] = await tx.select({ keys: count(), claims }).from(apiKeys).where(isActive(ref))

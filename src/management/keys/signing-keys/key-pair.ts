@@ -19,7 +19,7 @@ export async function generateKeyPair(algorithm: Algorithm): Promise<KeyPair> {
   return keyPairOf(algorithm, crypto.randomUUID(), privateJwk as Jwk)
 }
 
-/** Throws if the key cannot be imported or if its private and public parts do not match. */
+/** Imports a key. Throws if it is invalid or its private and public parts do not match. */
 export async function importKeyPair(algorithm: Algorithm, jwk: PrivateJwk): Promise<KeyPair> {
   const { kid = crypto.randomUUID(), use: _use, key_ops: _ops, ext: _ext, alg: _alg, ...privateJwk } = jwk
   const problem = await problemOf(algorithm, privateJwk)

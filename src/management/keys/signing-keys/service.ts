@@ -6,6 +6,7 @@ import { sealSigningKey } from '../../../model/secrets/signing-key.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { generateKeyPair, importKeyPair } from './key-pair.ts'
+import type { CreateSigningKey } from './schema.ts'
 import {
   changeKeys,
   isSigningKey,
@@ -14,10 +15,9 @@ import {
   retireCurrentKey,
   type SigningKeyRow,
   toSigningKey,
-} from './rows.ts'
-import type { CreateSigningKey } from './schema.ts'
+} from './signing-key-rows.ts'
 
-/** The maximum number per project: all are loaded whenever the project is opened. */
+/** The maximum number of keys per project, without the JWT secret: all are loaded whenever the project is opened. */
 export const KEYS_MAX = 20
 
 export async function listSigningKeys({ db }: Ctx, { ref }: ProjectAccess) {

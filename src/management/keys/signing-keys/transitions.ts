@@ -5,12 +5,12 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { getAuthConfig } from '../../service-config/auth-config/service.ts'
-import { changeKeys, isSigningKey, retireCurrentKey, type SigningKeyRow, toSigningKey } from './rows.ts'
 import { requireStandbyFree } from './service.ts'
+import { changeKeys, isSigningKey, retireCurrentKey, type SigningKeyRow, toSigningKey } from './signing-key-rows.ts'
 
 type Status = (typeof SIGNING_KEY_STATUSES)[number]
 
-/** The statuses from which a key may change to each. A key in use only changes when another one replaces it. */
+/** The statuses from which a key may change to each status. A key in use only changes when another one replaces it. */
 const ALLOWED_FROM: Record<Status, readonly Status[]> = {
   in_use: ['standby'],
   standby: ['previously_used', 'revoked'],
@@ -55,7 +55,7 @@ function requireTransition({ status: from }: SigningKeyRow, to: Status): void {
   throw new ApiError('conflict.signing_key_status', { detail: `a key that is ${from} cannot become ${to}: ${hint}` })
 }
 
-/** Requires that the legacy keys are disabled: the JWT secret signs them, so they would be listed but invalid. */
+/** Requires that the legacy API keys are disabled: the JWT secret signs them, so they would be listed but invalid. */
 async function requireLegacyApiKeysOff(tx: Writer, ref: string): Promise<void> {
   const { value } = await readSettings(tx, ref, 'legacy_api_keys')
   if (!value.enabled) return

@@ -12,7 +12,7 @@ import type { SigningKey } from './schema.ts'
 
 export type SigningKeyRow = typeof signingKeys.$inferSelect
 
-/** The columns that clients may read: none of the private key. */
+/** The columns that clients may read; the private key is not among them. */
 export const PUBLIC_COLUMNS = {
   id: signingKeys.id,
   algorithm: signingKeys.algorithm,
@@ -41,8 +41,8 @@ interface Change extends Mutation {
 }
 
 /**
- * Serializes changes of a project's signing keys, because each depends on all of them. Programs restart if the published
- * keys change, because they load them at start.
+ * Serializes changes of a project's signing keys, because each change depends on all keys. Programs load the published keys at
+ * start, so they restart if those change.
  */
 export async function changeKeys<T>(
   ctx: Ctx,
