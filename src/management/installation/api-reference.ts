@@ -26,7 +26,7 @@ export function mountReference(app: Hono<AppEnv>, documents: Documents): void {
       })
     })
   }
-  // Old links with a version lead to the API reference, which was at /docs.
+  // The API reference was at /docs before: old links, which have a version, lead to its new address.
   app.get('/docs', limit, addSecurityHeaders, async (c) =>
     c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : serveFile(c, 'index.html'),
   )
@@ -37,7 +37,7 @@ export function mountReference(app: Hono<AppEnv>, documents: Documents): void {
   )
 }
 
-/** The page handles tokens, so it only runs its own scripts, only connects to its own origin and cannot be framed. */
+/** The pages handle tokens, so they only run their own scripts, only connect to their own origin and cannot be framed. */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",

@@ -36,7 +36,7 @@ interface Source {
   databaseNow: SQL
 }
 
-/** Reads all gauges in one statement. It skips finished work, which may have millions of rows. */
+/** Reads all gauges in one statement. Finished work is not counted, because it may have millions of rows. */
 export async function readGauges({ db, databaseNow: now }: Source): Promise<Gauges> {
   const overdue = (dueAt: unknown) =>
     sql`extract(epoch from ${now} - min(${dueAt}) filter (where ${dueAt} <= ${now}))::float8`

@@ -4,7 +4,7 @@ import { withTimeout } from '../../platform/timeout.ts'
 
 export const CHECK_MS_MAX = 3_000
 
-/** Runs a check for at most CHECK_MS_MAX. The error is only logged. */
+/** Runs a check for at most CHECK_MS_MAX. An error is logged and not returned. */
 export async function runCheck<T>(
   { log }: SystemCtx,
   check: string,

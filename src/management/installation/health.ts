@@ -26,9 +26,9 @@ export const createHealthReporter = (): HealthReporter => cacheCheck(checkHealth
 
 const UNCACHED = { 'cache-control': 'no-store' }
 
-/** Mounts the health endpoints for load balancers and supervisors: no token, no quota and no query for the caller. */
+/** Mounts the health endpoints for load balancers and supervisors. They need no token, have no quota and look up no caller. */
 export function mountHealth(app: Hono<AppEnv>, report: HealthReporter): void {
-  // Liveness ignores the dependencies: restarting a process that responds does not repair them.
+  // Liveness ignores the dependencies, because the restart of a process that responds does not repair them.
   app.get('/health/live', (c) => c.json({ status: 'ok' }, 200, UNCACHED))
   for (const path of ['/health', '/health/ready']) {
     app.get(path, async (c) => {
