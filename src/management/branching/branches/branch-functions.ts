@@ -3,12 +3,12 @@ import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
 import { copyFunctions, FunctionFilesMissing } from '../../programs/functions/copy-functions.ts'
-import { inheritSecrets } from '../../programs/secrets/inherit.ts'
+import { inheritSecrets } from '../../programs/secrets/inherit-secrets.ts'
 import { errorText } from '../../projects/projects/task-reason.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import type { StepInput } from './runs.ts'
 
-/** Copies the parent's functions to the branch, except those changed on it since. They use the secrets of the branch. */
+/** Copies the parent's functions to the branch, except those changed on the branch later. Secrets are inherited too. */
 export async function deployToBranch(ctx: SystemCtx, input: StepInput): Promise<void> {
   const { own, parent, run, log } = input
   const exactly = run.kind === 'reset'

@@ -11,7 +11,7 @@ import type { BulkFunction } from './schema.ts'
 
 type NewRow = typeof functions.$inferInsert
 
-/** Activates bundles for many functions, all or none. Repeating the request changes nothing. */
+/** Activates bundles for many functions, all or none. A repeated request changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   if (list.length === 0) return { functions: [] }
   const { ref, organizationId } = project
@@ -100,7 +100,7 @@ function rowOf(ctx: Ctx, ref: string, { input, n, before, bundles }: RowInput): 
   requireConsistent(input, n, deployment)
   const at = ctx.now()
   return {
-    // The reply to the bundle request promised this id for a new function.
+    // The reply to the bundle request has already named this id for a new function.
     id: current?.row.id ?? (input.id === deployment.id ? deployment.id : crypto.randomUUID()),
     projectRef: ref,
     slug,
@@ -129,7 +129,7 @@ function deploymentFor(
   return since.at(-1) ?? current.deployment
 }
 
-/** Requires that paths, if given, equal those of the bundle, which cannot change. */
+/** Requires that given paths equal those of the bundle, which cannot change. */
 function requireConsistent(input: BulkFunction, n: number, { entrypoint, importMap }: DeploymentRow): void {
   const { import_map: flag, entrypoint_path: from, import_map_path: map } = input
   if (flag !== undefined && flag !== (importMap !== null)) throw invalid(n, 'import_map', MISMATCH)

@@ -19,7 +19,7 @@ interface Project {
 interface CopyOptions {
   from: Project
   to: Project
-  /** True if the target gets exactly these functions, even if its own are newer. */
+  /** Whether the target gets exactly these functions, even if its own are newer. */
   exactly: boolean
   fence: Fence
   log(line: string): Promise<void>
@@ -27,7 +27,7 @@ interface CopyOptions {
 
 /** The files of a function are missing in the bucket. */
 export class FunctionFilesMissing extends Error {
-  override name = 'BytesGone'
+  override name = 'FunctionFilesMissing'
 }
 
 /**

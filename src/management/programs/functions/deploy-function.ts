@@ -39,7 +39,7 @@ export async function deployFunction(
   return toDeployed(await deploy(ctx, project, deployment, { name, verifyJwt }))
 }
 
-/** Collects the files; a file that is imported and matches a static pattern may be sent twice. */
+/** Collects the files. Clients send a file twice if it is imported and matches a static pattern. */
 async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
   const files = new Map<string, SourceFile>()
   for (const [n, { path, file }] of parts.entries()) {
@@ -106,8 +106,8 @@ interface Rules {
 export const toDeployed = ({ row, deployment }: Deployed) => toFunction(row, deployment)
 
 /**
- * Activates a deployment if the rules allow it and no later request has deployed the function, and returns what is active
- * then. A rejected deployment stays unused and is removed later.
+ * Activates a deployment if the rules allow it and no later request has deployed the function. Returns the active deployment. A
+ * rejected deployment stays unused and is removed later.
  */
 export async function deploy(
   ctx: Ctx | SystemCtx,
@@ -156,7 +156,10 @@ async function activate(
   return { row, deployment }
 }
 
-/** Whether a function was requested after a deployment. A copy is made later than the change that it copies. */
+/**
+ * Whether a later request has deployed the function. Both times are compared, because a copied deployment is created later than the
+ * change that it copies.
+ */
 const isLater = ({ row, deployment }: Deployed, { createdAt }: DeploymentRow): boolean =>
   deployment.createdAt > createdAt && row.updatedAt > createdAt
 

@@ -9,8 +9,8 @@ interface Slots {
 }
 
 /**
- * Limits concurrent work per name. A holder renews its slot: a request that its client drops ends silently with its timers,
- * and the slot expires `leaseMs` later.
+ * Limits concurrent work per name. The holder of a slot renews it. If a client drops its request, the request and its timers end
+ * silently, and the slot expires `leaseMs` later.
  */
 export function openSlots({ max, leaseMs, waitMs }: Slots) {
   const slotsByName = new Map<string, Set<{ endsAt: number }>>()
@@ -25,7 +25,7 @@ export function openSlots({ max, leaseMs, waitMs }: Slots) {
     const until = Date.now() + waitMs
     while (activeSlots(name).size >= max) {
       if (Date.now() >= until) throw refuse()
-      // Polls, because a request in workerd must not await a promise of another request.
+      // The wait polls, because a request in workerd must not await a promise of another request.
       await new Promise((resolve) => setTimeout(resolve, POLL_MS * (0.5 + Math.random())))
     }
     const slots = activeSlots(name)

@@ -26,7 +26,7 @@ export interface Program {
   importMap?: string | undefined
   staticPatterns?: string[] | undefined
   files: readonly SourceFile[]
-  /** The time of the request, if it activates the program: of several, that of the last request stays. */
+  /** The time of the request, if it activates the program. Of several requests, the last one wins. */
   requestedAt?: Date | undefined
 }
 
@@ -34,7 +34,7 @@ const BUILDS_MAX = 4
 
 const WAIT_SECONDS = 30
 
-/** Limits builds per project, because all projects share the bundler. Builds wait, because clients do not retry rejected ones. */
+/** Limits builds per project, because all projects share the builder. Builds wait, because clients do not retry rejected ones. */
 const runInSlot = openSlots({ max: BUILDS_MAX, leaseMs: 60_000, waitMs: WAIT_SECONDS * 1000 })
 
 const tooMany = () =>

@@ -6,18 +6,18 @@ import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 
 const UNUSED_MS = 24 * 60 * 60 * 1000
-/** Prevents the activation of a deployment whose files are being removed. */
+/** Time before the removal of a deployment from which it cannot be activated any more. */
 const MARGIN_MS = 60 * 60 * 1000
-/** A bulk update activates as many bundles. */
+/** Maximum number of unused deployments per project; a bulk update may activate as many bundles. */
 const UNUSED_OF_PROJECT_MAX = 1_000
-/** S3 removes 1,000 keys per request, and a deployment has two. */
+/** Deployments per batch. S3 removes 1,000 keys per request, and a deployment has two. */
 const BATCH = 500
 const BATCHES_MAX = 10
 
-/** Deployments that have been unused since before this time may be removed soon and must not be activated. */
+/** Returns the time since which a deployment may have been unused and still be activated. Older ones may be removed soon. */
 export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
 
-/** The files of a deployment this young may still be on their way to the bucket. */
+/** Time for which the files of a new deployment may still be on their way to the bucket. */
 const UPLOAD_MS = 10 * 60 * 1000
 
 /**

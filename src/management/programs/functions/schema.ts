@@ -15,7 +15,7 @@ export const Slug = z
   .max(SLUG_LENGTH_MAX)
   .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, 'must start with a letter and contain only letters, digits, _ and -')
 
-/** Slugs of older clients may start with any of the characters. */
+/** Slugs from older clients may also start with a digit, `_` or `-`. */
 export const AnySlug = z
   .string()
   .max(SLUG_LENGTH_MAX)
@@ -23,7 +23,7 @@ export const AnySlug = z
 
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 hexadecimal digits')
 
-/** Clients send an empty path instead of none. */
+/** The path of a source file; undefined if empty, as clients send an empty path instead of none. */
 const Path = Text.max(1_024).transform((path, check) => {
   if (path === '') return undefined
   const found = normalizeSourcePath(path)

@@ -38,7 +38,7 @@ export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: st
     .catch(rethrowAsUnavailable)
 }
 
-/** Waits for the first byte, so that a failing bucket still gives an error response: a started reply could only break off. */
+/** Waits for the first byte, so that a failing bucket still leads to an error response: a started reply could only break off. */
 async function openSource(ctx: Ctx, key: string): Promise<Streamed> {
   const source = await openStore(ctx).get(key).catch(rethrowBucketFailure)
   if (!source?.body) throw new ApiError('not_found.function_source')

@@ -10,9 +10,9 @@ import { recordDeletion } from '../functions/deletions.ts'
 import { changeFunctions } from '../functions/function-rows.ts'
 import type { NewSecrets } from './schema.ts'
 
-/** The maximum number per project: every running function has all of them in memory. */
+/** The maximum number of secrets per project: every running function has all of them in memory. */
 const SECRETS_MAX = 100
-/** The maximum size of names and values. With more, plus the platform's variables, programs fail to start. */
+/** The maximum total size of names and values. With more, and the platform's variables, programs fail to start. */
 const SIZE_KIB_MAX = 768
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {

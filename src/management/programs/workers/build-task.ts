@@ -42,7 +42,7 @@ type Built = Pick<ServedWorker, 'image' | 'crons' | 'assets'>
 async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Upload): Promise<Built> {
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
   if (!context?.body) throw new BuildFailed([{ message: 'The build context has expired: upload it again' }])
-  // Checked again because the upload URL stays valid after the check at deployment.
+  // The size is checked again, because the upload URL stays valid after the check at deployment.
   if (context.size > CONTEXT_BYTES_MAX) {
     await context.body.cancel()
     throw new BuildFailed([
@@ -50,7 +50,7 @@ async function buildUpload(ctx: SystemCtx, ref: string, { uploadId, spec }: Uplo
     ])
   }
   const { image, crons, assets } = await buildWorker({ bindings: ctx.bindings, ref }, context.body)
-  // Stored before the program is known to start, because asset bytes cannot be buffered. Unused images are removed later.
+  // The image is stored before the program is known to start, because assets cannot be buffered. Unused images are removed later.
   const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
   requireHandlers(await probe({ bindings: ctx.bindings, ref }, { image, env }), crons)

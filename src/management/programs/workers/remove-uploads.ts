@@ -6,11 +6,11 @@ import { openStore } from '../../../platform/blobs/store.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 
-/** Leaves time for uploads that were in progress at expiry. */
+/** Time left for uploads that were in progress at expiry. */
 const GRACE_MS = 60 * 60 * 1000
 const SWEPT_MAX = 1_000
 
-/** Uploads with an active build are kept: the build itself reports an invalid context. */
+/** Whether an upload has an active build. It is then kept, because the build itself reports an invalid context. */
 const isBeingBuilt = sql`exists (select from ${workerTasks} where ${workerTasks.uploadId} = ${workerUploads.id}
   and ${workerTasks.state} in ('pending', 'running'))`
 

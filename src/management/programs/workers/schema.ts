@@ -11,7 +11,7 @@ import { Text } from '../../../platform/http/common-values.ts'
 const INSTANCES_MAX = 16
 const SECRETS_MAX = 100
 
-/** The two names of the same resource; a reply uses the name in its path. */
+/** The two names of the same resource. A reply uses the name in the path of its request. */
 export const SPELLINGS = {
   workers: { type: 'project_worker', upload: 'project_worker_upload', schema: 'Worker' },
   compute: {

@@ -65,7 +65,7 @@ export async function startWorkerTask(
   return uploadId
 }
 
-/** All projects share the builder, so a project with many slow builds must not occupy all tasks that run at once. */
+/** Maximum number of tasks of a project that run at once: all projects share the builder, and builds may be slow. */
 const RUNNING_OF_PROJECT_MAX = 2
 
 export const workerLeases = createLeases({
@@ -76,7 +76,7 @@ export const workerLeases = createLeases({
 })
 const ATTEMPTS_MAX = 5
 
-/** A second message for the same task finds it leased or finished and does nothing. */
+/** Runs a task. A second message finds the task leased or finished and does nothing. */
 export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> =>
   workerLeases.run(ctx, id, async (lease) => {
     const work = await findWork(ctx, lease)
@@ -88,7 +88,7 @@ export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Pro
 /** Releases the task if enough others of the project are running, without counting the attempt. Returns whether it did. */
 function putBackIfFull(ctx: SystemCtx, { project: { ref } }: Work, lease: SQL): Promise<boolean> {
   return mutate(ctx, async ({ tx }) => {
-    // The lock serializes the checks, so that of several tasks leased at the same time not all are put back.
+    // The lock serializes the checks: otherwise, tasks leased at the same time could all be put back.
     await lockStatus({ tx }, ref)
     const running = await tx
       .select({ id: workerTasks.id })
@@ -139,14 +139,14 @@ async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Pro
   const { id } = work.task
   const served = await jobs.build(ctx, work)
   if (served && (await switchOver(ctx, work, served))) return
-  // Another consumer that took over the expired lease serves the same instances.
-  if (served && !(await isNotSuperseded(ctx, id))) await jobs.drop(ctx, work, served)
+  // If only the lease was lost, the consumer that took it over serves the same instances.
+  if (served && (await isSuperseded(ctx, id))) await jobs.drop(ctx, work, served)
   ctx.log.info('worker_task_not_held', { task: id })
 }
 
-async function isNotSuperseded({ db }: SystemCtx, id: string): Promise<boolean> {
-  const condition = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
-  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(condition)).length > 0
+async function isSuperseded({ db }: SystemCtx, id: string): Promise<boolean> {
+  const isCurrent = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
+  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(isCurrent)).length === 0
 }
 
 async function findWork({ db }: SystemCtx, lease: SQL): Promise<Work | undefined> {

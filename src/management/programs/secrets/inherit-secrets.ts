@@ -12,11 +12,11 @@ interface Inheritance {
   to: { ref: string; organizationId: string }
   /** Secrets set on the target itself; these names are never inherited. */
   ownSecrets: Readonly<Record<string, string>>
-  /** True to also restore secrets that the target has deleted. */
+  /** Whether to also restore secrets that the target has deleted. */
   restoreDeleted: boolean
 }
 
-/** Copies secrets to another project. The latest change of a secret wins, including deletions. Returns the number set. */
+/** Copies secrets to another project. The latest change of a secret wins, including deletions. Returns the number of secrets set. */
 export async function inheritSecrets(
   ctx: SystemCtx,
   { from, to, ownSecrets, restoreDeleted }: Inheritance,
