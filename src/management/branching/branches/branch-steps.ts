@@ -21,7 +21,7 @@ type Project = StepInput['own']
 
 const HEALTH_TIMEOUT_MS = 10_000
 
-/** Copies the parent's database, or only its schema, as of one point in time. */
+/** Copies the parent's database, or only its schema, as of a single point in time. */
 async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: StepInput): Promise<void> {
   await log(`copying ${branch.withData ? 'schema and data' : 'the schema'} of ${parent.ref} to ${own.ref}`)
   const [fromRunnerPassword, to] = await Promise.all([runnerPasswordOf(ctx, parent), specOf(ctx, own)])
@@ -106,7 +106,7 @@ async function readHistory(
   }
 }
 
-/** Whether a run has ever found the database healthy. If none has, it contains nothing of its own. */
+/** Whether a run has ever found the database healthy. If none has, the database contains nothing of the branch. */
 async function wasEverHealthy({ db }: SystemCtx, { branch }: StepInput): Promise<boolean> {
   const healthy = sql`${actionRuns.steps} @> '[{"name": "health", "status": "EXITED"}]'`
   const runs = await db
@@ -132,10 +132,10 @@ async function isBehindParent(ctx: SystemCtx, { run, parent, fence }: StepInput)
 
 async function remigrate(ctx: SystemCtx, input: StepInput): Promise<void> {
   const [run] = await ctx.db.select({ kept: actionRuns.kept }).from(actionRuns).where(eq(actionRuns.id, input.run.id))
-  await applyTo(ctx, input, input.own, filterUpTo(input.run.migrationVersion, run?.kept ?? []))
+  await applyMigrations(ctx, input, input.own, selectUpTo(input.run.migrationVersion, run?.kept ?? []))
 }
 
-function filterUpTo(version: string | null, migrations: readonly MigrationRow[]): readonly MigrationRow[] {
+function selectUpTo(version: string | null, migrations: readonly MigrationRow[]): readonly MigrationRow[] {
   return version === null ? migrations : migrations.filter((migration) => migration.version <= version)
 }
 
@@ -165,13 +165,18 @@ const migrateBetween =
       for await (const migration of listMigrations(ctx, sourceOf(input), { fence }))
         if (version === null || migration.version <= version) yield migration
     }
-    await applyTo(ctx, input, targetOf(input), selected())
+    await applyMigrations(ctx, input, targetOf(input), selected())
   }
 
 type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
-/** Applies migrations, one transaction each. Applied ones are skipped, so an interrupted run continues where it stopped. */
-async function applyTo(ctx: SystemCtx, input: StepInput, target: Project, migrations: Migrations): Promise<void> {
+/** Applies migrations, one transaction each. Those already applied are skipped, so an interrupted run continues where it stopped. */
+async function applyMigrations(
+  ctx: SystemCtx,
+  input: StepInput,
+  target: Project,
+  migrations: Migrations,
+): Promise<void> {
   const { log, fence } = input
   const present = new Map<string, string>()
   for await (const { version, statements } of listMigrations(ctx, target, { fence }))
@@ -180,7 +185,7 @@ async function applyTo(ctx: SystemCtx, input: StepInput, target: Project, migrat
   for await (const migration of migrations) {
     const appliedDigest = present.get(migration.version)
     if (appliedDigest !== undefined) {
-      await requireSame(input, migration, appliedDigest, target)
+      await requireSameMigration(input, migration, appliedDigest, target)
       continue
     }
     if (!(await fence())) throw new Superseded(`another consumer has taken over the run of ${target.ref}`)
@@ -192,10 +197,10 @@ async function applyTo(ctx: SystemCtx, input: StepInput, target: Project, migrat
 }
 
 /**
- * Refuses a different migration with an applied version: versions are times in seconds, so two people may choose the same one. A
- * file of a repository is only logged, as it may have been edited, or recorded by a tool that drops comments.
+ * Refuses a different migration with an applied version: versions are times in seconds, so two people may choose the same one. For
+ * a commit, the difference is only logged: its file may have been edited, or applied by a tool that drops comments.
  */
-async function requireSame(
+async function requireSameMigration(
   { run, log }: StepInput,
   { version, statements }: MigrationRow,
   present: string,
@@ -216,7 +221,7 @@ async function digestOf(statements: readonly string[] | null | undefined): Promi
   return text === '' ? '' : sha256Of(text)
 }
 
-async function health({ engine }: SystemCtx, { own, parent, run, log }: StepInput): Promise<void> {
+async function checkHealth({ engine }: SystemCtx, { own, parent, run, log }: StepInput): Promise<void> {
   for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {
     const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
     if (!healthy) throw new EngineUnavailable(error ?? `the database of ${ref} does not respond`)
@@ -258,7 +263,7 @@ async function seed(ctx: SystemCtx, { branch, own, parent, log }: StepInput): Pr
   await log(`${count} buckets created`)
 }
 
-/** A page of buckets after an id. One request cannot hold all buckets of a large project. */
+/** Selects a page of buckets after an id. One request cannot hold all buckets of a large project. */
 const BUCKETS = `select coalesce(json_agg(b), '[]')::text as buckets, count(*)::int as count, max(id) as last
   from (select * from storage.buckets where id > $1 order by id limit 1000) b`
 
@@ -267,14 +272,14 @@ const parentOf = ({ parent }: StepInput) => parent
 const pullParent = pullFrom(parentOf)
 
 const migrateToCommit: StepAction = async (ctx, input) =>
-  applyTo(ctx, input, input.own, await readMigrations(ctx, input))
+  applyMigrations(ctx, input, input.own, await readMigrations(ctx, input))
 
 const seedFromCommit: StepAction = async (ctx, input) => {
   if (input.run.kind === 'create') await seed(ctx, input)
   await applySeed(ctx, input)
 }
 
-/** Picks the action for a run of a commit, whose branch also gets the files of the repository. */
+/** Chooses between the action for a branch and that for a commit, which uses the files of the repository. */
 const chooseByRun =
   (forBranch: StepAction, forCommit: StepAction): StepAction =>
   (ctx, input) =>
@@ -284,14 +289,19 @@ export const STEP_ACTIONS: Record<RunKind, Partial<Record<RunStep, StepAction>>>
   create: {
     clone,
     pull: chooseByRun(pullParent, pullCommit),
-    health,
+    health: checkHealth,
     configure,
     migrate: chooseByRun(migrateBetween(parentOf, ownOf), migrateToCommit),
     seed: chooseByRun(seed, seedFromCommit),
     deploy,
   },
-  push: { pull: pullParent, health, migrate: migrateBetween(parentOf, ownOf), deploy },
-  merge: { pull: pullFrom(ownOf), health, migrate: migrateBetween(ownOf, parentOf), deploy: deployToParent },
-  reset: { clone: recloneDatabase, pull: pullParent, health, configure, migrate: remigrate, seed, deploy },
-  commit: { pull: pullCommit, health, migrate: migrateToCommit, seed: seedFromCommit },
+  push: { pull: pullParent, health: checkHealth, migrate: migrateBetween(parentOf, ownOf), deploy },
+  merge: {
+    pull: pullFrom(ownOf),
+    health: checkHealth,
+    migrate: migrateBetween(ownOf, parentOf),
+    deploy: deployToParent,
+  },
+  reset: { clone: recloneDatabase, pull: pullParent, health: checkHealth, configure, migrate: remigrate, seed, deploy },
+  commit: { pull: pullCommit, health: checkHealth, migrate: migrateToCommit, seed: seedFromCommit },
 }

@@ -52,7 +52,7 @@ export const readMigrations = async (ctx: SystemCtx, input: StepInput) => (await
 /** Table in which the CLI records the seeds it has run. */
 const SEEDS = 'supabase_migrations.seed_files'
 
-/** Runs the seed once for a branch created for a pull request, with its first commit whose migrations succeed. */
+/** Runs the seed once for a branch that was created for a pull request, with its first commit whose migrations succeed. */
 export async function applySeed(ctx: SystemCtx, input: StepInput): Promise<void> {
   const { branch, own, run, log } = input
   if (!branch.forPullRequests) return log('no seed is run: the branch was not created for a pull request')
@@ -81,7 +81,7 @@ export async function applySeed(ctx: SystemCtx, input: StepInput): Promise<void>
 interface End {
   runId: string
   at: Date
-  /** Why the run failed; undefined if it succeeded. */
+  /** Reason of the failure; undefined if the run succeeded. */
   failure: string | undefined
 }
 

@@ -45,7 +45,7 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
-/** Checks the options: a branch has the region and version of its parent. `at` is the path of the fields in the body. */
+/** Checks the options: a branch has the region and version of its parent. `at` is the prefix of the fields in the body. */
 function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
   const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
   if (region !== undefined && region !== parent.region) throw unavailableOption(`${at}region`, region, [parent.region])
@@ -78,10 +78,10 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchAssociatedData(id))
     : null
   return mutate(ctx, async (mutation) => {
-    // Locks the parent, as its deletion and the disabling of branching do, so that they see every branch.
+    // The parent is locked, so that its deletion and the disabling of branching, which lock it too, see every branch.
     await requireStatus(mutation, parent.ref)
     await removeSettings(mutation.tx, parent.ref, 'branching')
-    if (input.is_default) return insertDefault(ctx, mutation, parent, input)
+    if (input.is_default) return insertDefaultBranch(ctx, mutation, parent, input)
     return addBranch(ctx, mutation, {
       parent,
       prepared,
@@ -130,7 +130,7 @@ export async function addBranch(
   mutation: Mutation,
   { parent, prepared, branch: row, instanceSize, begin }: NewBranchProject,
 ): Promise<BranchRow> {
-  await ensureDefault(ctx, mutation, parent)
+  await ensureDefaultBranch(ctx, mutation, parent)
   await insertProject(ctx, mutation, prepared, {
     parentRef: parent.ref,
     organizationId: parent.organizationId,
@@ -141,7 +141,7 @@ export async function addBranch(
   })
   const { ref } = prepared
   const place = { projectRef: ref, parentRef: parent.ref, status: 'CREATING_PROJECT' as const }
-  const branch = await insert(ctx, mutation, { ...row, ...place })
+  const branch = await insertBranch(ctx, mutation, { ...row, ...place })
   await begin(branch)
   await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
@@ -150,7 +150,7 @@ export async function addBranch(
 
 type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
 
-async function insert(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
+async function insertBranch(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
   const at = ctx.now()
   const branch = requireRow(
     await tx
@@ -170,13 +170,13 @@ export function rejectTakenName(error: unknown, name: string): never {
 }
 
 /** Inserts the default branch, which stands for the parent itself, so nothing is copied. */
-async function insertDefault(
+async function insertDefaultBranch(
   ctx: Ctx,
   mutation: Mutation,
   parent: ProjectAccess,
   input: NewBranch,
 ): Promise<BranchRow> {
-  const branch = await insert(ctx, mutation, {
+  const branch = await insertBranch(ctx, mutation, {
     projectRef: parent.ref,
     parentRef: parent.ref,
     name: input.branch_name,
@@ -193,8 +193,8 @@ async function insertDefault(
   return branch
 }
 
-/** Inserts the default branch if it is missing: the project itself becomes it with its first branch. */
-export async function ensureDefault(
+/** Inserts the default branch if it is missing: with its first branch, the project itself becomes the default branch. */
+export async function ensureDefaultBranch(
   ctx: SystemCtx,
   mutation: Mutation,
   parent: Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>,

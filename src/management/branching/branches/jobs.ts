@@ -22,7 +22,7 @@ import { STEP_ACTIONS, saveHistory } from './branch-steps.ts'
 import { endCommitRun } from './commit-files.ts'
 import { createLog, endSteps, RUN_COLUMNS, STEPS_OF, type StepAction, type StepInput, setStep } from './runs.ts'
 
-/** Status of the branch after a step. The branch becomes ready at the end of the run, as its project does. */
+/** Status of the branch after a step. The branch becomes ready at the end of the run, together with its project. */
 const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
   health: 'RUNNING_MIGRATIONS',
   migrate: 'MIGRATIONS_PASSED',
@@ -40,7 +40,7 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
   },
 })
 
-/** Saves the history as a recorded step, on which the outcome of a failed reset depends. Users see it as part of `clone`. */
+/** Saves the history in a step of its own, because the outcome of a failed reset depends on it. Users see it as part of `clone`. */
 const saveHistoryStep: Step = {
   name: 'keep',
   async run(ctx, { task }, fence) {
@@ -64,9 +64,9 @@ async function runAction(ctx: SystemCtx, task: Task, { input, name, action }: Na
   } catch (error) {
     if (error instanceof Superseded) throw error
     const reason = isRefusal(error) ? new PermanentError(error.message, { cause: error }) : error
-    const final = isFinal(task, reason)
-    await log(`failed: ${reasonOf(task, reason)}${final ? '' : '; it will be retried'}`)
-    await ctx.db.execute(setStep(ctx, run.id, name, final ? 'DEAD' : 'RESTARTING'))
+    const isLastAttempt = isFinal(task, reason)
+    await log(`failed: ${reasonOf(task, reason)}${isLastAttempt ? '' : '; it will be retried'}`)
+    await ctx.db.execute(setStep(ctx, run.id, name, isLastAttempt ? 'DEAD' : 'RESTARTING'))
     throw reason
   }
 }
@@ -108,7 +108,7 @@ async function giveUp(fence: Fence, reason: string): Promise<never> {
 
 type RunBranch = Pick<StepInput, 'run' | 'branch' | 'own' | 'fence'>
 
-/** Sets the status of the branch and publishes it once per run, however often the step is repeated. */
+/** Sets the status of the branch. It is published once per run, even if the step is repeated. */
 async function setStatus(
   ctx: SystemCtx,
   task: Task,

@@ -32,7 +32,7 @@ export async function requireMigration(
   throw refusal(`${ref} has no migration ${version}`)
 }
 
-/** The owner may change or lock the table of migrations. */
+/** Whether the history could not be read, because the owner can change or lock its table. */
 const isQueryError = (error: unknown): error is Error =>
   error instanceof SqlError || error instanceof SqlTimeout || error instanceof SqlResultTooLarge
 

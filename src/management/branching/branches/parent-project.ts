@@ -4,13 +4,13 @@ import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 
-/** Requires an active parent, as an operation on a branch reads or writes its database. */
+/** Requires an active parent, because operations on a branch read or write the parent's database. */
 export function requireActiveParent(status: ProjectStatus | undefined): void {
   if (status && ACTIVE.includes(status)) return
   throw new ApiError('conflict.project_status', { detail: `the parent's status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** Requires that no run of a branch reads the database of the project. The caller has locked the project, so no run can start. */
+/** Requires that no run of a branch reads the database of the project. The caller must lock the project, so that no run starts. */
 export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
   const ofBranches = tx
     .select({ ref: projects.ref })

@@ -20,28 +20,28 @@ const PROJECT_WORK = TASK_KINDS.filter((kind) => kind !== 'delete' && !kind.star
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })
-  if (access.persistent) throw isPersistent()
+  if (access.persistent) throw persistentBranchError()
   await mutate(ctx, async (mutation) => {
     const isRemoved = force
-      ? await remove(ctx, mutation, access, IS_EPHEMERAL)
+      ? await removeBranchProject(ctx, mutation, access, IS_EPHEMERAL)
       : await scheduleRemoval(ctx, mutation, access)
-    if (!isRemoved) throw await failureOf(mutation, access)
+    if (!isRemoved) throw await removalError(mutation, access)
   })
   return { message: 'ok' }
 }
 
 const IS_EPHEMERAL = not(branches.persistent)
 
-/** Returns why a branch was not removed: it was removed or made persistent meanwhile. */
-async function failureOf({ tx }: Mutation, { id }: BranchAccess): Promise<ApiError> {
+/** Creates the error for a branch that was removed or made persistent meanwhile. */
+async function removalError({ tx }: Mutation, { id }: BranchAccess): Promise<ApiError> {
   const [branch] = await tx
     .select({ id: branches.id })
     .from(branches)
     .where(and(eq(branches.id, id), isNull(branches.removedAt)))
-  return branch ? isPersistent() : new ApiError('not_found.branch')
+  return branch ? persistentBranchError() : new ApiError('not_found.branch')
 }
 
-const isPersistent = () =>
+const persistentBranchError = () =>
   new ApiError('unprocessable.branch', {
     detail: 'a persistent branch cannot be deleted: set persistent to false first',
   })
@@ -66,17 +66,17 @@ type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'
 type Removable = Pick<BranchRow, 'id'> & { project: Project }
 
 /**
- * Removes a branch; a task of its project then removes its database and objects. False if it is already removed or `condition` does not
- * hold.
+ * Removes a branch. A task of its project then removes the database and objects. Returns false if the branch is already removed or
+ * `condition` does not hold.
  */
-export async function remove(
+export async function removeBranchProject(
   ctx: TaskCtx,
   mutation: Mutation,
   { id, project }: Removable,
   condition?: SQL,
 ): Promise<boolean> {
   const { ref, organizationId } = project
-  // Locks the project first, as its deletion by ref does.
+  // The project is locked first, as in its deletion by ref.
   const before = await lockStatus(mutation, ref)
   if (!before || !(await removeRow(ctx, mutation, project, and(eq(branches.id, id), condition)))) return false
   await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
@@ -132,21 +132,21 @@ export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promis
     throw new ApiError('unprocessable.branch', { detail: 'a branch cannot have branches' })
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
-    await removeAll(ctx, mutation, project)
+    await removeAllBranches(ctx, mutation, project)
     const value = { enabled: false }
     await saveSettings(mutation.tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
     await mutation.trace({ ...subject(project), action: 'branching.disable' })
   })
 }
 
-/** Removes all branches of a locked project, which is being deleted or for which branching is disabled. */
-async function removeAll(ctx: TaskCtx, mutation: Mutation, parent: Project): Promise<void> {
+/** Removes all branches of a locked project: the project is being deleted, or branching is disabled for it. */
+async function removeAllBranches(ctx: TaskCtx, mutation: Mutation, parent: Project): Promise<void> {
   const rows = await mutation.tx
     .select({ id: branches.id, ref: branches.projectRef })
     .from(branches)
     .where(and(eq(branches.parentRef, parent.ref), isNull(branches.removedAt), not(branches.isDefault)))
     .orderBy(branches.id)
-  for (const { id, ref } of rows) await remove(ctx, mutation, { id, project: { ...parent, ref } })
+  for (const { id, ref } of rows) await removeBranchProject(ctx, mutation, { id, project: { ...parent, ref } })
   await removeRow(ctx, mutation, parent, and(eq(branches.parentRef, parent.ref), branches.isDefault))
 }
 
@@ -156,9 +156,9 @@ export async function removeProjectBranches(
   mutation: Mutation,
   project: Project & Pick<ProjectAccess, 'parentRef'>,
 ): Promise<void> {
-  if (project.parentRef === null) return removeAll(ctx, mutation, project)
+  if (project.parentRef === null) return removeAllBranches(ctx, mutation, project)
   const which = and(eq(branches.projectRef, project.ref), IS_EPHEMERAL)
-  if (!(await removeRow(ctx, mutation, project, which))) throw isPersistent()
+  if (!(await removeRow(ctx, mutation, project, which))) throw persistentBranchError()
 }
 
 const DUE_MAX = 100
@@ -181,8 +181,8 @@ export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
     .limit(DUE_MAX)
   for (const { id, ...project } of due) {
     // The branch may have been restored or made persistent meanwhile.
-    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isDue)).catch((error) =>
-      // The next round tries it again; the others must not wait for it.
+    await mutate(ctx, (mutation) => removeBranchProject(ctx, mutation, { id, project }, isDue)).catch((error) =>
+      // The next round tries again. The other branches do not wait for this one.
       ctx.log.error('branch_not_removed', { project: project.ref, error: describeError(error) }),
     )
   }

@@ -7,8 +7,8 @@ import { type Interest, readCommit, UnusableCommit } from '../../../platform/git
 const MIGRATION = /^(\d{1,32})_(.*)\.sql$/
 const MIGRATIONS_MAX = 10_000
 
-/** Paths of the migrations and the seed below the workdir. */
-const placesIn = (workdir: string) => {
+/** Returns the paths of the migrations and the seed below the workdir. */
+const pathsIn = (workdir: string) => {
   const root = workdir === '.' ? '' : `${workdir}/`
   return { migrations: `${root}migrations/`, seed: `${root}seed.sql` }
 }
@@ -18,13 +18,13 @@ export const isWithin = (workdir: string, path: string): boolean => workdir === 
 
 /** Reads the migrations and the seed in the workdir of a commit. Rejects with UnusableCommit if they are invalid. */
 export async function readFiles(repository: Repository, commit: string, workdir: string): Promise<RepositoryFiles> {
-  const places = placesIn(workdir)
-  const files = await readCommit(repository, commit, (path) => interestIn(path, places))
+  const paths = pathsIn(workdir)
+  const files = await readCommit(repository, commit, (path) => classifyPath(path, paths))
   const skipped: string[] = []
   const byVersion = new Map<string, MigrationRow & { path: string }>()
   for (const [path, bytes] of files) {
-    if (path === places.seed) continue
-    const [, version = '', name = ''] = MIGRATION.exec(path.slice(places.migrations.length)) ?? []
+    if (path === paths.seed) continue
+    const [, version = '', name = ''] = MIGRATION.exec(path.slice(paths.migrations.length)) ?? []
     if (version === '') {
       skipped.push(path)
       continue
@@ -36,8 +36,8 @@ export async function readFiles(repository: Repository, commit: string, workdir:
   if (byVersion.size > MIGRATIONS_MAX) throw new UnusableCommit(`the commit has more than ${MIGRATIONS_MAX} migrations`)
   const migrations = Array.from(byVersion.values(), ({ path: _path, ...row }) => row)
   migrations.sort((a, b) => (a.version < b.version ? -1 : 1))
-  const seed = files.get(places.seed)
-  return { migrations, seed: seed ? textOf(places.seed, seed) : null, skipped }
+  const seed = files.get(paths.seed)
+  return { migrations, seed: seed ? textOf(paths.seed, seed) : null, skipped }
 }
 
 interface RepositoryFiles extends CommitFiles {
@@ -45,7 +45,7 @@ interface RepositoryFiles extends CommitFiles {
   skipped: string[]
 }
 
-function interestIn(path: string, { migrations, seed }: ReturnType<typeof placesIn>): Interest {
+function classifyPath(path: string, { migrations, seed }: ReturnType<typeof pathsIn>): Interest {
   if (path === seed) return 'kept'
   if (path.startsWith(migrations)) {
     const isDirect = !path.slice(migrations.length).includes('/')

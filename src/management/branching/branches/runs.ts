@@ -18,7 +18,7 @@ import type { Mutation } from '../../kernel/mutate.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 
-/** Columns of a run without the large ones, which have a single reader each. */
+/** Columns of a run without the large ones, each of which has a single reader. */
 const { kept, files, ...columns } = getTableColumns(actionRuns)
 export const RUN_COLUMNS = columns
 export type Run = Omit<typeof actionRuns.$inferSelect, 'kept' | 'files'>
@@ -45,7 +45,7 @@ interface NewRun {
   kind: RunKind
   migrationVersion?: string | undefined
   statusBefore?: ProjectStatus
-  /** The commit at GitHub, for a run of a commit. */
+  /** The commit at GitHub; undefined for other runs. */
   git?: { config: GitConfig; workdir: string } | undefined
 }
 
@@ -92,7 +92,7 @@ export const setStep = ({ now }: SystemCtx, runId: string, name: RunStep, status
     from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${eq(actionRuns.id, runId)}`
 }
 
-/** Matches runs with open steps. A failed run has none: its steps that never started do not change. */
+/** Matches runs with open steps. A failed run has none, because its steps that never started stay CREATED. */
 export const HAS_OPEN_STEPS = sql`not ${actionRuns.steps} @> '[{"status": "DEAD"}]' and exists (
   select from jsonb_array_elements(${actionRuns.steps}) as step where step->>'status' <> 'EXITED')`
 
@@ -107,7 +107,7 @@ export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined
 
 export type Log = (line: string) => Promise<void>
 
-/** Names of migrations have no maximum length, and a log is read in full. */
+/** Maximum length of a line: names of migrations have no maximum length, and a log is read in full. */
 const LINE_LENGTH_MAX = 4_000
 
 /** Creates a writer of log lines for a step of a run. */

@@ -105,7 +105,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   return toBranch(row, project.status)
 }
 
-/** Statuses after a run that failed before the database existed; a reset creates it. */
+/** Statuses in which a branch may have no database, which a reset then creates. */
 const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAILED']
 
 export async function startAction(
@@ -116,14 +116,14 @@ export async function startAction(
 ) {
   const { project } = access
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
-  const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
+  const allowedStatuses = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
   if (kind === 'merge') await requireParentRole(ctx, access)
-  else await waitUntilMerged(ctx, access)
+  else await waitForMerge(ctx, access)
   if (version !== undefined) await requireMigration(ctx, access, kind, version)
   const id = await mutate(ctx, async (mutation) => {
-    // Locks the parent first, as its deletion with its branches does.
+    // The parent is locked first, as in its deletion with its branches.
     requireActiveParent(await lockStatus(mutation, access.parentRef))
-    const before = await requireStatus(mutation, project.ref, startsFrom)
+    const before = await requireStatus(mutation, project.ref, allowedStatuses)
     if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
       throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
     }
@@ -133,8 +133,8 @@ export async function startAction(
       .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
       .returning()
     if (!branch) throw new ApiError('not_found.branch')
-    const goesBack = kind === 'reset' && { statusBefore: before }
-    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...goesBack })
+    const resetFields = kind === 'reset' && { statusBefore: before }
+    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...resetFields })
     if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ ...subject(project), action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
@@ -143,7 +143,7 @@ export async function startAction(
   return { workflow_run_id: id, message: 'ok' }
 }
 
-/** Whether a merge reads the branch. The task of a merge belongs to the parent, so it does not lock the branch itself. */
+/** Whether a merge reads the branch. The task of a merge belongs to the parent, so it does not block tasks of the branch. */
 async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<boolean> {
   const open = await db
     .select({ id: actionRuns.id })
@@ -151,7 +151,7 @@ async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<b
     .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
     .where(
       and(
-        // At most one task, found by an index.
+        // At most one task matches, and an index finds it.
         eq(projectTasks.projectRef, parentRef),
         inArray(projectTasks.state, ['pending', 'running']),
         eq(actionRuns.branchId, id),
@@ -165,8 +165,8 @@ async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<b
 const MERGE_MS_MAX = 20_000
 const MERGE_POLL_MS = 250
 
-/** Waits for a running merge: clients reset a branch as soon as the parent has its migrations, maybe before the run ends. */
-async function waitUntilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
+/** Waits for a running merge: clients reset a branch as soon as the parent has its migrations, which may be before the run ends. */
+async function waitForMerge({ db }: Ctx, access: BranchAccess): Promise<void> {
   const until = Date.now() + MERGE_MS_MAX
   while (Date.now() < until && (await isMerging(db, access))) await scheduler.wait(MERGE_POLL_MS)
 }

@@ -13,10 +13,10 @@ import { type Next, syncGitBranch } from './sync-git-branch.ts'
 const ATTEMPTS_MAX = 24
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
-/** Maximum wait that GitHub may request; a longer one leads to one more request after this time. */
+/** Maximum wait that GitHub may request. If it requests a longer one, another attempt is made after this time. */
 const REQUESTED_MS_MAX = 3_600_000
 
-/** Synchronizes a due branch of a repository. A second message for it finds it leased or done and does nothing. */
+/** Synchronizes a due branch of a repository. A second message finds the branch leased or done and does nothing. */
 export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
   withClaim(async (claim) => {
     const row = await take(ctx, id, claim)
@@ -108,7 +108,7 @@ async function releaseWith({ db, now, bindings }: SystemCtx, row: GitBranch, cha
 
 const SENT_MAX = 100
 
-/** Sends messages for branches that are due, or whose message was lost or consumer died. */
+/** Sends messages for due branches whose message was lost or whose consumer died. */
 export async function sendDueGitBranches(ctx: SystemCtx): Promise<void> {
   const { db, now, bindings, log } = ctx
   const due = await db

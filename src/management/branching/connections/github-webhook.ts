@@ -16,11 +16,11 @@ import { limitInvalidToken } from '../../kernel/rate-limits.ts'
 
 const PATH = '/integrations/github/webhook'
 
-/** GitHub sends up to 25 MB for pushes of thousands of commits, whose pull requests arrive in smaller deliveries. */
+/** Maximum size of a delivery. GitHub sends up to 25 MB for thousands of commits, but their pull requests come in smaller deliveries. */
 const BODY_BYTES_MAX = 5 * 1024 ** 2
-/** Copies of a body in memory: received and parsed. */
+/** Number of copies of a body in memory: the received bytes, the decoded text and the parsed value. */
 const COPIES = 3
-/** GitHub itself times out after this time. */
+/** Time limit for a body, which is that of GitHub itself. */
 const BODY_MS_MAX = 10_000
 
 /** Mounts the webhook of the GitHub App. Signed deliveries have no quota, as they all come from a few addresses. */
@@ -128,7 +128,7 @@ interface Hint {
 }
 
 async function acceptDelivery(ctx: SystemCtx, { event, delivery, body }: Delivery): Promise<string> {
-  const hint = hintOf(event, body)
+  const hint = readHint(event, body)
   if (typeof hint === 'string') return hint
   const ids = await markDue(ctx, delivery, hint)
   if (ids === undefined) return 'already received'
@@ -140,8 +140,8 @@ async function acceptDelivery(ctx: SystemCtx, { event, delivery, body }: Deliver
   return ids.length === 0 ? 'no project is connected to this branch' : 'accepted'
 }
 
-/** Reads the branch from a delivery, or returns why the delivery is ignored. */
-function hintOf(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
+/** Reads the branch from a delivery. Returns a text if the delivery is ignored. */
+function readHint(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
   if (event === 'ping') return 'pong'
   if (event === 'push') {
     const { ref, repository, installation } = payloadOf(Push, body)
@@ -177,8 +177,8 @@ function parse(body: Uint8Array<ArrayBuffer>): unknown {
 }
 
 /**
- * Marks the branch as due in each project connected to its repository through the same GitHub installation. One statement handles a
- * delivery once and completely. Undefined for a repeated delivery.
+ * Marks the branch as due in each project connected to its repository through the same GitHub installation. A single statement
+ * handles each delivery exactly once. Returns undefined for a repeated delivery.
  */
 async function markDue(ctx: SystemCtx, delivery: string, hint: Hint): Promise<string[] | undefined> {
   const { branch, pullRequest, repository, installation } = hint
@@ -187,7 +187,7 @@ async function markDue(ctx: SystemCtx, delivery: string, hint: Hint): Promise<st
     where b.parent_ref = c.project_ref and b.removed_at is null and b.git_branch = ${branch})`
   const ofMain = sql`${branch} = coalesce((select b.git_branch from ${branches} b
     where b.parent_ref = c.project_ref and b.removed_at is null and b.is_default), ${repository.default_branch})`
-  const matters = pullRequest === null ? sql`(${ofBranch} or ${ofMain})` : sql`(c.new_branch_per_pr or ${ofBranch})`
+  const isRelevant = pullRequest === null ? sql`(${ofBranch} or ${ofMain})` : sql`(c.new_branch_per_pr or ${ofBranch})`
   const [noted] = await rowsOf<{ taken: number; ids: string[] | null }>(
     ctx.db,
     sql`with taken as (
@@ -197,7 +197,7 @@ async function markDue(ctx: SystemCtx, delivery: string, hint: Hint): Promise<st
         select c.id, ${branch}, ${at}::timestamptz, 1, ${pullRequest}::int, ${at}::timestamptz
         from ${gitConnections} c join ${projects} p on p.ref = c.project_ref and p.removed_at is null
         where c.repository_id = ${repository.id} and c.installation_id = ${installation.id}
-          and exists (select from taken) and ${matters}
+          and exists (select from taken) and ${isRelevant}
         on conflict (connection_id, name) do update set
           due_at = least(known.due_at, excluded.due_at), asked = known.asked + 1, attempts = 0,
           pull_request = coalesce(excluded.pull_request, known.pull_request), updated_at = excluded.updated_at

@@ -12,8 +12,8 @@ import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent, subject } from '../branches/branch-events.ts'
 import type { BranchRow } from '../branches/convert.ts'
-import { addBranch, ensureDefault } from '../branches/create-branch.ts'
-import { remove } from '../branches/remove-branch.ts'
+import { addBranch, ensureDefaultBranch } from '../branches/create-branch.ts'
+import { removeBranchProject } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 
@@ -29,7 +29,7 @@ const gitOf = ({ connection, repository, row }: FollowedBranch, commit: string) 
 
 const PENDING: CommitReport = { state: 'pending', description: 'Migrations are being applied' }
 
-/** Records the run in the transaction that starts it. Fails if the lease is lost, as nobody would then report the run to GitHub. */
+/** Records the run in the transaction that starts it. Fails if the lease is lost: the run would not be reported to GitHub. */
 async function recordRun(
   { now }: SystemCtx,
   { tx }: Mutation,
@@ -45,7 +45,7 @@ async function recordRun(
   return updated
 }
 
-/** The branch to update; without an id the default branch, which may not exist yet. */
+/** The branch to update; without an id, the default branch, which may not exist yet. */
 export interface BranchTarget {
   id?: string | undefined
   projectRef: string
@@ -61,7 +61,7 @@ export const startCommit = (
   mutate(ctx, async (mutation) => {
     const { project } = followed
     await requireStatus(mutation, projectRef)
-    if (id === undefined) await ensureDefault(ctx, mutation, project)
+    if (id === undefined) await ensureDefaultBranch(ctx, mutation, project)
     const which = id === undefined ? branches.isDefault : eq(branches.id, id)
     const [branch] = await mutation.tx
       .update(branches)
@@ -119,7 +119,7 @@ async function insertPreview(
   })
 }
 
-/** Checks the limit of preview branches. The project is locked, so no other one is created meanwhile. */
+/** Checks the limit of preview branches. The project is locked, so no other branch is created meanwhile. */
 async function requirePreviewAllowed({ tx }: Mutation, { connection, project }: FollowedBranch): Promise<void> {
   const { value } = await readSettings(tx, project.ref, 'branching')
   if (!value.enabled) throw new PreviewRefused('Branching is disabled for the project')
@@ -147,7 +147,7 @@ export const removePreview = (
   { id, projectRef }: BranchRow,
 ): Promise<boolean> =>
   mutate(ctx, (mutation) =>
-    remove(
+    removeBranchProject(
       ctx,
       mutation,
       { id, project: { ...project, ref: projectRef } },

@@ -28,30 +28,30 @@ import { addPreview, PreviewRefused, removePreview, startCommit } from './start-
 /** Milliseconds until the next synchronization, `nothing` until it is requested, or `never` to forget the branch. */
 export type Next = number | 'nothing' | 'never'
 
-/** Fallback for a run that ends without requesting a synchronization. */
+/** Delay of the fallback for a run that ends without requesting a synchronization. */
 const RUN_MS = 300_000
 /** Delay after which another operation on the project may have ended. */
 const BUSY_MS = 5_000
 
-/** Brings the project to the current state of the branch at GitHub, and reports it there. It must be idempotent. */
+/** Updates the project to the current state of the branch at GitHub, and reports the result there. It must be idempotent. */
 export async function syncGitBranch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
-  const place = await findPlace(ctx, row)
+  const connected = await findConnectedProject(ctx, row)
   const github = openGithub(ctx)
-  if (!place) return 'never'
-  if (!github || place.project.status === 'GOING_DOWN') return 'nothing'
-  const repository = await openRepository(github, place.connection)
-  await updateRepositoryName(ctx, place.connection, repository)
+  if (!connected) return 'never'
+  if (!github || connected.project.status === 'GOING_DOWN') return 'nothing'
+  const repository = await openRepository(github, connected.connection)
+  await updateRepositoryName(ctx, connected.connection, repository)
   const state = await stateOfRun(ctx, row)
-  const followed = { ...place, repository, row: state === 'canceled' ? await endCanceled(ctx, row) : row }
+  const followed = { ...connected, repository, row: state === 'canceled' ? await endCanceled(ctx, row) : row }
   await sendReport(ctx, followed)
-  const running = state === 'pending' || state === 'running'
+  const isRunning = state === 'pending' || state === 'running'
   const { branch, main } = await findBranches(ctx, followed)
   const production = main?.gitBranch ?? repository.defaultBranch
-  if (row.name !== production) return syncPreview(ctx, followed, branch, running)
-  return running ? RUN_MS : syncProduction(ctx, followed, main)
+  if (row.name !== production) return syncPreview(ctx, followed, branch, isRunning)
+  return isRunning ? RUN_MS : syncProduction(ctx, followed, main)
 }
 
-async function findPlace({ db }: SystemCtx, { connectionId }: GitBranch) {
+async function findConnectedProject({ db }: SystemCtx, { connectionId }: GitBranch) {
   const [found] = await db
     .select({ connection: gitConnections, project: projects, organizationSlug: organizations.slug })
     .from(gitConnections)
@@ -82,7 +82,7 @@ async function stateOfRun({ db }: SystemCtx, { runId }: GitBranch) {
   return run?.state
 }
 
-/** Records a canceled run, which has not reported its end because its branch was deleted. */
+/** Records the end of a canceled run, which the run itself did not report because its branch was deleted. */
 async function endCanceled(ctx: SystemCtx, row: GitBranch): Promise<GitBranch> {
   const report: CommitReport = { state: 'error', description: 'The run was canceled' }
   await ctx.db.update(gitBranches).set({ report, runId: null }).where(isLeasedBy(row))
@@ -113,7 +113,7 @@ const CLOSED: CommitReport = { state: 'error', description: 'The pull request wa
 /** Context of a commit status; several projects may be connected to one repository. */
 const contextOf = ({ ref }: FollowedBranch['project']) => `pilothouse/${ref}`
 
-/** Finds the default branch and the branch of this name. Of several, it takes preview branches first, then the oldest. */
+/** Finds the default branch and the branch of this name. If several have the name, preview branches come first, then the oldest. */
 async function findBranches({ db }: SystemCtx, { project, row }: FollowedBranch) {
   const rows = await db
     .select()
@@ -144,17 +144,17 @@ async function syncPreview(
   ctx: SystemCtx,
   followed: FollowedBranch,
   branch: BranchRow | undefined,
-  running: boolean,
+  isRunning: boolean,
 ): Promise<Next> {
   const { row, repository } = followed
   const pulls = await openPullRequests(repository, row.name, row.pullRequest)
   if (branch && pulls.length === 0 && branch.forPullRequests && !branch.persistent) {
     await removePreview(ctx, followed, branch)
-    if (running) await sendReport(ctx, { ...followed, row: { ...row, report: CLOSED } })
+    if (isRunning) await sendReport(ctx, { ...followed, row: { ...row, report: CLOSED } })
     return 'never'
   }
   if (branch) await updatePullRequest(ctx, branch, pulls)
-  if (running) return RUN_MS
+  if (isRunning) return RUN_MS
   if (!branch) return syncNewPreview(ctx, followed, pulls)
   const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'nothing'
@@ -162,7 +162,7 @@ async function syncPreview(
   return startOrReport(ctx, followed, head, {
     ref: branch.projectRef,
     start: () => startCommit(ctx, followed, head, branch),
-    // The branch was never created completely, so it is removed and created again.
+    // A branch whose creation failed is removed and created again.
     removeFailed: async () => {
       if (!branch.forPullRequests || branch.persistent) return false
       await removePreview(ctx, followed, branch)
