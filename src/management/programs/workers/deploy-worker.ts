@@ -5,9 +5,9 @@ import { functionSecrets, workers } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { INSTALLATION_VARIABLES } from '../../../services/runtime/environment.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { toWorker, type WorkerRow } from './convert.ts'
-import { requireNotRemoved } from './require-project.ts'
 import type { Deployment, Spelling } from './schema.ts'
 import { invalidUpload, requireUpload } from './uploads.ts'
 import { startWorkerTask } from './worker-tasks.ts'
@@ -25,7 +25,7 @@ export async function deployWorker(ctx: Ctx, project: ProjectAccess, request: Re
   await requireSecrets(ctx, ref, spec)
   if (uploadId) await requireUpload(ctx, ref, { name, id: uploadId })
   const worker = await mutate(ctx, async (mutation) => {
-    await requireNotRemoved(mutation.tx, ref)
+    await lockProject(mutation, ref)
     const row = await upsertWorker(ctx, mutation, { ref, name, spec })
     const startedUpload = await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
     if (!startedUpload && !row.served) throw invalidUpload('is required: the worker has no earlier build')

@@ -9,8 +9,8 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { requireNotRemoved } from './require-project.ts'
 import { SPELLINGS, type Spelling } from './schema.ts'
 
 const EXPIRES_IN_SECONDS = 3_600
@@ -39,7 +39,7 @@ export async function createUpload(
 ) {
   const expiresAt = new Date(ctx.now().getTime() + EXPIRES_IN_SECONDS * 1000)
   const id = await mutate(ctx, async ({ tx, trace }) => {
-    await requireNotRemoved(tx, ref)
+    await lockProject({ tx }, ref)
     await requireUploadQuota(ctx, tx, ref)
     const upload = requireRow(
       await tx
