@@ -13,7 +13,7 @@ export const MemberListQuery = z
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': z.uuid().toLowerCase().optional(),
     'page[before]': z.uuid().toLowerCase().optional(),
-    'filter[username]': Text.optional().meta({ description: 'Empty for all' }),
+    'filter[username]': Text.optional().meta({ description: 'The exact user name; empty for all members' }),
     'filter[primary_email]': Email.optional(),
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {

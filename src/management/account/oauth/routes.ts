@@ -85,7 +85,7 @@ export const oauthRoutes = [
       id: 'v1-oauth-authorize-project-claim',
       summary: 'Start a project claim with the consent of a user',
       description:
-        'For the server of the party that gives the project away, an owner or administrator of its organization; the access token also needs the scope organizations:write. Creates a claim token in place of the previous one, and redirects to the page for the user.',
+        'For the server of the party that gives the project away. The caller must be an owner or administrator of the organization, and the access token needs the scope organizations:write. Creates a claim token in place of the previous one, and redirects to the page for the user.',
       scope: 'any caller',
       permission: 'projects:write',
       query: ClaimQuery,
@@ -105,7 +105,7 @@ export const oauthRoutes = [
       id: 'v1-show-project-claim',
       summary: 'Show the consent page of an application with a project claim',
       description:
-        'Has the parameters of `GET /v1/oauth/authorize`. Shows an error page if the claim token is invalid, used or expired.',
+        'Takes the parameters of `GET /v1/oauth/authorize`. Shows an error page if the claim token is invalid, used or expired.',
       scope: 'public',
       params: { token: Token },
       query: AuthorizeQuery,
@@ -122,7 +122,7 @@ export const oauthRoutes = [
       id: 'v1-approve-project-claim',
       summary: 'Approve or deny a project claim and the access of an application',
       description:
-        "The form of that page. The user's token must have all requested scopes and organizations:write. The project is claimed and the access approved together, or neither.",
+        "The form of the page of `GET /v1/oauth/authorize/project-claim/{token}`. The user's token must have all requested scopes and organizations:write. The project is claimed and the access approved together, or neither.",
       scope: 'public',
       params: { token: Token },
       query: AuthorizeQuery,

@@ -176,7 +176,10 @@ export const OAuthApp = z
   })
   .meta({ id: 'OAuthApp' })
 export const OAuthAppWithSecret = OAuthApp.extend({
-  client_secret: z.string().optional().meta({ description: 'Only in this reply; a public application has none' }),
+  client_secret: z
+    .string()
+    .optional()
+    .meta({ description: 'Only this reply contains it; a public application has none' }),
   client_secret_expires_at: z.int().optional().meta({ description: '0 means never' }),
 }).meta({ id: 'OAuthAppWithSecret' })
 
@@ -184,11 +187,11 @@ export const SetAssertionIssuer = z
   .object({
     issuer: Text.min(1)
       .max(1_024)
-      .meta({ description: 'The claim `iss` of assertions; its discovery document leads to the keys' }),
+      .meta({ description: 'The claim `iss` of assertions. The keys are found through its discovery document' }),
     jwks_url: Text.max(CHARACTERS_MAX)
       .optional()
       .meta({ description: 'The URL of the keys, if there is no discovery document' }),
-    jwks: z.unknown().optional().meta({ description: 'The public keys; they are then never fetched' }),
+    jwks: z.unknown().optional().meta({ description: 'The public keys. If they are given, none are fetched' }),
   })
   .refine((body) => body.jwks_url === undefined || body.jwks === undefined, {
     path: ['jwks'],

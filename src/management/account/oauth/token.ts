@@ -69,8 +69,7 @@ async function exchangeRefreshToken(ctx: SystemCtx, app: App, { refresh_token: t
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
     const locked = await lockGrant(mutation, app, eq(oauthGrants.refreshFamilyHash, familyHash), now)
-    if (!locked)
-      throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
+    if (!locked) throw invalidGrant('the refresh token was not issued to this application, or it is revoked')
     const { grant, isValid } = locked
     const replacedAt = isSameSecret(hash, grant.previousRefreshHash ?? '') ? grant.refreshedAt : null
     const isRetry = replacedAt !== null && now.getTime() - replacedAt.getTime() < RETRY_MS

@@ -47,7 +47,7 @@ export const actionRoutes = [
       id: 'v1-update-action-run-status',
       summary: 'Update the status of the steps of an action run',
       description:
-        'Sets the status that the run shows, for runners that report work of their own. It changes no work: the installation runs all steps itself, and sets the status of each anew when it begins and ends.',
+        'Sets the statuses that the run shows, for external runners that report their work. The work itself does not change: the installation runs all steps, and sets the status of each step when it begins and ends.',
       scope: 'environment:write',
       params: { run_id: RunId },
       body: StepStatuses,

@@ -72,7 +72,7 @@ export const CreateBranch = z
     branch_name: Name,
     git_branch: GitBranch.optional(),
     is_default: z.boolean().optional().meta({
-      description: 'The default branch is the project itself: it is persistent and has its data, whatever is sent',
+      description: 'The default branch is the project itself: it is always persistent and has the data of the project',
     }),
     persistent: z.boolean().optional(),
     region: z.enum(REGION_CODES).optional(),
@@ -141,7 +141,7 @@ export const UpdateBranch = z
     request_review: z
       .boolean()
       .optional()
-      .meta({ description: 'Sets or removes `review_requested_at`; nobody is notified' }),
+      .meta({ description: 'Sets or removes `review_requested_at`. Nobody is notified' }),
     notify_url: RemovableNotifyUrl.optional(),
   })
   .meta({ id: 'UpdateBranch' })

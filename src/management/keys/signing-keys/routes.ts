@@ -44,7 +44,7 @@ export const signingKeyRoutes = [
       id: 'v1-create-project-signing-key',
       summary: 'Create or import a signing key',
       description:
-        'Tokens signed by a standby key are already accepted. A key created in use replaces the current key. Nothing on this installation signs with these keys, so the holder of an imported private key alone can sign.',
+        'Tokens signed by a standby key are already accepted. A key created in use replaces the current key. This installation signs nothing with these keys, so only the holder of an imported private key can sign.',
       scope: 'secrets:write',
       body: CreateSigningKey,
       returns: SigningKey,

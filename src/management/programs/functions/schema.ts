@@ -139,7 +139,7 @@ const BulkFunction = z.object({
     .min(0)
     .max(LAST_MS)
     .optional()
-    .meta({ description: 'Of a new function, in ms; ignored for an existing one' }),
+    .meta({ description: 'Creation time of a new function in milliseconds since 1970; ignored for an existing one' }),
   verify_jwt: z.boolean().optional(),
   import_map: z.boolean().optional(),
   entrypoint_path: Text.optional(),

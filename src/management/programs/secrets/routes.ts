@@ -23,7 +23,7 @@ export const secretRoutes = [
       id: 'v1-bulk-create-secrets',
       summary: 'Create or replace secrets',
       description:
-        'Functions read secrets from their environment. Those that start later see the new values; other secrets stay unchanged.',
+        'Functions read secrets from their environment. Functions that start later see the new values. Other secrets stay unchanged.',
       scope: 'secrets:write',
       body: CreateSecrets,
       bodySizeBytesMax: BODY_SIZE_BYTES_MAX,

@@ -60,7 +60,8 @@ const attributes = z.object({
   image_version: z.string().optional().meta({ description: 'SHA-256 of the image that answers requests' }),
   deleting: z.boolean().optional(),
   instances: z.object({ declared: count, live: count, ready: count, stale: count }).optional().meta({
-    description: 'Live instances are running. Ready ones run the current image and secrets, stale ones run older ones',
+    description:
+      'Live instances are running: ready ones with the current image and secrets, stale ones with older ones',
   }),
   instances_error: z.string().optional(),
 })

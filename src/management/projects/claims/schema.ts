@@ -17,7 +17,7 @@ export const ClaimToken = z
   .meta({ id: 'ProjectClaimTokenResponse' })
 
 export const NewClaimToken = z
-  .object({ token: z.string().meta({ description: 'Only in this reply' }), ...ClaimToken.shape })
+  .object({ token: z.string().meta({ description: 'The token, which only this reply contains' }), ...ClaimToken.shape })
   .meta({ id: 'CreateProjectClaimTokenResponse' })
 
 const Findings = z.array(z.object({ key: z.string(), message: z.string() }))

@@ -13,7 +13,7 @@ const Database = z.object({
   }),
   postgres_settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).meta({
     description:
-      'The effective values, with defaults; only the values that were set while the project is not active, as its server cannot be asked. A dot in a name is written as `_`',
+      'The effective values, defaults included; for an inactive project, only the stored values. A dot in a name is written as `_`',
   }),
 })
 

@@ -109,7 +109,7 @@ export const projectRoutes = [
     {
       id: 'v1-pause-a-project',
       summary: 'Pause a project',
-      description: 'Its database stays, and accepts no connections.',
+      description: 'The database stays but accepts no connections.',
       scope: 'projects:write',
       returns: empty,
       errors: ['conflict.project_status'],
@@ -158,7 +158,7 @@ export const projectRoutes = [
     {
       id: 'v1-restart-a-project',
       summary: 'Restart a project',
-      description: 'Every session of its database ends.',
+      description: 'All sessions of the database end.',
       scope: 'projects:write',
       returns: empty,
       errors: ['conflict.project_status'],

@@ -97,7 +97,7 @@ export const Provider = z
       id: z.uuid(),
       entity_id: z.string(),
       metadata_url: z.string().optional(),
-      metadata_xml: z.string().optional().meta({ description: 'Not in lists' }),
+      metadata_xml: z.string().optional().meta({ description: 'Absent in lists' }),
       attribute_mapping: AttributeMapping.optional(),
       name_id_format: NameIdFormat.optional(),
       ...times,
