@@ -12,9 +12,9 @@ import { SCOPES, type Scope } from '../../../model/scopes.ts'
 import { GRANT_TYPES, type GrantType, JWT_BEARER, oauthApps, organizations } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { invalid } from './invalid-parameter.ts'
 import {
   BASIC_GRANT_TYPES,
   type CreateApp,
@@ -103,7 +103,7 @@ async function onlyOrganization({ db, actor }: Ctx): Promise<Organization> {
     .orderBy(asc(organizations.slug))
     .limit(2)
   if (!only || second)
-    throw invalid('body.organization_slug', 'is missing: must be the organization that publishes the application')
+    throw invalidField('body.organization_slug', 'is missing: must be the organization that publishes the application')
   return only
 }
 
@@ -159,7 +159,7 @@ function readScopes(text: string): Scope[] {
   const names = new Set(text.split(' ').filter(Boolean))
   const scopes = SCOPES.filter((scope) => names.has(scope))
   if (scopes.length === 0 || scopes.length < names.size) {
-    throw invalid('body.scope', `must be a space-separated list of ${SCOPES.join(', ')}`)
+    throw invalidField('body.scope', `must be a space-separated list of ${SCOPES.join(', ')}`)
   }
   return scopes
 }
@@ -174,5 +174,5 @@ function readGrantTypes({ grant_types = [], response_types = [] }: Partial<z.out
 /** Refuses assertions for public applications: without a secret, anyone who obtains an assertion could use it. */
 function refuseAssertions(grantTypes: readonly GrantType[]): void {
   if (grantTypes.includes(JWT_BEARER))
-    throw invalid('body.grant_types', `must not contain ${JWT_BEARER}: a public application has no secret`)
+    throw invalidField('body.grant_types', `must not contain ${JWT_BEARER}: a public application has no secret`)
 }

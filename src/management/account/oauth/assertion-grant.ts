@@ -12,11 +12,11 @@ import {
 } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, invalidGrant, readAssertion } from './assertion.ts'
 import { continueGrant, lockGrant } from './grants.ts'
-import { invalid } from './invalid-parameter.ts'
 import { currentKeys } from './issuer-keys.ts'
 import type { App } from './oauth-client.ts'
 import type { ExchangeToken } from './schema.ts'
@@ -27,7 +27,7 @@ import { chooseScopes } from './scopes.ts'
  * so an issuer cannot act for users who never approved the application.
  */
 export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: text, scope }: ExchangeToken) {
-  if (text === undefined) throw invalid('body.assertion', 'is missing')
+  if (text === undefined) throw invalidField('body.assertion', 'is missing')
   if (!app.grantTypes.includes(JWT_BEARER)) {
     throw new ApiError('oauth.unauthorized_client', { detail: `the application is not registered for ${JWT_BEARER}` })
   }

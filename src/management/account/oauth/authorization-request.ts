@@ -1,9 +1,9 @@
 import type { SystemCtx } from '../../../ctx.ts'
 import type { Scope } from '../../../model/scopes.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Answer } from '../../kernel/route.ts'
 import { type Claim, findClaim } from '../../projects/claims/claim.ts'
 import { formPostPage } from './form-post-page.ts'
-import { invalid } from './invalid-parameter.ts'
 import { type App, findApp } from './oauth-client.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
 import { acceptsForms, isRegistered, withParameters } from './redirect-uri.ts'
@@ -51,9 +51,9 @@ export async function readRequest(
   claimToken?: string,
 ): Promise<AuthorizationRequest | Refusal> {
   const app = await findApp(ctx, query.client_id)
-  if (!app) throw invalid('query.client_id', 'is not an application of this server')
+  if (!app) throw invalidField('query.client_id', 'is not an application of this server')
   if (!isRegistered(query.redirect_uri, app.redirectUris))
-    throw invalid('query.redirect_uri', 'is not a registered redirect URI of the application')
+    throw invalidField('query.redirect_uri', 'is not a registered redirect URI of the application')
   const request = checkRequest(ctx, query, app)
   if (request instanceof Refusal || claimToken === undefined) return request
   return { ...request, claim: await findClaim(ctx, claimToken) }

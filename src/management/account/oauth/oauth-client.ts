@@ -6,7 +6,7 @@ import { BoundedMap } from '../../../platform/bounded-map.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
-import { invalid } from './invalid-parameter.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 
 export type App = typeof oauthApps.$inferSelect & { publisher: string }
 
@@ -68,14 +68,14 @@ function credentialsOf(sent: SentCredentials, authorization: string | null): Cre
   const basic = /^Basic +(\S+)$/i.exec(authorization ?? '')?.[1]
   if (basic === undefined) {
     if (sent.client_id === undefined)
-      throw invalid('body.client_id', 'is missing: send it in the body or by HTTP Basic authentication')
+      throw invalidField('body.client_id', 'is missing: send it in the body or by HTTP Basic authentication')
     return { id: sent.client_id, secret: sent.client_secret || undefined }
   }
   const named = decodeBasic(basic)
   if (sent.client_secret !== undefined)
-    throw invalid('body.client_secret', 'must not be sent with an Authorization header')
+    throw invalidField('body.client_secret', 'must not be sent with an Authorization header')
   if (sent.client_id !== undefined && sent.client_id !== named.id)
-    throw invalid('body.client_id', 'does not match the Authorization header')
+    throw invalidField('body.client_id', 'does not match the Authorization header')
   return named
 }
 

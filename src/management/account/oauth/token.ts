@@ -5,11 +5,11 @@ import { JWT_BEARER, oauthGrants } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { hmacOf } from '../../../platform/secrets/digest.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { invalidGrant } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
 import { endGrants, familyOf, type Grant, issueTokens, issueWithRefreshToken, lockGrant } from './grants.ts'
-import { invalid } from './invalid-parameter.ts'
 import { type App, authenticateClient, type SentCredentials } from './oauth-client.ts'
 import { matchesChallenge } from './pkce.ts'
 import { isOwnResource } from './resource.ts'
@@ -19,7 +19,7 @@ import { chooseScopes } from './scopes.ts'
 /** Exchanges a code, a refresh token or an assertion for tokens. */
 export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers: Headers) {
   const { grant_type: type, resource } = body
-  if (type === undefined) throw invalid('body.grant_type', 'is missing')
+  if (type === undefined) throw invalidField('body.grant_type', 'is missing')
   const app = await authenticateClient(ctx, body, headers.get('authorization'))
   if (!isOwnResource(ctx, resource)) throw new ApiError('oauth.invalid_target')
   if (type === 'authorization_code') return exchangeCode(ctx, app, body)
@@ -30,8 +30,8 @@ export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers
 
 /** Exchanges a code. A second use means that it was stolen, so the tokens of the first use end too (RFC 6749, 4.1.2). */
 async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: verifier, redirect_uri }: ExchangeToken) {
-  if (code === undefined) throw invalid('body.code', 'is missing')
-  if (redirect_uri === undefined) throw invalid('body.redirect_uri', 'is missing')
+  if (code === undefined) throw invalidField('body.code', 'is missing')
+  if (redirect_uri === undefined) throw invalidField('body.redirect_uri', 'is missing')
   const codeHash = await hashToken(code)
   const now = ctx.now()
   const issued = await mutate(ctx, async (mutation) => {
@@ -62,7 +62,7 @@ const RETRY_MS = 10_000
 
 /** Exchanges a refresh token. A late second use means that it was stolen, so the whole authorization ends (RFC 9700, 4.14.2). */
 async function exchangeRefreshToken(ctx: SystemCtx, app: App, { refresh_token: token, scope }: ExchangeToken) {
-  if (token === undefined) throw invalid('body.refresh_token', 'is missing')
+  if (token === undefined) throw invalidField('body.refresh_token', 'is missing')
   const family = familyOf(token)
   if (family === undefined) throw invalidGrant('this is not a refresh token')
   const [familyHash, hash] = await Promise.all([hashToken(family), hashToken(token)])

@@ -9,6 +9,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { checkDestination } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import type { BranchRow } from './convert.ts'
 
@@ -20,9 +21,7 @@ export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: stri
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
     throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
-  throw new ApiError('bad_request.validation_failed', {
-    issues: [{ field, code: 'invalid_destination', message: verdict.reason }],
-  })
+  throw invalidField(field, verdict.reason, 'invalid_destination')
 }
 
 /** Sets the webhook endpoint for the events of a branch, which are signed with the JWT secret of the branch. */

@@ -8,6 +8,7 @@ import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { changeStatus, requireStatus } from '../../projects/projects/status.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
@@ -164,8 +165,7 @@ export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUn
   const { earliest, latest } = await windowOf(ctx, project)
   if (targetUnix < earliest || targetUnix > latest) {
     const message = `must be from ${earliest} to ${latest}, the recovery window of the database`
-    const issue = { field: 'body.recovery_time_target_unix', code: 'custom', message }
-    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+    throw invalidField('body.recovery_time_target_unix', message, 'custom')
   }
   await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
 }

@@ -5,6 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import type { Power } from '../../../engine/logins.ts'
 import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { type Reader, readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
@@ -219,5 +220,4 @@ function requireAdministrator({ role }: ProjectAccess): void {
   })
 }
 
-const invalid = (field: string, message: string): ApiError =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'custom', message }] })
+const invalid = (field: string, message: string): ApiError => invalidField(field, message, 'custom')

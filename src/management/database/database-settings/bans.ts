@@ -1,8 +1,8 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { ApiError } from '../../../platform/http/error.ts'
 import { addressIn } from '../../../platform/rate-limit/quota.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { toApiError } from '../database/service.ts'
 import type { LiftNetworkBans } from './schema.ts'
@@ -49,5 +49,4 @@ export async function liftBans(
   )
 }
 
-const invalid = (field: string, message: string) =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'refused', message }] })
+const invalid = (field: string, message: string) => invalidField(`body.${field}`, message, 'refused')

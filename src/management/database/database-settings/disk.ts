@@ -2,6 +2,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
@@ -37,10 +38,7 @@ function requireSharedAttributes({ engine }: Ctx, attributes: DiskAttributes): v
   }
 }
 
-const invalid = (attribute: string, message: string) =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: `body.attributes.${attribute}`, code: 'refused', message }],
-  })
+const invalid = (attribute: string, message: string) => invalidField(`body.attributes.${attribute}`, message, 'refused')
 
 export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof DiskUse>> {
   const [{ value }, usedBytes] = await Promise.all([readSettings(ctx.db, ref, 'disk'), usedBytesOf(ctx, ref)])

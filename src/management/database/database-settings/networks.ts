@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { networkOf } from '../../../platform/net/ip-addresses.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { changeStored } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
@@ -111,7 +112,4 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
   })
 }
 
-const tooMany = () =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body', code: 'too_big', message: `a project has at most ${NETWORKS_MAX} networks` }],
-  })
+const tooMany = () => invalidField('body', `a project has at most ${NETWORKS_MAX} networks`, 'too_big')

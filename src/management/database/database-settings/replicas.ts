@@ -7,6 +7,7 @@ import type { Fence } from '../../../engine/fence.ts'
 import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { type Jobs, PermanentError, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
@@ -17,8 +18,7 @@ export async function setUpReplica(ctx: Ctx, project: ProjectAccess, region: Reg
   requireReplicas(ctx.engine)
   if (region !== project.region) {
     const message = `must be ${project.region}, the region of the project, for the driver ${ctx.engine.name}`
-    const issue = { field: 'body.read_replica_region', code: 'refused', message }
-    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+    throw invalidField('body.read_replica_region', message, 'refused')
   }
   await start(ctx, project, 'add_replica', `${project.ref}-rr-${region}-${randomLetters(5)}`)
 }

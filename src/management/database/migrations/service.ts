@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import {
   findMigration,
@@ -80,9 +81,7 @@ function toMigration({ actor }: Ctx, { body, idempotencyKey: header }: Request):
   const parsed = IdempotencyKey.optional().safeParse(header)
   if (!parsed.success || (header !== undefined && header !== key)) {
     const message = parsed.success ? 'must equal the Idempotency-Key in the body' : 'must have 1 to 255 characters'
-    throw new ApiError('bad_request.validation_failed', {
-      issues: [{ field: 'header.idempotency-key', code: 'invalid', message }],
-    })
+    throw invalidField('header.idempotency-key', message)
   }
   const statements = splitStatements(query)
   return { statements, name, rollback, createdBy: actor.primaryEmail, idempotencyKey: key }

@@ -7,6 +7,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireLockedPlan } from '../../account/organizations/plan-features.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
@@ -116,8 +117,7 @@ async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, id
     : engine.replicas?.list(project).find((replica) => replica.identifier === identifier)
   if (!database) {
     const message = `must be ${ref}, the primary database, or the identifier of a read replica`
-    const issue = { field: 'body.data.attributes.database_identifier', code: 'unknown', message }
-    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+    throw invalidField('body.data.attributes.database_identifier', message, 'unknown')
   }
   const configurationArn = configurationOf(config, { identifier, isPrimary })
   if (!configurationArn) throw unavailable(`the database ${identifier} has no resource configuration`)

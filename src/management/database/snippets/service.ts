@@ -6,6 +6,7 @@ import { projects, snippetFavorites, snippets } from '../../../model/tables/inde
 import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { findSnippet, getSnippet } from './read-snippet.ts'
 import type { CreateSnippet, UpdateSnippet } from './schema.ts'
@@ -115,7 +116,4 @@ async function findChangeable(ctx: Ctx, id: string, isSharedChange: boolean) {
 }
 
 /** Only the owner may make a snippet private: it would be hidden from anyone else who changes it. */
-const ownerRequired = () =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.visibility', code: 'refused', message: 'only the owner of a snippet can set it to user' }],
-  })
+const ownerRequired = () => invalidField('body.visibility', 'only the owner of a snippet can set it to user', 'refused')

@@ -6,6 +6,7 @@ import { CATALOGUE, type Catalogue, SCHEMAS } from '../../../services/data-api/o
 import { catalogueWithDetails, type SchemaDescription } from '../../../services/data-api/openapi/catalogue-details.ts'
 import { DocumentTooLarge, openApiOf } from '../../../services/data-api/openapi/openapi.ts'
 import { TooManyRelationships } from '../../../services/data-api/openapi/relationships.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { runQuery } from '../database/service.ts'
 import { generateTypes } from './generate-types.ts'
 
@@ -31,8 +32,7 @@ export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schem
   const rows = await runQuery(ctx, project, { query, parameters: [[schema]], readOnly: true })
   const [found] = (await parseRows(rows)) as [SchemaDescription]
   if (found.catalogue.schemas.length === 0) {
-    const issue = { field: 'query.schema', code: 'unknown', message: 'must be a schema of the database' }
-    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+    throw invalidField('query.schema', 'must be a schema of the database', 'unknown')
   }
   return rejectTooLarge(() => openApiOf(schema, found))
 }

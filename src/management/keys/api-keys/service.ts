@@ -8,6 +8,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import { changeKeys } from './change-keys.ts'
@@ -183,10 +184,7 @@ const publishLeak = ({ publish }: Mutation, project: ProjectAccess, name: string
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
-const invalidTemplate = (message: string) =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.secret_jwt_template', code: 'refused', message }],
-  })
+const invalidTemplate = (message: string) => invalidField('body.secret_jwt_template', message, 'refused')
 
 function rejectTakenName(error: unknown, name: string): never {
   if (uniqueViolation(error) === NAME_TAKEN) throw new ApiError('conflict.api_key_name', { detail: name, cause: error })

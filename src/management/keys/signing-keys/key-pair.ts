@@ -1,5 +1,5 @@
-import { ApiError } from '../../../platform/http/error.ts'
 import { type Algorithm, type Jwk, RSA_BITS_MIN, schemeOf, verifyingPart } from '../../../platform/jwt/jwk.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import type { PrivateJwk } from './schema.ts'
 
 export interface KeyPair {
@@ -24,9 +24,7 @@ export async function importKeyPair(algorithm: Algorithm, jwk: PrivateJwk): Prom
   const { kid = crypto.randomUUID(), use: _use, key_ops: _ops, ext: _ext, alg: _alg, ...privateJwk } = jwk
   const problem = await problemOf(algorithm, privateJwk)
   if (problem === undefined) return keyPairOf(algorithm, kid, privateJwk)
-  throw new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.private_jwk', code: 'invalid_key', message: problem }],
-  })
+  throw invalidField('body.private_jwk', problem, 'invalid_key')
 }
 
 function keyPairOf(algorithm: Algorithm, id: string, { key_ops: _ops, ext: _ext, ...privateJwk }: Jwk): KeyPair {

@@ -2,8 +2,8 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
-import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { readBounded } from './concurrent-reads.ts'
 import { freshenPostgresLogs } from './pull-postgres-logs.ts'
 import type { AnalyticsAnswer, LogsQuery } from './schema.ts'
@@ -45,14 +45,11 @@ function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof Lo
   const isDefault = iso_timestamp_start === undefined
   const start = isDefault ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
   const minutes = Math.round((end.getTime() - start.getTime()) / MINUTE_MS)
-  if (start > end) throw invalid('iso_timestamp_start', 'must not be after iso_timestamp_end')
+  if (start > end) throw invalidField('query.iso_timestamp_start', 'must not be after iso_timestamp_end')
   if (minutes > WINDOW_MINUTES_MAX)
-    throw invalid('iso_timestamp_end', 'must be at most 24 hours after iso_timestamp_start')
+    throw invalidField('query.iso_timestamp_end', 'must be at most 24 hours after iso_timestamp_start')
   return { start, end }
 }
-
-const invalid = (name: string, message: string) =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field: `query.${name}`, code: 'invalid', message }] })
 
 function describeProblem({ log }: Ctx, error: unknown): string {
   if (error instanceof QueryError) return error.message

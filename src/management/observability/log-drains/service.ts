@@ -11,6 +11,7 @@ import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { backendOf, checkConfig } from './drain-config.ts'
@@ -104,12 +105,7 @@ async function changesOfConfig(
   const backend = backendOf(type)
   if (input === undefined) {
     if (type === backendType) return {}
-    const issue = {
-      field: 'body.data.attributes.config',
-      code: 'missing',
-      message: `is required when backend_type changes`,
-    }
-    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+    throw invalidField('body.data.attributes.config', 'is required when backend_type changes', 'missing')
   }
   const key = ctx.config.ENCRYPTION_KEY
   const omitsSecret = backend.secrets.some((name) => !(name in input))

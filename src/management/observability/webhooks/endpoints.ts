@@ -14,6 +14,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { checkDestination } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { type Owner, ownedBy, subjectOf } from './endpoint-owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
@@ -202,21 +203,11 @@ async function requireDestination(ctx: Ctx, url: string): Promise<void> {
 /** Requires the headers again: otherwise a caller could send headers that they cannot read to their own server. */
 function requireHeaders({ showsHeaders }: Owner, { url, sealedHeaders }: Endpoint, next: string): void {
   if (showsHeaders || sealedHeaders === null || new URL(next).origin === new URL(url).origin) return
-  throw new ApiError('bad_request.validation_failed', {
-    issues: [
-      {
-        field: 'body.data.attributes.custom_headers',
-        code: 'missing',
-        message: 'must be given again when the origin of url changes, unless the caller may read secrets',
-      },
-    ],
-  })
+  const message = 'must be given again when the origin of url changes, unless the caller may read secrets'
+  throw invalidField('body.data.attributes.custom_headers', message, 'missing')
 }
 
-const invalidUrl = (message: string) =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
-  })
+const invalidUrl = (message: string) => invalidField('body.data.attributes.url', message, 'invalid_destination')
 
 /** Checks the number of endpoints under a lock, so that concurrent requests cannot exceed the limit. */
 async function requireEndpointQuota({ tx }: Mutation, owner: Owner): Promise<void> {

@@ -2,7 +2,7 @@ import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
-import { ApiError } from '../../../platform/http/error.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { changeFunctions, requireFunctionQuota } from './function-rows.ts'
@@ -141,10 +141,7 @@ const MISMATCH = 'must equal that of the bundle'
 const endsWith = (url: string, path: string) =>
   url === path || url.endsWith(`/${path.split('/').map(encodeURIComponent).join('/')}`)
 
-const invalid = (n: number, field: string, message: string) =>
-  new ApiError('bad_request.validation_failed', {
-    issues: [{ field: `body.${n}.${field}`, code: 'invalid', message }],
-  })
+const invalid = (n: number, field: string, message: string) => invalidField(`body.${n}.${field}`, message)
 
 async function upsertRows(
   ctx: Ctx,

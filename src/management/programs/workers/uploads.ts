@@ -9,6 +9,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { SPELLINGS, type Spelling } from './schema.ts'
@@ -66,10 +67,8 @@ async function requireUploadQuota({ now }: Ctx, tx: Writer, ref: string): Promis
   throw new ApiError('unprocessable.too_many_uploads', { detail })
 }
 
-const FIELD = 'body.data.attributes.context_upload_id'
-
 export const invalidUpload = (message: string) =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field: FIELD, code: 'refused', message }] })
+  invalidField('body.data.attributes.context_upload_id', message, 'refused')
 
 /** Requires an upload for this worker with a valid type and size. S3 cannot limit the size of a presigned PUT. */
 export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name: string; id: string }): Promise<void> {

@@ -2,8 +2,9 @@ import type * as z from 'zod'
 import type { Ctx } from '../../../ctx.ts'
 import type { RegionOptions } from '../../../engine/engine.ts'
 import { REGION_CODES, RELEASE_CHANNEL, type RegionCode } from '../../../model/tables/index.ts'
-import { ApiError } from '../../../platform/http/error.ts'
+import type { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { DEFAULT_REGION, GROUP_REGION, REGIONS } from './region-values.ts'
 import type { CreateProject } from './schema.ts'
 
@@ -46,9 +47,7 @@ export function requireReleaseChannel(channel: string | undefined, field = 'rele
 /** Creates the error for an unavailable option; `field` is relative to `body`. */
 export function unavailableOption(field: string, value: string | undefined, offered: readonly string[]): ApiError {
   const message = `${value} is not available on this installation: must be ${listChoices(offered)}`
-  return new ApiError('bad_request.validation_failed', {
-    issues: [{ field: `body.${field}`, code: 'refused', message }],
-  })
+  return invalidField(`body.${field}`, message, 'refused')
 }
 
 const listChoices = (offered: readonly string[]): string =>

@@ -8,6 +8,7 @@ import { projectTasks, RELEASE_CHANNEL } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../projects/convert.ts'
 import { ACTIVE } from '../projects/project-states.ts'
@@ -76,12 +77,13 @@ export async function startUpgrade(
   const version = targets.find((each) => target === each || target === majorOf(each))
   if (!version)
     throw invalidField(
-      'target_version',
+      'body.target_version',
       targets.length > 0
         ? `must be one of ${targets.join(', ')}`
         : `Postgres ${postgresVersion} is the newest version of this installation`,
+      'custom',
     )
-  if (channel !== RELEASE_CHANNEL) throw invalidField('release_channel', 'must be ga')
+  if (channel !== RELEASE_CHANNEL) throw invalidField('body.release_channel', 'must be ga', 'custom')
   const [obstacle] = obstacles
   if (obstacle) throw driverError(obstacle.reason)
   return mutate(ctx, async (mutation) => {
@@ -96,8 +98,6 @@ export async function startUpgrade(
 }
 
 const driverError = (detail: string) => new ApiError('bad_request.driver', { detail })
-const invalidField = (field: string, message: string) =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'custom', message }] })
 
 /** Returns the progress of the given upgrade, or of the last one. */
 export async function getUpgradeStatus(

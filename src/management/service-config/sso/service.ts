@@ -7,6 +7,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { attributeToField, UnusableValue } from '../../../platform/http/unusable-value.ts'
 import { fetchText } from '../../../platform/net/fetch-text.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { METADATA_BYTES_MAX, readMetadata } from './metadata.ts'
@@ -143,8 +144,7 @@ async function requireProviderQuota(
     throw limitExceeded('domains', `a project can have at most ${DOMAINS_MAX} domains, not ${domains}`)
 }
 
-const limitExceeded = (field: string, message: string) =>
-  new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'too_much', message }] })
+const limitExceeded = (field: string, message: string) => invalidField(`body.${field}`, message, 'too_much')
 
 const domainsOf = (tx: Writer, id: string): Promise<DomainRow[]> =>
   tx
