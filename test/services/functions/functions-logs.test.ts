@@ -48,7 +48,7 @@ describe('each call of a function', () => {
       programId: id,
       deploymentId,
       method: 'POST',
-      path: path.replace(`/p/${project.ref}`, '') + '/more',
+      path: `${path.replace(`/p/${project.ref}`, '')}/more`,
       status: 202,
       ms: expect.any(Number),
       console: [],
@@ -113,7 +113,7 @@ describe('each call of a function', () => {
     const socket = new WebSocket(new URL(`${path}/more`, baseUrl.replace('http', 'ws')))
     await once(socket, 'open')
     expect(await written(1)).toMatchObject([
-      { method: 'GET', path: path.replace(`/p/${project.ref}`, '') + '/more', status: 101 },
+      { method: 'GET', path: `${path.replace(`/p/${project.ref}`, '')}/more`, status: 101 },
     ])
     socket.send('hello')
     await once(socket, 'message')
