@@ -1,7 +1,6 @@
 import { and, desc, eq, isNotNull, ne, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { EngineUnavailable, Superseded } from '../../../engine/engine-errors.ts'
-import { SettingsRefused } from '../../../engine/settings.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../../model/tables/index.ts'
 import { JSON_PARAMETER_BYTES_MAX, jsonParameterBytes } from '../../../platform/db/json-parameter.ts'
@@ -234,9 +233,7 @@ async function configure(ctx: SystemCtx, { own, parent, log }: StepInput): Promi
   forgetProject(own.ref)
   if (leftOut.length > 0)
     await log(`unchanged, as the parent's values contradict the branch's own: ${leftOut.join(', ')}`)
-  await applySettings(ctx, own).catch((error) => {
-    throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
-  })
+  await applySettings(ctx, own)
   await log('settings of the parent applied')
 }
 

@@ -3,7 +3,6 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { BackupGone } from '../../../engine/backup.ts'
 import { isDatabaseError } from '../../../engine/database-errors.ts'
 import type { PointInTime } from '../../../engine/engine.ts'
-import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { backups } from '../../../model/tables/index.ts'
@@ -69,8 +68,7 @@ const TRANSIENT = /^(08|40|55|57|53300|53400)/
 
 function rethrowPermanent(error: unknown): never {
   const isRefused = isDatabaseError(error) && !TRANSIENT.test(error.code)
-  if (isRefused || error instanceof BackupGone || error instanceof EngineRefusal)
-    throw new PermanentError(error.message, { cause: error })
+  if (isRefused || error instanceof BackupGone) throw new PermanentError(error.message, { cause: error })
   throw error
 }
 

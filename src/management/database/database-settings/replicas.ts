@@ -2,7 +2,6 @@ import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import type { ProjectEngine } from '../../../engine/engine.ts'
-import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -10,7 +9,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
-import { type Jobs, PermanentError, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
+import { type Jobs, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
 /** Starts a task that creates a replica, which is listed among the project's databases at once. */
@@ -50,9 +49,7 @@ const step = (
 ): Step => ({
   name,
   async run(ctx, work, fence) {
-    await run(ctx, { ...work, replica: work.task.input.replica ?? '' }, fence).catch((error) => {
-      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
-    })
+    await run(ctx, { ...work, replica: work.task.input.replica ?? '' }, fence)
     return undefined
   },
 })

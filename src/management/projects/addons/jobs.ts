@@ -1,5 +1,3 @@
-import { EngineRefusal } from '../../../engine/engine-errors.ts'
-import { SettingsRefused } from '../../../engine/settings.ts'
 import { type Jobs, PermanentError, type Step } from '../projects/tasks.ts'
 
 const resize: Step = {
@@ -7,10 +5,7 @@ const resize: Step = {
   async run({ engine }, { project, task }, fence) {
     const { size } = task.input
     if (!engine.sizes || !size) throw new PermanentError(`the driver ${engine.name} has no sizes`)
-    await engine.sizes.set(project.ref, size, fence).catch((error) => {
-      const isRefused = error instanceof EngineRefusal || error instanceof SettingsRefused
-      throw isRefused ? new PermanentError(error.message, { cause: error }) : error
-    })
+    await engine.sizes.set(project.ref, size, fence)
     return { instanceSize: size }
   },
 }

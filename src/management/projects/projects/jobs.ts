@@ -2,7 +2,6 @@ import { eq, sql } from 'drizzle-orm'
 import type { ProjectEngine } from '../../../engine/engine.ts'
 import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
-import { SettingsRefused } from '../../../engine/settings.ts'
 import { deleteProjectRows } from '../../../model/project-rows.ts'
 import { logDrains } from '../../../model/tables/index.ts'
 import { removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
@@ -10,15 +9,12 @@ import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
 import { endProjectRoles } from '../../account/members/end-project-roles.ts'
 import { releaseSubdomain } from '../../service-config/domains/quarantine.ts'
 import { specOf } from './database-spec.ts'
-import { type Jobs, PermanentError, type Step } from './tasks.ts'
+import type { Jobs, Step } from './tasks.ts'
 
 const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
-    await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
-      // A retry would use the same password, which the engine refuses.
-      throw error instanceof SettingsRefused ? new PermanentError(error.message, { cause: error }) : error
-    })
+    await ctx.engine.create(await specOf(ctx, project), fence)
     return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
   },
 }

@@ -1,7 +1,7 @@
 import { and, eq, inArray, notExists, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { ProjectMoves } from '../../../engine/engine.ts'
-import { EngineRefusal, Superseded } from '../../../engine/engine-errors.ts'
+import { Superseded } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { type projects as projectRows, projects, projectTasks, REGION_CODES } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
@@ -21,9 +21,7 @@ const step = (
   name,
   run: (ctx, work, fence) => {
     const { from = '', to = '' } = work.task.input
-    return run(ctx, { ...work, from, to }, fence).catch((error) => {
-      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
-    })
+    return run(ctx, { ...work, from, to }, fence)
   },
 })
 

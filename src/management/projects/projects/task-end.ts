@@ -7,20 +7,22 @@ import { count } from '../../../platform/metrics/counters.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { reasonOf } from './task-reason.ts'
-import { type Changes, type Job, PermanentError, projectLeases, type Task, type Work } from './tasks.ts'
+import { type Changes, type Job, PERMANENT_ERRORS, projectLeases, type Task, type Work } from './tasks.ts'
 
 export const ATTEMPTS_MAX = 6
 
 /** Whether the task only has to wait for other work. The attempt then does not count. */
 export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsPaused
 
+const isPermanent = (error: unknown): boolean => PERMANENT_ERRORS.some((kind) => error instanceof kind)
+
 /** Whether this error ends the task without another attempt. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
-  !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof PermanentError)
+  !isPostponed(error) && (attempts >= ATTEMPTS_MAX || isPermanent(error))
 
 /** Whether members can mend the error, such as a migration that Postgres refuses, and the operator cannot. */
 const isOfMembers = ({ attempts }: Task, error: unknown): boolean =>
-  (error instanceof PermanentError && attempts <= ATTEMPTS_MAX) ||
+  (isPermanent(error) && attempts <= ATTEMPTS_MAX) ||
   error instanceof SqlTimeout ||
   (error instanceof SqlError && !isServerFault(error))
 

@@ -2,11 +2,11 @@ import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../.
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { BuildUnavailable } from '../../../services/runtime/build-client.ts'
-import { PermanentError } from './tasks.ts'
+import { PERMANENT_ERRORS } from './tasks.ts'
 
 /** Errors whose messages are written for members, or come from their own databases. */
 const PUBLIC_ERRORS = [
-  PermanentError,
+  ...PERMANENT_ERRORS,
   SqlError,
   SqlTimeout,
   SqlResultTooLarge,

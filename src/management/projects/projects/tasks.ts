@@ -1,7 +1,9 @@
 import { and, eq, inArray, type SQL } from 'drizzle-orm'
 import { callerOf } from '../../../actor.ts'
 import type { SystemCtx } from '../../../ctx.ts'
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
@@ -50,6 +52,9 @@ export type Jobs = Record<TaskKind, Job>
 export class PermanentError extends Error {
   override name = 'PermanentError'
 }
+
+/** Errors of which a retry would fail the same way. Their messages are written for members. */
+export const PERMANENT_ERRORS = [PermanentError, EngineRefusal, SettingsRefused]
 
 export const projectLeases = createLeases({
   ...{ table: projectTasks, type: 'project-task' },

@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineRefusal, Superseded } from '../../../engine/engine-errors.ts'
+import { Superseded } from '../../../engine/engine-errors.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
 import { backups } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
@@ -17,7 +17,7 @@ const upgradeDatabase: Step = {
     if (!engine.upgrades || !version) throw new PermanentError(`the driver ${engine.name} cannot upgrade Postgres`)
     await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
       if (error instanceof UpgradeFailed) await updateTaskInput(ctx.db, task, { failedPhase: error.phase })
-      throw error instanceof EngineRefusal ? new PermanentError(error.message, { cause: error }) : error
+      throw error
     })
     return { postgresVersion: await engine.version(ref), ...unpreparedColumns(ctx) }
   },
