@@ -234,6 +234,15 @@ describe('if Neon fails, the driver', () => {
     expect(namesOf(ref)).toEqual([])
   })
 
+  test.each([402, 422])('reports what Neon refuses, such as one branch too many for its plan (%i)', async (status) => {
+    const [ref, branch] = [newRef(), newRef()]
+    neon.server.fault({ operation: 'createProject', status })
+    neon.server.fault({ operation: 'createProjectBranch', status })
+    await expect(engine().create(specOf(ref))).rejects.toThrow(EngineRefusal)
+    await expect(copyTo(branch)).rejects.toThrow(EngineRefusal)
+    expect([...namesOf(ref), ...namesOf(branch)]).toEqual([])
+  })
+
   test('makes no second branch if the answer to the first was lost', async () => {
     const ref = newRef()
     neon.server.fault({ operation: 'createProjectBranch', status: 0, after: true })

@@ -230,7 +230,7 @@ async function sendOnce<Reply>(
 
 function messageIn(text: string): string {
   try {
-    return String(JSON.parse(text).message)
+    return String(JSON.parse(text).message ?? 'no reason given')
   } catch {
     return 'no reason given'
   }

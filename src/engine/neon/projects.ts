@@ -1,6 +1,6 @@
 import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
 import { REF } from '../../platform/identifiers.ts'
-import { isNotFound, type NeonApi, NeonFailure, OperationFailed, SUCCEEDED_STATUSES } from './api.ts'
+import { isNotFound, type NeonApi, NeonFailure, OperationFailed, SUCCEEDED_STATUSES, throwRefusal } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
 import { limitsOf } from './sizes.ts'
@@ -46,15 +46,17 @@ export async function createProject(
   ref: string,
   { regionId, postgresMajor, size }: NewProject,
 ): Promise<CreatedDatabase> {
-  const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
-    project: {
-      name: nameOf(ref),
-      region_id: regionId,
-      pg_version: postgresMajor,
-      branch: { role_name: ADMIN, database_name: ADMIN },
-      ...(size && { default_endpoint_settings: limitsOf(size) }),
-    },
-  })
+  const { project, branch, endpoints, operations, connection_uris } = await api
+    .createProject({
+      project: {
+        name: nameOf(ref),
+        region_id: regionId,
+        pg_version: postgresMajor,
+        branch: { role_name: ADMIN, database_name: ADMIN },
+        ...(size && { default_endpoint_settings: limitsOf(size) }),
+      },
+    })
+    .catch(throwRefusal)
   // Another attempt may have created one at the same time.
   const oldest = await keepOldest(api, ref)
   if (oldest !== undefined && oldest !== project.id) throw new NeonFailure('Another attempt is creating it at Neon')
@@ -106,10 +108,12 @@ export async function createBranch(
   ref: string,
   { projectId, parentId, data, size }: NewBranch,
 ): Promise<CreatedDatabase> {
-  const { branch, endpoints, operations } = await api.createBranch(projectId, {
-    branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
-    endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
-  })
+  const { branch, endpoints, operations } = await api
+    .createBranch(projectId, {
+      branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
+      endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
+    })
+    .catch(throwRefusal)
   return { site: siteFrom(projectId, branch.id, endpoints), operations }
 }
 
