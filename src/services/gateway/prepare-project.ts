@@ -1,10 +1,12 @@
 import type { SystemCtx } from '../../ctx.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { OpenedProject } from './open-project.ts'
 
 /** A schema that its owner broke stays outdated, and must not cause an upgrade at each request. */
 const UPGRADE_EVERY_MS = 60_000
-const upgradedAt = new Map<string, number>()
+const PROJECTS_MAX = 1_000
+const upgradedAt = new BoundedMap<string, number>(PROJECTS_MAX)
 
 interface Target {
   ctx: SystemCtx
