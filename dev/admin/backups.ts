@@ -41,11 +41,11 @@ async function drillBackups(db: ControlDb, only: string | undefined): Promise<Re
     .where(and(isNull(projects.removedAt), only === undefined ? undefined : eq(projects.ref, only)))
     .orderBy(projects.ref)
   if (only !== undefined && found.length === 0) throw new StartError(`no project has the ref "${only}"`)
-  const apiOf = await hostApis(db)
+  const apis = await hostApis(db)
   const counts = { ok: 0, failed: 0, none: 0 }
   const lines: string[] = []
   for (const { ref, host } of found.filter((project) => project.host !== null)) {
-    const { outcome, text } = await drill(ref, host === null ? undefined : apiOf(host)).catch((error) => ({
+    const { outcome, text } = await drill(ref, host === null ? undefined : apis.get(host)).catch((error) => ({
       outcome: 'failed' as const,
       text: errorMessage(error),
     }))

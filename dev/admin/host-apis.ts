@@ -6,17 +6,20 @@ import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { refuseEncryptionKey, targetEncryptionKey, targetHost } from '../target.ts'
 
+/** Part of a host's address that only clients of its databases use. */
+export const UNUSED_ADDRESS = { databaseHost: '', databasePort: 0 }
+
 /** API clients for all hosts of the installation, by name. */
-export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi | undefined> {
+export async function hostApis(db: ControlDb): Promise<ReadonlyMap<string, HostApi>> {
   const rows = await db.select().from(hosts)
   const local = await targetHost(process.env)
   const encryptionKey = rows.length > 0 ? await targetEncryptionKey(process.env) : ''
   const known = new Map(local ? [[LOCAL, hostApi(local, undefined)]] : [])
   for (const { name, url, sealedKey } of rows) {
     const key = await openHostKey(encryptionKey, { name, sealedKey })
-    known.set(name, hostApi({ id: name, url, key, databaseHost: '', databasePort: 0 }, undefined))
+    known.set(name, hostApi({ ...UNUSED_ADDRESS, id: name, url, key }, undefined))
   }
-  return (name) => known.get(name)
+  return known
 }
 
 export const openHostKey = (

@@ -1,16 +1,16 @@
-import { eq, sql } from 'drizzle-orm'
+import { and, eq, isNull, sql } from 'drizzle-orm'
 import * as z from 'zod'
-import { type HostDescription, hostApi } from '../../src/engine/host/client.ts'
+import { type HostApi, type HostDescription, hostApi, Instances } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
-import { targetEncryptionKey } from '../target.ts'
+import { targetEncryptionKey, targetHost } from '../target.ts'
 import { change } from './change.ts'
 import type { Command, Options } from './command.ts'
-import { openHostKey } from './host-apis.ts'
+import { openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
 
 type Row = typeof hosts.$inferSelect
 
@@ -25,6 +25,11 @@ export const hostCommands: Record<string, Command> = {
     summary: 'Place no new projects on a host.',
     args: ['name'],
     run: (db, [name = '']) => drainHost(db, name),
+  },
+  'hosts remove': {
+    summary: 'Forget a host without projects.',
+    args: ['name'],
+    run: (db, [name = '']) => removeHost(db, name),
   },
   'hosts list': {
     summary: 'List the database hosts.',
@@ -62,6 +67,7 @@ async function addHost(
     throw new StartError('Set HOST_KEY to the key of the host: other users of the machine could read an argument.')
   const encryptionKey = await targetEncryptionKey(process.env)
   const { region: named, versions } = await askHost({ name, url }, key)
+  await requireProjects(db, hostApi({ ...UNUSED_ADDRESS, id: name, url, key }, undefined))
   const region = REGION_CODES.find((code) => code === named)
   if (!region) throw new StartError(`${url} is in ${named}: HOST_REGION must be one of ${REGION_CODES.join(', ')}`)
   const sealedKey = await seal(encryptionKey, key, hostAssociatedData(name))
@@ -79,6 +85,40 @@ async function addHost(
       .where(sql`${projects.engineState} ->> 'host' = ${name}`)
     await trace({ action: 'host.add', detail: { host: name, url, region } })
     return `${name} takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
+  })
+}
+
+/** Refuses another machine under the name of a host with projects: they would no longer be found. */
+async function requireProjects(db: ControlDb, { host: { id: name, url }, ask }: HostApi): Promise<void> {
+  const refs = await projectsOf(db, name)
+  if (refs.length === 0) return
+  const found = new Set((await ask(Instances, { method: 'GET', path: '/instances' })).map((instance) => instance.name))
+  if (refs.some((ref) => found.has(ref))) return
+  throw new StartError(
+    `${url} has none of the ${refs.length} projects of ${name}, such as ${refs[0]}: add it under another name`,
+  )
+}
+
+async function projectsOf(db: Pick<ControlDb, 'select'>, host: string): Promise<string[]> {
+  const isThere = and(sql`${projects.engineState} ->> 'host' = ${host}`, isNull(projects.removedAt))
+  return (await db.select({ ref: projects.ref }).from(projects).where(isThere)).map(({ ref }) => ref)
+}
+
+async function removeHost(db: ControlDb, name: string): Promise<string> {
+  // Without its row, `local` is the host of the settings again.
+  const settings = name === LOCAL ? await targetHost(process.env) : undefined
+  if (settings) await requireProjects(db, hostApi(settings, undefined))
+  return change(db, async ({ tx, trace }) => {
+    const [host] = await tx.delete(hosts).where(eq(hosts.name, name)).returning()
+    if (!host) throw new StartError(`no host is called "${name}"`)
+    const count = settings ? 0 : (await projectsOf(tx, name)).length
+    if (count > 0) throw new StartError(`${name} has ${count} projects: move or delete them first`)
+    await tx
+      .update(projects)
+      .set({ engineState: sql`${projects.engineState} - 'at'` })
+      .where(sql`${projects.engineState} ->> 'host' = ${name}`)
+    await trace({ action: 'host.remove', detail: { host: name } })
+    return `${name} is no longer a host of this installation`
   })
 }
 
@@ -128,8 +168,7 @@ function describe({ versions, capacity: { disk_free_bytes, memory_free_bytes } }
 }
 
 function askHost({ name, url }: Pick<Row, 'name' | 'url'>, key: string): Promise<HostDescription> {
-  const address = { id: name, url, key, databaseHost: '', databasePort: 0 }
-  return hostApi(address, undefined)
+  return hostApi({ ...UNUSED_ADDRESS, id: name, url, key }, undefined)
     .describe()
     .catch((error) => {
       throw new StartError(`${url}: ${errorMessage(error)}`)

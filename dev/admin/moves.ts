@@ -57,12 +57,13 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   if (from === to) throw new StartError(`${ref} is on ${to} already`)
   if (!MOVABLE.includes(status))
     throw new StartError(`the status of ${ref} is ${status}: it must be one of ${MOVABLE.join(', ')}`)
-  const apiOf = await hostApis(db)
-  const target = apiOf(to)
+  const apis = await hostApis(db)
+  const target = apis.get(to)
   if (!target) throw new StartError(`no host is called "${to}"`)
   const { features } = await target.describe()
   if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive, which a move needs`)
-  const answers = await apiOf(from)
+  const answers = await apis
+    .get(from)
     ?.describe()
     .then(
       () => true,

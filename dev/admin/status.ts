@@ -1,10 +1,13 @@
 import { and, eq, gte } from 'drizzle-orm'
+import type { HostApi } from '../../src/engine/host/client.ts'
 import { type Gauges, readGauges } from '../../src/management/installation/gauges.ts'
 import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
 import { heartbeats, projectTasks } from '../../src/model/tables/index.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import type { ControlDb } from '../seed.ts'
+import { errorMessage } from '../start-error.ts'
 import { type Command, DAY_MS, type Report } from './command.ts'
+import { hostApis } from './host-apis.ts'
 
 /** Limit for due work, which the sweeper starts within 15 s. */
 const OVERDUE_SECONDS_MAX = 60
@@ -25,12 +28,15 @@ async function showStatus(db: ControlDb): Promise<Report> {
     projectTasks,
     and(eq(projectTasks.state, 'failed'), gte(projectTasks.finishedAt, dayAgo)),
   )
-  const problems = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem)].filter((line) => line !== undefined)
+  const hosts = await checkHosts(db)
+  const found = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem), ...hosts.problems]
+  const problems = found.filter((line) => line !== undefined)
   const lines = [
     `organizations  ${gauges.organizations}`,
     `users          ${gauges.users}`,
     `projects       ${projectsText(gauges, false)}`,
     `branches       ${projectsText(gauges, true)}`,
+    `hosts          ${hosts.text}`,
     `open tasks     ${gauges.tasks.map(taskText).join(', ') || 0}`,
     `failed tasks   ${failed} in the last 24 hours`,
     `webhooks       ${gauges.endpoints.enabled} enabled, ${gauges.endpoints.disabled} disabled`,
@@ -60,6 +66,23 @@ function queueProblem(at: Date | undefined): string | undefined {
   if (seconds < HEARTBEAT_SECONDS_MAX) return undefined
   return `the last heartbeat of the queue is ${seconds} s old: is the Worker running, and its cron?`
 }
+
+/** Asks each host. Without the encryption key, the keys of the hosts cannot be read, and the rest is still shown. */
+async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (string | undefined)[] }> {
+  try {
+    const apis = await hostApis(db)
+    const problems = await Promise.all([...apis.values()].map(hostProblem))
+    return { text: [...apis.keys()].join(', ') || 'none', problems }
+  } catch (error) {
+    return { text: `not checked: ${errorMessage(error)}`, problems: [] }
+  }
+}
+
+const hostProblem = ({ host, describe }: HostApi): Promise<string | undefined> =>
+  describe().then(
+    () => undefined,
+    (error) => `${host.id} at ${host.url}: ${errorMessage(error)}`,
+  )
 
 const taskProblem = ({ queue, kind, oldestDueSeconds }: TaskGauge): string | undefined =>
   oldestDueSeconds !== null && oldestDueSeconds > OVERDUE_SECONDS_MAX

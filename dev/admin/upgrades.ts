@@ -29,7 +29,7 @@ const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
     const { organizationId, status, state } = project
     if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
     const { host = '' } = driverState<HostState>(state) ?? {}
-    const api = (await hostApis(db))(host)
+    const api = (await hostApis(db)).get(host)
     if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
     await api.ask(NoContent, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })
     const { version } = await api.ask(Instance, { method: 'GET', path: `/instances/${ref}` })

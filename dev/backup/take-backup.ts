@@ -84,7 +84,7 @@ async function requireOneHost(db: ControlDb): Promise<void> {
   if (found.length === 0) return
   const names = found.map(({ name }) => name).join(', ')
   throw new StartError(
-    `Projects may be on other hosts (${names}): only installations on one machine are backed up as a whole.`,
+    `Projects may be on other hosts (${names}): only installations on one machine are backed up as a whole. \`npm run admin -- hosts remove\` removes one without projects.`,
   )
 }
 

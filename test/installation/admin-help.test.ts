@@ -6,7 +6,7 @@ describe('the help of a command line', () => {
     ['--help', /^npm run admin -- <command>\n\n(?: {2}.*\n)* {2}member set <slug>/],
     [
       'hosts --help',
-      /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts list$/,
+      /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts remove <name>\n {2}hosts list$/,
     ],
     ['member set -h', /^npm run admin -- member set <slug> <username> <[^\n]*\n\nSet a member's role/],
   ])('is printed for %s', (line, text) => {
@@ -42,7 +42,10 @@ describe('a wrong command line', () => {
     ],
     ['hosts list now', /^hosts list takes no arguments; 1 given\n\nnpm run admin -- hosts list$/],
     ['token list x --ref x', /^Unknown option '--ref'.*\n\nnpm run admin -- token list <username>$/s],
-    ['hosts', /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts list$/],
+    [
+      'hosts',
+      /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {2}hosts drain <name>\n {2}hosts remove <name>\n {2}hosts list$/,
+    ],
     ['hosts drop', /^Unknown command: hosts drop\n\nnpm run admin -- hosts <command>\n\n {2}hosts add/],
     ['hosst list', /^Unknown command: hosst list\n\nnpm run admin -- <command>\n/],
   ])('prints only the usage of its command: %s', (line, text) => {

@@ -1,7 +1,9 @@
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { promisify } from 'node:util'
+import { eq } from 'drizzle-orm'
 import { afterEach, describe, expect, inject, it, vi } from 'vitest'
+import { readCommand } from '../../dev/admin/commands.ts'
 import { hostApis } from '../../dev/admin/host-apis.ts'
 import { databaseProblem } from '../../dev/database-problem.ts'
 import type { ControlDb } from '../../dev/seed.ts'
@@ -32,6 +34,24 @@ describe('a refusal by a host', () => {
   })
 })
 
+describe('hosts remove', () => {
+  it('forgets a host without projects, and refuses an unknown one', async () => {
+    const name = 'to-be-removed'
+    const place = { url: 'http://127.0.0.1:9', databaseHost: '127.0.0.1', databasePort: 9, addedAt: new Date() }
+    const rolledBack = new Error('rolled back')
+    // The row is not committed, so that no Worker places projects on the host.
+    const work = control.transaction(async (tx) => {
+      await tx.insert(hosts).values({ ...place, name, sealedKey: 'unused', region: 'us-east-1' })
+      const remove = () => readCommand(['hosts', 'remove', name])(tx as unknown as ControlDb)
+      expect((await remove()).text).toBe(`${name} is no longer a host of this installation`)
+      expect(await tx.select().from(hosts).where(eq(hosts.name, name))).toEqual([])
+      await expect(remove()).rejects.toThrow(`no host is called "${name}"`)
+      throw rolledBack
+    })
+    await expect(work).rejects.toBe(rolledBack)
+  })
+})
+
 describe('the key of a host', () => {
   it('is not opened by another encryption key, which is named', async () => {
     const [own, other] = ['k1', 'k1'].map((id) => `${id}:${randomBytes(32).toString('base64')}`)
@@ -44,7 +64,7 @@ describe('the key of a host', () => {
     const work = control.transaction(async (tx) => {
       await tx.insert(hosts).values({ ...place, name, sealedKey, region: 'us-east-1' })
       vi.stubEnv('ENCRYPTION_KEY', own)
-      expect((await hostApis(tx as unknown as ControlDb))(name)?.host).toMatchObject({ id: name, key: 'a key' })
+      expect((await hostApis(tx as unknown as ControlDb)).get(name)?.host).toMatchObject({ id: name, key: 'a key' })
       vi.stubEnv('ENCRYPTION_KEY', other)
       await expect(hostApis(tx as unknown as ControlDb)).rejects.toThrow(
         new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.'),

@@ -241,8 +241,26 @@ describe('status', () => {
     await vi.waitFor(async () => expect(await admin('status')).not.toContain('heartbeat'), { timeout: WAIT_MS })
     const text = await admin('status')
     expect(text).toMatch(/^organizations {2}[1-9]\d*\nusers {10}[1-9]\d*\nprojects {7}[1-9]\d*: /)
-    expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nopen tasks /)
+    expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nhosts {10}.*\nopen tasks /)
     expect(text).toMatch(/\ndatabase {7}[\d.]+ MiB; [1-9]\d* of \d+ connections\nobjects {8}[\d.]+ MiB/)
+  })
+
+  it('names the hosts, and those that do not answer, with exit code 1', async () => {
+    onTestFinished(() => void vi.unstubAllEnvs())
+    const { url, key } = inject('host')
+    vi.stubEnv('HOST_URL', url)
+    vi.stubEnv('HOST_KEY', key)
+    const { text } = await adminReport('status')
+    expect(text).toContain('\nhosts          local\n')
+    expect(text).not.toContain(`local at ${url}`)
+    vi.stubEnv('HOST_KEY', 'another')
+    const refused = await adminReport('status')
+    expect(refused.text).toMatch(/\nPROBLEM {8}local at http:[^\n]+: \S/)
+    expect(refused.exitCode).toBe(1)
+    vi.stubEnv('HOST_URL', 'http://127.0.0.1:9')
+    expect((await adminReport('status')).text).toContain(
+      'local at http://127.0.0.1:9: the database host does not answer',
+    )
   })
 
   it('names overdue work, with exit code 1', async () => {
