@@ -9,6 +9,7 @@ import { CREDENTIALS, saveCredentials } from './credentials.ts'
 import { tickEveryMinute } from './cron.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
+import { requireDistinctPorts } from './ports.ts'
 import { readSettings, warningsOf } from './settings.ts'
 import { stepLine } from './start-output.ts'
 
@@ -18,6 +19,7 @@ const lifetime = openLifetime()
 async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
+  requireDistinctPorts(settings.ports)
   const { folder, ports, baseUrl, isForCli, vars } = settings
   let wrangler: ChildProcess | undefined
   let isStopping = false

@@ -35,6 +35,17 @@ async function tryPort(port: number): Promise<void> {
   await once(server, 'close')
 }
 
+/** Refuses two services with the same port, before one of them starts. */
+export function requireDistinctPorts(ports: Record<keyof typeof PORT_SETTINGS, number>): void {
+  const owners = new Map<number, string>()
+  for (const service of Object.keys(PORT_SETTINGS) as (keyof typeof PORT_SETTINGS)[]) {
+    const [port, setting] = [ports[service], PORT_SETTINGS[service]]
+    const owner = owners.get(port)
+    if (owner) throw new StartError(`${owner} and ${setting} are both ${port}: give each a port of its own.`)
+    owners.set(port, setting)
+  }
+}
+
 export function portError(error: unknown, port: number, service: keyof typeof PORT_SETTINGS): unknown {
   const setting = PORT_SETTINGS[service]
   const code = errorCode(error)

@@ -8,7 +8,7 @@ import { deleteData, listData, openDataFolder, requireBucket, requireDiskSpace }
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
-import { freePort, type PORT_SETTINGS } from './ports.ts'
+import { freePort, type PORT_SETTINGS, requireDistinctPorts } from './ports.ts'
 import { readSettings, type Settings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
 import { readyText, stepLine } from './start-output.ts'
@@ -22,6 +22,7 @@ async function main() {
   const flags = readFlags('npm start', ['--reset', '--yes', '--empty-bucket'])
   if (flags.has('--yes') && !flags.has('--reset')) throw new StartError('--yes can only be used with --reset.')
   const settings = readSettings(process.env)
+  requireDistinctPorts(settings.ports)
   const log = openLogOutput(settings.logFormat)
   lifetime.onSignal((signal) => {
     // A second Ctrl-C exits at once: Postgres recovers from its WAL at the next start.

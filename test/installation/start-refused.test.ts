@@ -183,6 +183,16 @@ describe('npm start -- --reset', () => {
 })
 
 describe('a start', () => {
+  it.each([
+    ['PORT', 'POSTGRES_PORT'],
+    ['PROXY_PORT', 'S3_PORT'],
+  ] as const)('refuses %s and %s if they are equal', async (one, other) => {
+    const port = machine.env[one] ?? ''
+    expect(await refusal([], { [other]: port })).toBe(
+      `${one} and ${other} are both ${port}: give each a port of its own.\n`,
+    )
+  })
+
   it('refuses a malformed setting of the builder before it starts anything', async () => {
     expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toBe(
       'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.\n',
