@@ -15,6 +15,7 @@ export interface Settings {
 }
 
 const WORKER_SETTINGS = [
+  'BASE_URL',
   'SQL_TIMEOUT_SECONDS',
   'BODY_TIMEOUT_SECONDS',
   'SLEEP_AFTER_MINUTES',

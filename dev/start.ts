@@ -64,7 +64,10 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   // Loaded only if there is something to check, because it is slow to load.
-  if (Object.keys(vars).length > 0) (await import('./worker-settings.ts')).checkEach(vars)
+  if (Object.keys(vars).length > 0) {
+    const { checkSettings, PLACEHOLDERS } = await import('./worker-settings.ts')
+    checkSettings({ ...PLACEHOLDERS, ...vars })
+  }
   print(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const onLine = (line: string) => {

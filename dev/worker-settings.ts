@@ -1,9 +1,20 @@
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { parseConfig } from '../src/config.ts'
+import { settingProblem } from '../src/platform/setting-problem.ts'
 import { StartError } from './start-error.ts'
 
-/** Matches settings whose value must not appear in a terminal or a log. */
-const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
+/** Valid values of the settings that services or secrets provide later, so that the given ones can be checked first. */
+export const PLACEHOLDERS: Record<string, string> = {
+  ENGINE: 'host',
+  BASE_URL: 'http://127.0.0.1',
+  NEON_PROXY: 'http://127.0.0.1',
+  DATABASE_URL: 'postgresql://127.0.0.1',
+  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
+  S3_ENDPOINT: 'http://127.0.0.1',
+  S3_BUCKET: 'bucket',
+  S3_ACCESS_KEY_ID: 'id',
+  S3_SECRET_ACCESS_KEY: 'secret',
+}
 
 /** The settings that the builder has of these bindings. */
 export const builderSettings = (bindings: Record<string, string>): Record<string, string> =>
@@ -11,23 +22,9 @@ export const builderSettings = (bindings: Record<string, string>): Record<string
 
 /** Validates the settings at the start. The Worker does so only at its first request, too late for the person who starts it. */
 export function checkSettings(bindings: Record<string, string>): void {
-  refuseFirst(issuesOf(bindings), bindings)
-}
-
-/** Validates each of the given settings, before there are those of the services that the Worker needs too. */
-export function checkEach(given: Record<string, string>): void {
-  const issues = issuesOf(given).filter(({ path }) => String(path[0]) in given)
-  refuseFirst(issues, given)
-}
-
-const issuesOf = (bindings: Record<string, string>) => [
-  ...(parseConfig(bindings).error?.issues ?? []),
-  ...(BuilderSettings.safeParse(builderSettings(bindings)).error?.issues ?? []),
-]
-
-function refuseFirst([issue]: ReturnType<typeof issuesOf>, bindings: Record<string, string>): void {
-  if (!issue) return
-  const name = issue.path.join('.')
-  const value = SECRET.test(name) ? '' : `=${bindings[String(issue.path[0])] ?? ''}`
-  throw new StartError(`${name}${value} cannot be used: ${issue.message}.`)
+  const [issue] = [
+    ...(parseConfig(bindings).error?.issues ?? []),
+    ...(BuilderSettings.safeParse(builderSettings(bindings)).error?.issues ?? []),
+  ]
+  if (issue) throw new StartError(settingProblem(issue, bindings))
 }

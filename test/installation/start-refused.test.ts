@@ -193,10 +193,12 @@ describe('a start', () => {
     )
   })
 
-  it('refuses a malformed setting of the builder before it starts anything', async () => {
-    expect(await refusal([], { NPM_REGISTRY_URL: 'nowhere' })).toBe(
-      'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.\n',
-    )
+  it.each([
+    ['NPM_REGISTRY_URL', 'nowhere', 'NPM_REGISTRY_URL=nowhere cannot be used: Invalid URL.'],
+    ['BASE_URL', 'nowhere', 'BASE_URL=nowhere cannot be used: Invalid URL.'],
+    ['GITHUB_APP_ID', '1', 'GITHUB_APP_PRIVATE_KEY is missing: the GitHub App needs it.'],
+  ])('refuses %s=%s before it starts anything', async (name, value, problem) => {
+    expect(await refusal([], { [name]: value })).toBe(`${problem}\n`)
   })
 
   it('notices a deleted bucket, and with --empty-bucket starts without it and closes the folders to other users', async () => {
