@@ -72,7 +72,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
   const { folder, key: secret, address = '127.0.0.1', region = 'us-east-1', isDurable = true, log = () => {} } = options
   await mkdir(folder, { recursive: true, mode: 0o711 })
   const run = await runFolder(folder)
-  const started = [await claimFolder(run)]
+  const started = [await claimFolder(folder, run)]
   const pool = new InstancePool({
     folders: { root: folder, run },
     programs: await extensiblePrograms(folder),

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import * as z from 'zod'
 import { REGION_CODES } from '../src/model/tables/values.ts'
+import { settingProblem } from '../src/platform/setting-problem.ts'
 import { type HostOptions, startHost } from './host.ts'
 import { type HostLog, hostLogLine } from './log.ts'
 
@@ -11,23 +12,30 @@ const network = z.union(
 const port = z.coerce.number().int().min(1).max(65_535)
 
 /** Environment variables of the database host. */
-const Settings = z.object({
-  HOST_KEY: z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` generates one'),
-  HOST_FOLDER: z.string().min(1).default('/var/lib/pilothouse'),
-  /** The HTTP port has no TLS: put a TLS proxy in front of it before other machines can reach it. */
-  HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
-  HOST_PORT: port.default(54330),
-  /** The networks of TLS proxies in front of the HTTP port, separated by commas: `10.0.0.5,fd00::/8`. */
-  TRUSTED_PROXIES: z
-    .string()
-    .transform((text) => text.split(',').map((network) => network.trim()))
-    .pipe(z.array(network))
-    .optional(),
-  POSTGRES_PORT: port.default(54322),
-  DATABASE_DOMAIN: z.string().min(1).optional(),
-  /** The API's region that the machine is in or nearest to. */
-  HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
-})
+const Settings = z
+  .object({
+    HOST_KEY: z
+      .string('is missing: `openssl rand -hex 32` generates one')
+      .min(32, 'must have at least 32 characters: `openssl rand -hex 32` generates one'),
+    HOST_FOLDER: z.string().min(1).default('/var/lib/pilothouse'),
+    /** The HTTP port has no TLS: put a TLS proxy in front of it before other machines can reach it. */
+    HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
+    HOST_PORT: port.default(54330),
+    /** The networks of TLS proxies in front of the HTTP port, separated by commas: `10.0.0.5,fd00::/8`. */
+    TRUSTED_PROXIES: z
+      .string()
+      .transform((text) => text.split(',').map((network) => network.trim()))
+      .pipe(z.array(network))
+      .optional(),
+    POSTGRES_PORT: port.default(54322),
+    DATABASE_DOMAIN: z.string().min(1).optional(),
+    /** The API's region that the machine is in or nearest to. */
+    HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
+  })
+  .refine(({ HOST_PORT, POSTGRES_PORT }) => HOST_PORT !== POSTGRES_PORT, {
+    path: ['HOST_PORT'],
+    message: 'must differ from POSTGRES_PORT',
+  })
 
 /** Environment variables of the bucket for backups and WAL: either all without a default are set, or none. */
 const ArchiveSettings = z.object({
@@ -62,7 +70,7 @@ function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
 
 function parseSettings<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.infer<Shape> {
   const parsed = shape.safeParse(env)
-  if (!parsed.success) throw new Error(z.prettifyError(parsed.error))
+  if (!parsed.success) throw new Error(parsed.error.issues.map((issue) => settingProblem(issue, env)).join('\n'))
   return parsed.data
 }
 
@@ -83,6 +91,8 @@ async function main(): Promise<void> {
     ...(proxies && { proxies }),
     ...(domain !== undefined && { domain }),
     log,
+  }).catch((error) => {
+    throw portInUse(error, settings) ?? error
   })
   let isStopping = false
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
@@ -109,6 +119,16 @@ async function main(): Promise<void> {
     postgres_port: host.gatewayPort,
     archive: archive !== undefined,
   })
+}
+
+/** Names the setting of a port that another program uses. */
+function portInUse(
+  error: NodeJS.ErrnoException & { port?: number },
+  settings: Record<'HOST_PORT' | 'POSTGRES_PORT', number>,
+): Error | undefined {
+  const name = (['HOST_PORT', 'POSTGRES_PORT'] as const).find((name) => settings[name] === error.port)
+  if (error.code !== 'EADDRINUSE' || !name) return undefined
+  return new Error(`${name}=${error.port} is in use: stop the program that listens there, or choose another port.`)
 }
 
 function fail(error: unknown): never {

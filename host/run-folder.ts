@@ -42,9 +42,9 @@ export class FolderInUse extends Error {
 }
 
 /** Prevents a second daemon from using the folder. The claim ends with this process, even if it is killed. */
-export async function claimFolder(run: string): Promise<() => Promise<void>> {
+export async function claimFolder(root: string, run: string): Promise<() => Promise<void>> {
   const path = join(run, 'host.sock')
-  if (await isServed(path)) throw new FolderInUse(`Another host uses ${run}: stop it first`)
+  if (await isServed(path)) throw new FolderInUse(`Another host uses ${root}: stop it first`)
   await rm(path, { force: true })
   const server = createServer((socket) => socket.destroy())
   server.listen(path)

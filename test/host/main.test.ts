@@ -20,7 +20,7 @@ const ARCHIVE = {
 }
 
 /** Runs `npm run host` with these settings. */
-async function run(settings: Record<string, string>) {
+async function run(settings: Record<string, string | undefined>) {
   const folder = await newHostFolder()
   folders.push(folder)
   const [HOST_PORT, POSTGRES_PORT] = (await freePorts(2)).map(String)
@@ -30,7 +30,7 @@ async function run(settings: Record<string, string>) {
   const ended = once(child, 'close')
   let errors = ''
   child.stderr.on('data', (data: Buffer) => (errors += data))
-  return { child, ended, errors: () => errors }
+  return { child, ended, errors: () => errors, own }
 }
 
 describe('a database host', () => {
@@ -55,5 +55,44 @@ describe('a database host', () => {
     expect(errors()).toMatch(/^Missing /)
     for (const name of missing.split(', ')) expect(errors().split(':')[0]).toContain(name)
     expect(errors().trim().split('\n')).toHaveLength(1)
+  })
+
+  it.each([
+    [{ HOST_KEY: undefined }, ['HOST_KEY is missing: `openssl rand -hex 32` generates one.']],
+    [
+      { HOST_KEY: 'short', HOST_PORT: '99999' },
+      [
+        'HOST_KEY cannot be used: must have at least 32 characters: `openssl rand -hex 32` generates one.',
+        'HOST_PORT=99999 cannot be used: Too big: expected number to be <=65535.',
+      ],
+    ],
+    [
+      { HOST_PORT: '15000', POSTGRES_PORT: '15000' },
+      ['HOST_PORT=15000 cannot be used: must differ from POSTGRES_PORT.'],
+    ],
+  ])('refuses %j with one line for each setting', async (settings, lines) => {
+    const { ended, errors } = await run(settings)
+    expect(await ended).toEqual([1, null])
+    expect(errors().trim().split('\n')).toEqual(lines)
+  })
+
+  it('names the setting of a port that is in use, and the folder that another host uses', async () => {
+    const first = await run({})
+    await once(createInterface(first.child.stdout), 'line')
+    const { HOST_FOLDER, HOST_PORT, POSTGRES_PORT } = first.own
+    for (const [settings, line] of [
+      [{ HOST_FOLDER }, `Another host uses ${HOST_FOLDER}: stop it first`],
+      [{ HOST_PORT }, `HOST_PORT=${HOST_PORT} is in use: stop the program that listens there, or choose another port.`],
+      [
+        { POSTGRES_PORT },
+        `POSTGRES_PORT=${POSTGRES_PORT} is in use: stop the program that listens there, or choose another port.`,
+      ],
+    ] as const) {
+      const second = await run(settings)
+      expect(await second.ended).toEqual([1, null])
+      expect(second.errors()).toBe(`${line}\n`)
+    }
+    first.child.kill('SIGTERM')
+    expect(await first.ended).toEqual([0, null])
   })
 })
