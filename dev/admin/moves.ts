@@ -6,6 +6,7 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command, Report } from './command.ts'
+import { errorLine } from './error-line.ts'
 import { hostApis } from './host-apis.ts'
 
 export const moveCommands: Record<string, Command> = {
@@ -36,7 +37,7 @@ async function moveProject(db: ControlDb, move: Move): Promise<Report> {
     const [row] = await db.select().from(projectTasks).where(eq(projectTasks.id, task))
     if (row?.state === 'done') return { text: `${move.ref} is on ${move.to}`, exitCode: 0 }
     if (row?.state !== 'pending' && row?.state !== 'running') {
-      return { text: `${move.ref} has not moved: ${row?.lastError ?? 'the task was ended'}`, exitCode: 1 }
+      return { text: `${move.ref} has not moved: ${errorLine(row?.lastError ?? 'the task was ended')}`, exitCode: 1 }
     }
     await delay(POLL_MS)
   }

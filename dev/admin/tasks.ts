@@ -13,6 +13,7 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { type Change, change } from './change.ts'
 import type { Command } from './command.ts'
+import { errorLine } from './error-line.ts'
 import { findByRef } from './projects.ts'
 
 const LISTED_MAX = 200
@@ -71,7 +72,7 @@ async function listTasks(db: ControlDb, ref: string | undefined, states: readonl
   const rows = await ofProjects.unionAll(ofWorkers).orderBy(sql`created_at desc`).limit(LISTED_MAX)
   const lines = rows.map(
     ({ id, createdAt, state, kind, subject, attempts, lastError }) =>
-      `${id}  ${createdAt.toISOString()}  ${state}  ${kind}  ${subject}  attempt ${attempts}  ${lastError ?? ''}`,
+      `${id}  ${createdAt.toISOString()}  ${state}  ${kind}  ${subject}  attempt ${attempts}  ${errorLine(lastError ?? '')}`,
   )
   return lines.join('\n').trimEnd() || 'no tasks'
 }

@@ -3,6 +3,7 @@ import { and, eq } from 'drizzle-orm'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { readCommand } from '../../dev/admin/commands.ts'
 import { type ControlDb, seedOwner } from '../../dev/seed.ts'
+import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import {
   accessTokens,
   auditLog,
@@ -13,6 +14,7 @@ import {
   users,
   webhookEndpoints,
 } from '../../src/model/tables/index.ts'
+import { describeError } from '../../src/platform/http/log.ts'
 import { admin, adminReport } from '../support/admin.ts'
 import { control, newApp, newOrganization, type TestOrganization, tick } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
@@ -178,6 +180,17 @@ describe('task list', () => {
     expect(await admin('task', 'list', '--project', ref, '--status', 'done')).toMatch(new RegExp(`^${done.id} [^\n]*$`))
     expect(await admin('task', 'list', '--project', ref, '--status', 'canceled')).toBe('no tasks')
     expect(await admin('task', 'list', '--status', 'done')).toContain(done.id)
+  })
+
+  it('shows the messages of an error and its cause in one line, without their stacks', async () => {
+    const ref = await insertProject(await newOrganization())
+    const cause = new TypeError('fetch failed:\n  refused')
+    const lastError = describeError(new EngineUnavailable('the host does not answer', { cause }))
+    expect(lastError).toContain('\n    at ')
+    await insertTask(ref, { lastError })
+    expect(await admin('task', 'list', '--project', ref)).toMatch(
+      / {2}attempt 0 {2}the host does not answer <- fetch failed: refused$/,
+    )
   })
 
   it('refuses an unknown status and an unknown project', async () => {
