@@ -3,21 +3,18 @@ import { unstable_readConfig } from 'wrangler'
 import * as z from 'zod'
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { Config } from '../src/config.ts'
+import { settingProblem } from '../src/platform/setting-problem.ts'
 import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { databaseProblem } from './database-problem.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
+import { PLACEHOLDERS } from './worker-settings.ts'
 
 const BUILDER_CONFIG = 'src/builder/wrangler.toml'
+const VARS = 'wrangler.toml, [vars] (docs/configuration.md):'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
-
-/** Placeholders for secrets in the validation of settings: deployed secrets cannot be read. */
-const PLACEHOLDERS: Record<string, string> = {
-  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
-  METRICS_TOKEN: 'x'.repeat(32),
-}
 
 /**
  * Deploys after checking settings and secrets. Migrations run first: the new code needs them, and the old code works with them.
@@ -36,6 +33,8 @@ async function deploy(): Promise<void> {
   if (builder.vars.IMPORT_LOOPBACK === 'on') {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
+  checkGiven(vars, DATABASE_URL)
+  checkSettings(BUILDER_CONFIG, BuilderSettings, builder.vars)
   const secrets = deployedSecrets()
   const missingSecrets = requiredSecrets(vars).filter((name) => !secrets.includes(name))
   if (missingSecrets.length > 0) {
@@ -49,7 +48,6 @@ async function deploy(): Promise<void> {
     DATABASE_URL,
   }
   checkSettings('wrangler.toml', Config, settings)
-  checkSettings(BUILDER_CONFIG, BuilderSettings, builder.vars)
   const missing = missingResources(neededResources(queues, vars))
   for (const resource of missing) {
     console.log(isDry ? `Would create the ${resource.title}` : `Creating the ${resource.title}`)
@@ -61,6 +59,16 @@ async function deploy(): Promise<void> {
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
   }
+}
+
+/** Checks what is known before Cloudflare is asked for the names of the secrets. */
+function checkGiven(vars: Record<string, unknown>, DATABASE_URL: string): void {
+  const given = { ...vars, DATABASE_URL }
+  const { error } = Config.safeParse({ ...PLACEHOLDERS, ...given })
+  const issue = error?.issues.find(({ path }) => String(path[0]) in given)
+  if (!issue) return
+  const problem = settingProblem(issue, given)
+  throw new StartError(issue.path[0] === 'DATABASE_URL' ? problem : `${VARS}\n${problem}`)
 }
 
 function checkSettings(file: string, schema: z.ZodType, settings: Record<string, unknown>): void {

@@ -9,6 +9,7 @@ export const PLACEHOLDERS: Record<string, string> = {
   BASE_URL: 'http://127.0.0.1',
   NEON_PROXY: 'http://127.0.0.1',
   DATABASE_URL: 'postgresql://127.0.0.1',
+  METRICS_TOKEN: 'x'.repeat(32),
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
   S3_ENDPOINT: 'http://127.0.0.1',
   S3_BUCKET: 'bucket',

@@ -94,7 +94,7 @@ const SharedConfig = z.object({
   /** The trailing slash is removed, as paths are appended directly. */
   BASE_URL: z.url().transform((url) => url.replace(/\/+$/, '')),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
-  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
+  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//, 'must begin with postgresql:// or postgres://'),
   /** Base URL of a Neon-compatible proxy in front of Postgres; empty if the database is Neon itself. */
   NEON_PROXY: optional,
   /** NEON_PROXY for the project databases of the driver `neon`. */

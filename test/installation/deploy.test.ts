@@ -94,7 +94,7 @@ S3_ENDPOINT = "https://${ACCOUNT}.r2.cloudflarestorage.com"
 `
 
 /** Makes settings and a Cloudflare to deploy to, which has all that a deployment needs or nothing. */
-async function newFixture({ hasResources = false } = {}): Promise<Fixture> {
+async function newFixture({ hasResources = false, databaseUrl = '' } = {}): Promise<Fixture> {
   const cloudflare = await startCloudflare()
   if (hasResources) {
     for (const name of QUEUES) cloudflare.queues.add(name)
@@ -140,7 +140,7 @@ case "$*" in deploy*--dry-run*) exec ${real} "$@";; deploy*) echo "$*" >> ${uplo
     WRANGLER_SEND_METRICS: 'false',
     WRANGLER_WRITE_LOGS: 'false',
     XDG_CONFIG_HOME: join(root, 'config'),
-    DATABASE_URL: database.url,
+    DATABASE_URL: databaseUrl || database.url,
   }
   return {
     cloudflare,
@@ -233,6 +233,20 @@ describe('npm run deploy checks', () => {
     const { code, output, deployed } = await deploy('--dryrun')
     expect([code, output]).toEqual([1, 'npm run deploy does not know --dryrun: it takes --dry-run and nothing else.\n'])
     expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
+  })
+
+  it('DATABASE_URL and [vars] before it asks Cloudflare', async () => {
+    const { cloudflare, deploy } = await newFixture({ databaseUrl: 'nowhere' })
+    cloudflare.state.refuses = '/workers'
+    const { code, output } = await deploy('--dry-run')
+    expect([code, output]).toEqual([1, 'DATABASE_URL cannot be used: must begin with postgresql:// or postgres://.\n'])
+    const other = await newFixture()
+    other.cloudflare.state.refuses = '/workers'
+    other.settings(VARS.replace(/^BASE_URL.*$/m, 'BASE_URL = "nowhere"'))
+    const malformed = await other.deploy('--dry-run')
+    expect(malformed.output).toBe(
+      'wrangler.toml, [vars] (docs/configuration.md):\nBASE_URL=nowhere cannot be used: Invalid URL.\n',
+    )
   })
 
   it('settings while each documented secret is set', async () => {
