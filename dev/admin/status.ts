@@ -67,14 +67,14 @@ function queueProblem(at: Date | undefined): string | undefined {
   return `the last heartbeat of the queue is ${seconds} s old: is the Worker running, and its cron?`
 }
 
-/** Asks each host. Without the encryption key, the keys of the hosts cannot be read, and the rest is still shown. */
+/** Asks each host. Without the encryption key, the keys of the hosts cannot be read; the rest of the status is still shown. */
 async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (string | undefined)[] }> {
   try {
     const apis = await hostApis(db)
     const problems = await Promise.all([...apis.values()].map(hostProblem))
     return { text: [...apis.keys()].join(', ') || 'none', problems }
   } catch (error) {
-    return { text: `not checked: ${errorMessage(error)}`, problems: [] }
+    return { text: 'not checked', problems: [`the hosts cannot be asked: ${errorMessage(error)}`] }
   }
 }
 

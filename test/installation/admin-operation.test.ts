@@ -270,6 +270,11 @@ describe('status', () => {
     const refused = await adminReport('status')
     expect(refused.text).toMatch(/\nPROBLEM {8}local at http:[^\n]+: \S/)
     expect(refused.exitCode).toBe(1)
+    vi.stubEnv('HOST_URL', '')
+    vi.stubEnv('PILOTHOUSE_DATA', '/nonexistent')
+    const unchecked = await adminReport('status')
+    expect(unchecked.text).toMatch(/\nhosts {10}not checked\n[\s\S]*\nPROBLEM {8}the hosts cannot be asked: \S/)
+    expect(unchecked.exitCode).toBe(1)
     vi.stubEnv('HOST_URL', 'http://127.0.0.1:9')
     expect((await adminReport('status')).text).toContain(
       'local at http://127.0.0.1:9: the database host does not answer',
