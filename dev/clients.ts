@@ -1,5 +1,5 @@
 import { writeFile } from 'node:fs/promises'
-import { join, relative } from 'node:path'
+import { join } from 'node:path'
 import { CLI_HOST } from './cli-port.ts'
 import { CREDENTIALS } from './credentials.ts'
 import type { Credentials } from './start-output.ts'
@@ -45,7 +45,7 @@ export function clientsText(folder: string, { base_url }: Credentials): string {
 supabase CLI
   export SUPABASE_PROFILE='${profile}' SUPABASE_ACCESS_TOKEN=$(node -p "require('${credentials}').access_token")
 
-MCP: give your client the configuration in ${relative(process.cwd(), mcp ?? '')}
+MCP: give your client the configuration in ${mcp}
 
 Terraform
   provider "supabase" {

@@ -6,8 +6,9 @@ import { FolderInUse } from '../host/run-folder.ts'
 import { BUCKET, bucketSettings, s3EndpointAt } from './bucket.ts'
 import { spawnAs } from './child-process.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
-import { prepareControlDatabase } from './control-database.ts'
+import { prepareControlDatabase, withClient } from './control-database.ts'
 import { isNewFolder, openDataFolder } from './data-folder.ts'
+import { findKeyProblem } from './encryption-key.ts'
 import { guardChildren } from './guard-children.ts'
 import { freePort } from './ports.ts'
 import { type LocalSecrets, readSecrets } from './secrets.ts'
@@ -72,6 +73,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       const cli = options.isForCli ? await listenForCli(host.accept) : undefined
       if (cli) void keep(Promise.resolve(cli))
       const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
+      if (!isNew) await requireEncryptionKey(controlUrl, known.ENCRYPTION_KEY, folder)
       return { host, cli, controlUrl }
     }
     const bucket = step('s3', () => keep(startBucket(folder, known, s3Port)))
@@ -117,6 +119,13 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       log: (event, fields) => onLine(hostLogLine(event, fields)),
     })
   }
+}
+
+/** Refuses a start with a wrong key, after which every request that needs a secret would fail. */
+async function requireEncryptionKey(controlUrl: string, key: string, folder: string): Promise<void> {
+  const problem = await withClient(controlUrl, (client) => findKeyProblem(client, key))
+  if (problem !== undefined)
+    throw new StartError(`${join(folder, 'secrets.json')}: ${problem}. Put the key back from a backup.`)
 }
 
 /** The bucket of a data folder, in a process of its own. */

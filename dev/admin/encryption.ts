@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { currentKeyId, keyIdOf, seal, unseal } from '../../src/platform/secrets/seal.ts'
+import { currentKeyId, keyIdOf, keyIdsOf, seal, unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
@@ -28,18 +28,22 @@ export const encryptionCommands: Record<string, Command> = {
   },
 }
 
-/** Counts the values that each key has sealed, by column. */
-async function status(db: ControlDb): Promise<string> {
+/** Counts the values that each key has sealed, by column. The exit code is 1 if ENCRYPTION_KEY lacks one of the keys. */
+async function status(db: ControlDb): Promise<Report> {
+  const held = readSetting(keyIdsOf, await targetEncryptionKey(process.env))
   const lines: string[] = []
+  const lacking = new Set<string>()
   for (const column of SEALED) {
     const counts = new Map<string, number>()
     for await (const rows of readPages(db, column))
       for (const [, sealed] of rows.flatMap(column.sealed))
         counts.set(keyIdOf(sealed), (counts.get(keyIdOf(sealed)) ?? 0) + 1)
+    for (const id of counts.keys()) if (!held.includes(id)) lacking.add(id)
     const counted = Array.from(counts, ([key, count]) => `${key} ${count}`).sort()
     lines.push(`${`${column.table}.${column.column}`.padEnd(40)}${counted.join('  ') || 'none'}`)
   }
-  return lines.join('\n')
+  lines.push(...Array.from(lacking, (id) => `ENCRYPTION_KEY lacks the key ${id}: its values cannot be opened`))
+  return { text: lines.join('\n'), exitCode: lacking.size > 0 ? 1 : 0 }
 }
 
 interface Outcome {
@@ -57,7 +61,7 @@ const FAILURES_SHOWN_MAX = 100
 
 async function reseal(db: ControlDb): Promise<Report> {
   const setting = await targetEncryptionKey(process.env)
-  const key = currentId(setting)
+  const key = readSetting(currentKeyId, setting)
   let resealed = 0
   let last: Outcome = { resealed: 0, missed: 0, failures: [] }
   for (let pass = 1; pass === 1 || (last.missed > 0 && pass <= PASSES_MAX); pass++) {
@@ -80,9 +84,9 @@ async function reseal(db: ControlDb): Promise<Report> {
   }
 }
 
-function currentId(setting: string): string {
+function readSetting<Value>(read: (setting: string) => Value, setting: string): Value {
   try {
-    return currentKeyId(setting)
+    return read(setting)
   } catch (error) {
     throw new StartError(errorMessage(error))
   }

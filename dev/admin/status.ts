@@ -4,8 +4,10 @@ import { type Gauges, readGauges } from '../../src/management/installation/gauge
 import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
 import { heartbeats, projectTasks } from '../../src/model/tables/index.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
+import { findKeyProblem } from '../encryption-key.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage } from '../start-error.ts'
+import { targetEncryptionKey } from '../target.ts'
 import { type Command, DAY_MS, type Report } from './command.ts'
 import { hostApis } from './host-apis.ts'
 
@@ -29,7 +31,8 @@ async function showStatus(db: ControlDb): Promise<Report> {
     and(eq(projectTasks.state, 'failed'), gte(projectTasks.finishedAt, dayAgo)),
   )
   const hosts = await checkHosts(db)
-  const found = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem), ...hosts.problems]
+  const key = await checkEncryptionKey(db)
+  const found = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem), ...hosts.problems, key.problem]
   const problems = found.filter((line) => line !== undefined)
   const lines = [
     `organizations  ${gauges.organizations}`,
@@ -37,6 +40,7 @@ async function showStatus(db: ControlDb): Promise<Report> {
     `projects       ${projectsText(gauges, false)}`,
     `branches       ${projectsText(gauges, true)}`,
     `hosts          ${hosts.text}`,
+    `encryption     ${key.text}`,
     `open tasks     ${gauges.tasks.map(taskText).join(', ') || 0}`,
     `failed tasks   ${failed} in the last 24 hours`,
     `webhooks       ${gauges.endpoints.enabled} enabled, ${gauges.endpoints.disabled} disabled`,
@@ -75,6 +79,16 @@ async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (str
     return { text: [...apis.keys()].join(', ') || 'none', problems }
   } catch (error) {
     return { text: 'not checked', problems: [`the hosts cannot be asked: ${errorMessage(error)}`] }
+  }
+}
+
+/** Without ENCRYPTION_KEY, which a monitor need not have, the key is not checked. */
+async function checkEncryptionKey(db: ControlDb): Promise<{ text: string; problem?: string | undefined }> {
+  try {
+    const problem = await findKeyProblem(db.$client, await targetEncryptionKey(process.env))
+    return { text: problem === undefined ? 'the key opens the secrets' : 'the key does not open all secrets', problem }
+  } catch (error) {
+    return { text: `not checked: ${errorMessage(error)}` }
   }
 }
 

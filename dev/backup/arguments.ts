@@ -3,7 +3,11 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { readPassphrase } from './keys.ts'
 import { type BackupPlace, openPlace } from './place.ts'
 
-const OPTIONS = { 'key-file': { type: 'string' }, 'plaintext-keys': { type: 'boolean' } } as const
+const OPTIONS = {
+  'key-file': { type: 'string' },
+  'plaintext-keys': { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const
 
 /** One run of `backup` or `restore`. */
 export interface Command {
@@ -19,14 +23,21 @@ interface Given {
   isPlaintext: boolean
 }
 
-/** Reads the arguments of `backup` or `restore`. `takesPlaintext` allows --plaintext-keys, which only `backup` has. */
+/**
+ * Reads the arguments of `backup` or `restore`. `takesPlaintext` allows --plaintext-keys, which only `backup` has. Prints the usage
+ * and returns undefined for `--help`.
+ */
 export async function readArguments(
   command: 'backup' | 'restore',
-  { takesPlaintext, args, env }: Pick<Command, 'args' | 'env'> & { takesPlaintext: boolean },
-): Promise<Given> {
+  { takesPlaintext, args, env, print }: Command & { takesPlaintext: boolean },
+): Promise<Given | undefined> {
   const flags = takesPlaintext ? '[--key-file <file> | --plaintext-keys]' : '[--key-file <file>]'
   const usage = `npm run ${command} -- <folder or s3://bucket/prefix> ${flags}`
   const { positionals, values } = parse(usage, args)
+  if (values.help) {
+    print(`Usage: ${usage}`)
+    return undefined
+  }
   const [text, ...more] = positionals
   const isPlaintext = values['plaintext-keys'] === true
   const keyFile = values['key-file']

@@ -8,7 +8,9 @@ const HINT = 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
 
 /** `npm run backup -- <place>`: backs up the whole installation as of one moment, while it keeps running. */
 export async function backup({ args, env, print }: Command): Promise<void> {
-  const { text, place, passphrase, isPlaintext } = await readArguments('backup', { takesPlaintext: true, args, env })
+  const given = await readArguments('backup', { takesPlaintext: true, args, env, print })
+  if (!given) return
+  const { text, place, passphrase, isPlaintext } = given
   if (passphrase === undefined && !isPlaintext) {
     throw new StartError(
       'Set BACKUP_PASSPHRASE, or give --key-file <file>: the keys of the installation are encrypted with it. Without both, --plaintext-keys stores them as they are.',

@@ -254,7 +254,7 @@ describe('status', () => {
     await vi.waitFor(async () => expect(await admin('status')).not.toContain('heartbeat'), { timeout: WAIT_MS })
     const text = await admin('status')
     expect(text).toMatch(/^organizations {2}[1-9]\d*\nusers {10}[1-9]\d*\nprojects {7}[1-9]\d*: /)
-    expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nhosts {10}.*\nopen tasks /)
+    expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nhosts {10}.*\nencryption {5}.*\nopen tasks /)
     expect(text).toMatch(/\ndatabase {7}[\d.]+ MiB; [1-9]\d* of \d+ connections\nobjects {8}[\d.]+ MiB/)
   })
 

@@ -50,3 +50,10 @@ describe('a bucket for a backup', () => {
     await expect(command).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
   })
 })
+
+it.each([
+  ['backup', /^Usage: npm run backup -- <folder or s3:.*--plaintext-keys\]\n$/],
+  ['restore', /^Usage: npm run restore -- <folder or s3:.*\[--key-file <file>\]\n$/],
+])('npm run %s prints its usage for --help', async (command, usage) => {
+  expect((await promisify(execFile)('node', [`dev/${command}.ts`, '--help'])).stdout).toMatch(usage)
+})

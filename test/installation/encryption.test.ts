@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
@@ -30,6 +32,22 @@ function setKeys(ENCRYPTION_KEY: string): void {
   const file = join(machine.folder, 'secrets.json')
   writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), ENCRYPTION_KEY }))
 }
+
+const run = promisify(execFile)
+
+/** Returns what a command prints that ends with exit code 1. */
+const failureOf = (running: Promise<string>): Promise<string> =>
+  running.then(
+    (text) => expect.fail(text),
+    ({ stdout }) => stdout,
+  )
+
+/** Returns the error of a start that is refused. */
+const refusedStart = (): Promise<string> =>
+  run('node', ['dev/start.ts'], { env: machine.env }).then(
+    ({ stdout }) => expect.fail(stdout),
+    ({ stderr }) => stderr,
+  )
 
 const nameOf = ({ table, column }: SealedColumn) => `${table}.${column}`
 
@@ -144,9 +162,29 @@ describe('a new encryption key', () => {
     expect(await machine.admin('encryption', 'reseal')).toBe(`values sealed with k2: ${values}`)
     expect(await sealedWith('k2')).toEqual(counts)
     expect(await rowsWith('k1')).toEqual([])
+    setKeys(former)
+    const lacking = 'ENCRYPTION_KEY lacks the key k2'
+    await expect(machine.admin('encryption', 'status')).rejects.toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining(`\n${lacking}: its values cannot be opened\n`),
+    })
+    expect(await failureOf(machine.admin('status'))).toMatch(
+      new RegExp(
+        `\nencryption {5}the key does not .*\n[^]*\nPROBLEM {8}${lacking}, which sealed the secrets of project`,
+      ),
+    )
     await machine.stopAll()
+    const file = join(machine.folder, 'secrets.json')
+    expect(await refusedStart()).toMatch(`${file}: ${lacking}, which sealed the secrets of project `)
+    setKeys(`k2:${randomBytes(32).toString('base64')}`)
+    expect(await refusedStart()).toMatch(`${file}: the key k2 of ENCRYPTION_KEY does not open the secrets of project `)
+    setKeys('k2')
+    expect(await refusedStart()).toMatch(`${file}: Invalid ENCRYPTION_KEY: must be `)
     setKeys(next)
     await machine.started()
+    expect(await machine.admin('encryption', 'status')).not.toContain('lacks')
+    // The exit code is 1 because of the host that does not answer.
+    expect(await failureOf(machine.admin('status'))).toContain('\nencryption     the key opens the secrets\n')
     expect((await owner.get(`/v1/projects/${ref}/pgsodium`)).body).toEqual(rootKey)
     expect(await keys()).toEqual(before)
     expect(await owner.post(`/v1/projects/${ref}/database/query`, { query: 'select 1 as one' })).toMatchObject({

@@ -36,6 +36,9 @@ function keyring(setting: string): Keyring {
 /** Id of the key that seals new values. */
 export const currentKeyId = (setting: string): string => keyring(setting).current
 
+/** Ids of all keys. */
+export const keyIdsOf = (setting: string): string[] => [...keyring(setting).keys.keys()]
+
 /** Id of the key that sealed a value. */
 export const keyIdOf = (sealed: string): string => /^\w+(?=\.)/.exec(sealed)?.[0] ?? 'none'
 

@@ -1,0 +1,35 @@
+import type pg from 'pg'
+import { projectAssociatedData } from '../src/model/secrets/associated-data.ts'
+import { keyIdOf, keyIdsOf, unseal } from '../src/platform/secrets/seal.ts'
+import { errorMessage } from './start-error.ts'
+
+/** One project whose password no key of $1 has sealed, else any project. A scan without indexes: 100,000 rows take about 50 ms. */
+const SAMPLE = `
+  select ref, sealed_password as sealed, split_part(sealed_password, '.', 1) = any ($1) as known
+    from projects order by known limit 1`
+
+/**
+ * Describes why ENCRYPTION_KEY does not open the secrets of the projects; undefined if it does. Each key id is checked, and the
+ * key itself by one secret.
+ */
+export async function findKeyProblem(client: Pick<pg.Client, 'query'>, setting: string): Promise<string | undefined> {
+  const ids = readKeyIds(setting)
+  if (!Array.isArray(ids)) return ids
+  const { rows } = await client.query(SAMPLE, [ids])
+  const [{ ref, sealed, known } = {}] = rows as { ref?: string; sealed?: string; known?: boolean }[]
+  if (ref === undefined || sealed === undefined) return undefined
+  if (!known) return `ENCRYPTION_KEY lacks the key ${keyIdOf(sealed)}, which sealed the secrets of project ${ref}`
+  const opened = unseal(setting, sealed, projectAssociatedData(ref, 'password'))
+  return opened.then(
+    () => undefined,
+    () => `the key ${keyIdOf(sealed)} of ENCRYPTION_KEY does not open the secrets of project ${ref}`,
+  )
+}
+
+function readKeyIds(setting: string): string[] | string {
+  try {
+    return keyIdsOf(setting)
+  } catch (error) {
+    return errorMessage(error)
+  }
+}
