@@ -73,6 +73,7 @@ async function addHost(
   const sealedKey = await seal(encryptionKey, key, hostAssociatedData(name))
   const values = { ...address, databaseDomain: domain ?? null, region, sealedKey, state: 'active' as const }
   return change(db, async ({ tx, trace }) => {
+    const [known] = await tx.select().from(hosts).where(eq(hosts.name, name)).for('update')
     await tx
       .insert(hosts)
       .values({ ...values, addedAt: new Date() })
@@ -84,7 +85,8 @@ async function addHost(
       .set({ engineState: sql`${projects.engineState} || ${JSON.stringify({ at })}::jsonb` })
       .where(sql`${projects.engineState} ->> 'host' = ${name}`)
     await trace({ action: 'host.add', detail: { host: name, url, region } })
-    return `${name} takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
+    const done = known ? (known.state === 'draining' ? 'changed, is no longer draining' : 'changed') : 'added'
+    return `${name} was ${done} and takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
   })
 }
 

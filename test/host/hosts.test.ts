@@ -93,7 +93,9 @@ describe('an installation with two hosts', () => {
       status: 400,
       body: { message: expect.stringContaining('body.region: eu-central-1 is not available') },
     })
-    expect(await add()).toMatch(/^fra-1 takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+$/)
+    expect(await add()).toMatch(
+      /^fra-1 was added and takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+$/,
+    )
     expect(await regions()).toEqual(['us-east-1', 'eu-central-1'])
 
     ;[ref, near] = await Promise.all([newProject(place, { region: 'eu-central-1' }), newProject(place)])
@@ -144,7 +146,7 @@ describe('an installation with two hosts', () => {
     await expect(machine.admin('hosts', 'add', ...local)).rejects.toThrow(
       /has none of the \d+ projects of local, such as/,
     )
-    await add()
+    expect(await add()).toMatch(/^fra-1 was changed, is no longer draining and takes projects /)
     expect(await regions()).toEqual(['us-east-1', 'eu-central-1'])
   }, 200_000)
 })
