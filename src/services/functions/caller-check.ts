@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import { tokenIn } from '../../platform/http/request-token.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
+import { readJws } from '../../platform/jwt/jws.ts'
 import { verifyCaller } from '../gateway/credentials.ts'
 import { openTrust } from '../gateway/trust.ts'
 import type { RefusalCode } from '../runtime/refusals.ts'
@@ -26,18 +27,8 @@ export async function tokenProblem(
 const ASYMMETRIC = ['ES256', 'RS256', 'EdDSA']
 
 function invalidTokenCode(token: string): RefusalCode {
-  const algorithm = algorithmOf(token)
-  if (algorithm === undefined) return 'UNAUTHORIZED_INVALID_JWT_FORMAT'
+  const algorithm = readJws(token)?.header?.alg
+  if (typeof algorithm !== 'string') return 'UNAUTHORIZED_INVALID_JWT_FORMAT'
   if (algorithm === 'HS256') return 'UNAUTHORIZED_LEGACY_JWT'
   return ASYMMETRIC.includes(algorithm) ? 'UNAUTHORIZED_ASYMMETRIC_JWT' : 'UNAUTHORIZED_UNSUPPORTED_TOKEN_ALGORITHM'
-}
-
-function algorithmOf(token: string): string | undefined {
-  const parts = token.split('.')
-  try {
-    const { alg } = JSON.parse(atob((parts[0] ?? '').replaceAll('-', '+').replaceAll('_', '/')))
-    return parts.length === 3 && typeof alg === 'string' ? alg : undefined
-  } catch {
-    return undefined
-  }
 }

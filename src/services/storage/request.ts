@@ -3,6 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { tokenIn } from '../../platform/http/request-token.ts'
 import { REF } from '../../platform/identifiers.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
+import { readJws } from '../../platform/jwt/jws.ts'
 import { isApiKey, projectOfApiKey } from '../gateway/api-key.ts'
 import type { RequestEnv } from '../gateway/begin-request.ts'
 import { verifyCredential } from '../gateway/credentials.ts'
@@ -99,11 +100,6 @@ const throwNoSuchProject = () => {
 }
 
 function refIn(token: string): string | undefined {
-  try {
-    const payload = token.split('.')[1] ?? ''
-    const { ref } = JSON.parse(atob(payload.replaceAll('-', '+').replaceAll('_', '/')))
-    return typeof ref === 'string' ? ref : undefined
-  } catch {
-    return undefined
-  }
+  const ref = readJws(token)?.claims?.ref
+  return typeof ref === 'string' ? ref : undefined
 }
