@@ -23,7 +23,7 @@ export async function prepareIfDue({ ctx, project }: Target, sentAt: number): Pr
   if (last >= sentAt) return true
   if (sentAt - last < UPGRADE_EVERY_MS) return false
   await ctx.engine.prepare({ ref, runnerPassword }).catch((error) => {
-    ctx.log.error('storage_upgrade_failed', { project: ref, error: describeError(error) })
+    ctx.log.error('services_upgrade_failed', { project: ref, error: describeError(error) })
   })
   upgradedAt.set(ref, ctx.now().getTime())
   return true
