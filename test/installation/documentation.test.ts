@@ -127,6 +127,8 @@ describe('/docs in a browser on a phone', () => {
     const link = page.locator('#results a').first()
     await link.waitFor()
     expect([await link.textContent(), await widthOf()]).toEqual(['Storage: Resumable uploads', 390])
+    const count = await page.locator('#results li').count()
+    expect(await page.locator('[aria-live], [role=status]').allTextContents()).toEqual([`Results: ${count}`])
     await link.tap()
     await page.waitForURL('**/docs/storage#resumable-uploads')
     const header = await page.locator('header').boundingBox()

@@ -119,7 +119,8 @@ function layout({ name, title }, navigation, content) {
 <a href="/docs"><strong>Pilothouse</strong></a>
 <a href="/docs/api">API reference</a>
 <input type="search" id="search" placeholder="Search" aria-label="Search the documentation" autocomplete="off">
-<ol id="results" aria-live="polite" hidden></ol>
+<p id="count" role="status"></p>
+<ol id="results" hidden></ol>
 </header>
 <div id="columns">
 <nav aria-label="Pages"><details><summary>Pages</summary>

@@ -1,5 +1,6 @@
 const input = document.querySelector('#search')
 const list = document.querySelector('#results')
+const count = document.querySelector('#count')
 const RESULTS_MAX = 12
 const EXCERPT_CHARACTERS = 140
 const LIBRARY = '/docs/minisearch.js'
@@ -37,6 +38,7 @@ async function showResults() {
   list.replaceChildren(...found.map(resultItem))
   if (query && found.length === 0) list.append(element('li', 'Nothing found'))
   list.hidden = !query
+  count.textContent = query ? `Results: ${found.length}` : ''
 }
 
 function resultItem({ path, page, title, text, terms }) {
