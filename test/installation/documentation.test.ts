@@ -67,19 +67,35 @@ describe('GET /docs/{page}', () => {
     for (const page of PAGES) expect(pages, page).toContain(page)
   })
 
-  it.each(['missing', 'decisions/missing', 'README', 'decisions/..%2Fstorage'])('has no page %s', async (name) => {
-    expect((await stranger().get(`/docs/${name}`)).status).toBe(404)
-  })
+  it.each(['missing', 'decisions/missing', 'README', 'decisions/..%2Fstorage', 'a/b/c'])(
+    'has no page %s',
+    async (name) => {
+      const { status, body } = await stranger().get(`/docs/${name}`)
+      expect([status, body]).toEqual([404, { message: 'No such endpoint' }])
+    },
+  )
 
   it('redirects from the former address of the API reference to the present one', async () => {
     const { status, headers } = await stranger().get('/docs?version=v2')
     expect([status, headers.get('location')]).toEqual([302, '/docs/api?version=v2'])
   })
 
-  it('redirects from its address with a slash at the end', async () => {
-    const { status, headers } = await stranger().get('/docs/')
-    expect([status, headers.get('location')]).toEqual([302, '/docs'])
+  it.each(['/docs', '/docs/storage', '/docs/decisions'])('redirects from %s/', async (path) => {
+    const { status, headers } = await stranger().get(`${path}/`)
+    expect([status, headers.get('location')]).toEqual([302, path])
   })
+
+  it.each(['missing', 'decisions/missing', 'a/b/c', 'missing.js'])(
+    'answers a browser at %s with a page that links to all others',
+    async (name) => {
+      const browser = as(undefined, { accept: 'text/html', 'x-test-address': `test-${randomUUID()}` })
+      const { status, headers, body } = await browser.get(`/docs/${name}`)
+      expect([status, headers.get('content-type')]).toEqual([404, expect.stringContaining('text/html')])
+      expect(headers.get('content-security-policy')).toContain("script-src 'self';")
+      expect(body).toContain('<h1>Page not found</h1>')
+      for (const page of ['/docs', ...PAGES]) expect(body, page).toContain(`href="${page}"`)
+    },
+  )
 })
 
 it.each(globSync('*.md'))('%s links only to files that exist', (file) => {

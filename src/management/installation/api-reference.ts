@@ -30,10 +30,12 @@ export function mountReference(app: Hono<AppEnv>, documents: Documents): void {
   app.get('/docs', limit, addSecurityHeaders, async (c) =>
     c.req.query('version') ? c.redirect(`/docs/api${new URL(c.req.url).search}`) : serveFile(c, 'index.html'),
   )
-  app.get('/docs/', limit, (c) => c.redirect('/docs'))
   app.get('/docs/:name', limit, addSecurityHeaders, (c) => serveFile(c, withExtension(c.req.param('name'))))
   app.get('/docs/decisions/:name', limit, addSecurityHeaders, (c) =>
     serveFile(c, withExtension(c.req.param('name')), 'decisions/'),
+  )
+  app.get('/docs/*', limit, addSecurityHeaders, async (c) =>
+    c.req.path.endsWith('/') ? c.redirect(c.req.path.replace(/\/+$/, '')) : answerMissing(c),
   )
 }
 
@@ -57,6 +59,7 @@ const addSecurityHeaders: MiddlewareHandler<AppEnv> = async (c, next) => {
   await next()
 }
 
+const MISSING_PAGE = '404.html'
 const FORWARDED_HEADERS = ['content-type', 'etag', 'cache-control']
 
 /** Adds the extension that the URLs of pages omit. */
@@ -65,14 +68,23 @@ const withExtension = (name: string): string => (name.includes('.') ? name : `${
 /** Serves a file of the page as a new reply: the reply of a binding would drop the headers set before it. */
 async function serveFile(c: Context<AppEnv>, name: string, folder = ''): Promise<Response> {
   const known = c.req.header('if-none-match')
-  const asset = await c.env.ASSETS.fetch(new URL(`/${folder}${encodeURIComponent(name)}`, c.req.url), {
-    headers: known ? { 'if-none-match': known } : {},
-  })
+  const asset = await fetchAsset(c, `${folder}${encodeURIComponent(name)}`, known ? { 'if-none-match': known } : {})
   for (const header of FORWARDED_HEADERS) {
     const value = asset.headers.get(header)
     if (value) c.header(header, value)
   }
   if (asset.status === 304) return c.body(null, 304)
-  if (!asset.ok) throw new ApiError('not_found.route')
+  if (!asset.ok) return answerMissing(c)
   return asset.body ? c.body(asset.body) : c.body(null)
+}
+
+const fetchAsset = (c: Context<AppEnv>, path: string, headers = {}) =>
+  c.env.ASSETS.fetch(new URL(`/${path}`, c.req.url), { headers })
+
+/** Answers 404: a page of the documentation for browsers, JSON for other clients. */
+async function answerMissing(c: Context<AppEnv>): Promise<Response> {
+  c.header('vary', 'accept')
+  if (!c.req.header('accept')?.includes('text/html')) throw new ApiError('not_found.route')
+  const page = await fetchAsset(c, MISSING_PAGE)
+  return c.html(await page.text(), 404)
 }

@@ -4,6 +4,9 @@ import { join, posix } from 'node:path'
 import { Marked } from 'marked'
 
 const HOME = 'README.md'
+const NOT_FOUND = `<h1>Page not found</h1>
+<p>The documentation has no page at this address. Search for it above, or begin at the <a href="/docs">start page</a>.</p>
+`
 
 /** Renders the Markdown files of a folder: pages by file name, and the sections that the search reads. Fails on a broken link. */
 export async function renderDocuments(folder) {
@@ -18,7 +21,8 @@ export async function renderDocuments(folder) {
     const content = render(page, byName)
     return { name: fileOf(page.name), text: layout(page, navigation, content) }
   })
-  return { files, sections: pages.flatMap(sectionsOf) }
+  const missing = { name: '404.html', text: layout({ name: '404.md', title: 'Page not found' }, navigation, NOT_FOUND) }
+  return { files: [...files, missing], sections: pages.flatMap(sectionsOf) }
 }
 
 /** `a/b.md` is served at `/docs/a/b`, and `a/README.md` at `/docs/a`. */
