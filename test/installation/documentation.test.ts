@@ -1,8 +1,12 @@
+import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { existsSync, globSync, readFileSync } from 'node:fs'
-import { dirname, join, normalize } from 'node:path'
+import { cp, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join, normalize, resolve } from 'node:path'
+import { promisify } from 'node:util'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { CHECKED_FILES, parsePage } from '../../dev/doc-blocks.ts'
 import { as, baseUrl } from '../support/api.ts'
 import { newPage, startBrowser } from '../support/browser.ts'
@@ -96,6 +100,26 @@ describe('GET /docs/{page}', () => {
       for (const page of ['/docs', ...PAGES]) expect(body, page).toContain(`href="${page}"`)
     },
   )
+})
+
+it('a build removes the pages whose sources no longer exist', async () => {
+  const root = await mkdtemp(join(tmpdir(), 'pilothouse-docs-'))
+  onTestFinished(() => rm(root, { recursive: true }))
+  const [folder, decisions] = ['src/management/installation/page', 'docs/decisions']
+  await cp(folder, join(root, folder), { recursive: true })
+  await cp('docs', join(root, 'docs'), { recursive: true })
+  await symlink(resolve('node_modules'), join(root, 'node_modules'))
+  const build = async () => {
+    await promisify(execFile)(process.execPath, [join(root, folder, 'build.js')])
+    return globSync('**/*.{html,js}', { cwd: join(root, 'dist/page') }).sort()
+  }
+  const names = await build()
+  await writeFile(join(root, 'docs/old.md'), '# Old\n')
+  await writeFile(join(root, decisions, 'old.md'), '# Old\n')
+  expect(await build()).toEqual([...names, 'decisions/old.html', 'old.html'].sort())
+  await rm(join(root, 'docs/old.md'))
+  await rm(join(root, decisions, 'old.md'))
+  expect(await build()).toEqual(names)
 })
 
 it.each(globSync('*.md'))('%s links only to files that exist', (file) => {

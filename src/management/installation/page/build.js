@@ -1,5 +1,5 @@
 // Plain JavaScript, so that any Node version that runs wrangler can run it.
-import { copyFile, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -19,7 +19,9 @@ const files = [
 const target = join(root, 'dist', 'page')
 await mkdir(target, { recursive: true })
 const scratch = await mkdtemp(join(root, 'dist', 'page-'))
+const written = new Set()
 const put = async (name, write) => {
+  written.add(join(target, name))
   const made = join(scratch, basename(name))
   await write(made)
   await mkdir(dirname(join(target, name)), { recursive: true })
@@ -32,3 +34,9 @@ for (const { name, text } of documents) await put(name, (made) => writeFile(made
 await put('search.json', (made) => writeFile(made, JSON.stringify(sections)))
 await put('minisearch.js', (made) => copyFile(minisearch, made))
 await rm(scratch, { recursive: true })
+
+// Remove pages of earlier builds, whose sources no longer exist.
+for (const entry of await readdir(target, { recursive: true, withFileTypes: true })) {
+  const path = join(entry.parentPath, entry.name)
+  if (entry.isFile() && !written.has(path)) await rm(path, { force: true })
+}
