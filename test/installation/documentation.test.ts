@@ -132,6 +132,13 @@ it.each(globSync(CHECKED_FILES))('%s has only shell blocks that `npm run docs:ch
   expect(() => parsePage(file, readFileSync(file, 'utf8'))).not.toThrow()
 })
 
+it('refuses shell blocks in which a declaration hides the failure of its command', () => {
+  const pageWith = (line: string) => () => parsePage('x.md', `\`\`\`sh\n${line}\n\`\`\`\n`)
+  expect(pageWith('export KEY=$(false)')).toThrow('x.md: `export KEY=$(…)` hides a failure: assign first, then export')
+  expect(pageWith('export A=1 KEY="$(false)"')).toThrow('hides a failure')
+  expect(pageWith('KEY=$(true)\nexport KEY')).not.toThrow()
+})
+
 describe('/docs in a browser on a phone', () => {
   let browser: Browser
   let page: Page
