@@ -1,10 +1,9 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { SOCKETS } from '../host/gateway/gateway.ts'
+import { CLI_PORT } from './ports.ts'
 import { errorCode } from './start-error.ts'
 
-/** The only port at which the `supabase` CLI looks for the database of a linked project. */
-export const CLI_PORT = 5432
 /** 127.0.0.1 in a form that the CLI accepts as a name: it refuses addresses of four numbers. */
 export const CLI_HOST = '127.1'
 

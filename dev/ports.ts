@@ -10,6 +10,9 @@ export const PORT_SETTINGS = {
   s3: 'S3_PORT',
 } as const
 
+/** The only port at which the `supabase` CLI looks for the database of a linked project. */
+export const CLI_PORT = 5432
+
 /** First port of the range: it is below the ports of outgoing connections, one of which could take the port before it is used. */
 const FIRST_PORT = 15_000
 const PORT_COUNT = 16_000

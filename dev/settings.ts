@@ -1,13 +1,13 @@
 import { resolve } from 'node:path'
 import { LOG_FORMATS, type LogFormat } from './log-output.ts'
-import { PORT_SETTINGS } from './ports.ts'
+import { CLI_PORT, PORT_SETTINGS } from './ports.ts'
 import { StartError } from './start-error.ts'
 
 export interface Settings {
   folder: string
   baseUrl: string
   ports: Record<keyof typeof PORT_SETTINGS, number>
-  /** Whether databases are also served at the port of the `supabase` CLI: yes, unless POSTGRES_PORT is set. */
+  /** Whether databases are also served at the port of the `supabase` CLI: not if POSTGRES_PORT is set, or another setting names it. */
   isForCli: boolean
   logFormat: LogFormat
   /** Settings of the Worker, which validates them itself. */
@@ -55,7 +55,7 @@ export function readSettings(env: NodeJS.ProcessEnv, isTerminal = process.stdout
     folder: resolve(env.PILOTHOUSE_DATA || '.local'),
     baseUrl: env.BASE_URL?.replace(/\/+$/, '') || `http://127.0.0.1:${ports.api}`,
     ports,
-    isForCli: !env.POSTGRES_PORT,
+    isForCli: !env.POSTGRES_PORT && !Object.values(ports).includes(CLI_PORT),
     logFormat: readLogFormat(env.LOG_FORMAT || (isTerminal ? 'text' : 'json')),
     vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }

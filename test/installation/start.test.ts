@@ -222,6 +222,17 @@ describe('BASE_URL', () => {
   )
 })
 
+describe('the port of the supabase CLI', () => {
+  it.each([
+    [true, {}],
+    [false, { POSTGRES_PORT: '5433' }],
+    [false, { PORT: '5432' }],
+    [false, { S3_PORT: '5432' }],
+  ])('also serves databases (%s) with the settings %j', (isForCli, env) => {
+    expect(readSettings(env).isForCli).toBe(isForCli)
+  })
+})
+
 describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
