@@ -242,23 +242,8 @@ describe('POST /integrations/github/webhook', () => {
     expect(reply.body.message).toContain(text)
   })
 
-  it('accepts a push of so many commits that its delivery has 23 MiB', async () => {
-    const text = 'ä"\\{}[],:'.repeat(1_000)
-    const commits = Array.from({ length: 2_000 }, (_, id) => ({ id, ref: 'x', text, added: [['"commits":['], {}] }))
-    const payload = JSON.stringify({ title: 'commits', commits, ...JSON.parse(body), head_commit: commits[0] })
-    expect(Buffer.byteLength(payload) / 1024 ** 2).toBeGreaterThan(23)
-    const replies = await Promise.all(Array.from({ length: 8 }, () => deliver('push', payload)))
-    expect(replies.map(({ status }) => status)).toEqual(replies.map(() => 202))
-    // The signature covers the commits.
-    const signature = signatureOf(payload)
-    expect((await deliver('push', payload.replace('"id":7,', '"id":8,'), { signature })).status).toBe(401)
-  })
-
-  it.each([
-    ['25 MiB', `{"commits":["${'x'.repeat(25 * 1024 ** 2)}"]}`],
-    ['5 MiB beside the commits', `{"commits":[],"repository":"${'x'.repeat(5 * 1024 ** 2)}"}`],
-  ])('refuses a body of more than %s', async (_what, payload) => {
-    expect((await deliver('push', payload)).status).toBe(413)
+  it('refuses a body that is too large', async () => {
+    expect((await deliver('push', 'x'.repeat(5 * 1024 ** 2 + 1))).status).toBe(413)
   })
 
   it('tries a branch again after a minute if only the message of GitHub names its rate limit', async () => {
