@@ -30,7 +30,7 @@ export class GithubRefused extends Error {
   }
 }
 
-/** GitHub cannot be reached, has an internal error, or limits the request rate. A retry may succeed. */
+/** GitHub cannot be reached, has an internal error, refuses the token, or limits the request rate. A retry may succeed. */
 export class GithubUnavailable extends Error {
   override name = 'GithubUnavailable'
   /** Undefined if GitHub has not sent it. */
@@ -119,7 +119,9 @@ export async function failureOf({ now }: Pick<Github, 'now'>, response: Response
     status === 429 ||
     (status === 403 &&
       (headers.has('retry-after') || headers.get('x-ratelimit-remaining') === '0' || RATE_LIMITED.test(reason)))
-  if (status < 500 && !isRateLimited) return new GithubRefused(message, status)
+  // A retry has a new token; GitHub may not know one that it has just issued.
+  const isPermanent = status < 500 && status !== 401 && !isRateLimited
+  if (isPermanent) return new GithubRefused(message, status)
   const retryAfterSeconds = retryAfterOf(headers, now()) ?? (isRateLimited ? RATE_LIMITED_SECONDS : undefined)
   return new GithubUnavailable(message, { ...(retryAfterSeconds !== undefined && { retryAfterSeconds }) })
 }

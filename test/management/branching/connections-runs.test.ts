@@ -183,6 +183,12 @@ describe('a push to the default branch', () => {
     expect(await logOf(ref)).toContain('it will be retried')
   })
 
+  it.each(['access_tokens', 'git/ref', 'tarball'])('survives a token that GitHub refuses at %s', async (match) => {
+    const { repository } = await newFollower(organization)
+    await repository.fault(match, 401, 1, { message: 'Bad credentials' })
+    await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
+  })
+
   it('is not lost with its message, nor with the consumer that was reading it', async () => {
     const { ref, repository } = await newFollower(organization)
     const sha = await repository.commit('main', NOTES)
