@@ -123,7 +123,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
 
 /** Refuses a start with a wrong key, after which every request that needs a secret would fail. */
 async function requireEncryptionKey(controlUrl: string, key: string, folder: string): Promise<void> {
-  const problem = await withClient(controlUrl, (client) => findKeyProblem(client, key))
+  const problem = await withClient(controlUrl, (client) => findKeyProblem(client, key, 'any'))
   if (problem !== undefined)
     throw new StartError(`${join(folder, 'secrets.json')}: ${problem}. Put the key back from a backup.`)
 }

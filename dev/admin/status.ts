@@ -85,7 +85,7 @@ async function checkHosts(db: ControlDb): Promise<{ text: string; problems: (str
 /** Without ENCRYPTION_KEY, which a monitor need not have, the key is not checked. */
 async function checkEncryptionKey(db: ControlDb): Promise<{ text: string; problem?: string | undefined }> {
   try {
-    const problem = await findKeyProblem(db.$client, await targetEncryptionKey(process.env))
+    const problem = await findKeyProblem(db.$client, await targetEncryptionKey(process.env), 'each')
     return { text: problem === undefined ? 'the key opens the secrets' : 'the key does not open all secrets', problem }
   } catch (error) {
     return { text: `not checked: ${errorMessage(error)}` }

@@ -219,6 +219,10 @@ describe('a new encryption key', () => {
     expect(await rowsWith('k2')).toEqual([])
     const [after] = await installation.rows(`select sealed_password as sealed from projects where ref = $1`, [ref])
     expect(after).toEqual(row)
+    expect(await failureOf(machine.admin('status'))).toContain('lacks the key k0, which sealed the secrets of project')
+    // The other projects can be opened, so the installation starts.
+    await machine.stopAll()
+    await machine.started()
   })
 
   it('overwrites nothing that changed since it was read', async () => {
