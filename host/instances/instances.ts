@@ -90,6 +90,8 @@ export class InstancePool implements Instances {
   readonly #reserved = new Set<number>()
   readonly #trials = new Mutex()
   readonly #spares: Spares
+  readonly #creations = new Set<Promise<unknown>>()
+  #isClosed = false
   #clock: NodeJS.Timeout | undefined
   #hourly: NodeJS.Timeout | undefined
 
@@ -213,7 +215,7 @@ export class InstancePool implements Instances {
 
   /** Creates the instance, or changes the existing one to match the request. It is running afterwards. */
   async ensure(spec: InstanceSpec): Promise<PostgresInstance> {
-    const instance = this.find(spec.name) ?? (await this.#create(spec))
+    const instance = this.find(spec.name) ?? (await this.#track(this.#create(spec)))
     const { sleepAfterSeconds } = spec
     if (sleepAfterSeconds !== undefined && sleepAfterSeconds !== instance.record.sleepAfterSeconds) {
       await instance.update({ sleepAfterSeconds })
@@ -224,7 +226,14 @@ export class InstancePool implements Instances {
     return instance
   }
 
+  /** Makes `close` wait for a creation, whose programs would write files after the end of the daemon. */
+  #track<Value>(creation: Promise<Value>): Promise<Value> {
+    this.#creations.add(creation)
+    return creation.finally(() => this.#creations.delete(creation))
+  }
+
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
+    if (this.#isClosed) throw new InstanceUnavailable('The host is stopping')
     await this.#requireDiskSpace(NEW_INSTANCE_BYTES)
     return this.make(spec, async (data, record) => {
       const template = await this.#templateOf(record.major)
@@ -366,6 +375,8 @@ export class InstancePool implements Instances {
   async close(): Promise<void> {
     clearInterval(this.#clock)
     clearInterval(this.#hourly)
+    this.#isClosed = true
+    await Promise.allSettled(this.#creations)
     await Promise.all(this.list().map((instance) => instance.shutDown()))
     await this.#spares.close()
   }

@@ -159,6 +159,25 @@ describe('a host', () => {
     expect(await query(host.gatewayPort, refOf('w'), 'select 1 as one')).toEqual([{ one: 1 }])
   })
 
+  it('ends with a creation that was in progress', async () => {
+    const own = await newHostFolder()
+    const ending = await startHost({ folder: own, key: KEY, isDurable: false })
+    try {
+      const callEnding = callerOf(ending.url)
+      await create(callEnding, refOf('a'))
+      const instances = join(own, 'instances')
+      const creations = ['b', 'c', 'd'].map((letter) => create(callEnding, refOf(letter)).catch(() => {}))
+      await vi.waitFor(() => expect(readdirSync(instances).some((name) => name.includes('.new-'))).toBe(true), WAIT)
+      await ending.stop()
+      expect(readdirSync(instances).filter((name) => name.includes('.'))).toEqual([])
+      await Promise.all(creations)
+      expect(readdirSync(instances).filter((name) => name.includes('.'))).toEqual([])
+    } finally {
+      await ending.stop()
+      await rm(own, { recursive: true })
+    }
+  })
+
   it('runs Postgres 17 beside 18', async () => {
     const ref = refOf('v')
     await create(call, ref, { version: '17' })

@@ -110,7 +110,8 @@ export async function newMachine(
     },
     async dispose(): Promise<void> {
       await this.stopAll()
-      rmSync(folder, { recursive: true, force: true })
+      // A program that a killed start has begun may write into the folder for some moments more.
+      rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
     },
   }
 }
