@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { sql } from 'drizzle-orm'
@@ -7,6 +8,9 @@ import { createBranch } from '../support/branches.ts'
 import { serveInstallation } from '../support/serve.ts'
 import { type Installation, startInstallation } from '../support/storage-installation.ts'
 
+/** Settings of a GitHub App that does not exist. */
+const GITHUB_APP = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'none', GITHUB_WEBHOOK_SECRET: 'secret' }
+
 describe('a body that does not arrive', () => {
   /** An installation of its own, with a shorter timeout than the others. */
   let installation: Installation
@@ -14,7 +18,7 @@ describe('a body that does not arrive', () => {
   beforeAll(async () => {
     installation = await startInstallation({
       serve: ({ vars, secrets }, folder) =>
-        serveInstallation({ vars: { ...vars, BODY_TIMEOUT_SECONDS: '1' }, secrets }, folder),
+        serveInstallation({ vars: { ...vars, ...GITHUB_APP, BODY_TIMEOUT_SECONDS: '1' }, secrets }, folder),
     })
     organization = await installation.newOrganization()
   })
@@ -68,6 +72,15 @@ describe('a body that does not arrive', () => {
     await createBranch(organization.owner, ref, { is_default: true })
     const optional = await begin('POST', `/v1/branches/${ref}/push`, { ...json, 'content-length': '9' }, '{')
     expect(optional).toMatch(/^HTTP\/1.1 408 /)
+  })
+
+  it('is answered 408 if it is a delivery of GitHub, before its signature is verified', async () => {
+    const event = { 'x-github-event': 'push', 'x-github-delivery': randomUUID() }
+    const signature = { 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` }
+    const headers = { ...json, ...event, ...signature, 'content-length': '100' }
+    const reply = await begin('POST', '/integrations/github/webhook', headers, '{')
+    expect(reply).toMatch(/^HTTP\/1.1 408 /)
+    expect(reply).toContain(late)
   })
 
   it('is refused without waiting if it is too large or of another type', async () => {

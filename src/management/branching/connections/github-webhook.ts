@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { Hono } from 'hono'
+import type { Context, Hono } from 'hono'
 import * as z from 'zod'
 import type { SystemCtx } from '../../../ctx.ts'
 import { branches, gitBranches, gitConnections, gitDeliveries, projects } from '../../../model/tables/index.ts'
@@ -11,7 +11,9 @@ import { Text } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { send } from '../../../platform/queue/send.ts'
 import { addressIn, isAddressOverLimit } from '../../../platform/rate-limit/quota.ts'
+import { withTimeout } from '../../../platform/timeout.ts'
 import type { AppEnv } from '../../kernel/app-env.ts'
+import { bodyTimeout } from '../../kernel/body.ts'
 import { limitInvalidToken } from '../../kernel/rate-limits.ts'
 
 const PATH = '/integrations/github/webhook'
@@ -21,7 +23,7 @@ const BODY_BYTES_MAX = 5 * 1024 ** 2
 /** Number of copies of a body in memory: the received bytes, the decoded text and the parsed value. */
 const COPIES = 3
 /** Time limit for a body, which is that of GitHub itself. */
-const BODY_MS_MAX = 10_000
+const BODY_SECONDS_MAX = 10
 
 /** Mounts the webhook of the GitHub App. Signed deliveries have no quota, as they all come from a few addresses. */
 export function mountGithubWebhook(app: Hono<AppEnv>): void {
@@ -34,7 +36,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     const header = (name: string) => c.req.header(name) ?? ''
     const { event, delivery } = headersOf({ event: header('x-github-event'), delivery: header('x-github-delivery') })
     const signature = SIGNATURE.exec(header('x-hub-signature-256'))?.[1]
-    const body = signature === undefined ? undefined : await readBody(c.req.raw)
+    const body = signature === undefined ? undefined : await readBody(c)
     const isAuthentic = signature && body && (await isSigned(github.webhookSecret, signature, body))
     if (!isAuthentic) {
       // Guesses at signatures share the quota of guesses at tokens.
@@ -63,7 +65,8 @@ function headersOf(given: z.input<typeof Headers>) {
   })
 }
 
-async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
+async function readBody({ req, var: { ctx } }: Context<AppEnv>): Promise<Uint8Array<ArrayBuffer>> {
+  const request = req.raw
   const type = request.headers.get('content-type') ?? ''
   if (!/^application\/json\s*(;|$)/i.test(type)) {
     throw new ApiError('unsupported_media_type', { detail: 'send application/json' })
@@ -76,17 +79,17 @@ async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
     throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause
   })
   const parts = readParts(request.body)
-  const timer = setTimeout(() => void parts.cancel('too late').catch(() => {}), BODY_MS_MAX)
+  const seconds = Math.min(ctx.config.BODY_TIMEOUT_SECONDS, BODY_SECONDS_MAX)
   try {
-    const bytes = await parts.next(BODY_BYTES_MAX + 1)
+    const bytes = await withTimeout(seconds * 1_000, parts.next(BODY_BYTES_MAX + 1), () => bodyTimeout(seconds))
     if (bytes.length > BODY_BYTES_MAX) throw tooLarge
     return bytes
   } catch (cause) {
+    void parts.cancel('refused').catch(() => {})
     throw cause instanceof ApiError
       ? cause
       : new ApiError('bad_request.malformed_body', { detail: 'it ended before it was complete', cause })
   } finally {
-    clearTimeout(timer)
     memory.release()
   }
 }
