@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { copyFiles } from '../../host/copies/copy-files.ts'
@@ -56,7 +55,7 @@ test('a copy of a parent that is written to is consistent', async () => {
     await client.end()
   }
   const writers = [1, 2].map(write)
-  await delay(300)
+  await expect.poll(() => rows(parent, 'SELECT FROM log LIMIT 1')).toHaveLength(1)
   const copy = await copyOf(parent)
   isDone = true
   await Promise.all(writers)
@@ -102,14 +101,14 @@ const SPIES = `CREATE TABLE public.seen (who text, su boolean);
   CREATE SCHEMA supabase_migrations; CREATE TABLE supabase_migrations.schema_migrations (version text); INSERT INTO supabase_migrations.schema_migrations VALUES ('1');
   SELECT lo_from_bytea(0, 'secret'); ANALYZE public.avatars`
 
-test('a copy becomes an instance of its own', async () => {
+test('a prepared copy loses what belongs to its parent, and runs no code of the owner as a superuser', async () => {
   const source = await testInstance()
   made.push(source)
   await source.admin.rows(OWNER)
   await as(source, 'supabase_admin', STORAGE)
   await as(source, 'postgres', 'CREATE DATABASE other')
   await as(source, 'postgres', `${SPIES}`)
-  // As in a database that the owner has put in the place of the original.
+  // An owner can put a foreign table where the storage server has its own.
   await rows(
     source,
     `CREATE EXTENSION postgres_fdw; CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '/nowhere');

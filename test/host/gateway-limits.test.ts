@@ -34,7 +34,7 @@ it('limits the unauthenticated connections of one address', async () => {
   const idle = await Promise.all([dial(port), dial(port), dial(port)])
   const excess = await dial(port)
   expect(await receiveError(excess)).toMatchObject({ S: 'FATAL', C: '53300' })
-  const other = await gateway.door({ address: '192.0.2.1' })
+  const other = await gateway.openPort({ address: '192.0.2.1' })
   expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
   idle[0]?.destroy()
   await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
@@ -42,8 +42,8 @@ it('limits the unauthenticated connections of one address', async () => {
 
 it('limits the unauthenticated connections of all addresses together', async () => {
   const gateway = await open({ unauthenticated: 2 })
-  const doors = await Promise.all(['192.0.2.1', '192.0.2.2'].map((address) => gateway.door({ address })))
-  await Promise.all(doors.map((port) => dial(port)))
+  const ports = await Promise.all(['192.0.2.1', '192.0.2.2'].map((address) => gateway.openPort({ address })))
+  await Promise.all(ports.map((port) => dial(port)))
   await expect(logIn({ port: gateway.port })).rejects.toMatchObject(refused)
 })
 
@@ -51,7 +51,7 @@ it('makes a flood of silent clients exclude only their own address', async () =>
   const gateway = await open({ unauthenticated: 3 })
   const [oldest, ...later] = [await dial(gateway.port), await dial(gateway.port), await dial(gateway.port)]
   const closed = once((oldest ?? expect.fail()).resume(), 'close')
-  const other = await gateway.door({ address: '192.0.2.1' })
+  const other = await gateway.openPort({ address: '192.0.2.1' })
   expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
   await closed
   expect(later.map(({ closed }) => closed)).toEqual([false, false])
@@ -124,7 +124,7 @@ it('lets clients that wait for one instance block nobody at another', async () =
 it('bans an address after failures at one instance, until the ban is lifted or expires', async () => {
   const gateway = await open({ failures: 3 })
   const { port } = gateway
-  const elsewhere = await gateway.door({ address: '192.0.2.1' })
+  const elsewhere = await gateway.openPort({ address: '192.0.2.1' })
   const fail = () => expect(logIn({ port, password: 'wrong' })).rejects.toMatchObject({ code: '28P01' })
   await fail()
   await fail()
@@ -150,7 +150,7 @@ it('bans an address after failures at one instance, until the ban is lifted or e
 
 it('checks networks before the password, and again for open sessions when they change', async () => {
   const gateway = await open()
-  const inside = await gateway.door({ address: '::ffff:10.1.2.3' })
+  const inside = await gateway.openPort({ address: '::ffff:10.1.2.3' })
   const client = await logIn({ port: inside })
   const outsider = await logIn({ port: gateway.port })
   const isEnded = ended(outsider)
@@ -192,7 +192,7 @@ it('reserves connections for services', async () => {
     code: '53300',
     message: expect.stringContaining('remaining connection slots are reserved'),
   })
-  const trusted = await gateway.door({ isTrusted: true })
+  const trusted = await gateway.openPort({ isTrusted: true })
   await query({ port: trusted, user: `supabase_admin.${REF}` }, 'select')
   // The gateway has opened one session ahead of the next trusted caller.
   await Promise.all(clients.slice(0, 2).map((client) => client.end()))

@@ -200,7 +200,7 @@ it('admits temporary logins only from their own networks', async () => {
     code: '28000',
     message: expect.not.stringContaining('10.0.0.0'),
   })
-  const inside = await gateway.door({ address: '::ffff:10.1.2.3' })
+  const inside = await gateway.openPort({ address: '::ffff:10.1.2.3' })
   expect(await query({ port: inside, user }, 'select 1 as one')).toEqual([{ one: 1 }])
 })
 
@@ -208,7 +208,7 @@ it('serves the control database to its own role, from this machine', async () =>
   const control = { user: 'pilothouse.control' }
   expect(await query({ port, ...control }, 'select current_user as role')).toEqual([{ role: 'pilothouse' }])
   await expect(logIn({ port, user: 'postgres.control' })).rejects.toMatchObject(wrongPassword('postgres'))
-  const outside = await gateway.door({ address: '192.0.2.1' })
+  const outside = await gateway.openPort({ address: '192.0.2.1' })
   await expect(logIn({ port: outside, ...control })).rejects.toMatchObject({ code: 'XX000' })
 })
 

@@ -22,7 +22,7 @@ let port: number
 
 async function open(limits: Partial<GatewayLimits> = {}) {
   gateway = await openGateway({ ...server, limits })
-  port = await gateway.door({ isTrusted: true, isSecure: false, address: '192.0.2.1' })
+  port = await gateway.openPort({ isTrusted: true, isSecure: false, address: '192.0.2.1' })
 }
 
 beforeAll(async () => {
@@ -44,7 +44,7 @@ it.each(['postgres', 'supabase_admin', 'supabase_storage_admin', 'supabase_read_
 )
 
 it('lets a caller with a token connect only to the instance of the token', async () => {
-  const own = await gateway.door({ isTrusted: true, isSecure: false, address: '192.0.2.1', onlyInstance: REF })
+  const own = await gateway.openPort({ isTrusted: true, isSecure: false, address: '192.0.2.1', onlyInstance: REF })
   expect(await query({ port: own, user: `postgres.${REF}` }, 'select 1 as n')).toEqual([{ n: 1 }])
   await expect(logIn({ port: own, user: 'postgres.control' })).rejects.toThrow('Tenant or user not found')
 })
@@ -74,7 +74,7 @@ it('tells a client that the database is unavailable if its server closes the con
   await once(closing, 'listening')
   const instance = { ...server.get(REF), connect: () => dial((closing.address() as AddressInfo).port) }
   const other = await openGateway({ ...server, instances: { find: () => instance, list: () => [instance] } })
-  const client = await dial(await other.door({ isTrusted: true }))
+  const client = await dial(await other.openPort({ isTrusted: true }))
   client.write(startup({ user: `postgres.${REF}`, database: 'postgres' }))
   expect(await receiveError(client)).toMatchObject({ C: '57P03' })
   await other.stop()

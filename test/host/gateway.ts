@@ -28,25 +28,25 @@ export async function startServer(): Promise<OneInstance & { tls: GatewayOptions
 
 export interface TestGateway extends Gateway {
   /** Opens a port whose connections are passed to `gateway.serve`. */
-  door(caller: Partial<Caller>): Promise<number>
+  openPort(caller: Partial<Caller>): Promise<number>
 }
 
 export async function openGateway(options: Omit<GatewayOptions, 'port'>): Promise<TestGateway> {
   const limits = { guessDelayMs: 0, ...options.limits }
   const gateway = await startGateway({ port: 0, domain: 'db.test', ...options, limits })
-  const doors = new Set<ReturnType<typeof createServer>>()
+  const servers = new Set<ReturnType<typeof createServer>>()
   return {
     ...gateway,
-    async door(caller) {
+    async openPort(caller) {
       const given = { address: '127.0.0.1', isSecure: true, isTrusted: false, ...caller }
-      const door = createServer({ noDelay: true }, (socket) => gateway.serve(socket, given)).listen(0, '127.0.0.1')
-      doors.add(door)
-      await once(door, 'listening')
-      return (door.address() as AddressInfo).port
+      const server = createServer({ noDelay: true }, (socket) => gateway.serve(socket, given)).listen(0, '127.0.0.1')
+      servers.add(server)
+      await once(server, 'listening')
+      return (server.address() as AddressInfo).port
     },
     async stop() {
       await gateway.stop()
-      for (const door of doors) door.close()
+      for (const server of servers) server.close()
     },
   }
 }

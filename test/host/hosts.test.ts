@@ -235,7 +235,7 @@ describe('the move of a project', () => {
     expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
   }, 300_000)
 
-  it('goes back, and there again', async () => {
+  it('leads back, and there again', async () => {
     for (const [n, host] of ['local', 'fra-1'].entries()) {
       await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
       expect(await move(host)).toBe(`${ref} is on ${host}`)
@@ -245,7 +245,7 @@ describe('the move of a project', () => {
     expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
   }, 300_000)
 
-  it('is opened or removed if it was cut off while the project was closed', async () => {
+  it('that was interrupted while both hosts had the project closed leaves it open on one', async () => {
     await owner.post(`/v1/projects/${ref}/database/backups/restore-point`, { name: 'before' })
     const point = async () => (await owner.get(`/v1/projects/${ref}/database/backups/restore-point`)).body.status
     await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), NOTICED)
@@ -260,7 +260,7 @@ describe('the move of a project', () => {
         response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
       return response.status
     }
-    // Both hosts have it closed, as if the API had been killed between the end of the copy and its record.
+    // Both hosts have the project closed, as if the API had been killed before it recorded the end of the copy.
     expect(await ask(local, 'PUT', '/arrival')).toBe(204)
     expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)
     expect(await ask(local, 'POST', '/arrival/finish')).toBe(204)
@@ -271,7 +271,7 @@ describe('the move of a project', () => {
     await machine.whileTicking(settled)
   }, 300_000)
 
-  it('away from a lost host keeps what was archived', async () => {
+  it('from a lost host keeps what was archived', async () => {
     expect(await machine.admin('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 's'))
     await second.stop()
     await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')

@@ -40,7 +40,7 @@ function newClient(): Client {
   return client
 }
 
-it('disconnects a WebSocket that sends much before its login', async () => {
+it('disconnects a WebSocket that sends too much before its login', async () => {
   // The time limit of a login would end the connection, too.
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   const webSocket = await openWebSocket()
@@ -58,7 +58,7 @@ it('takes large messages of a WebSocket after its login', async () => {
   await client.end()
 })
 
-it('knows the clients of a trusted proxy by their addresses', async () => {
+it('takes the addresses of clients from the headers of a trusted proxy', async () => {
   const { access } = host.pool.require(NAME).record
   const sent = async (headers: Record<string, string>) => {
     const response = await fetch(`${host.url}/sql`, {

@@ -188,8 +188,12 @@ test('a moment of a sleeping instance and a flush do not wait for each other', a
   const backups = createBackups({ store: copy, key: randomBytes(32), instances, log: () => {} })
   const flushed = backups.flush(name)
   await flushing.promise
+  const outcomes = await Promise.allSettled([flushed, backups.moment(name, new Date(0))])
   // The archive of these backups has nothing to restore.
-  await Promise.allSettled([flushed, backups.moment(name, new Date(0))])
+  expect(outcomes).toMatchObject([
+    { status: 'fulfilled' },
+    { status: 'rejected', reason: { message: expect.stringContaining('no backup') } },
+  ])
   await backups.stop()
 }, 60_000)
 

@@ -56,7 +56,7 @@ const replica = (text: string) => as(`postgres.${ID}`, text)
 const replicaState = async () => (await call('GET', '')).body.replicas[0]
 const slots = () => host.pool.require(REF).admin.rows('SELECT slot_name FROM pg_replication_slots')
 
-/** Writes to the primary and waits until the replica has it. */
+/** Writes to the primary and waits until the replica has the row. */
 async function follows() {
   const value = Math.floor(Math.random() * 1e9)
   await primary(`INSERT INTO notes VALUES (${value})`)
@@ -89,7 +89,7 @@ test('a replica follows and serves reads with the same roles', async () => {
   expect(((await listed.json()) as object[]).length).toBe(1)
 })
 
-test('clients can neither write, nor promote it, nor log in as a service', async () => {
+test('clients can neither write to a replica, nor promote it, nor log in as a service', async () => {
   await expect(replica('INSERT INTO notes VALUES (1)')).rejects.toMatchObject({ code: '25006' })
   await expect(replica('SELECT pg_promote()')).rejects.toMatchObject({ code: '42501' })
   await expect(replica('SET transaction_read_only = off; CREATE TABLE t ()')).rejects.toThrow()
@@ -179,7 +179,7 @@ test('a replica pauses, sleeps and wakes with its primary', async () => {
   await follows()
 })
 
-test('a daemon that starts anew takes over both', async () => {
+test('a daemon that starts again takes over the primary and the replica', async () => {
   const pids = () => [REF, ID].map((name) => host.pool.require(name).pid)
   const program = `import { startHost } from '${join(import.meta.dirname, '../../host/host.ts')}'
     const host = await startHost({ folder: ${JSON.stringify(folder)}, key: '${KEY}', isDurable: false })
@@ -195,7 +195,7 @@ test('a daemon that starts anew takes over both', async () => {
   await follows()
 })
 
-test('data from another time of the primary makes the replica anew', async () => {
+test('a replica is built again after the data of its primary was replaced', async () => {
   const at = host.pool.require(REF)
   await at.admin.rows('SELECT pg_terminate_backend(active_pid), pg_sleep(0.1) FROM pg_replication_slots')
   // A restore does the same: the slots belong to the data.
@@ -214,7 +214,7 @@ test('data from another time of the primary makes the replica anew', async () =>
   expect(await slots()).toHaveLength(1)
 })
 
-test('a copy that a killed daemon left unfinished is made anew', async () => {
+test('a copy that a killed daemon left unfinished is made again', async () => {
   const { data } = host.pool.require(ID).paths
   await host.stop()
   for (const part of ['standby.signal', 'PG_VERSION', 'global', 'base']) await rm(join(data, part), { recursive: true })
@@ -225,7 +225,7 @@ test('a copy that a killed daemon left unfinished is made anew', async () => {
   expect(await slots()).toHaveLength(1)
 })
 
-test('a removal leaves nothing', async () => {
+test('a removed replica leaves nothing', async () => {
   const { paths } = host.pool.require(ID)
   expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
   expect(await slots()).toEqual([])

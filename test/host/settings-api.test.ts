@@ -30,7 +30,7 @@ async function send(method: string, path: string, body?: object): Promise<{ stat
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }
 
-/** The outcome of an operation that has outlasted its request. */
+/** Returns the reply of an operation that outlasted its request. */
 const outcomeOf = (operation: string): Promise<Response> =>
   fetch(`${host.url}/host/v1/operations/${operation}`, { headers: { authorization: `Bearer ${KEY}` } })
 
@@ -83,7 +83,18 @@ test('a repeated request applies settings that were only recorded', async () => 
   await send('PUT', '/settings', { reset: ['work_mem', 'max_connections'] })
 }, 30_000)
 
-test('a size sets its values', async () => {
+test('concurrent changes of different settings all take effect', async () => {
+  const set = { work_mem: '4MB', maintenance_work_mem: '20MB', statement_timeout: '91s' }
+  await Promise.all(Object.entries(set).map(([name, value]) => send('PUT', '/settings', { set: { [name]: value } })))
+  const shown = async () => {
+    const settings = await shownSettings()
+    return Object.fromEntries(Object.keys(set).map((name) => [name, settings.get(name)?.value]))
+  }
+  await expect.poll(shown).toEqual(set)
+  await send('PUT', '/settings', { reset: Object.keys(set) })
+}, 30_000)
+
+test('a size changes the settings that depend on it', async () => {
   expect(await send('PUT', '/size', { size: 'small' })).toMatchObject({ status: 204 })
   expect((await shownSettings()).get('max_connections')?.value).toBe('90')
   expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })

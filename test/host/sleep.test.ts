@@ -20,7 +20,7 @@ function ask(path: string, method = 'GET'): Promise<Response> {
 const instance = async (ref: string) => (await (await ask(ref)).json()) as Shown
 
 // Both tests mostly wait for their instance to fall asleep.
-it.concurrent('depends on the plan, and counts as healthy', async () => {
+it.concurrent('the sleep of an instance depends on the plan, and counts as healthy', async () => {
   const organization = await newOrganization()
   const { id, owner } = organization
   await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, id))
@@ -50,7 +50,7 @@ it.concurrent('depends on the plan, and counts as healthy', async () => {
   expect(await instance(ref)).toMatchObject({ state: 'running' })
 }, 120_000)
 
-it.concurrent('ends with SQL, a request of the storage server, a call of a function or a connection', async () => {
+it.concurrent('the sleep of an instance ends with SQL, a request of the storage server, a call of a function or a connection', async () => {
   const storage = await newStorage()
   const { ref, organization, keys, url } = storage
   const { slug } = await putFunction(

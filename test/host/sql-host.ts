@@ -65,7 +65,7 @@ export async function startSqlHost(names: readonly string[], options: Options = 
 
 export type Query = [text: string, ...params: unknown[]]
 
-export interface Asking {
+export interface SqlCaller {
   /** `<role>.<name>` */
   user: string
   password?: string
@@ -78,15 +78,15 @@ export interface Asking {
 const toStatement = ([query, ...params]: Query) => ({ query, params })
 
 /** Returns rows of text for each statement, or `[status, code, message]` if the request fails. */
-export async function ask(url: string, asking: Asking, queries: Query | readonly Query[]): Promise<unknown[]> {
-  const { user, password = '', key, signal } = asking
+export async function ask(url: string, caller: SqlCaller, queries: Query | readonly Query[]): Promise<unknown[]> {
+  const { user, password = '', key, signal } = caller
   const body = isBatch(queries) ? { queries: queries.map(toStatement) } : toStatement(queries)
   const headers = {
     'neon-connection-string': `postgresql://${user}:${password}@any.host/postgres`,
     'neon-raw-text-output': 'true',
     'neon-array-mode': 'true',
     ...(key !== undefined && { authorization: `Bearer ${key}` }),
-    ...asking.headers,
+    ...caller.headers,
   }
   const response = await fetch(`${url}/sql`, { method: 'POST', headers, body: JSON.stringify(body), signal })
   const reply = (await response.json()) as Record<string, unknown>

@@ -87,7 +87,7 @@ describe('a batch', () => {
   })
 })
 
-describe('what a request leaves in its session', () => {
+describe('the state that a request leaves in its session', () => {
   const STATE: Query = [
     `select current_setting('work_mem'), current_setting('my.own', true), current_setting('application_name'), current_user,
       (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
@@ -109,11 +109,11 @@ describe('what a request leaves in its session', () => {
     'a batch that begins another': () => batch(['commit'], ['begin'], [`select set_config('my.own', 'leak', false)`]),
   }
 
-  it.each(Object.keys(leaving))('%s does not reach the next one', async (name) => {
+  it.each(Object.keys(leaving))('does not reach the next request: %s', async (name) => {
     const [before] = (await batch(STATE)) as string[][][]
     await leaving[name]?.()
     const [after] = (await batch(STATE)) as string[][][]
-    // A setting that was made is empty from then on, and no longer unset.
+    // A custom setting that was set once is empty after a reset, and no longer missing.
     const settled = ([workMem, own, ...rest]: string[] = []) => [workMem, own || null, ...rest]
     expect(settled(after?.[0])).toEqual(settled(before?.[0]))
     expect(await alone('select 1')).toEqual([[['1']]])
@@ -175,7 +175,7 @@ describe('the session of a request', () => {
     expect(await to(`postgres.${A}`, 'any.host', `project=${B}`)).toEqual(different)
   })
 
-  it('needs one password check in some seconds, which must still be valid then, and another one after its sessions ended', async () => {
+  it('reuses a password check for a few seconds if the password is still valid, and needs another after sessions were ended', async () => {
     host.handlers.endSessions(B, 'clients')
     const from = host.checks.length
     await Promise.all([pidOf(`postgres.${B}`), pidOf(`postgres.${B}`)])
@@ -255,7 +255,7 @@ async function startEndingRelay(instance: TestInstance) {
   return { openSocket, count: () => sessions, stop: () => server.close() }
 }
 
-it('is replaced by another one if it is ended at the moment of its start', async () => {
+it('replaces a session that ends at the moment of its start', async () => {
   const instance = host.instances.get(B) as TestInstance
   const relay = await startEndingRelay(instance)
   host.handlers.endSessions(B)
@@ -268,7 +268,7 @@ it('is replaced by another one if it is ended at the moment of its start', async
   relay.stop()
 })
 
-it('is not retried if the server has read the statement', async () => {
+it('does not retry a statement that the server has read', async () => {
   const [[[, pid]]] = (await alone(...WHO)) as [[[string, string]]]
   const slow = alone('select pg_sleep(602)')
   const running = () => admin(`select 1 from pg_stat_activity where query = 'select pg_sleep(602)'`)

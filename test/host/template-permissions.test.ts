@@ -27,7 +27,7 @@ const STATE = `SELECT
 const DENIED = /^(42501|2BP01) /
 const TABLE = /^42501 must be owner of table (objects|buckets|users)$/
 
-describe.each(await installedPrograms(nextAccount([])))('an instance of $major', (programs) => {
+describe.each(await installedPrograms(nextAccount([])))('an instance of Postgres $major', (programs) => {
   let root: string
   let template: string
   let instance: TestInstance

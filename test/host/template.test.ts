@@ -29,7 +29,7 @@ async function size(folder: string): Promise<number> {
   return sizes.reduce((sum, bytes) => sum + bytes, 0)
 }
 
-it('finds both versions, the newest first', () => {
+it('finds the programs of both versions, the newest first', () => {
   expect(versions.map(({ major }) => major)).toEqual(['18', '17'])
   expect(newest.version).toMatch(/^18\.\d+$/)
 })
@@ -52,7 +52,7 @@ it("prefers the operator's programs to those of npm", async () => {
   await expect(using('17=/nowhere')).rejects.toThrow('cannot run initdb and postgres there')
 })
 
-it('is built once, also for two concurrent callers, and leftovers are removed', async () => {
+it('builds a template once, also for two concurrent callers, and removes leftovers', async () => {
   const major = newest.major
   const gone = execFileSync('sh', ['-c', 'echo $$']).toString().trim()
   const leftovers = [`${major}-0000000000000000`, `${major}-0123456789abcdef.draft-${gone}-x0`]
@@ -65,7 +65,7 @@ it('is built once, also for two concurrent callers, and leftovers are removed', 
   expect(await readdir(join(root, 'templates'))).toEqual([expect.stringMatching(/^18-[0-9a-f]{16}$/)])
 })
 
-it('leaves nothing if a build fails', async () => {
+it('leaves nothing of a template whose build fails', async () => {
   const broken = await mkdtemp('/tmp/pilothouse-broken-')
   await chmod(broken, 0o755)
   await writeFile(join(broken, 'initdb'), '#!/bin/sh\nmkdir base; echo broken >&2; exit 1\n', {
@@ -80,7 +80,7 @@ it('leaves nothing if a build fails', async () => {
   expect(await readdir(join(other, 'templates'))).toEqual([complete.split('/').at(-1)])
 })
 
-describe.each(versions)('an instance of $major', (programs) => {
+describe.each(versions)('an instance of Postgres $major', (programs) => {
   let instance: TestInstance
   let owner: pg.Client
   let admin: pg.Client
@@ -92,7 +92,7 @@ describe.each(versions)('an instance of $major', (programs) => {
   })
   afterAll(() => instance?.stop())
 
-  it('is small', async () => {
+  it('begins with less than 24 MB', async () => {
     const bytes = await size(await template(programs))
     expect(bytes).toBeLessThan(24_000_000)
   })

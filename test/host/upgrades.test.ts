@@ -58,8 +58,8 @@ const SHARED = [
      from pg_largeobject_metadata as m left join pg_largeobject on loid = m.oid`,
 ]
 
-/** Everything that an owner can see of a database, in no order. */
-const picture = (instance: PostgresInstance) =>
+/** Returns everything that an owner can see of a database, sorted. */
+const contentsOf = (instance: PostgresInstance) =>
   instance.withAdmin('postgres', async (admin) => {
     await admin.rows('begin isolation level repeatable read')
     const [row] = await admin.rows<{ snapshot: string }>('select pg_export_snapshot() as snapshot')
@@ -94,7 +94,7 @@ async function rowsOf(admin: AdminSession): Promise<Record<string, unknown>> {
 const withoutExtensions = (statements: string[]) =>
   statements.filter((each) => !/ extensions\.pg_stat_statements/.test(each))
 
-describe('a host with an archive', () => {
+describe('an upgrade on a host with an archive', () => {
   let host: Host
   let folder: string
   const start = async (s3: { endpoint: string }) =>
@@ -122,7 +122,7 @@ describe('a host with an archive', () => {
     expect(await call('PUT', '', { password: 'pw', version })).toMatchObject({ status: 200 })
     return { ref, call, query: (text: string) => sql(host.gatewayPort, `postgres.${ref}`, text) }
   }
-  const beside = (ref: string) => readdirSync(join(folder, 'instances', ref)).sort()
+  const filesOf = (ref: string) => readdirSync(join(folder, 'instances', ref)).sort()
   const majorOf = async (query: (text: string) => Promise<{ major: number }[]>) =>
     (await query(`select current_setting('server_version_num')::int / 10000 as major`))[0]?.major
 
@@ -134,10 +134,10 @@ describe('a host with an archive', () => {
     await queryOther('create schema storage; create table storage.schema_changes as select 7 as n')
     await call('PUT', '/settings', { set: { work_mem: '5MB' } })
     await call('PUT', '/size', { size: 'small' })
-    const before = await picture(host.pool.require(ref))
+    const before = await contentsOf(host.pool.require(ref))
     expect(await call('GET', '/upgrade')).toMatchObject({ status: 200, body: { targets: ['18.4'], obstacles: [] } })
     expect(await call('POST', '/upgrade', { version: '18' })).toEqual({ status: 204, body: undefined })
-    const after = await picture(host.pool.require(ref))
+    const after = await contentsOf(host.pool.require(ref))
     expect(withoutExtensions(after.statements)).toEqual(withoutExtensions(before.statements))
     expect(after.rows).toEqual(before.rows)
     expect(after.shared).toEqual(before.shared)
@@ -152,9 +152,9 @@ describe('a host with an archive', () => {
     expect(await call('POST', '/undo-upgrade')).toMatchObject({ status: 204 })
     expect(await majorOf(query)).toBe(17)
     expect(await query(`select to_regclass('since') as name`)).toEqual([{ name: null }])
-    expect(await picture(host.pool.require(ref))).toEqual(before)
+    expect(await contentsOf(host.pool.require(ref))).toEqual(before)
     expect(await call('POST', '/undo-upgrade')).toMatchObject({ status: 422 })
-    expect(beside(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
+    expect(filesOf(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
   })
 
   it('archives on a timeline of its own, from the next backup on', async () => {
@@ -181,7 +181,7 @@ describe('a host with an archive', () => {
     expect(await query('select n from kept')).toEqual([{ n: 18 }])
   })
 
-  it('makes replicas anew, and excludes clients meanwhile', async () => {
+  it('builds replicas again, and keeps clients out meanwhile', async () => {
     const { ref, call, query } = await made('c')
     await query(`create table kept as select n from generate_series(1, 300000) as n`)
     const id = `${ref}-rr-us-east-1-fghij`
@@ -260,7 +260,7 @@ describe('a host with an archive', () => {
     })
     expect(await query('select n from kept')).toEqual([{ n: 7 }])
     expect(await majorOf(query)).toBe(17)
-    expect(beside(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
+    expect(filesOf(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
   })
 
   it('names what prevents it', async () => {
@@ -294,9 +294,9 @@ describe('a host with an archive', () => {
   })
 })
 
-describe('a daemon that is killed', () => {
+describe('a daemon that is killed during an upgrade', () => {
   let folder: string
-  // A killed daemon must not leave its marks in the templates of other hosts.
+  // A folder without the templates of the run: a killed daemon could leave unfinished files in them.
   beforeAll(async () => {
     folder = await makeFolder()
   })
@@ -326,7 +326,7 @@ describe('a daemon that is killed', () => {
       .split('\n')
       .filter((line) => line.includes('postgres -D') && line.includes(folder)).length
 
-  it.each(['launch', 'copy', 'switch'])('in the phase %s leaves one version or the other', async (phase) => {
+  it.each(['launch', 'copy', 'switch'])('leaves one version or the other in the phase %s', async (phase) => {
     const ref = refOf(phase.charAt(2))
     const first = await daemon()
     const call = callerOf(first.url, ref)
