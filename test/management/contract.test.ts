@@ -50,7 +50,7 @@ const fill = (route: Route, { slug, ref, branch }: Target) =>
 const VALID = { name: 'n', query: 'select 1', db_pass: 'password', organization_slug: 'nobody', password: 'password' }
 
 /** Expects the text in a reply; a reply to HEAD has no body. */
-const expectSaid = ({ method }: Route, { body }: Reply, text: string) =>
+const expectText = ({ method }: Route, { body }: Reply, text: string) =>
   expect(JSON.stringify(body)).toContain(method === 'HEAD' ? '' : text)
 
 const LIMIT_HEADERS = ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']
@@ -110,7 +110,7 @@ describe.each(secured)('$method $path', (route) => {
     })
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
-    expectSaid(route, reply, 'is disabled')
+    expectText(route, reply, 'is disabled')
     if (route.path.startsWith('/v2/')) expect(reply.body.error.code).toBe('forbidden.access_disabled')
   })
 })
@@ -119,7 +119,7 @@ describe.each(ofResource)('$method $path', (route) => {
   it('answers 403 to the owner of an organization that the operator has disabled', async () => {
     const reply = await formerOwner().request(route.method, fill(route, disabled))
     expect(reply.status).toBe(403)
-    expectSaid(route, reply, 'is disabled')
+    expectText(route, reply, 'is disabled')
   })
 })
 
@@ -130,7 +130,7 @@ describe.each(scoped)('$method $path', (route) => {
     const caller = await shared(`without ${needed}`, () => newMember(organization, 'owner', undefined, { scopes }))
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
-    expectSaid(route, reply, String(needed))
+    expectText(route, reply, String(needed))
   })
 })
 
@@ -161,7 +161,7 @@ describe.each(ofResource)('$method $path', (route) => {
     async (role) => {
       const reply = await (await ofRole(role)).request(route.method, fill(route, target))
       expect(reply.status).toBe(403)
-      expectSaid(route, reply, role)
+      expectText(route, reply, role)
     },
   )
 })
@@ -171,7 +171,7 @@ describe.each(routes.filter(({ path }) => !path.startsWith('/v1/oauth/')))('$met
     const caller = await ofRole('owner')
     const reply = await caller.request(route.method, `${fill(route, target)}?made_up=1`)
     expect(reply.status).toBe(400)
-    expectSaid(route, reply, 'query.made_up')
+    expectText(route, reply, 'query.made_up')
   })
 })
 
@@ -278,7 +278,7 @@ describe('the route table', () => {
 })
 
 describe('a deprecated endpoint', () => {
-  const isToldBy = async (route: Route) => {
+  const deprecationOf = async (route: Route) => {
     const { headers } = await stranger().request(
       route.method,
       fill(route, { slug: 's', ref: 'a'.repeat(20), branch: 'b' }),
@@ -287,11 +287,11 @@ describe('a deprecated endpoint', () => {
   }
 
   it.each(routes.filter(({ deprecated }) => deprecated))('says so in each reply: $id', async (route) => {
-    expect(await isToldBy(route)).toBe('@1795219200')
+    expect(await deprecationOf(route)).toBe('@1795219200')
   })
 
   it('is not marked in replies unless the document marks it', async () => {
     const [other] = secured.filter(({ deprecated }) => !deprecated)
-    expect(await isToldBy(other as Route)).toBeNull()
+    expect(await deprecationOf(other as Route)).toBeNull()
   })
 })

@@ -47,7 +47,7 @@ interface Declared {
 const DECLARED: Record<string, readonly Declared[]> = {
   v1: ofVersion('v1'),
   v2: ofVersion('v2'),
-  // Clients see some codes of storage as other ones.
+  // The storage server replies with other codes for some errors.
   storage: storageRoutes.map((route) => ({
     ...route,
     errors: storageErrorsOf(route).map((code) => new StorageError(code).body.code),
@@ -102,7 +102,7 @@ it('the published document of v1 names the failure of each endpoint', async () =
   expect(post?.responses['500']).toMatchObject({ description: 'Failed to create a branch' })
 })
 
-it('the published document marks what clients should not use any more', async () => {
+it('the published document of v1 marks deprecated endpoints and parameters', async () => {
   const { body } = await stranger().get('/api/v1-json')
   const operations = Object.values(body.paths as Paths).flatMap((methods) => Object.values(methods))
   expect(
@@ -188,7 +188,7 @@ describe('GET /health', () => {
     expect(body).toMatchObject({ status: 'unavailable', checks: { database: { ok: true }, queue: { ok: false } } })
   })
 
-  it('is separate from whether the process answers', async () => {
+  it('has its checks also at /health/ready, while /health/live only shows that the process answers', async () => {
     const late = stranger().at(new Date(Date.now() + 600_000))
     expect(await late.get('/health/ready')).toMatchObject({ status: 503, body: { checks: { queue: { ok: false } } } })
     const { status, body, headers } = await late.get('/health/live')

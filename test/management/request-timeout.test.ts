@@ -48,8 +48,8 @@ describe('a body that does not arrive', () => {
   const late = 'Request timeout: the body was not received within 1 s'
 
   it.each([
-    ['of a declared length', { ...json, 'content-length': '100' }, '{"name":'],
-    ['of none', { ...json, 'transfer-encoding': 'chunked' }, '8\r\n{"name":\r\n'],
+    ['with a declared length', { ...json, 'content-length': '100' }, '{"name":'],
+    ['without a declared length', { ...json, 'transfer-encoding': 'chunked' }, '8\r\n{"name":\r\n'],
   ])('is answered 408 on v1: %s', async (_, headers, sent) => {
     const reply = await begin('POST', '/v1/organizations', headers, sent)
     expect(reply).toMatch(/^HTTP\/1.1 408 /)

@@ -102,7 +102,7 @@ describe('a disabled user', () => {
     await expect.poll(() => tick().then(left)).toBe(0)
   })
 
-  it('must exist', async () => {
+  it('must exist, like an organization', async () => {
     await expect(admin('user', 'disable', 'nobody-of-this-name')).rejects.toThrow('no user')
     await expect(admin('organization', 'disable', 'no-such')).rejects.toThrow('no organization')
   })

@@ -246,16 +246,16 @@ describe('the events of members', () => {
     await remove(owner, slug, person.id)
 
     const role = (name: string, refs?: string[]) => ({ name, projects: refs?.map((ref) => ({ ref })) ?? null })
-    const of = (told: ReturnType<typeof role>) => ({
+    const of = (assigned: ReturnType<typeof role>) => ({
       user_id: person.id,
       primary_email: person.primaryEmail,
-      role: told,
+      role: assigned,
     })
     const event = (type: string, member: object, actor: object | null = { user_id: place.userId }) => ({
       type: `v1.organization.member.${type}`,
       payload: { organization_slug: slug, project_ref: null, member, actor },
     })
-    const invited = (email: string, told: ReturnType<typeof role>) => ({ invitation: { email, role: told } })
+    const invited = (email: string, assigned: ReturnType<typeof role>) => ({ invitation: { email, role: assigned } })
     const expected = [
       event('invitation.created', invited(canceled, role('Developer', all))),
       event('invitation.canceled', invited(canceled, role('Developer', all))),

@@ -245,7 +245,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     ])
   })
 
-  it('does nothing for a caller who has lost their own role by the time their turn comes', async () => {
+  it('refuses a caller who loses the required role while the request waits', async () => {
     const place = await newOrganization()
     const [caller, person] = [await newPerson(place, 'owner'), await newPerson(place, 'developer')]
     const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%organizations%for no key update%'`
@@ -320,7 +320,7 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, admin.id, 'developer')).status).toBe(403)
   })
 
-  it('keeps only owners if the command line left none', async () => {
+  it('lets administrators change members if the command line left no owner', async () => {
     const place = await newOrganization()
     const admin = await newPerson(place, 'administrator')
     const [one, two] = [await newPerson(place, 'developer'), await newPerson(place, 'developer')]
@@ -436,7 +436,7 @@ describe('the deletion of a project', () => {
     const open = await control.select().from(invitations).where(eq(invitations.organizationId, place.id))
     expect(open.map(({ email, projectRefs }) => [email, projectRefs])).toEqual([[kept, [other]]])
     const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, place.id))
-    const told = events.filter(({ type }) => /removed|canceled/.test(type))
+    const published = events.filter(({ type }) => /removed|canceled/.test(type))
     const role = (name: string) => ({ name, projects: [{ ref }] })
     const from = { organization_slug: place.slug, actor: { user_id: place.userId } }
     const member = ({ id, primaryEmail }: typeof alone, name: string) => ({
@@ -444,7 +444,7 @@ describe('the deletion of a project', () => {
       member: { user_id: id, primary_email: primaryEmail, role: role(name) },
     })
     const canceled = { member: { invitation: { email: gone, role: role('Developer') } } }
-    expect(Object.fromEntries(told.map(({ type, payload }) => [type, payload]))).toEqual({
+    expect(Object.fromEntries(published.map(({ type, payload }) => [type, payload]))).toEqual({
       'v1.project.removed': { ...from, project_ref: ref },
       'v1.organization.member.removed': member(alone, 'Developer'),
       'v1.organization.member.role.removed': member(both, 'Administrator'),

@@ -103,7 +103,7 @@ describe('the applications of an organization', () => {
     [{ redirect_uris: ['javascript:alert(1)'] }, 'body.redirect_uris.0'],
     [{ scope: '' }, 'body.scope'],
     [{ scope: 'projects:read everything' }, 'body.scope'],
-  ])('refuse %j by name', async (fields, field) => {
+  ])('are not accepted with %j, and the reply names the field', async (fields, field) => {
     const { owner } = organization
     const refused = { status: 400, body: { message: expect.stringContaining(field) } }
     expect(await owner.post(path, { ...APP, ...fields })).toMatchObject(refused)
@@ -115,7 +115,7 @@ describe('the applications of an organization', () => {
     [{ token_endpoint_auth_method: 'private_key_jwt' }, 'body.token_endpoint_auth_method'],
     [{ grant_types: ['password'] }, 'body.grant_types.0'],
     [{ response_types: ['code token'] }, 'body.response_types.0'],
-  ])('refuse %j, which is not supported', async (fields, field) => {
+  ])('are not accepted with %j, which is not supported', async (fields, field) => {
     const refused = { status: 400, body: { message: expect.stringContaining(field) } }
     expect(await organization.owner.post(path, { ...APP, ...fields })).toMatchObject(refused)
   })
@@ -186,7 +186,7 @@ describe('the metadata of OAuth', () => {
     const { status, body } = await stranger().get('/.well-known/oauth-authorization-server')
     expect([status, body.issuer, body.response_types_supported]).toEqual([
       200,
-      body.issuer,
+      'https://api.example.com',
       ['code', 'token', 'id_token token'],
     ])
     expect(body.response_modes_supported).toEqual(['query', 'fragment', 'form_post'])
@@ -208,7 +208,7 @@ describe('the metadata of OAuth', () => {
   })
 })
 
-it('response_mode says where the answer is', async () => {
+it('response_mode decides where the redirect carries the answer', async () => {
   const { body } = await organization.owner.post(path, APP)
   const app = { id: body.client_id, secret: body.client_secret }
   const back = async (response_mode: string | undefined, decision = 'approve') => {

@@ -188,7 +188,7 @@ describe('an assertion is refused', () => {
   })
 
   it.each<[string, string, (claims: JWTPayload) => Promise<string> | string]>([
-    ['that is no JWT', 'not a JWT', () => 'nonsense'],
+    ['that is not a JWT', 'not a JWT', () => 'nonsense'],
     ['without a JSON header', 'not a JWT', () => 'bm8.e30.x'],
     ['of another type', 'typ', (claims) => sign(claims, { header: { typ: 'JWT' } })],
     ['with a critical header', 'crit', (claims) => sign(claims, { header: { crit: ['b64'], b64: true } })],

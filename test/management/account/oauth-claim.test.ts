@@ -188,7 +188,7 @@ describe('a project that is claimed on the page', () => {
 })
 
 describe('GET /v1/oauth/authorize/project-claim', () => {
-  it('makes a claim token that replaces the one before, for callers who may', async () => {
+  it('makes a claim token that replaces the one before, for owners and administrators of the organization', async () => {
     const { builder, app, ref } = await newCase()
     const first = await newPage(builder.owner, app, ref)
     const administrator = await newMember(builder, 'administrator')
@@ -286,7 +286,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
   })
 })
 
-it('is called by supabase-management-js', async () => {
+it('supabase-management-js starts the claim of a project', async () => {
   const { builder, user, app, ref } = await newCase()
   const api = new SupabaseManagementAPI({ accessToken: builder.owner.token ?? '', baseUrl })
   const asked = { project_ref: ref, client_id: app.id, response_type: 'code', redirect_uri: REDIRECT_URI } as const

@@ -65,15 +65,15 @@ describe('the page', () => {
     const app = await registerApp(organization)
     const { access_token } = await newTokens(app, organization)
     const lone = await tokenOf(await newUser())
-    const said = async (token: string | undefined, query = {}) => {
+    const statusAndAlert = async (token: string | undefined, query = {}) => {
       const { status, body } = await answer(app, token, { query })
       return [status, /role="alert">([^<]*)</.exec(body)?.[1]]
     }
     const noToken = [422, 'This is not a valid personal access token.']
     for (const token of [undefined, '', 'nonsense', `sbp_${'0'.repeat(40)}`, access_token])
-      expect(await said(token)).toEqual(noToken)
-    expect(await said(lone.token)).toEqual([422, 'You are not in any organization.'])
-    expect(await said(lone.token, { organization_slug: slug })).toEqual([
+      expect(await statusAndAlert(token)).toEqual(noToken)
+    expect(await statusAndAlert(lone.token)).toEqual([422, 'You are not in any organization.'])
+    expect(await statusAndAlert(lone.token, { organization_slug: slug })).toEqual([
       422,
       `You are not in the organization ${slug}.`,
     ])

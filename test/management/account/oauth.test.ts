@@ -46,7 +46,7 @@ const DAY_MS = 24 * HOUR_MS
 const later = (ms: number) => new Date(Date.now() + ms)
 const profileOf = async (token: string, at = new Date()) => (await as(token).at(at).get('/v1/profile')).status
 
-/** Returns the caller at a time when no isolate has it cached any more. */
+/** Returns a time at which no isolate has a token cached any more. */
 const afterCaches = () => later(11_000)
 
 async function auditOf({ id }: { id: string }) {
@@ -381,7 +381,7 @@ describe('the tokens of an application', () => {
     expect((await revoke(app, 'nonsense')).status).toBe(204)
   })
 
-  it('have no longer life and no more scopes than the token that approved them', async () => {
+  it('live no longer and have no more scopes than the token that approved them', async () => {
     const organization = await newOrganization()
     const app = await registerApp(organization)
     const start = Date.now()

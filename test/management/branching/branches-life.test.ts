@@ -149,14 +149,14 @@ describe('the default branch', () => {
     const { owner, ref } = await newParent()
     await createBranch(owner, ref, { branch_name: 'one' })
     await createBranch(owner, ref, { branch_name: 'two' })
-    const told = async (type: string) =>
+    const branchesOf = async (type: string) =>
       (await eventRowsOf(ref))
         .filter((event) => event.type === type)
         .map(({ payload }) => (payload as { branch: { name: string } }).branch)
     const main = { ref, name: 'main', git_branch: null, is_default: true, status: 'FUNCTIONS_DEPLOYED' }
-    expect(await told('v1.project.branch.created')).toMatchObject([main, { name: 'one' }, { name: 'two' }])
+    expect(await branchesOf('v1.project.branch.created')).toMatchObject([main, { name: 'one' }, { name: 'two' }])
     expect(await owner.delete(`/v1/projects/${ref}/branches`)).toMatchObject({ status: 200 })
-    const removed = await told('v1.project.branch.removed')
+    const removed = await branchesOf('v1.project.branch.removed')
     expect(removed.map(({ name }) => name).sort()).toEqual(['main', 'one', 'two'])
   })
 
@@ -294,10 +294,10 @@ describe('the URL to notify', () => {
     const up = await newReceiver()
     expect(await patch(up.url)).toMatchObject({ status: 200, body: { notify_url: up.url } })
     expect(await endpointOf(branch)).toMatchObject({ id, url: up.url })
-    const told = () => up.received.map(({ body }) => JSON.parse(body).type.split('.').at(-1))
+    const notified = () => up.received.map(({ body }) => JSON.parse(body).type.split('.').at(-1))
     await vi.waitFor(async () => {
       await bringForward(id)
-      expect(told().sort()).toEqual(['created', 'updated', 'updated'])
+      expect(notified().sort()).toEqual(['created', 'updated', 'updated'])
     }, WAIT)
   })
 
@@ -362,14 +362,16 @@ describe('the URL to notify', () => {
     expect(await rowsOf(id)).toEqual([])
     await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
   })
+})
 
-  /** Runs the purge as if the last one were long ago. */
-  async function purge(): Promise<void> {
-    await control.delete(heartbeats).where(eq(heartbeats.name, 'webhook_endpoints'))
-    await tick()
-  }
+/** Runs the purge as if the last one were long ago. */
+async function purge(): Promise<void> {
+  await control.delete(heartbeats).where(eq(heartbeats.name, 'webhook_endpoints'))
+  await tick()
+}
 
-  it('and the endpoints of a project are kept for 14 days after it', async () => {
+describe('the webhook endpoints of a removed project', () => {
+  it('are deleted after 14 days', async () => {
     const organization = await newOrganization()
     const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
     const [gone, recent, staying] = [

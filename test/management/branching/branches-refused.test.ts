@@ -36,7 +36,7 @@ async function whileStatus<Value>(of: string, status: ProjectStatus, work: () =>
   }
 }
 
-/** Returns a creation for both versions of the API. */
+/** Sends the creation of a branch to both versions of the API. */
 const creations = (name: string, more: Record<string, unknown> = {}, of = ref) => [
   organization.owner.post(`/v1/projects/${of}/branches`, { branch_name: name, ...more }),
   organization.owner.post(`/v2/projects/${of}/branches`, {
@@ -199,7 +199,7 @@ describe('a parent that is read by a run', () => {
   })
 })
 
-describe('something that does not exist', () => {
+describe('an endpoint below a project', () => {
   const nobody = '00000000-0000-4000-8000-000000000000'
 
   it.each([
@@ -207,16 +207,16 @@ describe('something that does not exist', () => {
     ['get', (runs: string) => `${runs}/${nobody}/logs`, 404],
     ['get', (runs: string) => `${runs}/${'x'.repeat(65)}`, 400],
     ['get', (runs: string) => `${runs}/${'x'.repeat(65)}/logs`, 400],
-  ] as const)('is no run: %s %s', async (method, path, status) => {
+  ] as const)('refuses an unknown or invalid run: %s %s', async (method, path, status) => {
     expect(await organization.owner[method](path(`/v1/projects/${ref}/actions`))).toMatchObject({ status })
   })
 
-  it('is no run whose steps could be set', async () => {
+  it('sets no steps of an unknown run', async () => {
     const path = `/v1/projects/${ref}/actions/${nobody}/status`
     expect(await organization.owner.patch(path, { clone: 'EXITED' })).toMatchObject({ status: 404 })
   })
 
-  it('is no branch of that name, and no name has a NUL', async () => {
+  it('finds no branch by an unknown name, and refuses a name with a NUL', async () => {
     const named = (name: string) => organization.owner.get(`/v1/projects/${ref}/branches/${name}`)
     expect(await statusesOf([named('nobody'), named('%00')])).toEqual([404, 400])
   })

@@ -42,7 +42,7 @@ describe('a new branch', () => {
     parent = await newParent()
     const { owner } = parent.organization
     expect(await migrate(owner, parent.ref, SCHEMA, 'library')).toMatchObject({ status: 200 })
-    // More than one page of them.
+    // More buckets than one page of the copy has.
     await rows(
       owner,
       parent.ref,
@@ -205,19 +205,19 @@ describe('an invalid branch', () => {
   it.each([
     ['without a name', {}, 'body.branch_name'],
     ['with a blank name', { branch_name: ' ' }, 'body.branch_name'],
-    ['with a region that is none', { branch_name: 'x', region: 'mars' }, 'body.region'],
+    ['with an unknown region', { branch_name: 'x', region: 'mars' }, 'body.region'],
     ['in another region', { branch_name: 'x', region: 'eu-west-1' }, 'body.region: eu-west-1 is not available'],
     ['with another version', { branch_name: 'x', postgres_engine: '15' }, 'body.postgres_engine: 15 is not available'],
     ['on another channel', { branch_name: 'x', release_channel: 'beta' }, 'body.release_channel: beta is not'],
     [
-      'with a size of no machine here',
+      'with a size that the host does not offer',
       { branch_name: 'x', desired_instance_size: '48xlarge_high_memory' },
       'body.desired_instance_size: 48xlarge_high_memory is not available',
     ],
-    ['with a size that is none', { branch_name: 'x', desired_instance_size: 'huge' }, 'body.desired_instance_size'],
-    ['with a URL that is none', { branch_name: 'x', notify_url: 'nowhere' }, 'body.notify_url'],
+    ['with an unknown size', { branch_name: 'x', desired_instance_size: 'huge' }, 'body.desired_instance_size'],
+    ['with an invalid URL', { branch_name: 'x', notify_url: 'nowhere' }, 'body.notify_url'],
     ['with a private URL', { branch_name: 'x', notify_url: 'http://10.0.0.1/' }, 'body.notify_url'],
-    ['with secrets that are no text', { branch_name: 'x', secrets: { A: 1 } }, 'body.secrets.A'],
+    ['with secrets that are not text', { branch_name: 'x', secrets: { A: 1 } }, 'body.secrets.A'],
     ['with data of the wrong type', { branch_name: 'x', with_data: 'yes' }, 'body.with_data'],
   ])('is refused %s', async (_, body, field) => {
     const { organization, ref } = parent

@@ -27,7 +27,8 @@ async function close(repository: TestRepository, pull: number, branch: string) {
   await repository.tellPull('closed', pull, branch)
 }
 
-const toldOf = async (repository: TestRepository, sha: string) => (await repository.statusesOf(sha)).at(-1)?.description
+const descriptionOf = async (repository: TestRepository, sha: string) =>
+  (await repository.statusesOf(sha)).at(-1)?.description
 
 async function listed(ref: string, gitBranch: string) {
   const { body } = await organization.owner.get(`/v1/projects/${ref}/branches`)
@@ -115,7 +116,7 @@ describe('a pull request', () => {
     await untilCommitStatus(repository, first.sha, 'success')
     const second = await open(repository, 'second', NOTES)
     await untilCommitStatus(repository, second.sha, 'error')
-    expect(await toldOf(repository, second.sha)).toBe('The project has 1 of 1 preview branches')
+    expect(await descriptionOf(repository, second.sha)).toBe('The project has 1 of 1 preview branches')
     await close(repository, first.pull, 'first')
     await untilNoBranch(ref, 'first')
     await repository.tellPull('reopened', second.pull, 'second')
@@ -128,11 +129,11 @@ describe('a pull request', () => {
     expect((await own.owner.delete(`/v1/projects/${ref}/branches`)).status).toBe(200)
     const off = await open(repository, 'off', NOTES)
     await untilCommitStatus(repository, off.sha, 'error')
-    expect(await toldOf(repository, off.sha)).toBe('Branching is disabled for the project')
+    expect(await descriptionOf(repository, off.sha)).toBe('Branching is disabled for the project')
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, own.id))
     const free = await open(repository, 'free', NOTES)
     await untilCommitStatus(repository, free.sha, 'error')
-    expect(await toldOf(repository, free.sha)).toContain('its plan is free')
+    expect(await descriptionOf(repository, free.sha)).toContain('its plan is free')
   })
 
   extended('keeps a branch that was made persistent, and does not take a name that another branch has', async () => {
@@ -159,8 +160,8 @@ describe('a pull request', () => {
     await repository.deleteBranch('ends')
     await repository.tellPull('synchronize', 1, 'ends')
     await vi.waitFor(async () => {
-      const told = (await repository.statusesOf(sha)).map(({ description }) => description)
-      expect(told).toContain('The run was canceled')
+      const descriptions = (await repository.statusesOf(sha)).map(({ description }) => description)
+      expect(descriptions).toContain('The run was canceled')
     }, WAIT)
   })
 
@@ -172,7 +173,7 @@ describe('a pull request', () => {
     await close(repository, pull, 'short')
     await untilNoBranch(ref, 'short')
     await untilCommitStatus(repository, sha, 'error')
-    expect(await toldOf(repository, sha)).toBe('The pull request was closed')
+    expect(await descriptionOf(repository, sha)).toBe('The pull request was closed')
   })
 
   extended('gets another branch if the first was never made', async () => {

@@ -96,7 +96,7 @@ describe('a push to the default branch', () => {
     expect(await runsOf(ref)).toHaveLength(1)
   })
 
-  extended('skips a migration that was edited since, and files that are no migrations', async () => {
+  extended('skips a migration that was edited since, and files that are not migrations', async () => {
     const { ref, repository } = await newFollower(organization)
     await untilCommitStatus(repository, await repository.push('main', NOTES), 'success')
     const edited = migration('20260101000000', '-- edited\ncreate table notes (id int primary key, text text);')

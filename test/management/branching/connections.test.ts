@@ -148,7 +148,7 @@ describe('POST /integrations/github/webhook', () => {
   it('ignores events that change nothing here', async () => {
     const { ref, repository } = await newPlace()
     const pull = (action: string) => repository.tellPull(action, 3, 'feature')
-    const told = [
+    const replies = [
       await deliver('ping', { zen: 'x' }),
       await deliver('installation', {}),
       await pull('labeled'),
@@ -160,7 +160,7 @@ describe('POST /integrations/github/webhook', () => {
         installation: { id: repository.installationId },
       }),
     ]
-    expect(told.map(({ status, body }) => `${status} ${body.message}`)).toEqual([
+    expect(replies.map(({ status, body }) => `${status} ${body.message}`)).toEqual([
       '202 pong',
       '202 ignored: installation',
       '202 ignored: labeled',
@@ -189,7 +189,7 @@ describe('POST /integrations/github/webhook', () => {
   })
 
   it.each([
-    ['none', ''],
+    ['missing', ''],
     ['of another secret', signatureOf(body, 'x')],
     ['of another body', signatureOf(`${body} `)],
     ['of another form', signatureOf(body).slice(7)],
@@ -220,7 +220,7 @@ describe('POST /integrations/github/webhook', () => {
     ['x-github-event', { 'x-github-event': '' }, 400, 'header.x-github-event'],
     ['x-github-delivery', { 'x-github-delivery': 'x' }, 400, 'header.x-github-delivery'],
     [
-      'a content type that is no JSON',
+      'a content type that is not JSON',
       { 'content-type': 'application/x-www-form-urlencoded' },
       415,
       'application/json',

@@ -37,7 +37,7 @@ async function change(query: string, admin = false) {
   expect(reply, JSON.stringify(reply.body)).toMatchObject({ status: 201 })
 }
 
-const told = (lint: string) => {
+const reportOf = (lint: string) => {
   const { title, level, category, description, remediation } = textOf(lint as ReportedLint)
   return { name: lint, title, level, facing: 'EXTERNAL', categories: [category], description, remediation }
 }
@@ -46,7 +46,7 @@ describe('a lint of the database', () => {
   it.each(CASES)('$lint $title', async ({ lint, fault, repair, found, admin }) => {
     const before = await run(lint)
     const { detail, metadata, key: cache_key } = found
-    const expected = { ...told(lint), detail, metadata, cache_key }
+    const expected = { ...reportOf(lint), detail, metadata, cache_key }
     await change(fault, admin)
     const lints = await run(lint)
     expect(lints.filter(({ cache_key: key }) => !before.some((known) => known.cache_key === key))).toEqual([expected])
@@ -58,7 +58,7 @@ describe('a lint of the database', () => {
   it('unused_index ends with the first query that uses it', async () => {
     await change('create table looked (id int primary key, n int); create index looked_n on looked (n)')
     const unused = {
-      ...told('unused_index'),
+      ...reportOf('unused_index'),
       detail: 'No query has used the index looked_n of the table public.looked.',
       metadata: { schema: 'public', name: 'looked', type: 'table' },
       cache_key: 'unused_index.public.looked.looked_n',
@@ -83,7 +83,7 @@ describe('a lint of the database', () => {
       ref,
       `select current_setting('config_file') as path, split_part(pg_read_file('postmaster.pid'), chr(10), 1) as pid`,
     )
-    // An account of its own may not traverse the path to its data, and reaches them as its working directory.
+    // Under an account of its own, a server can reach its data only as its working directory.
     const file = path.replace('/proc/self/', `/proc/${pid}/`)
     const configuration = await readFile(file, 'utf8')
     const set = async (value: string, lints: object[]) => {
@@ -94,7 +94,7 @@ describe('a lint of the database', () => {
       })
     }
     const off = {
-      ...told('log_connections_not_enabled'),
+      ...reportOf('log_connections_not_enabled'),
       detail: 'The server has log_connections off.',
       metadata: { type: 'compliance' },
       cache_key: 'log_connections_not_enabled',
@@ -152,7 +152,7 @@ describe('a lint of the settings', () => {
     },
   ])('$lint follows the configuration of Auth', async ({ lint, fault, repair, detail }) => {
     await set(fault)
-    expect(await run(lint)).toEqual([{ ...told(lint), detail, metadata: auth, cache_key: lint }])
+    expect(await run(lint)).toEqual([{ ...reportOf(lint), detail, metadata: auth, cache_key: lint }])
     await set(repair)
     expect(await run(lint)).toEqual([])
   })
@@ -165,7 +165,7 @@ describe('a lint of the settings', () => {
     const detail = 'The database accepts connections from any address.'
     expect(await run('network_restrictions_not_set')).toEqual([
       {
-        ...told('network_restrictions_not_set'),
+        ...reportOf('network_restrictions_not_set'),
         detail,
         metadata: { type: 'compliance' },
         cache_key: 'network_restrictions_not_set',
@@ -183,7 +183,7 @@ describe('a lint of the settings', () => {
     await enforce(false)
     const detail = 'The database accepts connections without SSL: SSL enforcement is off.'
     expect(await run('ssl_not_enforced')).toEqual([
-      { ...told('ssl_not_enforced'), detail, metadata: { type: 'compliance' }, cache_key: 'ssl_not_enforced' },
+      { ...reportOf('ssl_not_enforced'), detail, metadata: { type: 'compliance' }, cache_key: 'ssl_not_enforced' },
     ])
   })
 
@@ -192,7 +192,7 @@ describe('a lint of the settings', () => {
     await newMember(organization, 'administrator', ref)
     expect(await run('no_backup_admin')).toEqual([
       {
-        ...told('no_backup_admin'),
+        ...reportOf('no_backup_admin'),
         detail: 'The organization has only one owner or administrator.',
         metadata: { type: 'compliance' },
         cache_key: 'no_backup_admin',
@@ -212,7 +212,7 @@ describe('a lint of the settings', () => {
 describe('a lint of health', () => {
   const HEALTH = ['db_not_reachable', 'db_connection_failing', 'db_connection_limit_reached']
   const health = (lint: string, detail: string, key = lint) => ({
-    ...told(lint),
+    ...reportOf(lint),
     detail,
     metadata: { type: 'health' },
     cache_key: key,
@@ -225,7 +225,7 @@ describe('a lint of health', () => {
   const found = async (project: string, ...lints: string[]) =>
     (await runAdvisors(owner(), project, ...lints)).sort((a, b) => a.cache_key.localeCompare(b.cache_key))
 
-  it('db_connection_limit_reached names whose sessions are all open', async () => {
+  it('db_connection_limit_reached names the server or role whose sessions are all open', async () => {
     const password = 'visiting'
     await change(`create role visitor login connection limit 2 password '${password}'`)
     const reached = (whose: string, most: number) =>

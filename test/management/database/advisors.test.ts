@@ -219,7 +219,7 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
   })
 })
 
-it('require the right to read the database', async () => {
+it('advisors require the right to read the database', async () => {
   const reader = await newMember(organization, 'read-only')
   const { caller: app } = await newApp(organization, ['projects:read'])
   const { caller: allowed } = await newApp(organization, ['database:read'])
@@ -236,7 +236,7 @@ it('require the right to read the database', async () => {
   expect(await statuses(stranger)).toEqual([404, 404, 404])
 })
 
-/** Locks the table that everybody waits for who evaluates its policy. */
+/** Makes a project in which a session locks a table: queries that evaluate its policy wait. */
 async function lockedProject() {
   const project = await newProject(organization)
   await sql(
@@ -250,7 +250,7 @@ async function lockedProject() {
   return { project, client }
 }
 
-it('end in time if a table is locked for long', async () => {
+it('advisors end in time if a table is locked for long', async () => {
   const { project, client } = await lockedProject()
   const [performance, security, lints] = await Promise.all([
     owner().get(path('performance', project)),
@@ -266,7 +266,7 @@ it('end in time if a table is locked for long', async () => {
   ])
 })
 
-it('report a check that the database gave up', async () => {
+it('advisors report a check that the database canceled', async () => {
   const { project, client } = await lockedProject()
   const replies = Promise.all([
     owner().get(path('performance', project)),
@@ -294,7 +294,7 @@ it('report a check that the database gave up', async () => {
   })
 })
 
-it('answer 503 for an unreachable database and 409 for a paused project, whose settings can still be checked', async () => {
+it('advisors answer 503 for an unreachable database and 409 for a paused project, whose settings can still be checked', async () => {
   const project = await newProject(organization)
   const replies = () => Promise.all([owner().get(path('performance', project)), owner().get(path('security', project))])
   const admin = await adminClient(project)

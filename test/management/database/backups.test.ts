@@ -411,7 +411,7 @@ describe('a task whose consumer died', () => {
 
   const STEPS = ['find_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
   it.each((isExtended ? [0, 1, 2, 3, 4, 5] : [0, 2, 5]).map((count) => [STEPS.slice(0, count)] as const))(
-    'restores it after %j',
+    'restores the backup after %j',
     async (stepsDone) => {
       await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
       const id = await latestId(ref)
@@ -586,7 +586,7 @@ describe('the schedule', () => {
     await control.update(projects).set({ removedAt: new Date() }).where(eq(projects.ref, ref))
   })
 
-  it('does not include the plan free, even if there was a backup before', async () => {
+  it('does not cover the free plan, even if there was a backup before', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await insertProject(organization)

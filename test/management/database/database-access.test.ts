@@ -35,7 +35,7 @@ beforeAll(async () => {
   ref = await newProject(organization)
 })
 
-/** Rate limits count by user and project. */
+/** Makes a new owner for each test: rate limits count by user and project. */
 beforeEach(async () => {
   organization.owner = await newMember(organization, 'owner')
   organization.userId = await userOf(organization.owner)
@@ -53,7 +53,7 @@ async function connect(user: string, password: string, options: pg.ClientConfig 
   return client
 }
 
-/** Returns the roles of the instance, which may be more than the rows say. */
+/** Returns the roles of temporary logins in the instance, also those without a row. */
 const rolesOf = async (project: string) =>
   (
     await adminRows<{ rolname: string }>(
@@ -76,7 +76,7 @@ async function cliLogin(caller: Caller, project: string, readOnly = false): Prom
 }
 
 describe('POST /v1/projects/{ref}/cli/login-role', () => {
-  it('makes a login that can be used at once and ends', async () => {
+  it('makes a login that can be used at once and expires', async () => {
     const login = await cliLogin(organization.owner, ref)
     expect(login).toEqual({
       user: `${login.role}.${ref}`,
@@ -95,7 +95,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect(Math.abs((role?.until.getTime() ?? 0) - Date.now() - 1_800_000)).toBeLessThan(60_000)
   })
 
-  it('makes the owner the owner of what it creates', async () => {
+  it("makes the project's owner the owner of what the login creates", async () => {
     const { user, password } = await cliLogin(organization.owner, ref)
     const client = await connect(user, password)
     await client.query('create schema made; create table made.t (n int); create function made.f() returns int return 1')
@@ -512,7 +512,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(client.query('create table public.mine (n int)')).rejects.toThrow(/permission denied/)
   })
 
-  it('reads and does not write as the reader', async () => {
+  it('reads and cannot write as supabase_read_only_user', async () => {
     const { member } = await granted(ref, 'supabase_read_only_user')
     const client = await loggedIn(member, ref, 'supabase_read_only_user')
     await client.query('select * from supabase_migrations.schema_migrations')
@@ -589,7 +589,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const session = await loggedIn(member, ref, 'postgres')
     // A value that the user sets meanwhile keeps no access.
     const { rows } = await session.query('select session_user::text as me')
-    await session.query(`set role none; alter role ${rows[0].me} password 'known to him'`)
+    await session.query(`set role none; alter role ${rows[0].me} password 'known to the member'`)
     const other = as(await issueToken(control, { userId, name: 'second' }))
     const stays = await loggedIn(other, ref, 'postgres')
     await control
@@ -598,7 +598,9 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
       .where(eq(accessTokens.hash, await hashToken(member.token ?? '')))
     await tick()
     await hasEnded(session)
-    await expect(connect(`${rows[0].me}.${ref}`, 'known to him')).rejects.toThrow(/password authentication failed/)
+    await expect(connect(`${rows[0].me}.${ref}`, 'known to the member')).rejects.toThrow(
+      /password authentication failed/,
+    )
     expect((await stays.query('select 1 as v')).rows).toEqual([{ v: 1 }])
   })
 
@@ -606,29 +608,31 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const project = await newProject(organization)
     const { member, userId } = await granted(project, 'postgres')
     const session = await loggedIn(member, project, 'postgres')
-    await session.query(`alter role postgres password 'known to him'`)
+    await session.query(`alter role postgres password 'known to the member'`)
     expect((await authorize(member, project, 'postgres')).status).toBe(200)
-    const asOwner = await connect(`postgres.${project}`, 'known to him')
+    const asOwner = await connect(`postgres.${project}`, 'known to the member')
     await organization.owner.delete(`/v1/projects/${project}/database/jit/${userId}`)
-    await expect(connect(`postgres.${project}`, 'known to him')).rejects.toThrow(/password authentication failed/)
+    await expect(connect(`postgres.${project}`, 'known to the member')).rejects.toThrow(
+      /password authentication failed/,
+    )
     await hasEnded(asOwner)
     await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
   })
 
-  it('leaves nothing of the roles of the API that it granted or could log in as', async () => {
+  it('leaves no granted role, and no password of a role of the API', async () => {
     const project = await newProject(organization)
     const { member, userId } = await granted(project, 'postgres')
     const session = await loggedIn(member, project, 'postgres')
     const { rows } = await session.query('select session_user::text as me')
     const { me } = rows[0]
     await session.query(`create role heir; grant service_role to ${me} with admin option; set role none;
-      grant service_role to heir; set role postgres; alter role service_role login password 'known to him';
-      alter role authenticator password 'known to him'; alter role authenticator set role = 'service_role'`)
+      grant service_role to heir; set role postgres; alter role service_role login password 'known to the member';
+      alter role authenticator password 'known to the member'; alter role authenticator set role = 'service_role'`)
     await organization.owner.delete(`/v1/projects/${project}/database/jit/${userId}`)
     await hasEnded(session)
     expect(await rolesOf(project)).toEqual([])
     for (const role of ['service_role', 'authenticator'])
-      await expect(connect(`${role}.${project}`, 'known to him'), role).rejects.toThrow(
+      await expect(connect(`${role}.${project}`, 'known to the member'), role).rejects.toThrow(
         /password authentication failed/,
       )
     await expect(connect(`${me}.${project}`, member.token ?? '')).rejects.toThrow(/password authentication failed/)

@@ -40,7 +40,7 @@ async function connect(project = ref): Promise<pg.Client> {
   await client.connect()
   return client
 }
-const isLetIn = async (project = ref) => {
+const canConnect = async (project = ref) => {
   const client = await connect(project)
   await client.end()
   return true
@@ -50,7 +50,7 @@ describe('network restrictions', () => {
   it('admit everybody at first', async () => {
     expect(await caller().get(path())).toMatchObject({ status: 200 })
     expect(await read()).toEqual({ entitlement: 'allowed', config: ANYWHERE, status: 'applied' })
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
   })
 
   it('exclude other addresses, and end their sessions, while the services go on', async () => {
@@ -68,7 +68,7 @@ describe('network restrictions', () => {
       applied_at: TIME,
     })
     await ended
-    await expect(isLetIn()).rejects.toThrow(/not in tenant allow_list: 127\.0\.0\.1/)
+    await expect(canConnect()).rejects.toThrow(/not in tenant allow_list: 127\.0\.0\.1/)
     expect((await runSql(organization.owner, ref, 'select 1 as v')).body).toEqual([{ v: 1 }])
     const { network_restrictions: effective } = (await caller().get(`/v2/projects/${ref}/config`)).body.data.attributes
       .database
@@ -87,9 +87,9 @@ describe('network restrictions', () => {
       config: { dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: [] },
       old_config: config,
     })
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
     await apply(ANYWHERE)
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
   })
 
   it('are independent of SSL enforcement', async () => {
@@ -97,12 +97,12 @@ describe('network restrictions', () => {
       caller().put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })
     await apply({ dbAllowedCidrs: ['127.0.0.1/32'] })
     await enforce(true)
-    await expect(isLetIn()).rejects.toThrow('SSL connection is required')
+    await expect(canConnect()).rejects.toThrow('SSL connection is required')
     await apply({ dbAllowedCidrs: ['10.0.0.0/8'] })
     await enforce(false)
-    await expect(isLetIn()).rejects.toThrow('not in tenant allow_list')
+    await expect(canConnect()).rejects.toThrow('not in tenant allow_list')
     await apply(ANYWHERE)
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
   })
 
   it('return the times that are read afterwards', async () => {
@@ -118,12 +118,12 @@ describe('network restrictions', () => {
   it('keep a list that is not named, and an empty list admits nobody', async () => {
     await apply({ dbAllowedCidrsV6: ['2001:db8::/32'] })
     expect((await read()).config).toEqual({ dbAllowedCidrs: ['0.0.0.0/0'], dbAllowedCidrsV6: ['2001:db8::/32'] })
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
     await apply({ dbAllowedCidrs: [], dbAllowedCidrsV6: [] })
-    await expect(isLetIn()).rejects.toThrow('not in tenant allow_list')
+    await expect(canConnect()).rejects.toThrow('not in tenant allow_list')
     await change({ add: ANYWHERE })
     expect((await read()).config).toEqual(ANYWHERE)
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
   })
 
   it('are the same network however it is spelled', async () => {
@@ -145,7 +145,7 @@ describe('network restrictions', () => {
       },
     })
     expect((await read()).config).toEqual({ dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: ['::/1'] })
-    expect(await isLetIn()).toBe(true)
+    expect(await canConnect()).toBe(true)
     await apply(ANYWHERE)
   })
 
@@ -157,7 +157,7 @@ describe('network restrictions', () => {
     await apply({ dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: ['::/0'] })
     expect(await isMissed()).toBe(false)
     await apply({ dbAllowedCidrs: ['10.0.0.0/0'], dbAllowedCidrsV6: ['0:0:0:0:0:0:0:1/0'] })
-    expect([await isMissed(), await isLetIn()]).toEqual([true, true])
+    expect([await isMissed(), await canConnect()]).toEqual([true, true])
     await apply(ANYWHERE)
   })
 
@@ -252,7 +252,7 @@ describe('network bans', () => {
     await expect(connect(own)).rejects.toThrow(/banned until/)
     expect((await lift(caller(), { ipv4_addresses: ['127.0.0.1'] })).status).toBe(200)
     expect((await caller().post(`${at}/retrieve`)).body).toEqual({ banned_ipv4_addresses: [] })
-    expect(await isLetIn(own)).toBe(true)
+    expect(await canConnect(own)).toBe(true)
     const rows = await control.select().from(auditLog).where(eq(auditLog.projectRef, own))
     const lifted = rows.filter(({ action }) => action === 'project.network_bans.lift').map(({ detail }) => detail)
     expect(lifted).toEqual([{ addresses: ['127.0.0.1'] }])

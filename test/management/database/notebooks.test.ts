@@ -230,17 +230,17 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
 
   it('refuses cells of the same id, and changes of unknown cells', async () => {
     const withCells = (...ids: (string | undefined)[]) => ({ content: { cells: ids.map((id) => ({ ...TEXT, id })) } })
-    const said = (code: string, n: number) => ({
+    const refusal = (code: string, n: number) => ({
       status: 400,
       body: { error: { code, issues: [{ meta: { field: `body.data.attributes.content.cells.${n}.id` } }] } },
     })
     const twice = await owner().post(pathOf(ref), bodyOf({ ...EMPTY, ...withCells('a', undefined, 'b', 'a') }))
-    expect(twice).toMatchObject(said('notebook_cell_duplicate', 3))
+    expect(twice).toMatchObject(refusal('notebook_cell_duplicate', 3))
     const id = await save(organization.owner, ref, withCells('a', 'b'))
     const before = (await owner().get(pathOf(ref, id))).body
     const change = (...ids: (string | undefined)[]) => owner().patch(pathOf(ref, id), bodyOf(withCells(...ids)))
-    expect(await change('b', 'b')).toMatchObject(said('notebook_cell_duplicate', 1))
-    expect(await change('b', undefined, 'c')).toMatchObject(said('notebook_cell_unknown', 2))
+    expect(await change('b', 'b')).toMatchObject(refusal('notebook_cell_duplicate', 1))
+    expect(await change('b', undefined, 'c')).toMatchObject(refusal('notebook_cell_unknown', 2))
     expect((await owner().get(pathOf(ref, id))).body).toEqual(before)
     const { cells } = (await change('b', undefined, undefined)).body.data.attributes.content
     expect(new Set(cells.map((cell: { id: string }) => cell.id)).size).toBe(3)

@@ -12,7 +12,7 @@ import { newProject, ownerClient, PASSWORD } from '../../support/projects.ts'
 const change = (caller: Caller, ref: string, password: string) =>
   caller.patch(`/v1/projects/${ref}/database/password`, { password })
 
-async function works(ref: string, password: string): Promise<boolean> {
+async function canLogIn(ref: string, password: string): Promise<boolean> {
   const client = ownerClient(ref, { password })
   return client.connect().then(
     async () => {
@@ -23,7 +23,7 @@ async function works(ref: string, password: string): Promise<boolean> {
   )
 }
 
-async function kept(ref: string): Promise<string> {
+async function storedPassword(ref: string): Promise<string> {
   const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
   return unseal(inject('encryptionKey'), row?.sealedPassword ?? '', `projects/${ref}/password`)
 }
@@ -36,7 +36,7 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
       const passwords = Array.from({ length: 6 }, (_, n) => `password ${round} ${n} ${crypto.randomUUID()}`)
       const replies = await Promise.all(passwords.map((password) => change(organization.owner, ref, password)))
       expect(replies.map(({ status }) => status)).toEqual(Array(6).fill(200))
-      expect(await works(ref, await kept(ref))).toBe(true)
+      expect(await canLogIn(ref, await storedPassword(ref))).toBe(true)
     }
   })
 
@@ -62,7 +62,7 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
       expect((await owner.delete(`/v1/projects/${ref}/database/jit/${userId}`)).status).toBe(200)
     })
     expect(await changed).toMatchObject({ status: 200 })
-    expect(await works(ref, password)).toBe(true)
+    expect(await canLogIn(ref, password)).toBe(true)
     await close()
   })
 
@@ -70,24 +70,24 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const password = `password ${crypto.randomUUID()}`
-    // Without such a standby, a commit is not answered. Its session can be terminated only after it.
+    // Each commit waits for a standby that does not exist, so its session can be terminated before the reply.
     await configure(ref, ["synchronous_standby_names = 'missing'", 'synchronous_commit = on'])
     const terminate = "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
     const reply = await whileRepeating(() => adminRows(ref, terminate), change(organization.owner, ref, password))
     await configure(ref, [])
     const body = { message: expect.stringContaining('database of the project') }
     expect(reply).toMatchObject({ status: 503, body })
-    expect([await works(ref, password), await kept(ref)]).toEqual([true, password])
+    expect([await canLogIn(ref, password), await storedPassword(ref)]).toEqual([true, password])
     expect((await change(organization.owner, ref, password)).status).toBe(200)
   })
 
   it('is not recorded if the database cannot be reached', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
-    const before = await kept(ref)
+    const before = await storedPassword(ref)
     await onHost(ref, 'pause')
     expect(await change(organization.owner, ref, 'another password')).toMatchObject({ status: 503 })
-    expect(await kept(ref)).toBe(before)
+    expect(await storedPassword(ref)).toBe(before)
   })
 
   it('is not recorded if Postgres refuses it', async () => {
@@ -102,7 +102,7 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     )
     await admin.end()
     expect(reply.status).toBe(408)
-    expect([await works(ref, PASSWORD), await kept(ref)]).toEqual([true, PASSWORD])
+    expect([await canLogIn(ref, PASSWORD), await storedPassword(ref)]).toEqual([true, PASSWORD])
   })
 })
 

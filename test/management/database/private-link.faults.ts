@@ -58,7 +58,7 @@ describe('if a request to AWS fails', () => {
     expect(share.status).toBe('DELETED')
   })
 
-  it('a worker that lost its lease records nothing', async () => {
+  it('a consumer that lost its lease records nothing', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     const answer = Promise.withResolvers<void>()

@@ -271,7 +271,7 @@ describe('read-only mode by size', () => {
   })
 })
 
-it('is found without reading the settings of 100,000 projects', async () => {
+it('the settings of read-only mode are found without reading those of 100,000 projects', async () => {
   const client = await adminClient('control', { database: 'pilothouse' })
   await client.query(`begin; set local search_path = public; set local session_replication_role = replica;
     insert into project_settings (project_ref, area, value, updated_at)
@@ -288,7 +288,7 @@ it('is found without reading the settings of 100,000 projects', async () => {
   await client.end()
 })
 
-it('fails for no project because others have no database or a broken one', async () => {
+it('the duty for read-only mode succeeds although projects have no database or a broken one', async () => {
   await tick()
   expect(await workerLogs('"duty":"read_only"')).toEqual([])
 })

@@ -261,7 +261,7 @@ describe('what owners set for their databases', () => {
     },
   )
 
-  it('is named if it is a limit of connections that refuses a session of the API', async () => {
+  it('is named in the error if a connection limit refuses a session of the API', async () => {
     const project = await newProject(organization)
     expect((await runSql(owner(), project, 'alter database postgres connection limit 0')).status).toBe(201)
     // A session of another role is open already.
@@ -275,7 +275,7 @@ describe('what owners set for their databases', () => {
   })
 })
 
-it('refuses text that would reach the database changed', async () => {
+it('refuses text with lone surrogates, which would reach the database changed', async () => {
   for (const body of [{ query: "select '\ud800'" }, { query: 'select $1::text', parameters: ['\ud800'] }]) {
     const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('lone surrogates') } })
@@ -319,7 +319,7 @@ describe('reading only', () => {
     expect((await sql('select count(*)::int as v from public.facts')).body).toEqual([{ v: 2 }])
   })
 
-  it('is the limit of the role read-only', async () => {
+  it('is all that the role read-only allows', async () => {
     const reader = await newMember(organization, 'read-only')
     const path = `/v1/projects/${ref}/database/query`
     expect((await reader.post(`${path}/read-only`, { query: 'select 1' })).status).toBe(201)

@@ -40,7 +40,7 @@ async function terminateWaiting(): Promise<number> {
   return ended.length
 }
 
-/** Sends the request, and terminates the backend that runs it. */
+/** Sends the request and terminates the backend that runs its statement. */
 async function terminated(request: () => Promise<Reply>): Promise<Reply> {
   const reply = request()
   await vi.waitFor(async () => expect(await terminateWaiting()).toBeGreaterThan(0), { timeout: WAIT_MS, interval: 20 })
@@ -63,7 +63,7 @@ function expectRetryable(reply: Reply): void {
   expect(Number(reply.headers.get('retry-after'))).toBeGreaterThan(0)
 }
 
-describe('a backend that is terminated during its statement', () => {
+describe('a request whose backend is terminated during its statement', () => {
   it('is answered with 503 and Retry-After in SQL, and its changes are rolled back', async () => {
     await rows(owner, ref, 'create table kept (n int)')
     expectRetryable(await terminated(() => runSql(owner, ref, 'insert into kept values (1); select pg_sleep(30)')))
@@ -110,7 +110,7 @@ describe('idle sessions that are terminated', () => {
   })
 })
 
-describe('a backend that is killed, which restarts the server', () => {
+describe('a request whose backend is killed, which restarts the server', () => {
   it('is answered with 503 and Retry-After, and the project recovers by itself', async () => {
     const reply = runSql(owner, ref, 'insert into kept values (3); select pg_sleep(30)')
     const pid = await vi.waitFor(

@@ -44,7 +44,7 @@ const traces = (action: string) =>
     .where(and(eq(auditLog.projectRef, ref), eq(auditLog.action, action)))
     .orderBy(asc(auditLog.createdAt))
 
-/** The length of the claims as jsonb is written, with a space after each colon and comma. */
+/** Returns the length of the claims as Postgres writes jsonb, with a space after each colon and comma. */
 const lengthOf = (claims: object) => JSON.stringify(claims).length + 2 * Object.keys(claims).length - 1
 
 const nested = (levels: number): unknown => JSON.parse(`${'['.repeat(levels)}1${']'.repeat(levels)}`)
@@ -290,7 +290,7 @@ describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
     expect(JSON.stringify(leaks)).not.toContain(body.api_key.slice(body.prefix.length))
   })
 
-  it('publishes nothing about a key that nobody else knew', async () => {
+  it('publishes nothing about a key that was not compromised', async () => {
     const [quiet, safe] = await Promise.all([create(), create()])
     await caller().delete(`${keys()}/${quiet.body.id}`)
     await caller().delete(`${keys()}/${safe.body.id}?was_compromised=false`)
@@ -375,7 +375,7 @@ describe('PUT /v1/projects/{ref}/api-keys/legacy', () => {
   })
 })
 
-it('answers the Terraform provider in its order, each with the exact status and JSON', async () => {
+it('answers the requests of the Terraform provider with the exact status and JSON', async () => {
   const json = ({ status, headers }: Reply) => [status, headers.get('content-type')]
   const JSON_TYPE = 'application/json; charset=utf-8'
   const own = await createProject(organization)

@@ -139,7 +139,7 @@ describe('POST …/signing-keys', () => {
     expect(all).toEqual(['in_use', 'previously_used', 'previously_used', 'previously_used', 'standby'])
   })
 
-  it('accepts keys up to a limit', async () => {
+  it('accepts 20 keys beside the JWT secret', async () => {
     for (let n = 0; n < 19; n++) await put('revoked')
     expect((await migrate()).status).toBe(201)
     expect((await create({ algorithm: 'HS256' })).status).toBe(201)
@@ -148,7 +148,7 @@ describe('POST …/signing-keys', () => {
   })
 })
 
-describe('a key is not imported', () => {
+describe('the import of a key', () => {
   const keys = {} as Record<Algorithm | 'other' | 'otherEdDSA' | 'otherRsa' | 'weak', JWK>
   beforeAll(async () => {
     for (const algorithm of ALGORITHMS) keys[algorithm] = await newPrivateJwk(algorithm)
@@ -163,18 +163,18 @@ describe('a key is not imported', () => {
 
   it.each<[string, () => unknown, string]>([
     ['without an algorithm', () => ({}), 'body.algorithm'],
-    ['of an algorithm that is not taken', () => ({ algorithm: 'HS512' }), 'body.algorithm'],
+    ['of an unsupported algorithm', () => ({ algorithm: 'HS512' }), 'body.algorithm'],
     ['in a state that a new one cannot have', () => ({ algorithm: 'ES256', status: 'revoked' }), 'body.status'],
     ['of another algorithm', () => ({ ...of('ES256'), algorithm: 'EdDSA' }), 'body.private_jwk.kty'],
-    ['of no kind', () => ({ algorithm: 'ES256', private_jwk: {} }), 'body.private_jwk.kty'],
+    ['without a type', () => ({ algorithm: 'ES256', private_jwk: {} }), 'body.private_jwk.kty'],
     ['that is null', () => ({ algorithm: 'ES256', private_jwk: null }), 'body.private_jwk'],
-    ['that says another algorithm', () => of('ES256', { alg: 'ES384' }), 'body.private_jwk.alg'],
+    ['that names another algorithm', () => of('ES256', { alg: 'ES384' }), 'body.private_jwk.alg'],
     ['that is for encryption', () => of('ES256', { use: 'enc' }), 'body.private_jwk.use'],
     ['that may only sign', () => of('ES256', { key_ops: ['sign'] }), 'body.private_jwk.key_ops'],
     ['that may sign twice', () => of('ES256', { key_ops: ['sign', 'sign'] }), 'body.private_jwk.key_ops'],
     ['that may do more', () => of('ES256', { key_ops: ['sign', 'verify', 'deriveKey'] }), 'body.private_jwk.key_ops'],
     ['that is not extractable', () => of('ES256', { ext: false }), 'body.private_jwk.ext'],
-    ['whose id is no UUID', () => of('ES256', { kid: 'mine' }), 'body.private_jwk.kid'],
+    ['whose id is not a UUID', () => of('ES256', { kid: 'mine' }), 'body.private_jwk.kid'],
     ['of another curve', () => of('ES256', { crv: 'P-384' }), 'body.private_jwk.crv'],
     ['without a private part', () => without('ES256', 'd'), 'body.private_jwk.d'],
     ['without a private part (EdDSA)', () => without('EdDSA', 'd'), 'body.private_jwk.d'],
@@ -183,22 +183,30 @@ describe('a key is not imported', () => {
     ['without a secret', () => without('HS256', 'k'), 'body.private_jwk.k'],
     ['with another exponent', () => of('RS256', { e: 'Aw' }), 'body.private_jwk.e'],
     ['that is too short', () => of('HS256', { k: 'x'.repeat(15) }), 'body.private_jwk.k'],
-    ['that is no base64url', () => of('HS256', { k: `${'x'.repeat(16)}+` }), 'body.private_jwk.k'],
+    ['that is not base64url', () => of('HS256', { k: `${'x'.repeat(16)}+` }), 'body.private_jwk.k'],
     ['that is too long', () => of('HS256', { k: 'x'.repeat(1_367) }), 'body.private_jwk.k'],
     ['with a part too long', () => of('RS256', { n: 'x'.repeat(1_367) }), 'body.private_jwk.n'],
     ['that is not on its curve', () => of('ES256', { x: 'A'.repeat(43) }), 'body.private_jwk: '],
-    ['whose private part is of another', () => of('ES256', { d: keys.other.d as string }), 'body.private_jwk: '],
-    ['whose public part is of another', () => of('EdDSA', { x: keys.otherEdDSA.x as string }), 'body.private_jwk: '],
-    ['whose modulus is of another', () => of('RS256', { n: keys.otherRsa.n as string }), 'body.private_jwk: '],
+    [
+      'whose private part belongs to another key',
+      () => of('ES256', { d: keys.other.d as string }),
+      'body.private_jwk: ',
+    ],
+    [
+      'whose public part belongs to another key',
+      () => of('EdDSA', { x: keys.otherEdDSA.x as string }),
+      'body.private_jwk: ',
+    ],
+    ['whose modulus belongs to another key', () => of('RS256', { n: keys.otherRsa.n as string }), 'body.private_jwk: '],
     ['that is weak', () => ({ algorithm: 'RS256', private_jwk: keys.weak }), 'at least 2048 bits'],
-  ])('%s', async (_, body, field) => {
+  ])('refuses one %s', async (_, body, field) => {
     const reply = await create(body() as Record<string, unknown>)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
     expect(await rowsOf()).toEqual([])
     expect(await auditOf()).toEqual([])
   })
 
-  it('a key just inside the limits is imported', async () => {
+  it('accepts keys just inside the limits', async () => {
     for (const k of ['x'.repeat(16), 'x'.repeat(1_366)]) {
       expect((await create({ ...of('HS256', { k }), status: 'in_use' })).status).toBe(201)
     }
@@ -217,7 +225,7 @@ describe('PATCH …/signing-keys/{id}', () => {
   ]
   const table = ALL.flatMap((from) => ALL.map((to) => [from, to] as const))
 
-  it.each(table)('from %s to %s', async (from, to) => {
+  it.each(table)('changes %s to %s only if that is allowed', async (from, to) => {
     const id = await put(from)
     const isAllowed = from === to || ALLOWED.includes(`${from} ${to}`)
     const reply = await update(id, to, owner.at(seconds(60)))
@@ -342,8 +350,8 @@ describe('DELETE …/signing-keys/{id}', () => {
   })
 
   it.each([
-    ['an hour where nothing is set', null, 3_600],
-    ['an hour at the least', 60, 3_600],
+    ['an hour by default', null, 3_600],
+    ['at least an hour', 60, 3_600],
     ['as long as tokens live', 86_400, 86_400],
   ])('waits %s', async (_, jwtExp, wait) => {
     const changed = await owner.patch(`/v1/projects/${ref}/config/auth`, { jwt_exp: jwtExp })

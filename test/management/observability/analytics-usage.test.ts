@@ -213,13 +213,13 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/functions.combined-stats', 
 
   it('requires an interval and the id of a function', async () => {
     const ref = await newProject(organization)
-    const said = async (query: string) => {
+    const messageOf = async (query: string) => {
       const reply = await organization.owner.get(endpoint(ref, `functions.combined-stats?${query}`))
       expect(reply.status).toBe(400)
       return reply.body.message
     }
-    expect(await said('')).toContain('query.interval')
-    expect(await said('interval=1day')).toContain('query.function_id')
-    expect(await said('interval=7day&function_id=x')).toContain('query.interval')
+    expect(await messageOf('')).toContain('query.interval')
+    expect(await messageOf('interval=1day')).toContain('query.function_id')
+    expect(await messageOf('interval=7day&function_id=x')).toContain('query.interval')
   })
 })

@@ -212,7 +212,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     expect((await idsOf(place, above.links.next)).ids).toEqual([d4, d3])
   })
 
-  it('F47: appear once each on the pages while others are added', async () => {
+  it('appear once each on the pages while others are added', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const existing = (await insertMany(place, id, 55)).reverse()
@@ -293,7 +293,7 @@ async function chunkedPost(url: URL, headers: Record<string, string>): Promise<n
   return response.statusCode ?? 0
 }
 
-describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
+describe.each(KINDS)('POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
   it('sends a subscribed type if none is given', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
@@ -433,7 +433,7 @@ describe('the stricter limits', () => {
   })
 })
 
-describe('F53: the log', () => {
+describe('the log', () => {
   it('contains no secret, no custom header, and nothing of requests and responses', async () => {
     const [secret, header, answer] = Array.from({ length: 3 }, () => `hidden-${randomUUID()}`) as [
       string,

@@ -575,7 +575,7 @@ describe.each(KINDS)('the visibility of /v2/%s/…/webhooks', (kind) => {
     expect((await patchEndpoint(place, own, { url: 'http://127.0.0.1:8/a' })).status).toBe(200)
   })
 
-  it('F54: answers the same for an id of another organization as for an unknown one', async () => {
+  it('answers the same for an id of another organization as for an unknown one', async () => {
     const place = await newPlace(kind)
     const { owner, organization } = place
     const elsewhere = [

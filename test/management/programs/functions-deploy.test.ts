@@ -67,7 +67,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     ['a file that is a folder', { files: { 'index.ts': '', 'lib/': '' } }, 'body.file.1'],
     ['one path twice with other bytes', { files: { 'index.ts': '', './index.ts': '1' } }, 'body.file.1'],
     ['a blank name', { metadata: { name: ' ' } }, 'body.metadata.name'],
-    ['patterns that are no list', { metadata: { static_patterns: '*' } }, 'body.metadata.static_patterns'],
+    ['patterns that are not a list', { metadata: { static_patterns: '*' } }, 'body.metadata.static_patterns'],
     ['a word for verify_jwt', { metadata: { verify_jwt: 'yes' } }, 'body.metadata.verify_jwt'],
     ['a word for bundleOnly', { query: '&bundleOnly=perhaps' }, 'query.bundleOnly'],
   ]
@@ -79,8 +79,8 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
 
   it.each([
     ['no metadata', undefined],
-    ['metadata that are no JSON', '{'],
-    ['metadata that are no object', '[]'],
+    ['metadata that are not JSON', '{'],
+    ['metadata that are not an object', '[]'],
   ])('refuses %s', async (_what, metadata) => {
     const form = new FormData()
     form.set('file', new Blob(['']), 'index.ts')
@@ -191,7 +191,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(await download(organization.owner, ref, 'twice')).toEqual({ 'source/index.ts': HELLO })
   })
 
-  it('bundles 4 at once for one project, and the others in turn', async () => {
+  it('bundles at most 4 at once for one project, and the others in turn', async () => {
     const { owner } = organization
     // Each bundle waits until the API has answered another request; by then all others that may run would have
     // started.

@@ -52,9 +52,8 @@ describe('functions', () => {
       .from(auditLog)
       .where(eq(auditLog.projectRef, ref))
       .orderBy(asc(auditLog.createdAt))
-    expect(traces.map(({ action }) => action)).toEqual(
-      expect.arrayContaining(['function.deploy', 'function.deploy', 'function.delete']),
-    )
+    const actions = traces.map(({ action }) => action).filter((action) => action.startsWith('function.'))
+    expect(actions).toEqual(['function.deploy', 'function.deploy', 'function.delete'])
   })
 
   it('return their files unchanged', async () => {
@@ -74,7 +73,7 @@ describe('functions', () => {
     expect(await owner.get(`${base}/missing/body`)).toMatchObject({ status: 404 })
   })
 
-  it('return no part that one of their files makes up', async () => {
+  it('return no part that the contents of a file imitate', async () => {
     await deploy(owner, ref)
     const { headers } = await owner.get(`${base}/hello/body`)
     const [, boundary] = (headers.get('content-type') ?? '').split('boundary=')

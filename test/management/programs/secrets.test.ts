@@ -84,17 +84,17 @@ describe('the secrets of a project', () => {
   })
 
   it.each([
-    ['no list', {}, 'body'],
+    ['a body that is not a list', {}, 'body'],
     ['more than 100', Array.from({ length: 101 }, (_, n) => ({ name: `N${n}`, value: '' })), 'body'],
-    ['a name that is taken', [{ name: 'SUPABASE_URL', value: '' }], 'body.0.name'],
+    ['a reserved name', [{ name: 'SUPABASE_URL', value: '' }], 'body.0.name'],
     ['an empty name', [{ name: '', value: '' }], 'body.0.name'],
     ['a name with =', [{ name: 'A=B', value: '' }], 'body.0.name'],
     ['a name with NUL', [{ name: 'A\0', value: '' }], 'body.0.name'],
     ['a long name', [{ name: 'N'.repeat(257), value: '' }], 'body.0.name'],
     ['a long value', [{ name: 'N', value: 'v'.repeat(24_577) }], 'body.0.value'],
     ['a value with NUL', [{ name: 'N', value: '\0' }], 'body.0.value'],
-    ['no value, after one that is right', [{ name: 'RIGHT', value: '1' }, { name: 'N' }], 'body.1.value'],
-  ])('refuse %s by name, and nothing is set', async (_what, body, field) => {
+    ['a missing value after a valid secret', [{ name: 'RIGHT', value: '1' }, { name: 'N' }], 'body.1.value'],
+  ])('are not set by a request with %s, and the reply names the field', async (_what, body, field) => {
     const reply = await organization.owner.post(path, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`${field}: `) } })
     expect(JSON.stringify((await organization.owner.get(path)).body)).not.toContain('RIGHT')

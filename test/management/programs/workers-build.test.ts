@@ -107,7 +107,7 @@ describe('the entrypoint', () => {
       'wrangler.json: `define` is not supported for workers',
     ],
     [
-      'wrangler.toml has vars that are no table',
+      'wrangler.toml has vars that are not a table',
       { 'wrangler.toml': 'main = "index.js"\nvars = 7', 'index.js': program() },
       'wrangler.toml: Invalid settings',
     ],
@@ -116,7 +116,7 @@ describe('the entrypoint', () => {
       { 'wrangler.toml': 'main = ', 'index.js': program() },
       'wrangler.toml: Invalid TOML',
     ],
-    ['package.json is no JSON', { 'package.json': '{"main"', 'index.js': program() }, 'package.json:1'],
+    ['package.json is not JSON', { 'package.json': '{"main"', 'index.js': program() }, 'package.json:1'],
     ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'Dockerfiles are not supported'],
   ])('is refused if %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
@@ -132,23 +132,35 @@ describe('static assets', () => {
 
   it.each<[string, Source, string]>([
     ['no directory is named', settings({ binding: 'A' }), 'assets.directory'],
-    ['it has no files', settings({ directory: 'dist' }), 'Invalid `assets.directory` "dist": the folder has no files'],
-    ['it is the whole source', settings({ directory: './' }), 'Invalid `assets.directory` "./": must be a folder'],
-    ['it leads out', settings({ directory: '../public' }), 'Invalid `assets.directory` "../public": must be a folder'],
+    [
+      'the directory has no files',
+      settings({ directory: 'dist' }),
+      'Invalid `assets.directory` "dist": the folder has no files',
+    ],
+    [
+      'the directory is the whole source',
+      settings({ directory: './' }),
+      'Invalid `assets.directory` "./": must be a folder',
+    ],
+    [
+      'the directory is outside the source',
+      settings({ directory: '../public' }),
+      'Invalid `assets.directory` "../public": must be a folder',
+    ],
     ['html_handling is unknown', settings({ directory: 'public', html_handling: 'x' }), 'at assets.html_handling'],
     [
       'not_found_handling is unknown',
       settings({ directory: 'public', not_found_handling: '404' }),
       'at assets.not_found_handling',
     ],
-    ['the binding is no name', settings({ directory: 'public', binding: '1' }), 'at assets.binding'],
+    ['the binding is not a valid name', settings({ directory: 'public', binding: '1' }), 'at assets.binding'],
     [
       'the binding is a variable, too',
       settings({ directory: 'public', binding: 'A' }, { vars: { A: 1 } }),
       'Invalid `assets.binding` A: `vars` has the same name',
     ],
     [
-      'a rule is no path',
+      'a rule is not a path',
       settings({ directory: 'public', run_worker_first: ['api/*'] }),
       'must begin with / or !/   → at assets.run_worker_first[0]',
     ],
@@ -174,7 +186,7 @@ describe('static assets', () => {
       '`.assetsignore` is not',
     ],
     [
-      'their paths are too long in all',
+      'their paths are too long together',
       {
         ...settings({ directory: 'public' }),
         ...Object.fromEntries(Array.from({ length: 1_500 }, (_, n) => [`public/${'a'.repeat(160)}${n}`, ''])),

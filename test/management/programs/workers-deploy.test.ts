@@ -80,7 +80,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
 
   it('refuses an upload that has expired, was never PUT or is too large, and a first deployment without one', async () => {
     const worker = await newWorker({ spelling })
-    const { caller } = { caller: await developer() }
+    const caller = await developer()
     const slot = await caller.post(`${worker.path}/uploads`)
     await expectRefused(worker, slot.body.data.id, 'the upload is empty')
     await expectRefused(worker, undefined, 'is required: the worker has no earlier build')

@@ -62,7 +62,7 @@ describe("a worker's own package", () => {
   it.each([
     ['is not listed', { '#other': './a.js' }, 'index.js:1:18: package.json has no internal import "#a"'],
     [
-      'is not there',
+      'leads to a missing file',
       { '#a': './b.js' },
       'index.js:1:18: "#a" cannot be found: package.json maps it to "b.js", which is not in the source',
     ],
@@ -72,7 +72,7 @@ describe("a worker's own package", () => {
       'package.json: Invalid path "./../a.js": must stay within the source',
     ],
     ['is mapped to itself', { '#a': '#a' }, 'package.json: Invalid target "#a" of "#a"'],
-    ['is no mapping', 5, 'has no internal import "#a"'],
+    ['is not a mapping', 5, 'has no internal import "#a"'],
   ])('is refused with an internal import that %s', async (_, imports, reason) => {
     const source = { 'package.json': json({ imports }), 'index.js': showing(`import text from '#a'`) }
     expect(await answerOf(source)).toContain(reason)
@@ -119,7 +119,7 @@ describe('tsconfig.json', () => {
     const answer = await answerOf({
       ...files,
       'tsconfig.json': `{
-        // As people write it.
+        // A comment and trailing commas, as people write them.
         "compilerOptions": { "paths": {
           "@/*": ["./src/*"], "@/gen/*": ["./types/*.d.ts", "./nowhere/*", "./generated/*"], "only": ["./only"],
         }, },
@@ -164,33 +164,33 @@ describe('tsconfig.json', () => {
 
   const reading = showing(`import { a as text } from '@/a'`)
   it.each<[string, Source, string]>([
-    ['no JSON', { 'tsconfig.json': '{\n  "compilerOptions": {]\n}' }, 'tsconfig.json:2:23: Invalid JSON: '],
+    ['that is not JSON', { 'tsconfig.json': '{\n  "compilerOptions": {]\n}' }, 'tsconfig.json:2:23: Invalid JSON: '],
     [
-      'of another form',
+      'with paths of another type',
       { 'tsconfig.json': json({ compilerOptions: { paths: { '@/*': './src/*' } } }) },
       'tsconfig.json: ',
     ],
     [
-      'extended in a circle',
+      'that extends itself',
       { 'tsconfig.json': json({ extends: './a.json' }), 'a.json': json({ extends: './tsconfig' }) },
       'tsconfig.json: Invalid `extends`: the file extends itself',
     ],
     [
-      'extended out of the source',
+      'that extends a file outside the source',
       { 'tsconfig.json': json({ extends: '../../base.json' }) },
       'index.ts:1:27: "@/a" cannot be found: tsconfig.json extends "../../base.json", which is not in the source',
     ],
     [
-      'with paths out of the source',
+      'with paths outside the source',
       { 'tsconfig.json': json({ compilerOptions: { paths: { '@/*': ['../../*'] } } }) },
       'tsconfig.json: Invalid path "../../a" of "@/a": must stay within the source',
     ],
     [
-      'with a baseUrl out of the source',
+      'with a baseUrl outside the source',
       { 'tsconfig.json': json({ compilerOptions: { baseUrl: '/home', paths: { '@/*': ['*'] } } }) },
       'tsconfig.json: Invalid path "a" of "@/a": must stay within the source',
     ],
-  ])('that is %s is reported', async (_, source, reason) => {
+  ])('is reported if it is one %s', async (_, source, reason) => {
     expect(await answerOf({ ...source, 'index.ts': reading })).toContain(reason)
   })
 })

@@ -109,7 +109,7 @@ describe('a build whose consumer died', () => {
     expect(await taskOf(held)).toMatchObject({ state: 'running', claim })
   })
 
-  it('fails with a reason if all die, and the next deployment works', async () => {
+  it('fails with a reason if every attempt dies, and the next deployment works', async () => {
     const worker = await shipped('hello')
     await abandon(worker, { attempts: 5, lastError: null })
     await tick()

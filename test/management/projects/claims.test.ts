@@ -372,7 +372,7 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
   })
 })
 
-it('is called by supabase-management-js', async () => {
+it('supabase-management-js makes, reads, deletes and redeems claim tokens', async () => {
   const { source, target, ref } = await newPair({ name: 'Shop' })
   const [theirs, ours] = [source, target].map(
     ({ owner }) => new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl }),

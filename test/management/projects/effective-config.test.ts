@@ -87,7 +87,7 @@ describe('GET /v2/projects/{ref}/config', () => {
       },
     })
     const { body: v1 } = await organization.owner.get(`/v1/projects/${ref}/config/auth`)
-    const wherever = (told: unknown) => Object.keys(v1).filter((name) => v1[name] === null && auth[name] === told)
+    const wherever = (value: unknown) => Object.keys(v1).filter((name) => v1[name] === null && auth[name] === value)
     expect({
       ...auth,
       ...Object.fromEntries([...wherever(''), ...wherever(false)].map((name) => [name, null])),

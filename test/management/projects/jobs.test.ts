@@ -35,7 +35,7 @@ async function abandon(ref: string, during: Status, fields: Partial<Task>): Prom
   return task as Task
 }
 
-/** A project that was created long ago, for tests that repeat its creation. */
+/** One project for the tests that repeat a creation. */
 let organization: TestOrganization
 let created: string
 beforeAll(async () => {
@@ -95,9 +95,9 @@ describe('a task whose consumer died', () => {
     await untilStatus(organization.owner, ref, 'INIT_FAILED')
     const [project] = await control.select().from(projects).where(eq(projects.ref, ref))
     expect(project?.statusReason).toMatch(/^create: /)
-    const [told = ''] = (await workerLogs(ref)).filter((line) => line.includes('"to":"INIT_FAILED"'))
+    const [logged = ''] = (await workerLogs(ref)).filter((line) => line.includes('"to":"INIT_FAILED"'))
     const reason = project?.statusReason?.replace('create: ', '')
-    expect(JSON.parse(told)).toMatchObject({ event: 'project_status_changed', project: ref, reason })
+    expect(JSON.parse(logged)).toMatchObject({ event: 'project_status_changed', project: ref, reason })
     expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
     await untilGone(organization.owner, ref)
   })
@@ -126,7 +126,24 @@ describe('a task whose message was lost', () => {
   })
 })
 
-describe('a canceled restore', () => {
+describe('a task', () => {
+  extended('waits for another operation as long as that takes, and counts no attempt', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    const lastError = expect.stringContaining('Another operation is running on the instance')
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ attempts: 0, lastError }), WAIT)
+    clearInterval(renewal)
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    expect(await lastTask(ref)).toMatchObject({ attempts: 1, state: 'done' })
+  })
+})
+
+describe('the cancellation of a restore', () => {
   it('leaves the project paused', async () => {
     const organization = await newOrganization()
     const { owner } = organization
@@ -162,21 +179,6 @@ describe('a canceled restore', () => {
     await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
     await untilTickDone()
     expect(await askHost('GET', `/instances/${ref}`)).toMatchObject({ state: 'paused' })
-  })
-
-  extended('waits for another operation as long as that takes, and counts no attempt', async () => {
-    const organization = await newOrganization()
-    const { owner } = organization
-    const ref = await newProject(organization)
-    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
-    const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
-    await owner.post(`/v1/projects/${ref}/pause`)
-    const lastError = expect.stringContaining('Another operation is running on the instance')
-    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ attempts: 0, lastError }), WAIT)
-    clearInterval(renewal)
-    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
-    await untilStatus(owner, ref, 'INACTIVE')
-    expect(await lastTask(ref)).toMatchObject({ attempts: 1, state: 'done' })
   })
 
   it('is refused if no restore runs', async () => {

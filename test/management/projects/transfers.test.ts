@@ -164,13 +164,13 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     const grants = await control.select().from(jitGrants).where(eq(jitGrants.projectRef, ref))
     expect(grants.map(({ userId }) => userId)).toEqual([there.id])
     const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, source.id))
-    const told = events.flatMap(({ type, payload }) => {
+    const published = events.flatMap(({ type, payload }) => {
       const { member } = payload as { member?: { user_id: string; role: object } }
       return member ? [{ type, user: member.user_id, role: member.role }] : []
     })
     const role = (name: string, ...refs: string[]) => ({ name, projects: refs.map((one) => ({ ref: one })) })
-    expect(told).toHaveLength(3)
-    expect(told).toEqual(
+    expect(published).toHaveLength(3)
+    expect(published).toEqual(
       expect.arrayContaining([
         { type: 'v1.organization.member.role.updated', user: both.id, role: role('Developer', other) },
         { type: 'v1.organization.member.removed', user: alone.id, role: role('Developer', ref) },
@@ -203,15 +203,15 @@ describe('POST /v2/projects/{ref}/transfers', () => {
       [everywhere ?? '']: null,
     })
     const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, source.id))
-    const told = events.filter(({ type }) => type === 'v1.organization.member.invitation.canceled')
+    const published = events.filter(({ type }) => type === 'v1.organization.member.invitation.canceled')
     const canceled = (email: string | undefined, ...refs: string[]) => ({
       ...{ organization_slug: source.slug, project_ref: null, actor: { user_id: source.userId } },
       member: {
         invitation: { email, role: { name: 'Developer', projects: refs.sort().map((one) => ({ ref: one })) } },
       },
     })
-    expect(told).toHaveLength(2)
-    expect(told.map(({ payload }) => payload)).toEqual(
+    expect(published).toHaveLength(2)
+    expect(published.map(({ payload }) => payload)).toEqual(
       expect.arrayContaining([canceled(alone, ref), canceled(ofBranch, branch, ref)]),
     )
     const again = await invite(owner, source.slug, invitation(alone ?? '', 'developer', [other]))
@@ -348,8 +348,8 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     ref: string,
     ...keys: string[]
   ) {
-    const { body: told } = await preview(owner, ref, target.slug)
-    expect({ valid: told.data.attributes.valid, keys: keysOf(told.data.attributes.errors) }).toEqual({
+    const { body: previewed } = await preview(owner, ref, target.slug)
+    expect({ valid: previewed.data.attributes.valid, keys: keysOf(previewed.data.attributes.errors) }).toEqual({
       valid: false,
       keys,
     })
@@ -474,7 +474,7 @@ describe('a change that started before the transfer of its project', () => {
       (owner: Caller, ref: string) => owner.patch(`/v1/projects/${ref}/config/auth`, { jwt_exp: 77 }),
       projectSettings,
     ],
-  ] as const)('leaves nothing of %s, in either organization', async (_what, create, table) => {
+  ] as const)('is refused and stores nothing: %s', async (_what, create, table) => {
     const [source, target] = [await newOrganization(), await newOrganization()]
     const ref = await insertProject(source)
     const caller = await tokenOf(source.userId)

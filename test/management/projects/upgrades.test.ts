@@ -10,7 +10,7 @@ import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, untilStatus } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
 
-/** The driver's preparation names more than that. */
+/** The preparation names the version of the storage schema, among others. */
 const PREPARED = { preparation: expect.stringContaining(STORAGE_VERSION) }
 
 const HOUR_MS = 3_600_000

@@ -42,7 +42,7 @@ function placeOf(caller: Caller, ref: string) {
     hostname: () => caller.get(path('custom-hostname')),
     initialize: (name: unknown) => caller.post(path('custom-hostname/initialize'), { custom_hostname: name }),
     reverify: () => caller.post(path('custom-hostname/reverify')),
-    go: () => caller.post(path('custom-hostname/activate')),
+    activateHostname: () => caller.post(path('custom-hostname/activate')),
     remove: (query = '') => caller.delete(path(`custom-hostname${query}`)),
   }
 }
@@ -297,7 +297,7 @@ describe('a custom hostname', () => {
     const refused = (message: string) => ({ status: 400, body: { message: expect.stringContaining(message) } })
     expect(await place.hostname()).toMatchObject(refused('No custom hostname configuration found.'))
     expect(await place.reverify()).toMatchObject(refused('Project is not pending custom hostname verification.'))
-    expect(await place.go()).toMatchObject(refused('Verification has not been completed.'))
+    expect(await place.activateHostname()).toMatchObject(refused('Verification has not been completed.'))
     for (const query of ['', '?remove_addon=true', '?remove_addon=0'])
       expect(await place.remove(query)).toMatchObject(refused('Custom hostname not configured for project'))
     expect(await place.remove('?remove_addon=maybe')).toMatchObject({
@@ -342,7 +342,7 @@ describe('a custom hostname', () => {
         },
       },
     ])
-    expect(await place.go()).toMatchObject({ status: 400 })
+    expect(await place.activateHostname()).toMatchObject({ status: 400 })
 
     await show(hostname, challenge)
     const own = (await place.reverify()).body
@@ -356,7 +356,7 @@ describe('a custom hostname', () => {
         },
       },
     })
-    expect(await place.go()).toMatchObject({ status: 400 })
+    expect(await place.activateHostname()).toMatchObject({ status: 400 })
 
     await point(hostname, place)
     const ready = (await place.reverify()).body
@@ -368,14 +368,17 @@ describe('a custom hostname', () => {
     })
     expect(await keysAt(hostname)).toMatchObject(NOT_SERVED)
 
-    const active = await place.go()
+    const active = await place.activateHostname()
     expect(active).toMatchObject({
       status: 201,
       body: { status: '5_services_reconfigured', data: { result: { status: 'active' } } },
     })
     await untilServed(hostname, await keysOf(place))
     expect((await place.vanity()).body).toEqual({ status: 'custom-domain-used', custom_domain: hostname })
-    expect(await place.go()).toMatchObject({ status: 400, body: { message: expect.stringContaining('already') } })
+    expect(await place.activateHostname()).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('already') },
+    })
     expect(await place.reverify()).toMatchObject({ status: 400 })
 
     const removed = await place.remove()
@@ -396,7 +399,7 @@ describe('a custom hostname', () => {
     expect((await place.reverify()).body.status).toBe('4_origin_setup_completed')
   })
 
-  it("needs more than a record that points here, and not another project's challenge", async () => {
+  it("needs its own project's challenge beside a record that points here", async () => {
     const { place, hostname, challenge } = await initialized()
     const other = await initialized(undefined, hostname)
     expect(other.challenge).not.toBe(challenge)
@@ -477,7 +480,7 @@ describe('a custom hostname', () => {
     const { owner } = await newOrganization()
     const stranger = placeOf(owner, place.ref)
     const own = () => stranger.initialize(newHostname())
-    for (const ask of [stranger.hostname, stranger.reverify, stranger.go, stranger.remove, own]) {
+    for (const ask of [stranger.hostname, stranger.reverify, stranger.activateHostname, stranger.remove, own]) {
       expect((await ask()).status).toBe(404)
     }
   })

@@ -81,12 +81,12 @@ describe('metadata is refused', () => {
       /SingleSignOnService/,
     ],
     [
-      'a certificate that is none',
+      'a certificate that cannot be parsed',
       metadataOf(ENTITY, { role: keyDescriptor('bm90IGE=') + signOn() }),
       /readable signing certificates/,
     ],
     [
-      'a certificate that is no base64',
+      'a certificate that is not base64',
       metadataOf(ENTITY, { role: keyDescriptor('%%%') + signOn() }),
       /readable signing certificates/,
     ],

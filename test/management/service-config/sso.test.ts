@@ -327,7 +327,7 @@ describe('all providers of a project together', () => {
   })
 })
 
-extended('are read and changed as quickly if another project has 100,000', async () => {
+extended('providers are read and changed as quickly if another project has 100,000', async () => {
   const crowd = await newProjectRow(organization)
   await control.execute(sql`
     with made as (
@@ -469,7 +469,7 @@ describe('metadata by address', () => {
 
 describe('clients', () => {
   extended(
-    'supabase sso add, list, show, update and remove',
+    'the CLI runs sso add, list, show, update and remove',
     async () => {
       const { ref } = await newPlace()
       const { home, run, remove } = newCli(owner)
@@ -505,7 +505,7 @@ describe('clients', () => {
     90_000,
   )
 
-  it('supabase-management-js', async () => {
+  it('supabase-management-js runs all operations', async () => {
     const { ref } = await newPlace()
     const api = new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl })
     const metadata_xml = metadataOf(newEntity())

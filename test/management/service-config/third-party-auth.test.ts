@@ -180,8 +180,8 @@ describe('a body', () => {
       ['nothing', {}, 'body.oidc_issuer_url: exactly one of'],
       ['two sources', { oidc_issuer_url: issuer, jwks_url: jwksUrl }, 'body.jwks_url: exactly one of'],
       ['a source beside keys', { ...jwks(p256.jwk), jwks_url: jwksUrl }, 'body.custom_jwks: exactly one of'],
-      ['an issuer that is no text', { oidc_issuer_url: 1 }, 'body.oidc_issuer_url: '],
-      ['an issuer that is no address', { oidc_issuer_url: 'issuer' }, 'body.oidc_issuer_url: '],
+      ['an issuer that is not text', { oidc_issuer_url: 1 }, 'body.oidc_issuer_url: '],
+      ['an issuer that is not a URL', { oidc_issuer_url: 'issuer' }, 'body.oidc_issuer_url: '],
       ['an issuer without TLS', { oidc_issuer_url: issuer.replace('https', 'http') }, 'must use https'],
       ['an issuer with a query', { oidc_issuer_url: `${issuer}?x=1` }, 'neither a query nor a fragment'],
       [
@@ -189,12 +189,16 @@ describe('a body', () => {
         { oidc_issuer_url: 'https://a.projects.example.com' },
         'a host of this installation',
       ],
-      ['an issuer of nobody', { oidc_issuer_url: `https://${randomUUID()}.issuers.dev` }, 'does not exist'],
-      ['an issuer inside', { oidc_issuer_url: 'https://169.254.169.254' }, 'body.oidc_issuer_url: '],
+      [
+        'an issuer whose name does not exist',
+        { oidc_issuer_url: `https://${randomUUID()}.issuers.dev` },
+        'does not exist',
+      ],
+      ['an issuer at a link-local address', { oidc_issuer_url: 'https://169.254.169.254' }, 'body.oidc_issuer_url: '],
       ['an issuer that is too long', { oidc_issuer_url: `${issuer}/${'x'.repeat(2_048)}` }, 'body.oidc_issuer_url: '],
       ['keys without TLS', { jwks_url: 'http://issuers.dev/' }, 'body.jwks_url: must use https'],
       ['keys of this installation', { jwks_url: 'https://api.example.com/jwks' }, 'body.jwks_url: '],
-      ['keys by number', { jwks_url: 'https://10.0.0.1/jwks' }, 'body.jwks_url: '],
+      ['keys at an IP address', { jwks_url: 'https://10.0.0.1/jwks' }, 'body.jwks_url: '],
       ['a set that is text', { custom_jwks: '{"keys":[]}' }, 'body.custom_jwks: must be a JWK set'],
       ['a set that is a list', { custom_jwks: [p256.jwk] }, 'body.custom_jwks: must be a JWK set'],
       ['a set without keys', { custom_jwks: {} }, 'body.custom_jwks: must be a JWK set'],
@@ -220,7 +224,7 @@ describe('a body', () => {
       ['a key of another curve', jwks((await newForeignKey('ES384')).jwk), 'neither RSA nor P-256 nor Ed25519: keys.0'],
       ['a key for another algorithm', jwks({ ...rsa.jwk, alg: 'PS256' }), 'is not for RS256: keys.0'],
       ['a key for another use', jwks({ ...rsa.jwk, use: 'enc' }), 'is not for signatures: keys.0'],
-      ['a kid that is no text', jwks({ ...rsa.jwk, kid: 1 }), 'of at most 256 characters: keys.0'],
+      ['a kid that is not text', jwks({ ...rsa.jwk, kid: 1 }), 'of at most 256 characters: keys.0'],
       ['a kid that is too long', jwks({ ...rsa.jwk, kid: 'x'.repeat(257) }), 'of at most 256 characters: keys.0'],
       ['a kid that cannot be stored', jwks({ ...rsa.jwk, kid: '\0' }), 'of at most 256 characters: keys.0'],
       ['a point off the curve', jwks({ ...p256.jwk, x: p256.jwk.y }), 'cannot be read: keys.0'],
@@ -404,7 +408,7 @@ describe('the keys of an issuer', () => {
       const found = await control.select().from(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, failing))
       return made.filter((row) => found.some((one) => one.id === row.id && one.refreshError === 'before'))
     }
-    // The first one that was due.
+    // The integrations that were due first are tried first.
     const first = await waiting()
     expect(first).toEqual(made.slice(-first.length))
     const afterTick = () => tick().then(waiting)

@@ -52,18 +52,18 @@ const LARGE = 'responded with more than 65536 bytes'
 
 it.each<[string, () => Script, string]>([
   ...[301, 302, 303, 307, 308].map((status): [string, () => Script, string] => [
-    `sends elsewhere with ${status}`,
+    `redirects with ${status}`,
     () => answer(status, { location: `http://127.0.0.1:${canary.port}/` }),
     `responded with status ${status}; redirects are not followed`,
   ]),
   ['breaks the connection', () => reset, 'cannot be reached'],
-  ['breaks it half-way', () => resetMidBody, 'cannot be reached'],
+  ['breaks it in the middle of the body', () => resetMidBody, 'cannot be reached'],
   ['is silent', () => silence, LATE],
   ['sends no body', () => headersOnly, LATE],
   ['sends a byte now and then', () => drip(500), LATE],
   ['does not end', () => endless('content-type: application/json').script, LARGE],
-  ['swells as gzip', gzipBomb, LARGE],
-  ['swells as brotli', brotliBomb, LARGE],
+  ['sends a gzip bomb', gzipBomb, LARGE],
+  ['sends a brotli bomb', brotliBomb, LARGE],
 ])('a server that %s yields no keys', async (_name, scriptOf, reason) => {
   const message = `The request is not valid: body.jwks_url: ${reason}`
   expect(await integrate(scriptOf())).toEqual({ status: 400, body: { message } })
