@@ -81,7 +81,7 @@ describe('the settings of storage', () => {
 
   it('leave an entry in the audit log for each change, and none without a change', async () => {
     const ref = await createProject(organization)
-    for (const body of [{ fileSizeLimit: 5 }, {}, { fileSizeLimit: -5 }]) {
+    for (const body of [{ fileSizeLimit: 5 }, { fileSizeLimit: 5 }, {}, { fileSizeLimit: -5 }]) {
       await organization.owner.patch(`/v1/projects/${ref}/config/storage`, body)
     }
     const entries = await control

@@ -10,7 +10,7 @@ interface Change<A extends Area> {
   /** The organization in which the caller's role was checked; absent for a change by the installation. */
   project: { ref: string; organizationId?: string }
   area: A
-  /** Applies a new value to the cluster and returns it; undefined if nothing changes. */
+  /** Applies a new value to the cluster and returns it; an equal value or undefined changes nothing. */
   work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
 }
 
@@ -29,8 +29,8 @@ export async function changeStored<A extends Area>(ctx: SystemCtx, { project, ar
     if (organizationId !== (project.organizationId ?? organizationId)) throw new ApiError('not_found.project')
     const stored = await readSettings(tx, ref, area)
     const value = await work(stored.value)
-    if (value === undefined) return stored
-    const fields = changedFields(area, stored.value, value)
+    const fields = value === undefined ? [] : changedFields(area, stored.value, value)
+    if (value === undefined || fields.length === 0) return stored
     const own =
       parentRef !== null && isInherited(area)
         ? Array.from(new Set([...(await readOwnFields(ctx, tx, { ref, parentRef, area, stored })), ...fields]))

@@ -3,7 +3,6 @@ import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { type Reader, readSettings } from '../../projects/settings/read-settings.ts'
-import { changedFields } from '../../projects/settings/setting-areas.ts'
 import { requireConsistent } from './consistency.ts'
 import { type Field, isDigest, type Value } from './field.ts'
 import { SMTP_FIELDS } from './fields/mail.ts'
@@ -29,7 +28,7 @@ export async function updateAuthConfig(ctx: Ctx, project: ProjectAccess, body: A
     work: async (before) => {
       const after = merge(before, withoutDigests(before, parent, changes), secrets)
       requireConsistent(toAuthConfig(after))
-      return changedFields('auth', before, after).length > 0 ? after : undefined
+      return after
     },
   })
   return toAuthConfig(stored)
