@@ -85,7 +85,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
         return unavailable('The builder did not start')
       case 'ended':
         return onEnd()
-      case 'cancelled':
+      case 'canceled':
         return unavailable('The caller no longer waits for the answer')
       case 'busy':
         return unavailable(BUSY)

@@ -40,7 +40,7 @@ type Outcome =
   /** The process ended during the request. */
   | { kind: 'ended' }
   /** The caller disconnected before the request could start. */
-  | { kind: 'cancelled' }
+  | { kind: 'canceled' }
   /** Too many requests are waiting already. */
   | { kind: 'busy' }
 
@@ -63,7 +63,7 @@ export function supervise(options: Supervised) {
   }
 
   async function sendNow(request: Request, signal: AbortSignal): Promise<Outcome> {
-    if (signal.aborted) return { kind: 'cancelled' }
+    if (signal.aborted) return { kind: 'canceled' }
     if (isStopped) return { kind: 'ended' }
     running ??= run(options, options)
     const current = running

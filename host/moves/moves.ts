@@ -15,7 +15,7 @@ interface Arriving {
   untilCaughtUp(): Promise<void>
   /** Resolves to the complete, sealed instance. */
   done: Promise<PostgresInstance>
-  /** Whether it was finished or cancelled. */
+  /** Whether it was finished or canceled. */
   isEnded(): boolean
   finish(lsn: string | undefined): void
   cancel(): void
@@ -24,7 +24,7 @@ interface Arriving {
 interface Parts {
   pool: InstancePool
   backups: Backups
-  /** Time after which an arrival that has caught up is cancelled unless it is finished, and limit for the finish. */
+  /** Time after which an arrival that has caught up is canceled unless it is finished, and limit for the finish. */
   timeoutMs?: number
 }
 
@@ -53,13 +53,13 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
   function begin({ isPaused, settings, access, ...spec }: ArrivalSpec): Arriving {
     const caughtUp = Promise.withResolvers<void>()
     const end = Promise.withResolvers<{ lsn: string | undefined }>()
-    const cancelled = Promise.withResolvers<never>()
+    const canceled = Promise.withResolvers<never>()
     const cancellation = new AbortController()
     const { signal } = cancellation
     const archive = backups.archive.until(signal)
     let isEnded = false
     // The rejections are handled here even if no caller waits: an unhandled one would end the process.
-    for (const { promise } of [caughtUp, cancelled]) promise.catch(() => {})
+    for (const { promise } of [caughtUp, canceled]) promise.catch(() => {})
     const complete = async (follower: Follower) => {
       await follower.catchUp()
       caughtUp.resolve()
@@ -70,7 +70,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     const fill = async (data: string, record: InstanceRecord) => {
       const follower = await follow({ archive, pool, record, data })
       try {
-        await Promise.race([complete(follower), cancelled.promise])
+        await Promise.race([complete(follower), canceled.promise])
       } finally {
         await follower.stop()
       }
@@ -81,8 +81,8 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     let timeout: NodeJS.Timeout | undefined
     const cancel = () => {
       isEnded = true
-      cancellation.abort(new InstanceUnavailable('The arrival was cancelled'))
-      cancelled.reject(signal.reason)
+      cancellation.abort(new InstanceUnavailable('The arrival was canceled'))
+      canceled.reject(signal.reason)
     }
     const limit = () => {
       clearTimeout(timeout)

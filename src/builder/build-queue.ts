@@ -1,7 +1,7 @@
 /**
  * Mutex with a time limit. An isolate runs one build at a time: callbacks of the bundler run in the context of any
- * request that called it, and are cancelled with that request. The time limit frees the mutex if its holder was
- * cancelled.
+ * request that called it, and are canceled with that request. The time limit frees the mutex if its holder was
+ * canceled.
  */
 export function createBuildMutex(seconds: number) {
   let holder: { expiresAt: number; released: Promise<void> } | undefined

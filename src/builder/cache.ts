@@ -4,7 +4,7 @@ interface Options {
   ms?: number
 }
 
-/** LRU cache bounded in bytes. It holds no promises: a promise is cancelled with the request that created it. */
+/** LRU cache bounded in bytes. It holds no promises: a promise is canceled with the request that created it. */
 export function openCache<T>({ bytesMax, ms = Number.POSITIVE_INFINITY }: Options) {
   const entries = new Map<string, { value: T; bytes: number; at: number }>()
   let total = 0

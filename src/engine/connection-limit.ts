@@ -8,7 +8,7 @@ const WAITING_MAX = 64
 const POLL_MS = 20
 
 interface Queue {
-  /** Latest end of each running session: a request that is cancelled never releases its slot. */
+  /** Latest end of each running session: a request that is canceled never releases its slot. */
   endsAt: Set<{ at: number }>
   waiting: number
 }

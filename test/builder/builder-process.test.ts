@@ -135,7 +135,7 @@ describe('a supervised process', () => {
     expect(counting.isBusy()).toBe(true)
     expect(await ask('/')).toEqual({ kind: 'busy' })
     expect(await slow).toMatchObject({ kind: 'answered', body: new TextEncoder().encode('1') })
-    expect(await gone).toEqual({ kind: 'cancelled' })
+    expect(await gone).toEqual({ kind: 'canceled' })
     expect((await Promise.all(waiting)).at(-1)).toMatchObject({
       kind: 'answered',
       body: new TextEncoder().encode('99'),

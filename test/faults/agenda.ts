@@ -8,7 +8,7 @@ export interface Event {
 
 interface Entry extends Event {
   order: number
-  cancelled: boolean
+  canceled: boolean
 }
 
 const precedes = (a: Entry, b: Entry) => a.at < b.at || (a.at === b.at && a.order < b.order)
@@ -22,13 +22,13 @@ export function createAgenda() {
 
   /** Adds an event and returns the function that removes it. */
   function add(event: Event): () => void {
-    const entry = { ...event, order: order++, cancelled: false }
+    const entry = { ...event, order: order++, canceled: false }
     if (!entry.periodic) lasting += 1
     heap.push(entry)
     rise(heap.length - 1)
     return () => {
-      if (entry.cancelled) return
-      entry.cancelled = true
+      if (entry.canceled) return
+      entry.canceled = true
       if (!entry.periodic) lasting -= 1
     }
   }
@@ -37,9 +37,9 @@ export function createAgenda() {
     for (;;) {
       const first = takeFirst()
       if (!first) return undefined
-      if (first.cancelled) continue
+      if (first.canceled) continue
       // From now on the event cannot be removed.
-      first.cancelled = true
+      first.canceled = true
       if (!first.periodic) lasting -= 1
       return first
     }

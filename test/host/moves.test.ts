@@ -220,7 +220,7 @@ test('a daemon that ends keeps what is sealed, and removes what was arriving', a
   expect(await ask(here, 'GET', '/sealed')).not.toContainEqual({ name, sealed: 'leaving' })
 })
 
-test('an arrival that still downloads its backup can be cancelled, and its daemon can stop', async () => {
+test('an arrival that still downloads its backup can be canceled, and its daemon can stop', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   const bucket = await openStallingBucket(/\.tar/)
@@ -231,10 +231,10 @@ test('an arrival that still downloads its backup can be cancelled, and its daemo
     isDurable: false,
     archive: { ...archive, endpoint: bucket.endpoint },
   })
-  const cancelled = ask(host, 'PUT', `/instances/${name}/arrival`).catch(String)
+  const canceled = ask(host, 'PUT', `/instances/${name}/arrival`).catch(String)
   await vi.waitFor(() => expect(bucket.stalled()).toBe(1), WAIT)
   await ask(host, 'DELETE', `/instances/${name}/arrival`)
-  expect(await cancelled).toContain('The arrival was cancelled')
+  expect(await canceled).toContain('The arrival was canceled')
   expect(await readdir(join(folder, 'instances'))).toEqual([])
   const stopped = ask(host, 'PUT', `/instances/${name}/arrival`).catch(String)
   await vi.waitFor(() => expect(bucket.stalled()).toBe(2), WAIT)
@@ -245,7 +245,7 @@ test('an arrival that still downloads its backup can be cancelled, and its daemo
   bucket.close()
 })
 
-test('an arrival whose finish takes too long is cancelled', async () => {
+test('an arrival whose finish takes too long is canceled', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
   const { lsn } = await ask<{ lsn: string }>(here, 'POST', `/instances/${name}/seal`)
@@ -256,8 +256,8 @@ test('an arrival whose finish takes too long is cancelled', async () => {
   const moves = createMoves({ pool: there.pool, backups, timeoutMs: 100 })
   const arriving = moves.receive({ name, isPaused: false }).catch(String)
   await vi.waitFor(() => expect(bucket.stalled()).toBe(1), WAIT)
-  await expect(moves.finish(name, lsn)).rejects.toThrow('The arrival was cancelled')
-  expect(await arriving).toContain('The arrival was cancelled')
+  await expect(moves.finish(name, lsn)).rejects.toThrow('The arrival was canceled')
+  expect(await arriving).toContain('The arrival was canceled')
   expect(await leftoversOf(name)).toEqual([])
   await backups.stop()
   bucket.close()

@@ -29,7 +29,7 @@ const isQuery = ({ message }: Error) => message.startsWith('Failed query')
 const isNetworkLost = (error: unknown) => error instanceof Error && error.message.startsWith('Network connection lost')
 
 /** Whether Postgres canceled the statement because it exceeded the statement timeout. */
-export const isCancelled = (error: unknown): boolean => postgresFailure(error)?.code === '57014'
+export const isCanceled = (error: unknown): boolean => postgresFailure(error)?.code === '57014'
 
 /** Whether the statement waited for a lock longer than allowed. */
 export const isLockTimeout = (error: unknown): boolean => postgresFailure(error)?.code === '55P03'

@@ -1,6 +1,6 @@
 import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { isCancelled, isLockTimeout, isUnavailable } from '../db/postgres-errors.ts'
+import { isCanceled, isLockTimeout, isUnavailable } from '../db/postgres-errors.ts'
 
 /** Status of each category, the part of a code before the dot, and of the codes that differ from their category. */
 const STATUSES = {
@@ -237,7 +237,7 @@ export class ApiError extends Error {
 
 function codeOf(error: unknown): ErrorCode {
   if (isUnavailable(error) || isLockTimeout(error)) return 'service_unavailable.control_database'
-  return isCancelled(error) ? 'request_timeout' : 'internal_server_error'
+  return isCanceled(error) ? 'request_timeout' : 'internal_server_error'
 }
 
 /** Message of an internal error in v1, which names the endpoint by its summary. */

@@ -12,7 +12,7 @@ type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 
 
 const MINUTE_MS = 60_000
 const WRITE_DELAY_MS = 5_000
-/** A write that has not started after this time was cancelled with its request. */
+/** A write that has not started after this time was canceled with its request. */
 const WRITE_LOST_MS = 4 * WRITE_DELAY_MS
 const COUNTS_MAX = 20_000
 

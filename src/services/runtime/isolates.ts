@@ -91,7 +91,7 @@ export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {
 async function endReleasedIsolates(ctx: SystemCtx): Promise<void> {
   const before = Date.now() - ENDING_MS_MAX
   for (const [name, entry] of Array.from(ending)) {
-    // While another isolate was ended, this one may have been cancelled or rescheduled.
+    // While another isolate was ended, this one may have been canceled or rescheduled.
     if (entry.at > before || ending.get(name) !== entry) continue
     await end(ctx, name)
     if (ending.get(name) === entry) ending.delete(name)

@@ -273,13 +273,13 @@ it('advisors report a check that the database canceled', async () => {
     runAdvisors(owner(), project, 'auth_rls_initplan'),
   ])
   const admin = await adminClient(project)
-  const cancelled = new Set<number>()
+  const canceled = new Set<number>()
   await vi.waitFor(async () => {
     const { rows } = await admin.query(
       `select pid, pg_cancel_backend(pid) from pg_stat_activity where usename = 'supabase_read_only_user' and wait_event_type = 'Lock'`,
     )
-    for (const { pid } of rows) cancelled.add(pid)
-    expect(cancelled.size).toBe(2)
+    for (const { pid } of rows) canceled.add(pid)
+    expect(canceled.size).toBe(2)
   }, 60_000)
   const [performance, [lint]] = await replies
   await admin.end()

@@ -197,8 +197,8 @@ describe('what is stored of a response', () => {
 
   it('is what came before the signal, and the rest is canceled', async () => {
     const control = new AbortController()
-    const cancelled = Promise.withResolvers<void>()
-    const reading = capture(received(stream([bytesOf('part')], 'hang', cancelled.resolve)), control.signal)
+    const canceled = Promise.withResolvers<void>()
+    const reading = capture(received(stream([bytesOf('part')], 'hang', canceled.resolve)), control.signal)
     await new Promise(setImmediate)
     control.abort(new DOMException('too slow', 'TimeoutError'))
     expect(await reading).toMatchObject({
@@ -207,7 +207,7 @@ describe('what is stored of a response', () => {
       isTruncated: true,
       readError: { name: 'TimeoutError' },
     })
-    await cancelled.promise
+    await canceled.promise
   })
 
   it('is its code and headers if the signal came before the body', async () => {
@@ -233,16 +233,16 @@ describe('what is stored of a response', () => {
   })
 
   it('does not include the rest of a body that is too large, which is canceled without waiting', async () => {
-    const cancelled = Promise.withResolvers<void>()
+    const canceled = Promise.withResolvers<void>()
     const endless = new ReadableStream<Uint8Array>({
       pull: (controller) => controller.enqueue(new Uint8Array(KIB)),
       cancel() {
-        cancelled.resolve()
+        canceled.resolve()
         return new Promise(() => {})
       },
     })
     expect(await capture(received(endless), quiet())).toMatchObject({ isTruncated: true })
-    await cancelled.promise
+    await canceled.promise
   })
 
   it('leaves no listener on the signal', async () => {

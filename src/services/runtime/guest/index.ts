@@ -104,7 +104,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
         try {
           if (!hasStarted) {
             starting ??= startProgram(program)
-            // Other requests wait for the start too, so it must not be cancelled with this request.
+            // Other requests wait for the start too, so it must not be canceled with this request.
             ctx.waitUntil(starting.catch(() => {}))
             if (!currentServer()) await starting
           }
