@@ -102,7 +102,7 @@ it('does not count the start of the server against the client', async () => {
   expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
 })
 
-it('lets clients that wait for one instance block nobody at another', async () => {
+it('counts clients that wait for an instance only against the limit of that instance', async () => {
   const gateway = await open({ unauthenticated: 3 })
   await server.sleep()
   let wake = () => {}
