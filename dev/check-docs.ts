@@ -35,7 +35,7 @@ async function start(folder: string): Promise<{ env: NodeJS.ProcessEnv; stop(): 
 
 async function waitUntilReady(output: Readable): Promise<void> {
   for await (const line of createInterface({ input: output })) if (line === READY) return void output.resume()
-  throw new Error('the start ended')
+  throw new Error('`npm start` ended before it was ready')
 }
 
 /** Runs all blocks of a page in one shell and returns whether each of them succeeded. */

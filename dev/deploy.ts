@@ -4,6 +4,7 @@ import * as z from 'zod'
 import { Settings as BuilderSettings } from '../src/builder/settings.ts'
 import { Config } from '../src/config.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
+import { BUILDER_CONFIG, CONFIG } from './bundle.ts'
 import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { databaseProblem } from './database-problem.ts'
@@ -12,7 +13,6 @@ import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 import { PLACEHOLDERS } from './worker-settings.ts'
 
-const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const VARS = 'wrangler.toml, [vars] (docs/configuration.md):'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 
@@ -25,7 +25,7 @@ async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
   const isDry = flags.has('--dry-run')
-  const { vars, queues } = unstable_readConfig({ config: 'wrangler.toml' })
+  const { vars, queues } = unstable_readConfig({ config: CONFIG })
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
@@ -56,7 +56,7 @@ async function deploy(): Promise<void> {
   console.log(isDry ? 'Would migrate the control database' : 'Migrating the control database')
   if (!isDry) await migrateControlDatabase(DATABASE_URL).catch(refuseDatabase)
   // The builder comes first, because the other Worker is bound to it.
-  for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
+  for (const config of [BUILDER_CONFIG, CONFIG]) {
     execFileSync('wrangler', ['deploy', '--config', config, ...flags], { stdio: 'inherit' })
   }
 }

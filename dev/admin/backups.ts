@@ -9,7 +9,7 @@ import { hostApis } from './host-apis.ts'
 
 export const backupCommands: Record<string, Command> = {
   'backups drill': {
-    summary: 'Restore the latest backup of each project elsewhere and compare it.',
+    summary: 'Test the latest backup of each project: restore it elsewhere, and compare it with the project.',
     args: [],
     options: '[--project ref]',
     run: (db, _args, { project }) => drillBackups(db, project),

@@ -51,10 +51,11 @@ const usageOf = (name: string, { args, options = '' }: Command) =>
   [name, ...args.map((arg) => `<${arg}>`), options].filter((part) => part !== '').join(' ')
 const helpOf = (name: string, command: Command) => `${PROGRAM} ${usageOf(name, command)}\n\n${command.summary}`
 
-/** Lists the commands of a noun, or all commands. */
+/** Lists the commands of a noun, or those of all nouns, each with its summary. */
 function listOf(noun?: string): string {
-  const listed = Object.entries(COMMANDS).filter(([name]) => noun === undefined || name.split(' ')[0] === noun)
-  const lines = listed.map(([name, command]) => `  ${usageOf(name, command)}`)
+  const byNoun = Map.groupBy(Object.entries(COMMANDS), ([name]) => name.split(' ')[0])
+  const listed = noun === undefined ? [...byNoun.values()].flat() : (byNoun.get(noun) ?? [])
+  const lines = listed.map(([name, command]) => `  ${usageOf(name, command)}\n      ${command.summary}`)
   return `${PROGRAM} ${noun ?? '<command>'}${listed.length > 1 && noun ? ' <command>' : ''}\n\n${lines.join('\n')}`
 }
 const NOUNS = new Set(Object.keys(COMMANDS).map((name) => name.split(' ')[0]))

@@ -1,6 +1,6 @@
-import { and, asc, eq, isNull } from 'drizzle-orm'
+import { asc, eq } from 'drizzle-orm'
 import { GithubConfig, withoutEmpty } from '../../src/config.ts'
-import { gitBranches, gitConnections, projects } from '../../src/model/tables/index.ts'
+import { gitBranches, gitConnections } from '../../src/model/tables/index.ts'
 import { githubAppOf } from '../../src/platform/github/app.ts'
 import { type Github, GithubRefused, GithubUnavailable } from '../../src/platform/github/client.ts'
 import { findInstallation, isRepositoryName } from '../../src/platform/github/repository.ts'
@@ -8,7 +8,7 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command, Options } from './command.ts'
-import { findOrganization, findUser } from './find.ts'
+import { findOrganization, findUser, lockProject } from './find.ts'
 
 const BRANCH_LIMIT_MAX = 1_000
 
@@ -26,7 +26,7 @@ export const connectionCommands: Record<string, Command> = {
     run: (db, [slug = '']) => listConnections(db, slug),
   },
   'connection sync': {
-    summary: 'Check the repository of a project now.',
+    summary: "Check all branches of a project's repository again, including commits that failed.",
     args: [],
     options: '--project ref',
     run: (db, _args, options) => syncConnection(db, projectOf(options)),
@@ -94,14 +94,8 @@ async function addConnection(db: ControlDb, { ref, repository, user, settings }:
     throw new StartError(`${repository}: ${error.message}. Is the App installed there?`)
   })
   return change(db, async ({ tx, trace }) => {
-    const [project] = await tx
-      .select({ organizationId: projects.organizationId, parentRef: projects.parentRef })
-      .from(projects)
-      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-      .for('no key update')
-    if (!project) throw new StartError(`there is no project "${ref}"`)
-    if (project.parentRef !== null) throw new StartError(`${ref} is a branch: connect its parent, ${project.parentRef}`)
-    const { organizationId } = project
+    const { organizationId, parentRef } = await lockProject(tx, ref)
+    if (parentRef !== null) throw new StartError(`${ref} is a branch: connect its parent, ${parentRef}`)
     const { installationId, repositoryId, name: repositoryName } = place
     const at = new Date()
     const added = await tx
@@ -120,7 +114,9 @@ async function addConnection(db: ControlDb, { ref, repository, user, settings }:
       .onConflictDoNothing()
       .returning({ id: gitConnections.id })
     if (added.length === 0)
-      throw new StartError(`${ref} follows a repository already: connection remove --project ${ref}`)
+      throw new StartError(
+        `${ref} follows a repository already: end that first with \`connection remove --project ${ref}\``,
+      )
     const detail = { repository: repositoryName, repository_id: repositoryId, ...settings }
     await trace({ action: 'connection.add', organizationId, projectRef: ref, detail })
     return `${ref} follows ${repositoryName} from its next push on`

@@ -17,12 +17,12 @@ import {
 
 export const encryptionCommands: Record<string, Command> = {
   'encryption status': {
-    summary: 'Count sealed values by encryption key.',
+    summary: 'Count the stored secrets by the encryption key that sealed them.',
     args: [],
     run: status,
   },
   'encryption reseal': {
-    summary: 'Seal all values with the first key of ENCRYPTION_KEY.',
+    summary: 'Seal all stored secrets again, with the first key of ENCRYPTION_KEY.',
     args: [],
     run: reseal,
   },

@@ -8,7 +8,7 @@ type Reader = Pick<ControlDb, 'select'>
 
 export async function findUser(db: Reader, username: string) {
   const [user] = await db.select().from(users).where(eq(users.username, username))
-  if (!user) throw new StartError(`no user is called "${username}": npm run admin -- user create`)
+  if (!user) throw new StartError(`no user is called "${username}": create it with \`user create\``)
   return user
 }
 
@@ -35,7 +35,19 @@ function unknownOrganization(slug: string): never {
   throw new StartError(`no organization has the slug "${slug}"`)
 }
 
-export async function findProject(db: Reader, organizationId: string, ref: string) {
+/** Locks the project until the transaction ends, so that no other work on it starts meanwhile. */
+export async function lockProject(tx: Reader, ref: string) {
+  const where = and(eq(projects.ref, ref), isNull(projects.removedAt))
+  const [project] = await tx.select().from(projects).where(where).for('no key update')
+  return project ?? unknownProject(ref)
+}
+
+export function unknownProject(ref: string): never {
+  throw new StartError(`no project has the ref "${ref}"`)
+}
+
+/** Throws if the organization has no such project. */
+export async function requireProject(db: Reader, organizationId: string, ref: string): Promise<void> {
   const where = and(eq(projects.ref, ref), eq(projects.organizationId, organizationId), isNull(projects.removedAt))
   const [project] = await db.select({ ref: projects.ref }).from(projects).where(where)
   if (!project) throw new StartError(`the organization has no project "${ref}"`)

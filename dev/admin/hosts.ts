@@ -22,12 +22,12 @@ export const hostCommands: Record<string, Command> = {
     run: (db, [name = '', url = ''], options) => addHost(db, readAddress(name, url, options)),
   },
   'hosts drain': {
-    summary: 'Place no new projects on a host.',
+    summary: 'Place no new projects on a database host; those that it has stay.',
     args: ['name'],
     run: (db, [name = '']) => drainHost(db, name),
   },
   'hosts remove': {
-    summary: 'Forget a host without projects.',
+    summary: 'Remove a database host that has no projects.',
     args: ['name'],
     run: (db, [name = '']) => removeHost(db, name),
   },

@@ -11,7 +11,7 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'
-import { findProject, findUser, lockOrganization } from './find.ts'
+import { findUser, lockOrganization, requireProject } from './find.ts'
 
 export const memberCommands: Record<string, Command> = {
   'member set': {
@@ -25,7 +25,7 @@ export const memberCommands: Record<string, Command> = {
     },
   },
   'member remove': {
-    summary: 'Remove a member, or one role in a project.',
+    summary: 'Remove a member, or with --project only the role in that project.',
     args: ['slug', 'username'],
     options: '[--project ref]',
     run: (db, [slug = '', username = ''], { project }) =>
@@ -49,7 +49,7 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
     const organization = await lockOrganization(tx, slug)
     const { id: organizationId } = organization
     const user = await findUser(tx, username)
-    if (projectRef !== null) await findProject(tx, organizationId, projectRef)
+    if (projectRef !== null) await requireProject(tx, organizationId, projectRef)
     const member = { organization, user }
     const held = await readRoles({ tx }, member)
     const before = held.find((row) => row.projectRef === projectRef)

@@ -7,11 +7,13 @@ import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command, Report } from './command.ts'
 import { errorLine } from './error-line.ts'
+import { unknownProject } from './find.ts'
 import { hostApis } from './host-apis.ts'
 
 export const moveCommands: Record<string, Command> = {
   'project move': {
-    summary: 'Move a project to another host, and wait until it has moved.',
+    summary:
+      'Move a project to another host and wait for the end; --source-lost recovers it from the archive of a lost host.',
     args: ['ref', 'host'],
     options: '[--source-lost]',
     run: (db, [ref = '', to = ''], options) =>
@@ -52,7 +54,7 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
     })
     .from(projects)
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-  if (!project) throw new StartError(`no project has the ref "${ref}"`)
+  if (!project) return unknownProject(ref)
   const { status, organizationId, from } = project
   if (from === null) throw new StartError(`${ref} is not on a database host`)
   if (from === to) throw new StartError(`${ref} is on ${to} already`)

@@ -11,7 +11,7 @@ import { StartError } from '../start-error.ts'
 import { refuseEncryptionKey, targetEncryptionKey } from '../target.ts'
 import { change, type Transaction } from './change.ts'
 import type { Command } from './command.ts'
-import { findOrganization, findUser, lockOrganization } from './find.ts'
+import { findOrganization, findUser, lockOrganization, unknownProject } from './find.ts'
 
 export const organizationCommands: Record<string, Command> = {
   'organization create': {
@@ -98,7 +98,7 @@ async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
   return change(db, async ({ tx, trace }) => {
     const where = and(eq(projects.ref, ref), isNull(projects.removedAt))
     const [project] = await tx.select().from(projects).where(where)
-    if (!project) throw new StartError(`no project has the ref "${ref}"`)
+    if (!project) return unknownProject(ref)
     const { organizationId, sealedJwtSecret } = project
     if (!sealedJwtSecret) throw new StartError(`${ref} gets its secret when its API keys are read for the first time`)
     const secret = await openJwtSecret(encryptionKey, ref, sealedJwtSecret).catch(refuseEncryptionKey)

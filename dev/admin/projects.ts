@@ -3,9 +3,9 @@ import { beginTransition } from '../../src/management/projects/projects/transiti
 import { organizations, projects } from '../../src/model/tables/index.ts'
 import { confirm } from '../confirm.ts'
 import type { ControlDb } from '../seed.ts'
-import { StartError } from '../start-error.ts'
 import { change, type Transaction } from './change.ts'
 import type { Command } from './command.ts'
+import { unknownProject } from './find.ts'
 
 export const projectCommands: Record<string, Command> = {
   'project pause': {
@@ -49,6 +49,6 @@ export async function findByRef(db: Pick<ControlDb, 'select'> | Transaction, ref
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-  if (!project) throw new StartError(`no project has the ref "${ref}"`)
+  if (!project) return unknownProject(ref)
   return project
 }

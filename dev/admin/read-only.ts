@@ -1,9 +1,9 @@
-import { and, eq, isNull, sql } from 'drizzle-orm'
-import { projectSettings, projects } from '../../src/model/tables/index.ts'
+import { sql } from 'drizzle-orm'
+import { projectSettings } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
-import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'
+import { lockProject } from './find.ts'
 
 export const readOnlyCommands: Record<string, Command> = {
   'readonly on': {
@@ -27,12 +27,7 @@ export const readOnlyCommands: Record<string, Command> = {
 /** Stores the mode. The Worker's cron applies it to the database and records that in the same row. */
 function setMode(db: ControlDb, ref: string, mode: { enabled: boolean; by: 'operator' | 'size' }): Promise<void> {
   return change(db, async ({ tx, trace }) => {
-    const [project] = await tx
-      .select({ organizationId: projects.organizationId })
-      .from(projects)
-      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-      .for('no key update')
-    if (!project) throw new StartError(`there is no project "${ref}"`)
+    const { organizationId } = await lockProject(tx, ref)
     await tx
       .insert(projectSettings)
       .values({ projectRef: ref, area: 'readonly', value: { ...mode, applied: false }, updatedAt: new Date() })
@@ -40,7 +35,6 @@ function setMode(db: ControlDb, ref: string, mode: { enabled: boolean; by: 'oper
         target: [projectSettings.projectRef, projectSettings.area],
         set: { value: sql`${projectSettings.value} || ${JSON.stringify(mode)}::jsonb`, updatedAt: new Date() },
       })
-    const { organizationId } = project
     await trace({ action: 'project.readonly.update', organizationId, projectRef: ref, detail: { ...mode } })
   })
 }

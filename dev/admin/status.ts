@@ -16,7 +16,7 @@ const OVERDUE_SECONDS_MAX = 60
 
 export const statusCommands: Record<string, Command> = {
   status: {
-    summary: 'Show what the installation holds and what is wrong; the exit code is 1 if anything is.',
+    summary: 'Show what the installation holds, and its problems; the exit code is 1 if there are any.',
     args: [],
     run: showStatus,
   },

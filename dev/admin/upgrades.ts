@@ -1,4 +1,4 @@
-import { and, eq, isNull } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import { driverState } from '../../src/engine/driver-states.ts'
 import { Instance, NoContent } from '../../src/engine/host/client.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
@@ -7,28 +7,22 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'
+import { lockProject } from './find.ts'
 import { hostApis } from './host-apis.ts'
 
 export const upgradeCommands: Record<string, Command> = {
   'upgrades undo': {
-    summary: 'Go back to the data and version before a Postgres upgrade.',
+    summary: 'Return a project to its data and version from before a Postgres upgrade.',
     args: ['ref'],
     run: (db, [ref = '']) => undoUpgrade(db, ref),
   },
 }
 
-/** Undoes an upgrade. The project's row is locked meanwhile, so that no other work on the project starts. */
 const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
   change(db, async ({ tx, trace }) => {
-    const [project] = await tx
-      .select({ organizationId: projects.organizationId, status: projects.status, state: projects.engineState })
-      .from(projects)
-      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-      .for('no key update')
-    if (!project) throw new StartError(`there is no project "${ref}"`)
-    const { organizationId, status, state } = project
+    const { organizationId, status, engineState } = await lockProject(tx, ref)
     if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
-    const { host = '' } = driverState<HostState>(state) ?? {}
+    const { host = '' } = driverState<HostState>(engineState) ?? {}
     const api = (await hostApis(db)).get(host)
     if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
     await api.ask(NoContent, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })

@@ -31,7 +31,10 @@ interface Options {
   print(line: string): void
 }
 
-/** Creates a data folder from a backup; a failure or a signal leaves it empty. `secrets.json` is written last: without it `npm start` refuses the folder. */
+/**
+ * Creates a data folder from a backup; a failure or a signal leaves it empty. `secrets.json` is written last: without it,
+ * `npm start` refuses the folder.
+ */
 export async function makeDataFolder(options: Options): Promise<void> {
   const { folder, keys } = options
   guardChildren()

@@ -3,7 +3,7 @@ import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import application from '../../package.json' with { type: 'json' }
 import { hostApi } from '../../src/engine/host/client.ts'
 import { hosts } from '../../src/model/tables/index.ts'
-import { bucketSettings } from '../bucket.ts'
+import { bucketSettings, s3EndpointAt } from '../bucket.ts'
 import { readCredentials } from '../credentials.ts'
 import { readSecrets } from '../secrets.ts'
 import { type ControlDb, openControlDatabase } from '../seed.ts'
@@ -72,7 +72,7 @@ async function openInstallation(env: NodeJS.ProcessEnv) {
   if (!host) throw new Error('npm start has a host')
   const secrets = await readSecrets(folder, { isNew: false })
   const { s3_url } = await readCredentials(folder)
-  const endpoint = env.S3_PORT ? `http://127.0.0.1:${ports.s3}/cdn-cgi/local/r2/s3` : s3_url
+  const endpoint = env.S3_PORT ? s3EndpointAt(ports.s3) : s3_url
   if (!endpoint)
     throw new StartError(`The address of the bucket of ${folder} is unknown: start it once more with this version.`)
   return { store: s3Store(bucketSettings(endpoint, secrets)), api: hostApi(host, undefined), controlUrl }

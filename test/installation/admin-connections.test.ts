@@ -81,7 +81,7 @@ describe('connection', () => {
     await expect(admin(['add', '--project', ref, '--repository', 'nobody/none'])).rejects.toThrow(
       'Is the App installed there?',
     )
-    await expect(add('abcdefghijklmnopqrst')).rejects.toThrow('there is no project')
+    await expect(add('abcdefghijklmnopqrst')).rejects.toThrow('no project has the ref')
     await expect(add(branch)).rejects.toThrow('is a branch')
     await expect(add(ref, '--user', 'nobody')).rejects.toThrow('no user is called')
     await expect(add(ref, '--branch-limit', '-1')).rejects.toThrow()

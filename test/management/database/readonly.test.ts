@@ -139,7 +139,7 @@ describe('read-only mode by the operator', () => {
   })
 
   it('reports an unknown project', async () => {
-    await expect(command('on', 'abcdefghijklmnopqrst')).rejects.toThrow('there is no project "abcdefghijklmnopqrst"')
+    await expect(command('on', 'abcdefghijklmnopqrst')).rejects.toThrow('no project has the ref "abcdefghijklmnopqrst"')
   })
 })
 
