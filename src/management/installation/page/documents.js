@@ -1,4 +1,4 @@
-// Plain JavaScript, so that whatever Node runs wrangler can run it too.
+// Plain JavaScript, so that any Node version that runs wrangler can run it.
 import { readdir, readFile } from 'node:fs/promises'
 import { join, posix } from 'node:path'
 import { Marked } from 'marked'
@@ -90,7 +90,7 @@ function resolveLink(href, page, byName) {
   return `${path ? pathOf(name) : ''}${id ? `#${id}` : ''}`
 }
 
-/** The headings and links of the home page. */
+/** The navigation: the second-level headings of the home page, each with the links below it. */
 function navigationOf(tokens) {
   const groups = []
   for (const token of tokens) {
@@ -141,7 +141,7 @@ ${content}</main>
 const item = ({ title, path }, current) =>
   `<li><a href="${path}"${path === current ? ' aria-current="page"' : ''}>${escapeHtml(title)}</a></li>`
 
-/** A section is a heading with all that stands below it up to the next one. */
+/** A section is a heading and the text below it, up to the next heading. */
 function sectionsOf(page) {
   const sections = []
   for (const token of page.tokens) {

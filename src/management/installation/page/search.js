@@ -5,13 +5,13 @@ const RESULTS_MAX = 12
 const EXCERPT_CHARACTERS = 140
 const LIBRARY = '/docs/minisearch.js'
 
-// The API reference was here, and named an operation in the fragment.
+// Redirects links to the former address of the API reference, which name an operation in the fragment.
 if (location.pathname === '/docs' && location.hash.startsWith('#/')) location.replace(`/docs/api${location.hash}`)
 
 // On a wide screen the list of pages is always open.
 if (matchMedia('(min-width: 60rem)').matches) document.querySelector('nav details').open = true
 
-/** Short words differ from each other by a letter. */
+/** Only long words match despite typing errors: short ones often differ by a single letter. */
 const fuzziness = (term) => (term.length > 4 ? 0.2 : false)
 
 let loading
