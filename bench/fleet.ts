@@ -6,7 +6,7 @@ import { projects } from '../src/model/tables/index.ts'
 import { bearer } from './client.ts'
 import type { Environment } from './environment.ts'
 import { percentile } from './measure.ts'
-import { ownerUrl, PASSWORD } from './project.ts'
+import { beginProject, ownerUrl, PASSWORD } from './project.ts'
 import type { Report } from './report.ts'
 import { inTurn, seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
@@ -32,7 +32,8 @@ export async function fleet(environment: Environment, report: Report): Promise<v
   const createdMs: number[] = []
   for (let n = 0; n < PROJECTS; n++) {
     const startedAt = performance.now()
-    const ref = await create(port, tokens(), { name: `fleet ${n}`, organization_slug: organization.slug })
+    const fields = { name: `fleet ${n}`, organization_slug: organization.slug, db_pass: PASSWORD }
+    const ref = await beginProject(port, tokens(), fields)
     await waitUntilHealthy(environment, ref)
     createdMs.push(performance.now() - startedAt)
     refs.push(ref)
@@ -65,16 +66,6 @@ export async function fleet(environment: Environment, report: Report): Promise<v
   report.line(`${AT_ONCE} wakes at once took ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
   report.atMost('wakes that failed', woken.filter(({ status }) => status === 'rejected').length, 0)
   for (const each of woken) if (each.status === 'fulfilled') await each.value.end()
-}
-
-async function create(port: number, token: string, fields: Record<string, string>): Promise<string> {
-  const reply = await fetch(`http://127.0.0.1:${port}/v1/projects`, {
-    method: 'POST',
-    headers: { ...bearer(token), 'content-type': 'application/json' },
-    body: JSON.stringify({ ...fields, db_pass: PASSWORD }),
-  })
-  if (!reply.ok) throw new Error(`the project was not created: ${await reply.text()}`)
-  return ((await reply.json()) as { ref: string }).ref
 }
 
 async function waitUntilHealthy({ control }: Environment, ref: string): Promise<void> {

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import pg from 'pg'
+import { withClient } from '../dev/control-database.ts'
 import type { ControlDb } from '../dev/seed.ts'
 import { bearer, get, type Reply } from './client.ts'
 import type { Environment } from './environment.ts'
@@ -118,16 +118,12 @@ async function seedBranches(control: ControlDb, parent: string, count: number): 
 const versionOf = (n: number) => String(20_200_000_000_000 + n)
 
 async function seedMigrations(owner: URL, count: number): Promise<void> {
-  const client = new pg.Client({ connectionString: owner.href })
-  await client.connect()
-  try {
+  await withClient(owner.href, async (client) => {
     await client.query(
       `insert into supabase_migrations.schema_migrations (version, name, statements)
          select (20200000000000 + n)::text, 'migration ' || n, array['select ' || n] from generate_series(1, $1::int) n`,
       [count],
     )
     await client.query('vacuum analyze supabase_migrations.schema_migrations')
-  } finally {
-    await client.end()
-  }
+  })
 }

@@ -25,7 +25,7 @@ const PROGRAM = `export default { fetch: () => new Response('hello') }`
 const LOADER = `const code = () => ({ compatibilityDate: '2026-11-01', compatibilityFlags: ['nodejs_compat'],
     mainModule: 'function.js', modules: { 'function.js': ${JSON.stringify(PROGRAM)} } })
   export default { fetch: (request, { LOADER }) => LOADER.get('hello', code).getEntrypoint().fetch(request) }`
-/** The least that a process of its own costs: a Worker that only passes the call on to the loader's process. */
+/** A Worker that only passes the call on to the loader's process: the minimal cost of a separate process. */
 const FORWARDER = `export default { fetch: (request, { NEXT }) => NEXT.fetch(request) }`
 
 /** Compares calls of a function through Pilothouse with the same code run by workerd alone. */

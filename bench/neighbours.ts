@@ -14,7 +14,7 @@ const ATTACKERS = 16
 const SOCKETS = 420
 const RESULTS = 30
 const RESULT_BYTES = 15 * 1024 * 1024
-/** With fewer complete results, the load is not what the benchmark says. */
+/** With fewer complete results, the load is smaller than the report says. */
 const COMPLETE_MIN = RESULTS / 2
 const RATIO_MAX = 1.5
 /** Limit for the ratio to the effect of the same results on the neighbour without Pilothouse in between. */
@@ -32,7 +32,7 @@ export async function neighbours(environment: Environment, report: Report): Prom
   const fields = { organization_slug: organization.slug, db_pass: PASSWORD }
   const make = (name: string) => createProject(port, nextToken(), { name, ...fields })
   const { href: url } = ownerUrl(gatewayPort, await make('victim'))
-  const victim = new Worker(new URL('neighbour.ts', import.meta.url), { workerData: { url } })
+  const victim = new Worker(new URL('neighbour-latency.ts', import.meta.url), { workerData: { url } })
   const refs: string[] = []
   for (let n = 0; n < ATTACKERS; n++) refs.push(await make(`attacker ${n}`))
   const [attacker = ''] = refs

@@ -4,11 +4,11 @@ import { basename } from 'node:path'
 export interface ProcessMemory {
   program: string
   pid: number
-  /** Its proportional set size: pages that it shares with others count by its share. */
+  /** Its proportional set size: each shared page counts in part. */
   bytes: number
 }
 
-/** Memory of a process and of all below it, the largest first. Only Linux tells. */
+/** Memory of a process and of all its descendants, the largest first. Only Linux reports it. */
 export async function processTreeMemory(root: number): Promise<ProcessMemory[]> {
   const parents = new Map<number, number>()
   for (const pid of (await readdir('/proc')).map(Number).filter((id) => id > 0)) {
@@ -33,5 +33,5 @@ async function programOf(pid: number): Promise<string> {
   return program.startsWith('postgres: ') ? 'postgres' : basename(program)
 }
 
-/** Empty once the process has ended. */
+/** Reads a file of a process below /proc; empty once the process has ended. */
 const read = (pid: number, file: string): Promise<string> => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')

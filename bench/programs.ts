@@ -7,7 +7,7 @@ import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
 const LOOPS = 8
 const COMPUTING_CALLERS = 2
-/** Durations of a computation: two calls of the first together stay below what ends their process, one of the second does not. */
+/** Durations of a computation: two calls of the first are shorter together than the limit that ends a process; one of the second is longer. */
 const COMPUTED_SECONDS = [2, 5]
 const QUIET_MS = 15_000
 const BUSY_MS = 60_000
@@ -22,7 +22,7 @@ const HELD_BACK = 546
 
 const HELLO = `Deno.serve(() => new Response('hello'))`
 const LOOP = `Deno.serve(() => { for (;;); })`
-/** Computes as many steps as the request says, because the clock stands still while a program computes. */
+/** Computes the number of steps that the request names: a program that computes cannot read the time, because its clock stands still. */
 const COMPUTE = `Deno.serve(async (request) => {
   let value = 1
   for (let n = Number(await request.text()); n > 0; n -= 1) value = (value * 48271) % 2147483647

@@ -5,15 +5,25 @@ export const PASSWORD = 'correct horse battery staple'
 
 const HEALTHY_MS_MAX = 60_000
 
-/** Creates a project through the API, and waits until it is healthy. */
-export async function createProject(port: number, token: string, fields: Record<string, string>): Promise<string> {
-  const projects = `http://127.0.0.1:${port}/v1/projects`
-  const headers = { ...bearer(token), 'content-type': 'application/json' }
-  const reply = await fetch(projects, { method: 'POST', headers, body: JSON.stringify(fields) })
+type Fields = Record<string, string>
+
+/** Creates a project through the API without waiting for its database. Returns its ref. */
+export async function beginProject(port: number, token: string, fields: Fields): Promise<string> {
+  const reply = await fetch(`http://127.0.0.1:${port}/v1/projects`, {
+    method: 'POST',
+    headers: { ...bearer(token), 'content-type': 'application/json' },
+    body: JSON.stringify(fields),
+  })
   if (!reply.ok) throw new Error(`the project was not created: ${await reply.text()}`)
-  const { ref } = (await reply.json()) as { ref: string }
+  return ((await reply.json()) as { ref: string }).ref
+}
+
+/** Creates a project through the API, and waits until it is healthy. Returns its ref. */
+export async function createProject(port: number, token: string, fields: Fields): Promise<string> {
+  const ref = await beginProject(port, token, fields)
+  const url = `http://127.0.0.1:${port}/v1/projects/${ref}`
   for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(500)) {
-    const project = (await (await fetch(`${projects}/${ref}`, { headers })).json()) as { status: string }
+    const project = (await (await fetch(url, { headers: bearer(token) })).json()) as { status: string }
     if (project.status === 'ACTIVE_HEALTHY') return ref
   }
   throw new Error(`the project ${fields.name} did not become healthy`)

@@ -17,7 +17,7 @@ const FIRST_SECONDS_MAX = 8
 const LATER_SECONDS_MAX = 3
 const MEMORY_MB_MAX = 700
 
-/** All that a start reads of a clone, but for what npm installs. */
+/** Everything in a clone that a start reads, except what npm installs. */
 const SOURCES = [
   ...['src', 'dev', 'host', 'docs', 'drizzle'],
   ...['package.json', 'package-lock.json', 'tsconfig.json', 'wrangler.toml'],
@@ -25,40 +25,43 @@ const SOURCES = [
 /** The folder of compiled modules. `npm start` has it below node_modules, which the clone shares. */
 const COMPILED = '.compiled'
 /** Folders that a start creates in a clone. */
-const MADE = ['.local', 'dist', '.wrangler', COMPILED]
+const CREATED = ['.local', 'dist', '.wrangler', COMPILED]
 /** The runtimes of the bucket, the API, the builder and the programs; the last two start after the API. */
 const RUNTIMES = 4
 const SETTLED_MS_MAX = 60_000
 
-/** `npm start` in a new clone and in one that was started before, until the API answers; and the memory of all its processes then. */
+/**
+ * Measures `npm start` in a new clone and in one that was started before, until the API answers, and then the memory of all its
+ * processes.
+ */
 export async function start(report: Report): Promise<void> {
   report.title(`npm start: ${FIRST_STARTS} first starts of a clone, ${LATER_STARTS} later ones`)
   const clone = await mkdtemp(join(tmpdir(), 'pilothouse-start-'))
-  // Ctrl-C reaches the start too; once that has ended, so does the benchmark.
-  const wait = () => {}
-  process.on('SIGINT', wait)
+  // Ctrl-C reaches the start too: the benchmark ends after it.
+  const ignore = () => {}
+  process.on('SIGINT', ignore)
   try {
     for (const path of SOURCES) await cp(join(ROOT, path), join(clone, path), { recursive: true })
     await symlink(join(ROOT, 'node_modules'), join(clone, 'node_modules'))
     const ports = await freePorts(4)
     const first: Start[] = []
     for (let n = 0; n < FIRST_STARTS; n++) {
-      for (const path of MADE) await rm(join(clone, path), { recursive: true, force: true })
+      for (const path of CREATED) await rm(join(clone, path), { recursive: true, force: true })
       first.push(await startIn(clone, ports))
     }
     const later: Start[] = []
     for (let n = 0; n < LATER_STARTS; n++) later.push(await startIn(clone, ports))
-    tell(report, 'first start, s', first, FIRST_SECONDS_MAX)
-    tell(report, 'later start, s', later, LATER_SECONDS_MAX)
+    reportStarts(report, 'first start, s', first, FIRST_SECONDS_MAX)
+    reportStarts(report, 'later start, s', later, LATER_SECONDS_MAX)
     const { memory = [] } = await startIn(clone, ports, settledMemory)
     const postgres = memory.filter(({ program }) => program === 'postgres')
     const others = memory.filter(({ program }) => program !== 'postgres')
-    const tellMemory = (name: string, bytes: number) => report.line(`${name.padEnd(34)}${megabytes(bytes)} MB`)
-    for (const { program, pid, bytes } of others) tellMemory(`${program} ${pid}`, bytes)
-    tellMemory(`postgres, ${postgres.length} processes`, totalBytes(postgres))
+    const reportMemory = (name: string, bytes: number) => report.line(`${name.padEnd(34)}${megabytes(bytes)} MB`)
+    for (const { program, pid, bytes } of others) reportMemory(`${program} ${pid}`, bytes)
+    reportMemory(`postgres, ${postgres.length} processes`, totalBytes(postgres))
     report.atMost('memory (PSS) in total, MB', megabytes(totalBytes(memory)), MEMORY_MB_MAX)
   } finally {
-    process.off('SIGINT', wait)
+    process.off('SIGINT', ignore)
     await rm(clone, { recursive: true, force: true })
   }
 }
@@ -104,7 +107,7 @@ async function startIn(
   }
 }
 
-/** All that it has printed until it says that it is ready. */
+/** Waits until the start is ready, and returns what it has printed. */
 async function untilReady({ stderr }: ChildProcess): Promise<string> {
   let printed = ''
   for await (const chunk of stderr?.iterator({ destroyOnReturn: false }) ?? []) {
@@ -117,13 +120,13 @@ async function untilReady({ stderr }: ChildProcess): Promise<string> {
   throw new Error(`it did not start: ${printed}`)
 }
 
-function tell(report: Report, name: string, starts: readonly Start[], bound: number): void {
+function reportStarts(report: Report, name: string, starts: readonly Start[], bound: number): void {
   for (const { seconds, steps } of starts) report.line(`${name.padEnd(34)}${seconds.toFixed(2)}  (${steps})`)
   const times = starts.map(({ seconds }) => seconds)
   report.atMost(`${name}, median`, Number(percentile(times, 0.5).toFixed(2)), bound)
 }
 
-/** Once all processes have started and their memory no longer grows. */
+/** Returns the memory once all processes have started and it no longer grows. */
 async function settledMemory(pid: number): Promise<ProcessMemory[]> {
   let before = 0
   for (const until = performance.now() + SETTLED_MS_MAX; performance.now() < until; await delay(2_000)) {

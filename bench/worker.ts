@@ -56,7 +56,7 @@ interface Statement {
 }
 let knownStatement: Statement | undefined
 
-/** The statement of `findProject`, captured from itself, so that the bare route always runs the same one. */
+/** Captures the statement of `findProject`, so that the bare route always runs the same one. */
 async function captureStatement(bindings: Bindings, userId: string, ref: string): Promise<Statement> {
   // Creating a context configures the driver with the address of the database's proxy.
   const { config } = createCtx({ bindings, waitUntil: () => {} })
@@ -97,7 +97,7 @@ bench.put('/bench/batches/:name', async (c) => {
   return c.text('ok')
 })
 
-/** Runs a stored batch and returns the body that its last statement has made: the least that the Data API can do. */
+/** Runs a stored batch and returns the body that its last statement made: the minimal work of the Data API. */
 bench.get('/bench/batches/:name', async (c) => {
   const batch = batches.get(c.req.param('name'))
   if (!batch) return c.notFound()
@@ -114,7 +114,7 @@ const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
 bench.get('/bench/unlimited', asCaller, ok)
 bench.get('/bench/limited', asCaller, rateLimit({}), ok)
 
-/** Takes many decisions in one request, without the cost of HTTP for each; returns how many were allowed. */
+/** Makes many rate-limit decisions in one request, without the cost of HTTP for each; returns how many were allowed. */
 bench.get('/bench/decisions', async (c) => {
   const callers = c.req.query('callers') === 'many' ? (n: number) => `user many-${n}` : () => 'user one'
   const decisions = await Promise.all(

@@ -5,18 +5,18 @@ import type { Report } from '../report.ts'
 const MIB = 1024 * 1024
 const REPLIES = 4
 const TABLES = 5_000
-/** A transaction can lock only so many tables. */
+/** Number of tables that one transaction creates: it can lock only a limited number. */
 const TABLES_AT_ONCE = 500
 const LOAD_SECONDS_MAX = 2
 
-/** Reports the peak memory of the Worker while it sends large replies. Only Linux tells. */
+/** Reports the peak memory of the Worker while it sends large replies. Only Linux records it. */
 export async function peakMemory(
   { pid, url, headers }: { pid: number; url: string; headers: Record<string, string> },
   report: Report,
 ): Promise<void> {
   report.title(`memory of workerd during ${REPLIES} replies at once, MiB`)
   for (const [name, path] of Object.entries({ '10,000 rows': '/books?select=*', '15 MB': '/rpc/large' })) {
-    // Sets the peak to the present value.
+    // Resets the recorded peak to the present value.
     await writeFile(`/proc/${pid}/clear_refs`, '5')
     const before = await peakOf(pid)
     const startedAt = performance.now()

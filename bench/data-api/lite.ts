@@ -30,7 +30,7 @@ export async function startLite(options: Options): Promise<{ port: number; stop(
 }
 
 async function serve({ folder, socket, jwtSecret }: Options): Promise<void> {
-  // The packages are no dependencies of this project, so they are imported by their paths, and have no types here.
+  // The packages are not dependencies of this project: they are imported by their paths, and without types.
   const importFile = (path: string) => import(pathToFileURL(join(folder, 'node_modules', path)).href)
   const { App } = await importFile('@supabase/lite/dist/index.js')
   const { createPostgresConnection } = await importFile('@supabase/lite/dist/db/postgres/PostgresConnection.js')

@@ -18,7 +18,7 @@ export function directStorage(project: OpenedProject, client: pg.Client): Storag
   return { project, ctx: ctx as unknown as Storage['ctx'] }
 }
 
-/** The statements of a look-up or a list in its one round trip, captured from itself. */
+/** Captures the statements that a look-up or a list sends in its one round trip. */
 export async function captureStatements(work: (storage: Storage) => Promise<unknown>, project: OpenedProject) {
   const captured: (readonly Statement[])[] = []
   const engine = {

@@ -52,8 +52,8 @@ export function uploads(
 ): Sides & { bucketAlone: NextJob<Lane> } {
   const { token, bucket } = bench
   const upsert = kind === 'upsert'
-  const standing = inTurn(Array.from({ length: 10 * OBJECTS }, (_, n) => `${body.length}/upsert-${n}`))
-  const nextName = upsert ? standing : () => `${body.length}/${randomUUID()}`
+  const existing = inTurn(Array.from({ length: 10 * OBJECTS }, (_, n) => `${body.length}/upsert-${n}`))
+  const nextName = upsert ? existing : () => `${body.length}/${randomUUID()}`
   const headers = { ...bearer(token), 'content-type': TYPE, 'x-upsert': String(upsert) }
   const description = { contentType: TYPE, cacheControl: 'no-cache', userMetadata: null }
   const needsPermissionCheck = body.length > SMALL_UPLOAD_BYTES_MAX
@@ -156,14 +156,14 @@ export function listings(bench: StorageBench, bucketId: string): { list: Sides; 
     const [[found] = []] = await asReader(storage, callerOf(bench, 'storage.object.list'), [statement])
     if (!found) throw new Error('nothing was listed')
   }
-  const holds = ({ folders, objects }: { folders: unknown[]; objects: unknown[] }) => folders.length + objects.length
+  const countOf = ({ folders, objects }: { folders: unknown[]; objects: unknown[] }) => folders.length + objects.length
   return {
     list: {
       server: requestJob(list, ({ body }) => JSON.parse(body).length === LISTED),
       ...floorOf(bench, listed(asJson(listObjects({ ...order, search: '', limit: LISTED, offset: 0 })))),
     },
     'list-v2': {
-      server: requestJob(page, ({ body }) => holds(JSON.parse(body)) === LISTED),
+      server: requestJob(page, ({ body }) => countOf(JSON.parse(body)) === LISTED),
       ...floorOf(bench, listed(asJson(listPage({ ...order, delimited: true, limit: LISTED + 1 })))),
     },
   }

@@ -88,7 +88,7 @@ export async function seedPending(
   return committedAt
 }
 
-/** The times at which the deliveries of the organization were published, taken in the statement that commits them, so not after the commit. */
+/** The times at which the deliveries of the organization were published. The statement that commits them sets these, so none is later than the commit. */
 export async function publishedAt(control: ControlDb, { organization }: Endpoints): Promise<Map<string, number>> {
   const { rows } = await control.execute<{ id: string; at: string }>(sql`
     select d.message_id as id, extract(epoch from v.published_at) * 1000 as at

@@ -6,7 +6,7 @@ import { percentile } from './measure.ts'
 const MEASURED_MS = 10_000
 const STATEMENT = 'select sum(n) from generate_series(1, 20000) n'
 
-/** Measures in a thread of its own, so that it does not wait for the attacking side of the benchmark. */
+/** Measures the latency of a statement, in a thread of its own so that the attacks of the benchmark do not delay it. */
 const client = new pg.Client({ connectionString: workerData.url })
 await client.connect()
 parentPort?.on('message', async () => {
