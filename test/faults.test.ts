@@ -25,7 +25,7 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
     // A long timeout: while this test runs, the work that it takes over belongs to no other test of this process.
   }, 600_000)
 
-  test(`a crash at the first places of each point of a small scenario, and ${SEEDS} random ones (F48): every oracle holds`, () => {
+  test(`a crash at the first places of each point of a small scenario, and ${SEEDS} random ones: every oracle holds`, () => {
     expect(report.violations).toEqual([])
     expect(places).toBeGreaterThan(2 * report.pointCount())
     const stories = Object.keys(STORIES).length

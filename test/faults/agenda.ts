@@ -18,18 +18,18 @@ export function createAgenda() {
   /** A binary heap: a long run holds thousands of timeouts. */
   const heap: Entry[] = []
   let order = 0
-  let lasting = 0
+  let nonPeriodic = 0
 
   /** Adds an event and returns the function that removes it. */
   function add(event: Event): () => void {
     const entry = { ...event, order: order++, canceled: false }
-    if (!entry.periodic) lasting += 1
+    if (!entry.periodic) nonPeriodic += 1
     heap.push(entry)
     rise(heap.length - 1)
     return () => {
       if (entry.canceled) return
       entry.canceled = true
-      if (!entry.periodic) lasting -= 1
+      if (!entry.periodic) nonPeriodic -= 1
     }
   }
 
@@ -40,7 +40,7 @@ export function createAgenda() {
       if (first.canceled) continue
       // From now on the event cannot be removed.
       first.canceled = true
-      if (!first.periodic) lasting -= 1
+      if (!first.periodic) nonPeriodic -= 1
       return first
     }
   }
@@ -82,5 +82,5 @@ export function createAgenda() {
     }
   }
 
-  return { add, takeNext, isIdle: () => lasting === 0 }
+  return { add, takeNext, isIdle: () => nonPeriodic === 0 }
 }

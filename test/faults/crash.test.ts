@@ -12,7 +12,7 @@ const GRACE_MS = 5_000
 const RESCUED_MS = 16_000
 
 describe('the publisher dies', () => {
-  test('F1: before the commit: no event and no delivery', async () => {
+  test('before the commit: no event and no delivery', async () => {
     const plan = atPoint('transaction: commit', 'kill', { phase: 'before', of: REQUEST })
     const { events, posts } = await playOne({ plan })
     expect({ events, posts }).toEqual({ events: 0, posts: 0 })
@@ -21,7 +21,7 @@ describe('the publisher dies', () => {
   test.each([
     ['call', 'wake: by request', {}],
     ['message', 'queue: send', throughQueue],
-  ])('F2: after the commit, before the %s: the sweeper delivers', async (_, point, others) => {
+  ])('after the commit, before the %s: the sweeper delivers', async (_, point, others) => {
     const plan = atPoint(point, 'kill', { phase: 'before', of: REQUEST })
     const { times, stage } = await playOne({ plan, others })
     expect(stage.world.injected).toHaveLength(1)
@@ -30,7 +30,7 @@ describe('the publisher dies', () => {
     expect(times()[0]).toBeLessThan(1_000 + RESCUED_MS)
   })
 
-  test('F3: the answer of the commit is lost and the client tries again with the same key: one event', async () => {
+  test('the answer of the commit is lost and the client tries again with the same key: one event', async () => {
     const plan = atPoint('transaction: commit', 'fail', { phase: 'after', of: REQUEST })
     const { events, posts, stage } = await play({
       plan,
@@ -44,14 +44,14 @@ describe('the publisher dies', () => {
     expect({ events, posts, tries: stage.users.publications.size }).toEqual({ events: 1, posts: 1, tries: 2 })
   })
 
-  test('F4: the queue refuses the message: the request succeeds and the sweeper delivers', async () => {
+  test('the queue refuses the message: the request succeeds and the sweeper delivers', async () => {
     const { times, stage } = await playOne(noHint)
     expect(times()[0]).toBeGreaterThan(1_000 + GRACE_MS)
     expect(times()[0]).toBeLessThan(1_000 + RESCUED_MS)
     expect(stage.installation.logged.enqueue_failed).toBe(1)
   })
 
-  test('F5: the queue accepts the message, its answer is lost, and it is sent again: one POST', async () => {
+  test('the queue accepts the message, its answer is lost, and it is sent again: one POST', async () => {
     const plan = atPoint('queue: send', 'fail', { phase: 'after', of: REQUEST })
     const { posts, stage } = await playOne({
       plan,
@@ -70,7 +70,7 @@ describe('the publisher dies', () => {
 describe('a sender dies', () => {
   const RECOVERED_MS = 45_000
 
-  test('F6: after the claim, before the request: one POST, within 45 s', async () => {
+  test('after the claim, before the request: one POST, within 45 s', async () => {
     const plan = atPoint('resolve', 'kill', { phase: 'before', of: SENDER, times: 1 })
     const { times, rows } = await playOne({ plan })
     expect(times()).toHaveLength(1)
@@ -79,7 +79,7 @@ describe('a sender dies', () => {
   })
 
   for (const phase of ['before', 'after'] as const) {
-    test(`F7: with the request open, ${phase} the receiver has it: at most two POSTs with the same id`, async () => {
+    test(`with the request open, ${phase} the receiver has it: at most two POSTs with the same id`, async () => {
       const plan = atPoint('post', 'kill', { phase, of: SENDER, times: 1 })
       const { ledger, rows } = await playOne({ plan })
       expect(ledger).toHaveLength(phase === 'before' ? 1 : 2)
@@ -88,21 +88,21 @@ describe('a sender dies', () => {
     })
   }
 
-  test('F8: after a 200, before it is recorded: two POSTs with the same id, a success in the end', async () => {
+  test('after a 200, before it is recorded: two POSTs with the same id, a success in the end', async () => {
     const plan = atPoint('database: settle', 'kill', { phase: 'before', of: SENDER, times: 1 })
     const { posts, rows } = await playOne({ plan })
     expect(posts).toBe(2)
     expect(rows).toMatchObject([{ status: 'success', attempt: 1 }])
   })
 
-  test('F9: the consumer dies before it acknowledges: the message is redelivered and nothing is sent', async () => {
+  test('the consumer dies before it acknowledges: the message is redelivered and nothing is sent', async () => {
     const plan = atPoint('queue: acknowledge', 'kill', { phase: 'before', times: 1 })
     const { posts, stage } = await playOne({ plan, others: { ...throughQueue, busyMs: 60_000 } })
     expect(posts).toBe(1)
     expect(stage.world.points.get('wake: by consumer after')?.seen).toBe(2)
   })
 
-  test('F10: after the next attempt was planned, before its alarm is set: the sweeper sends it when it is due', async () => {
+  test('after the next attempt was planned, before its alarm is set: the sweeper sends it when it is due', async () => {
     const plan = atPoint('alarm: get', 'kill', { phase: 'before', of: SENDER, times: 1 })
     const { times } = await playOne({ plan, behave: inTurn(answers(500), answers(200)) })
     const [first = 0, second = 0] = times()
@@ -110,7 +110,7 @@ describe('a sender dies', () => {
     expect(second - first).toBeLessThan(12_000 + RESCUED_MS)
   })
 
-  test('F11: it stalls for longer than its lease and another takes over: its late result is refused', async () => {
+  test('it stalls for longer than its lease and another takes over: its late result is refused', async () => {
     const plan = together(
       atPoint('post', 'forget', { phase: 'before', of: SENDER, times: 1 }),
       // The fault hits each of its tries to record.
@@ -126,7 +126,7 @@ describe('a sender dies', () => {
     expect(rows).toMatchObject([{ attempt: 1, status: 'success', responseCode: 200 }])
   })
 
-  test('F12: all senders die every 31 s for an hour: everything arrives', async () => {
+  test('all senders die every 31 s for an hour: everything arrives', async () => {
     const HOUR_MS = 3_600_000
     const { lost, ledger, deliveries } = await playOne({
       behave: (nth) => (nth % 3 === 0 ? { kind: 'hang' } : answers(200)),
@@ -145,7 +145,7 @@ describe('a sender dies', () => {
 })
 
 test.each(Object.entries(WAYS))(
-  'F21: every process dies and the queue forgets its messages, senders are %s: all is delivered after the start',
+  'every process dies and the queue forgets its messages, senders are %s: all is delivered after the start',
   async (_, others) => {
     const plan = { ...calm, latencyMs: () => 20 }
     const { lost, posts } = await playOne({

@@ -6,7 +6,7 @@ import { act, answers } from './scripts.ts'
 
 useSimulation()
 
-test('F22: the database is unreachable for 10 minutes in the middle of the results: no busy loop, no attempt lost', async () => {
+test('the database is unreachable for 10 minutes in the middle of the results: no busy loop, no attempt lost', async () => {
   const [fromMs, untilMs] = [1_045, 601_045]
   const plan = atPoint('database', 'fail', { phase: 'before', fromMs, untilMs })
   const { ledger, lost, rows, stage } = await playOne({ plan, events: 4, others: { busyMs: untilMs } })
@@ -19,7 +19,7 @@ test('F22: the database is unreachable for 10 minutes in the middle of the resul
   expect(asked).toBeLessThan(80)
 })
 
-test('F23: one statement in five fails, as with deadlocks: nothing is lost', async () => {
+test('one statement in five fails, as with deadlocks: nothing is lost', async () => {
   const random = createRandom(23)
   const plan: Plan = {
     ...calm,
@@ -35,7 +35,7 @@ test('F23: one statement in five fails, as with deadlocks: nothing is lost', asy
   expect(stage.world.injected.length).toBeGreaterThan(5)
 })
 
-test('F24: sweepers and cron overlap: each delivery is made once', async () => {
+test('sweepers and cron overlap: each delivery is made once', async () => {
   const { posts, duplicates } = await playOne({
     ...noHint,
     events: 10,
@@ -48,7 +48,7 @@ test('F24: sweepers and cron overlap: each delivery is made once', async () => {
   expect({ posts, duplicates }).toEqual({ posts: 10, duplicates: 0 })
 })
 
-test('F25: clocks are ten minutes off and jump back: leases and timestamps follow the clock of the database', async () => {
+test('clocks are ten minutes off and jump back: leases and timestamps follow the clock of the database', async () => {
   for (const skewMs of [-600_000, 600_000]) {
     const { ledger, duplicates, lost, times } = await playOne({
       events: 6,

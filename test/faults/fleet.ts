@@ -10,7 +10,8 @@ import { playFleet } from './fleet/play.ts'
  * Kills the daemon of a host, its servers and the API while owners create, branch, pause, resize, back up and
  * restore, and then checks that every project is as the API says and has all acknowledged data.
  */
-const HELP = 'node test/faults/fleet.ts [--kills N] [--owners N] [--seed S]   20 kills and 3 owners, unless told'
+const HELP =
+  'node test/faults/fleet.ts [--kills N] [--owners N] [--seed S]   by default 20 kills, 3 owners and a new seed'
 const { values } = parseArgs({
   options: {
     kills: { type: 'string', default: '20' },

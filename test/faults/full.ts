@@ -37,7 +37,7 @@ const MISBEHAVIOURS: readonly Behaviour[] = [
 ]
 const GONE = 1 / 5_000
 
-/** Does the same for the same request, because it may be asked twice what it will do. */
+/** Decides by the seed and the number of the request, so that asking twice for one request gives the same behaviour. */
 const receiver = (seed: number) => (nth: number) => {
   const random = createRandom(seed * 1_000_003 + nth)
   if (random.chance(GONE)) return answers(410)
@@ -64,7 +64,7 @@ interface Full {
   onPortion(sum: Verdict): void
 }
 
-/** F48: from the first event to the last, everything fails now and then. */
+/** The full-size run: from the first event to the last, everything fails now and then. */
 export const playFull = ({ database, tenants }: Ground, { seed, events, onPortion }: Full): Promise<Result> =>
   onStage(database, tenants, simulationOf(seed), async (stage, playOut) => {
     const { world, installation, users } = stage
@@ -122,7 +122,7 @@ async function changedSince(stage: Stage, judged: Tally): Promise<Violation[]> {
   await countInto(left, stage, 0)
   const shown = (tally: Tally) => [...tally].sort().join('; ')
   if (shown(left) === shown(judged)) return []
-  return [{ oracle: 'O5', text: `judged were ${shown(judged)}, and in the end there are ${shown(left)}` }]
+  return [{ oracle: 'O5', text: `${shown(judged)} were judged, and ${shown(left)} exist at the end` }]
 }
 
 const create = ({ users, tenants, random }: Stage, label: string) =>

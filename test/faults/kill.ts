@@ -12,7 +12,7 @@ import { createRandom } from './random.ts'
  * that never arrived (lost), arrived ones that were never committed (phantom), and log entries that the receiver
  * contradicts (untrue).
  */
-const HELP = 'node test/faults/kill.ts [--rounds N] [--seed S]   20 rounds, unless told'
+const HELP = 'node test/faults/kill.ts [--rounds N] [--seed S]   by default 20 rounds and a new seed'
 const { values } = parseArgs({
   options: { rounds: { type: 'string', default: '20' }, seed: { type: 'string' }, help: { type: 'boolean' } },
 })
@@ -22,16 +22,17 @@ if (values.help) {
 }
 const rounds = Number(values.rounds)
 const seed = Number(values.seed ?? Date.now() % 1_000_000)
-if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) throw new Error('--rounds n [--seed n]')
+if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed))
+  throw new Error(`--rounds and --seed must be whole numbers\n${HELP}`)
 
 const CUSTOMERS = 5
-/** The rate limit allows this many; its counters die too. */
+/** Test events of a customer in each round: the rate limit allows this many, and each kill resets its counters. */
 const TESTS_EACH = 10
 const TIMEOUT_S = 4
 const KILL_AFTER_MS_MAX = 2500
 const SETTLE_MS_MAX = 180_000
 
-/** A generator of its own, so that a seed gives the same moments however the requests fall. */
+/** A separate generator, so that a seed gives the same times of the kills, whatever order the requests have. */
 const moments = createRandom(seed)
 const answers = createRandom(seed + 1)
 const machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_S) })
@@ -101,7 +102,7 @@ interface Publication {
   withProject: boolean
 }
 
-/** Publishes until the installation dies; the acknowledged events are promised. */
+/** Publishes until the installation is killed, and adds the acknowledged events to `promised`. */
 async function publish(customer: Customer, { ids, withProject }: Publication, promised: Promised[]): Promise<void> {
   const createProject = async () => promised.push({ projectRef: await customer.createProject(), copies: ids.length })
   const sendTests = async () => {

@@ -35,7 +35,7 @@ const unsimulated = (name: string, file: string, find: string, replace: string):
   by: 'sender',
 })
 
-/** Each removes one guard. */
+/** Each mutant removes the guard that its name describes. */
 export const MUTANTS: readonly Mutant[] = [
   simulated(
     'a claim respects the lease',
@@ -44,7 +44,7 @@ export const MUTANTS: readonly Mutant[] = [
     'true',
   ),
   simulated(
-    'a claim takes what is pending alone',
+    'a claim takes only pending deliveries',
     STORE,
     "const free = sql`d.status = 'pending' and",
     'const free = sql`',
@@ -61,7 +61,7 @@ export const MUTANTS: readonly Mutant[] = [
     '(d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})',
     '(d.lease_until is null or d.claim = ${claim})',
   ),
-  unsimulated('a result needs the claim that holds', STORE, 'd.claim = r.claim and', ''),
+  unsimulated('a result requires the current claim', STORE, 'd.claim = r.claim and', ''),
   simulated('a result is recorded once', STORE, "d.claim = r.claim and d.status = 'pending'", 'true'),
   simulated(
     'a failed attempt plans the next one',
@@ -88,7 +88,7 @@ export const MUTANTS: readonly Mutant[] = [
     "if (!delivery.enabled) return { kind: 'skipped', errorCode: 'endpoint_disabled' }",
     '',
   ),
-  simulated('what was not started in time is given back', ROUND, 'clock() - claimedAt > STALE_MS', 'false'),
+  simulated('a delivery that was not started in time is released', ROUND, 'clock() - claimedAt > STALE_MS', 'false'),
   simulated(
     '410 disables the endpoint',
     SENDER,
@@ -96,7 +96,7 @@ export const MUTANTS: readonly Mutant[] = [
     'false',
   ),
   simulated(
-    'what failed on our side is not charged',
+    'an attempt that failed on our side does not count',
     OUTCOME,
     "status: 'pending', delayMs: LOCAL_DELAY_MS",
     "status: 'failure', errorCode: 'internal'",
@@ -108,7 +108,7 @@ export const MUTANTS: readonly Mutant[] = [
     '',
   ),
   simulated(
-    'a sender that the database failed wakes again',
+    'a sender wakes again after a database error',
     SENDER,
     'await wakeAt(clock() + pauseMs).catch(() => {})',
     '',
@@ -138,7 +138,7 @@ export const MUTANTS: readonly Mutant[] = [
     'return code >= 200 && code <= 399',
   ),
   simulated(
-    'the sweeper finds what is overdue',
+    'the sweeper finds overdue deliveries',
     STORE,
     'limit ${count}`)\n  return rows.map(({ id }) => id as string)',
     'limit 0`)\n  return rows.map(({ id }) => id as string)',
@@ -156,13 +156,13 @@ export const MUTANTS: readonly Mutant[] = [
     'await publish(ctx.db as unknown as typeof tx, events',
   ),
   simulated(
-    'the event goes out at all',
+    'an event is published',
     MUTATE,
     'await publish(tx, events, {',
     'await (async (..._: unknown[]) => [] as string[])(tx, events, {',
   ),
   simulated(
-    'who publishes wakes the senders',
+    'the publisher wakes the senders',
     MUTATE,
     'if (endpointIds.length > 0) ctx.waitUntil(wakeSenders(ctx, endpointIds))',
     '',
@@ -180,7 +180,7 @@ export const MUTANTS: readonly Mutant[] = [
     'send(ctx, wakes.slice(DIRECT_MAX))',
     'send(ctx, [])',
   ),
-  simulated('results that wait for more are recorded', ROUND, 'overdue = true', 'overdue = false'),
+  simulated('results that wait for others are recorded', ROUND, 'overdue = true', 'overdue = false'),
   simulated('one event for each idempotency key', PUBLISH, 'key: event.idempotencyKey', 'key: null'),
   simulated('disabled endpoints get no event', PUBLISH, 'and e.enabled and', 'and'),
   simulated(
@@ -195,9 +195,14 @@ export const MUTANTS: readonly Mutant[] = [
     'where organization_id = g.organization and project_ref is null\n      union all select id from ${webhookEndpoints} where project_ref = g.project\n    ) near join ${webhookEndpoints} e on e.id = near.id\n    where e.organization_id = g.organization and',
     'where project_ref is null\n      union all select id from ${webhookEndpoints} where project_ref = g.project\n    ) near join ${webhookEndpoints} e on e.id = near.id\n    where',
   ),
-  simulated('endpoints get the types that they asked for', PUBLISH, "and e.event_types && array[g.type, '*']", ''),
   simulated(
-    'old secrets sign for their grace alone',
+    'endpoints get only the event types that they subscribe to',
+    PUBLISH,
+    "and e.event_types && array[g.type, '*']",
+    '',
+  ),
+  simulated(
+    'the current secret signs',
     'src/outbound/webhooks/attempt.ts',
     '[secret, ...old.filter(',
     '[...old.filter(',
@@ -209,13 +214,13 @@ export const MUTANTS: readonly Mutant[] = [
     '',
   ),
   unsimulated(
-    'an alarm that rings while it is being set is planned after too',
+    'an alarm that fires while it is being set is planned again',
     SENDER,
     'mustPlan = false\n    const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))',
     'const dueMs = await runStatement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))\n    mustPlan = false',
   ),
   simulated(
-    'a sender that died in its claim keeps no place from others',
+    'a sender that died during its claim frees its place',
     ADMISSION,
     'now >= hold.until || hold.until - now > CLAIM_MS_MAX',
     'false',
@@ -234,6 +239,6 @@ export const MUTANTS: readonly Mutant[] = [
 export const mutantToTry = (): Mutant | undefined => MUTANTS.find(({ name }) => name === process.env.FAULTS_MUTANT)
 
 export function withoutGuard({ file, find, replace }: Mutant, source: string): string {
-  if (!source.includes(find)) throw new Error(`${file} no longer holds: ${find}`)
+  if (!source.includes(find)) throw new Error(`${file} no longer contains: ${find}`)
   return source.replace(find, () => replace)
 }

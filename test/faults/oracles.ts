@@ -18,24 +18,24 @@ export interface Verdict {
   events: number
 }
 
-/** Checks everything that must hold once the simulation is quiet. */
+/** Checks all oracles, O1 to O11, once the simulation is quiet. O10: the code under test causes no unexpected error. */
 export async function judge(facts: Facts): Promise<Verdict> {
   const evidence = await gather(facts)
   for (const request of facts.users.hanging()) evidence.broken('O10', `${request} never answered`)
-  events.everyEventCameOrSaysWhy(evidence)
-  events.nothingButCommittedEvents(evidence)
-  events.sameBytes(evidence)
+  events.everyEventArrivesOrHasReason(evidence)
+  events.onlyCommittedEventsAreSent(evidence)
+  events.messagesAreConstant(evidence)
   attempts.scheduleIsKept(evidence)
   if (facts.calm && facts.quick) attempts.nextAttemptsAreInTime(evidence)
-  if (facts.calm && facts.quick && facts.told) attempts.firstAttemptsAreInTime(evidence)
-  attempts.rowsTellTheTruth(evidence)
-  attempts.nothingWaits(evidence)
+  if (facts.calm && facts.quick && facts.announced) attempts.firstAttemptsAreInTime(evidence)
+  attempts.rowsMatchAnswers(evidence)
+  attempts.nothingStaysPending(evidence)
   attempts.duplicatesAreBounded(evidence)
   endpoints.nothingAfterTheEnd(evidence)
-  if (facts.calm) endpoints.nothingIsRevived(evidence)
-  endpoints.goneIsDisabled(evidence)
-  endpoints.signedWithTheSecretOfTheTime(evidence)
-  endpoints.theDeadAreSpared(evidence)
+  if (facts.calm) endpoints.disabledAttemptsAreNotRepeated(evidence)
+  endpoints.goneEndpointsAreDisabled(evidence)
+  endpoints.signaturesAreValid(evidence)
+  endpoints.deadReceiversAreSpared(evidence)
   const { violations, totals, rows, eventCount } = evidence
   const succeeded = rows.filter(({ status }) => status === 'success').length
   const counts = { posts: facts.ledger.length, deliveries: rows.length, succeeded, events: eventCount.size }

@@ -63,7 +63,7 @@ export const smallSimulation = (plan: Plan): Simulation => ({
 
 const story = (script: Simulation['script'], plan = calm): Simulation => ({ seed: 1, plan, script, busyMs: 30_000 })
 
-/** Stories of their own, because random runs seldom reach them. */
+/** Stories that random runs seldom reach. */
 export const STORIES = {
   backlog: story(backlogScript),
   refusal: story(refusalScript),
@@ -76,7 +76,7 @@ export const STORIES = {
    * overdue.
    */
   rest: story(oneScript, atPoint('database: claim', 'fail', { phase: 'before', times: 2 })),
-  /** Only the sweeper knows of the event, and dies again and again. */
+  /** Only the sweeper learns of the event, and it is killed repeatedly. */
   unheard: story(
     oneScript,
     together(
@@ -92,7 +92,7 @@ export type Story = keyof typeof STORIES
 
 const REST_MS_MAX = 8_000
 
-export async function tell({ database, tenants }: Pick<Run, 'database' | 'tenants'>, name: Story, trace?: Trace) {
+export async function playStory({ database, tenants }: Pick<Run, 'database' | 'tenants'>, name: Story, trace?: Trace) {
   const result = await simulate(database, tenants, { ...STORIES[name], ...(trace && { trace }) })
   const { world, installation } = result.stage
   const waitedMs =
@@ -129,7 +129,7 @@ export async function singlePass(
   const { plan, places } = recorded()
   report.add('--small', await simulate(database, tenants, smallSimulation(plan)))
   for (const name of Object.keys(STORIES) as Story[])
-    report.add(`--story ${name}`, await tell({ database, tenants }, name))
+    report.add(`--story ${name}`, await playStory({ database, tenants }, name))
   const chosen = [...places.values()].flatMap((indexes) => indexes.slice(0, ofEach)).sort((a, b) => a - b)
   for (const index of chosen) {
     for (const fault of faults) {

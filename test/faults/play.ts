@@ -52,8 +52,8 @@ export interface One {
 
 export const throughQueue = { callFaults: UNREACHABLE }
 
-/** The two ways in which a sender hears of a new delivery. */
-export const WAYS = { 'called directly': {}, 'told through the queue': throughQueue }
+/** The two ways in which a sender learns of a new delivery. */
+export const WAYS = { 'called directly': {}, 'woken through the queue': throughQueue }
 
 /** Both hints of a new delivery fail: only the sweeper is left. */
 export const noHint = {

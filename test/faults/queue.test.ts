@@ -13,7 +13,7 @@ const manyEndpoints = (stage: Stage) =>
     for (let i = 1; i <= ENDPOINTS; i++) await createE1(stage, always(answers(200)), `e${i}`)
   })
 
-test('F13: each message arrives 2 to 5 times: one POST for each attempt', async () => {
+test('each message arrives 2 to 5 times: one POST for each attempt', async () => {
   const queueFaults = { drop: 0, duplicate: 1, late: 0, untilMs: HOUR_MS }
   const { posts, duplicates, stage } = await playOne({
     events: 20,
@@ -25,7 +25,7 @@ test('F13: each message arrives 2 to 5 times: one POST for each attempt', async 
   expect(stage.installation.queue.seen.duplicated).toBeGreaterThanOrEqual(20)
 })
 
-test('F14: 30 % of the messages are dropped: nothing is lost, nothing arrives twice', async () => {
+test('30 % of the messages are dropped: nothing is lost, nothing arrives twice', async () => {
   const queueFaults = { drop: 0.3, duplicate: 0, late: 0, untilMs: HOUR_MS }
   const script = (stage: Stage) => {
     act(stage, 0, 'create', () => createE1(stage, always(answers(200))))
@@ -36,7 +36,7 @@ test('F14: 30 % of the messages are dropped: nothing is lost, nothing arrives tw
   expect(stage.installation.queue.seen.dropped).toBeGreaterThan(3)
 })
 
-test('F15: messages arrive in any order, up to hours late: attempts increase one by one and none is early', async () => {
+test('messages arrive in any order, up to hours late: attempts increase one by one and none is early', async () => {
   const queueFaults = { drop: 0, duplicate: 0.5, late: 0.8, untilMs: HOUR_MS }
   const plan = { ...calm, latencyMs: (random: { whole(a: number, b: number): number }) => random.whole(0, 3_000) }
   const script = (stage: Stage) => {
@@ -53,7 +53,7 @@ test('F15: messages arrive in any order, up to hours late: attempts increase one
   }
 })
 
-test('F16: the queue is purged while deliveries of many endpoints wait: all are sent within 60 s', async () => {
+test('the queue is purged while deliveries of many endpoints wait: all are sent within 60 s', async () => {
   const queueFaults = { drop: 1, duplicate: 0, late: 0, untilMs: 15_000 }
   const { ledger, times, lost } = await play({
     ...throughQueue,
@@ -69,7 +69,7 @@ test('F16: the queue is purged while deliveries of many endpoints wait: all are 
   for (let i = 1; i <= ENDPOINTS; i++) expect(Math.max(...times(`e${i}`))).toBeLessThan(70_000)
 })
 
-test('F17: messages fail until they are dead letters: the deliveries are still pending and are made', async () => {
+test('messages fail until they are dead letters: the deliveries are still pending and are made', async () => {
   const downMs = 3_000_000
   const plan = atPoint('wake', 'fail', { phase: 'before', untilMs: downMs })
   const { posts, lost, stage, times } = await playOne({ plan, others: { busyMs: downMs } })
@@ -78,8 +78,8 @@ test('F17: messages fail until they are dead letters: the deliveries are still p
   expect(times()[0]).toBeGreaterThan(downMs)
 })
 
-test('F18: poison among the messages is dropped and the others are handled', async () => {
-  const poison = [
+test('malformed messages are dropped and the others are handled', async () => {
+  const malformed = [
     'not json',
     null,
     42,
@@ -92,15 +92,15 @@ test('F18: poison among the messages is dropped and the others are handled', asy
     events: 10,
     others: throughQueue,
     meanwhile: (stage) =>
-      act(stage, 1_025, 'poison', async () => {
-        for (const body of poison) stage.installation.queue.put(body)
+      act(stage, 1_025, 'malformed', async () => {
+        for (const body of malformed) stage.installation.queue.put(body)
       }),
   })
   expect(posts).toBe(10)
-  expect(trace.filter((line) => line.includes('message_dropped'))).toHaveLength(poison.length)
+  expect(trace.filter((line) => line.includes('message_dropped'))).toHaveLength(malformed.length)
 })
 
-test('F19: half of a batch fails: only that half is redelivered, and nothing is sent twice', async () => {
+test('half of a batch fails: only that half is redelivered, and nothing is sent twice', async () => {
   const plan = atPoint('wake: by consumer', 'fail', { phase: 'before', times: ENDPOINTS / 2 })
   const { ledger, duplicates, stage } = await play({
     ...throughQueue,
@@ -117,7 +117,7 @@ test('F19: half of a batch fails: only that half is redelivered, and nothing is 
   expect(stage.world.points.get('wake: by consumer before')?.seen).toBe(ENDPOINTS * 1.5)
 })
 
-test('F20: an attempt that is hours away waits in the database, not in the queue', async () => {
+test('an attempt that is hours away waits in the database, not in the queue', async () => {
   const behave = inTurn(answers(500, { 'retry-after': '1000000000' }), answers(200))
   const { times, stage } = await playOne({ behave, others: throughQueue })
   const [first = 0, second = 0] = times()

@@ -8,7 +8,7 @@ useSimulation()
 
 const slow = { kind: 'status', status: 200, afterMs: 5_000 } as const
 
-describe('F39: DELETE while a delivery', () => {
+describe('DELETE while a delivery', () => {
   const remove = (atMs: number) => (stage: Stage) => act(stage, atMs, 'delete', () => stage.users.remove('e1'))
 
   test('is pending: no POST and no row', async () => {
@@ -36,7 +36,7 @@ describe('F39: DELETE while a delivery', () => {
   })
 })
 
-describe('F40: an endpoint is disabled', () => {
+describe('an endpoint is disabled', () => {
   test('while a delivery is pending: skipped, and not revived when it is enabled again', async () => {
     const { posts, rows } = await playOne({
       ...noHint,
@@ -81,7 +81,7 @@ describe('F40: an endpoint is disabled', () => {
   })
 })
 
-test('F41: PATCH of URL and secret between attempts: the next one uses them, with the same id and body', async () => {
+test('PATCH of URL and secret between attempts: the next one uses them, with the same id and body', async () => {
   const { ledger } = await playOne({
     behave: inTurn(answers(500), answers(200)),
     meanwhile: (stage) => act(stage, 5_000, 'patch', () => stage.users.update('e1', { path: 'new', rotate: true })),
@@ -93,7 +93,7 @@ test('F41: PATCH of URL and secret between attempts: the next one uses them, wit
   expect([first?.signedBy, second?.signedBy]).toEqual([[0], [0, 1]])
 })
 
-describe('F42: the secret is replaced', () => {
+describe('the secret is replaced', () => {
   for (const [hours, signedBy] of [
     ['24', [0, 1]],
     ['0', [1]],
@@ -120,7 +120,7 @@ describe('F42: the secret is replaced', () => {
   })
 })
 
-test('F43: an endpoint is deleted and created again with the same URL: deliveries of the old one never arrive', async () => {
+test('an endpoint is deleted and created again with the same URL: deliveries of the old one never arrive', async () => {
   const ids: (string | undefined)[] = []
   const { posts, rows } = await playOne({
     ...noHint,
@@ -137,11 +137,11 @@ test('F43: an endpoint is deleted and created again with the same URL: deliverie
   expect(ids[0]).not.toBe(ids[1])
 })
 
-describe('F44: a manual retry', () => {
+describe('a manual retry', () => {
   const retryTwice = (atMs: number) => (stage: Stage) => {
     // Later than the first transaction ends: here, one that waits for a lock counts as a failure.
-    for (const clickMs of [atMs, atMs + 25]) {
-      act(stage, clickMs, 'retry', async () => {
+    for (const retryMs of [atMs, atMs + 25]) {
+      act(stage, retryMs, 'retry', async () => {
         const text = 'select id, message_id from webhook_deliveries order by id limit 1'
         const [row] = await stage.database.query<{ id: string; message_id: string }>(text)
         if (row) await stage.users.retry('e1', row.id, row.message_id)
@@ -149,19 +149,19 @@ describe('F44: a manual retry', () => {
     }
   }
 
-  test('while the next attempt is pending, clicked twice: that attempt is made now', async () => {
+  test('while the next attempt is pending, requested twice: that attempt is made now', async () => {
     const { times } = await playOne({ behave: inTurn(answers(500), answers(200)), meanwhile: retryTwice(5_000) })
     expect(times()).toHaveLength(2)
     expect(times()[1]).toBeLessThan(6_000)
   })
 
-  test('of a success, clicked twice: one more attempt', async () => {
+  test('of a success, requested twice: one more attempt', async () => {
     const { posts } = await playOne({ meanwhile: retryTwice(5_000) })
     expect(posts).toBe(2)
   })
 })
 
-test('F46: the project is removed while its last event is delivered: it still reaches every subscriber', async () => {
+test('the project is removed while its last event is delivered: it still reaches every subscriber', async () => {
   const { ledger } = await play({
     busyMs: 20_000,
     script: (stage) => {

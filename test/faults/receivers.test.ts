@@ -9,7 +9,7 @@ const gaps = (times: number[]) => times.slice(1).map((time, i) => time - (times[
 /** A claim, the check of the name and the POST take a few simulated milliseconds. */
 const PACE_MS = 200
 
-describe('F26: the schedule', () => {
+describe('the schedule', () => {
   const delays = [10_000, 30_000, 90_000, 270_000]
 
   test('500 four times, then 200: a success at the fifth attempt', async () => {
@@ -28,7 +28,7 @@ describe('F26: the schedule', () => {
   })
 })
 
-test('F28: never an answer, or never the end of one: a timeout after 20 s', async () => {
+test('never an answer, or never the end of one: a timeout after 20 s', async () => {
   for (const silent of [{ kind: 'hang' }, { kind: 'stall', status: 200 }] as const) {
     const { rows, times } = await playOne({ behave: inTurn(silent, answers(200)) })
     expect(rows).toMatchObject([{ status: 'failure', errorCode: 'timeout' }, { status: 'success' }])
@@ -56,7 +56,7 @@ test('a retry is on time while another attempt hangs, also behind an earlier one
   }
 })
 
-test('F30: a connection that fails at once is tried again at once, one that fails later is a failed attempt', async () => {
+test('a connection that fails at once is tried again at once, one that fails later is a failed attempt', async () => {
   const atOnce = await playOne({ behave: inTurn({ kind: 'reset', taken: true, afterMs: 5 }, answers(200)) })
   expect(atOnce.rows).toMatchObject([{ status: 'success', attempt: 1 }])
   expect(gaps(atOnce.times())[0]).toBeLessThan(1_000)
@@ -64,7 +64,7 @@ test('F30: a connection that fails at once is tried again at once, one that fail
   expect(later.rows).toMatchObject([{ status: 'failure', errorCode: 'connection_failed' }, { status: 'success' }])
 })
 
-describe('F31: Retry-After', () => {
+describe('Retry-After', () => {
   const published = Date.UTC(2026, 0, 1, 0, 0, 1)
   const table: [header: string, leastMs: number, mostMs: number][] = [
     ['0', 10_000, 12_000],
@@ -86,7 +86,7 @@ describe('F31: Retry-After', () => {
   })
 })
 
-test('F32: 410 ends the deliveries and disables the endpoint', async () => {
+test('410 ends the deliveries and disables the endpoint', async () => {
   const { posts, rows, stage } = await playOne({
     behave: always(answers(410)),
     meanwhile: (stage) => act(stage, 5_000, 'publish', () => publish(stage, 'later')),
@@ -96,7 +96,7 @@ test('F32: 410 ends the deliveries and disables the endpoint', async () => {
   expect(stage.endpoints.get('e1')?.states.at(-1)?.enabled).toBe(false)
 })
 
-describe('F33: only the status decides', () => {
+describe('only the status decides', () => {
   test.each([200, 201, 204, 299])('%i is a success', async (status) => {
     const { rows } = await playOne({ behave: always(answers(status)) })
     expect(rows).toMatchObject([{ status: 'success', responseCode: status }])
@@ -134,14 +134,14 @@ describe('fairness', () => {
     return { worst: Math.max(...late), posts, neighbours }
   }
 
-  test('F49, N7: half of the endpoints hang: the others are not delayed, and nobody has more than 4 requests open', async () => {
+  test('half of the endpoints hang: the others are not delayed, and nobody has more than 4 requests open', async () => {
     const quiet = await lateness(answers(200))
     const noisy = await lateness({ kind: 'hang' })
     expect(noisy.worst).toBeLessThanOrEqual(quiet.worst * 1.1)
     for (const times of noisy.neighbours) expect(openMost(times, HANG_MS)).toBe(4)
   })
 
-  test('F50: a backlog is sent with 4 requests at a time, and first attempts before retries', async () => {
+  test('a backlog is sent with 4 requests at a time, and first attempts before retries', async () => {
     const openMs = 300
     const { times, ledger, rows } = await playOne({
       events: 60,
@@ -154,7 +154,7 @@ describe('fairness', () => {
     expect(attempts.slice(60)).toEqual(Array(20).fill(2))
   })
 
-  test('N8: the circuit breaker spares a dead receiver: one probe in 30 s, and no attempt is used up meanwhile', async () => {
+  test('the circuit breaker spares a dead receiver: one probe in 30 s, and no attempt is used up meanwhile', async () => {
     const deadMs = 400_000
     let now = () => 0
     const { rows, times, lost } = await playOne({
@@ -173,7 +173,7 @@ describe('fairness', () => {
     expect(untouched.length).toBeGreaterThanOrEqual(40 - firsts - probes)
   })
 
-  test('N9: the resolver is down for a minute: the attempt does not count', async () => {
+  test('the resolver is down for a minute: the attempt does not count', async () => {
     const downMs = 60_000
     const { rows, times } = await playOne({
       others: {
@@ -189,7 +189,7 @@ describe('fairness', () => {
     expect(times()[0]).toBeLessThan(downMs + 30_000)
   })
 
-  test('F35: a name that does not exist is a failed attempt, and so is one of a private address, without a request', async () => {
+  test('a name that does not exist is a failed attempt, and so is one of a private address, without a request', async () => {
     for (const resolution of [
       { kind: 'nowhere', reason: 'does not exist' },
       { kind: 'addresses', addresses: ['10.0.0.1'] },

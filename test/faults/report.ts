@@ -62,7 +62,7 @@ export function createReport({ untilBroken = false } = {}) {
     for (const { oracle, text } of result.violations) violations.push({ run, oracle, text })
   }
 
-  /** Tells that further runs would add nothing. */
+  /** Whether further runs are unnecessary. */
   const isOver = () => untilBroken && violations.length > 0
   const names = () => POINTS.flatMap((point) => [`${point} before`, `${point} after`])
   const unkilled = () => names().filter((name) => !points.get(name)?.killed)

@@ -10,32 +10,32 @@ import { playFull } from './full.ts'
 import type { Verdict } from './oracles.ts'
 import {
   pairPass,
+  playStory,
   randomPass,
   randomSimulation,
   STORIES,
   type Story,
   singlePass,
   smallSimulation,
-  tell,
 } from './passes.ts'
 import { type Fault, single, together } from './plan.ts'
 import { createReport, type Report } from './report.ts'
 import { simulate } from './simulate.ts'
 import { stress } from './stress.ts'
 
-const HELP = `node test/faults/run.ts            one fault at every place, pairs of faults, random seeds, F48 at its full size
-  --seeds N --from S    so many random seeds, from this one on (2000, 1)
-  --minutes M           random seeds for so long instead
-  --random              random seeds alone
-  --brief               only deaths and stalls at every place, no pairs, no stress, nothing at its full size
+const HELP = `node test/faults/run.ts            everything: one fault at each place, pairs of faults, random seeds, the full-size run
+  --seeds N --from S    number of random seeds (default 2000), and the first of them (default 1)
+  --minutes M           runs random seeds for this time, instead of a number of them
+  --random              runs only random seeds
+  --brief               runs only kills and stalls at each place, and random seeds
   --until-broken        stops at the first broken oracle
-  --stress              only real connections in parallel, in real time
-  --seed S              replays one seed and prints all that happens
-  --full                only F48 at its full size, each seed in a process of its own; with --seed S only that one, here
-  --full-seeds N        so many seeds at its full size, from 1 on (10); one takes a core for about half an hour
-  --events N            so many events at its full size (100,000)
+  --stress              runs only the stress: real connections in parallel, in real time
+  --seed S              replays one random seed and prints every step
+  --full                runs only the full-size run, each seed in a separate process; with --seed S only that seed, in this process
+  --full-seeds N        number of full-size seeds, from 1 (default 10); each takes one core for about half an hour
+  --events N            number of events of a full-size seed (default 100,000)
   --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
-  --story NAME          replays a story: ${Object.keys(STORIES).join(', ')}`
+  --story NAME          replays one story: ${Object.keys(STORIES).join(', ')}`
 
 const PAIRS = 500
 /** A larger heap saves a fifth of the time, which would be spent on garbage collection. */
@@ -62,7 +62,7 @@ const { values, positionals } = parseArgs({
   },
 })
 
-/** Tells whether to replay a single story instead of the whole proof. */
+/** Whether to replay a single run instead of the whole proof. */
 const isReplay = () => !values.full && Boolean(values.seed || values.small || values.story)
 
 function* seeds(): Iterable<number> {
@@ -79,7 +79,7 @@ async function replay({ database, tenants }: Ground, report: Report): Promise<vo
   const simulation = values.seed ? randomSimulation(Number(values.seed)) : small
   const print = console.log
   const trace = (line: string) => print(line)
-  if (values.story) return report.add('', await tell({ database, tenants }, values.story as Story, trace))
+  if (values.story) return report.add('', await playStory({ database, tenants }, values.story as Story, trace))
   report.add('', await simulate(database, tenants, { ...simulation, trace }))
 }
 
@@ -87,10 +87,10 @@ async function full(ground: Ground, report: Report): Promise<void> {
   const print = console.log
   const startedAt = performance.now()
   const seed = Number(values.seed)
-  let told = 0
+  let printed = 0
   const onPortion = ({ events, posts, lost, violations }: Verdict) => {
-    for (const { oracle, text } of violations.slice(told)) print(`${oracle} broken: ${text}`)
-    told = violations.length
+    for (const { oracle, text } of violations.slice(printed)) print(`${oracle} broken: ${text}`)
+    printed = violations.length
     const seconds = ((performance.now() - startedAt) / 1000).toFixed(0)
     const memoryMb = (process.memoryUsage().rss / 2 ** 20).toFixed(0)
     const broken = violations.length
@@ -120,7 +120,7 @@ async function allFull(report: Report): Promise<void> {
       const child = spawn(program, command, { stdio: 'inherit' })
       const [code] = await once(child, 'close')
       if (code === 0) continue
-      report.violations.push({ run: args.join(' '), oracle: 'F48', text: `seed ${seed}, as told above` })
+      report.violations.push({ run: args.join(' '), oracle: 'full size', text: `seed ${seed}, as printed above` })
     }
   }
   await Promise.all(Array.from({ length: availableParallelism() }, work))
@@ -158,10 +158,10 @@ function print(report: Report, seconds: number): void {
   if (report.violations.length > 20) console.log(`… and ${report.violations.length - 20} more`)
 }
 
-/** Returns true if the proof holds: nothing broken, and a crash at every point. */
+/** Whether the proof holds: no oracle is broken, every point is known, and an instance was killed at each. */
 function holds(report: Report): boolean {
   const unkilled = values.random || values.brief || values.stress || values.full || isReplay() ? [] : report.unkilled()
-  if (unkilled.length > 0) console.log(`nobody died at: ${unkilled.join(', ')}`)
+  if (unkilled.length > 0) console.log(`no instance was killed at: ${unkilled.join(', ')}`)
   if (report.unknown().length > 0) console.log(`not in the list of points: ${report.unknown().join(', ')}`)
   return report.violations.length === 0 && unkilled.length === 0 && report.unknown().length === 0
 }

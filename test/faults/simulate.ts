@@ -7,7 +7,7 @@ import type { CallFaults, QueueFaults } from './platform.ts'
 import { countCrypto } from './quiet.ts'
 import { createRandom, type Random } from './random.ts'
 import type { KnownEndpoint } from './receivers.ts'
-import { forgottenSockets, useSimulatedSockets } from './socket.ts'
+import { leakedSockets, useSimulatedSockets } from './socket.ts'
 import { createUsers, type Tenant, type Users } from './users.ts'
 import { createWorld, Endless, type World } from './world.ts'
 
@@ -37,7 +37,7 @@ export interface Simulation {
   resolve?: (host: string, world: World) => Resolution
   settings?: Record<string, string>
   admitted?: number
-  /** The simulation looks for rest only after this time. */
+  /** The simulation may come to rest only after this time. */
   busyMs?: number
   trace?: (line: string) => void
 }
@@ -84,7 +84,7 @@ export const simulate = (database: Database, tenants: Tenants, simulation: Simul
   })
 
 interface Play {
-  /** The simulation looks for rest only after this time. */
+  /** The simulation may come to rest only after this time. */
   busyMs?: number
   /** Judges only what was published since, in real time. */
   since?: number
@@ -146,9 +146,9 @@ export async function onStage<T>(
         since: new Date(since),
         calm: world.injected.length === 0,
         quick: world.slowestMs() <= QUICK_MS && postponed === 0,
-        told: callFaults.hang === 0 && queueFaults.drop === 0 && queueFaults.late === 0,
+        announced: callFaults.hang === 0 && queueFaults.drop === 0 && queueFaults.late === 0,
       })
-      for (const text of forgottenSockets()) world.broken(text)
+      for (const text of leakedSockets()) world.broken(text)
       const broken = world.seenBroken.map((text) => ({ oracle: 'O10', text }))
       return { ...verdict, violations: [...verdict.violations, ...broken] }
     })
@@ -172,10 +172,13 @@ async function runToRest({ world, database }: Stage, busyMs: number, eventsMax?:
   }, eventsMax)
 }
 
-/** Replaces the globals through which the code under test draws, resolves names and logs, for the time of a run. */
+/**
+ * Replaces the globals that the code under test uses for random numbers, name resolution and logs. Returns a function that
+ * restores them.
+ */
 function takeOver(random: Random, trace: (line: string) => void): () => void {
   countCrypto()
-  const giveSocketsBack = useSimulatedSockets()
+  const restoreSockets = useSimulatedSockets()
   const { random: draw } = Math
   const { fetch } = globalThis
   const { log, error } = console
@@ -184,7 +187,7 @@ function takeOver(random: Random, trace: (line: string) => void): () => void {
   console.log = (line) => trace(`   ${line}`)
   console.error = (line) => trace(`   ${line}`)
   return () => {
-    giveSocketsBack()
+    restoreSockets()
     Math.random = draw
     globalThis.fetch = fetch
     console.log = log

@@ -97,7 +97,7 @@ const held = new Set<SimulatedSocket>()
 const HELD_MS_MAX = 10 * 60_000
 
 /** Returns connections that are open for so long that no instance can be using them. */
-export const forgottenSockets = (): string[] => [...held].flatMap((socket) => socket.forgotten() ?? [])
+export const leakedSockets = (): string[] => [...held].flatMap((socket) => socket.heldTooLong() ?? [])
 
 /**
  * A WebSocket for the Neon driver: the bytes go to a real Postgres, and each round trip is a call of the simulation.
@@ -176,10 +176,10 @@ class SimulatedSocket extends EventTarget {
     )
   }
 
-  forgotten(): string | undefined {
+  heldTooLong(): string | undefined {
     const { world, instance } = this.#caller
     const ms = world.now() - this.#openedAt
-    return ms > HELD_MS_MAX ? `${instance.name} holds a connection since ${ms} ms` : undefined
+    return ms > HELD_MS_MAX ? `${instance.name} has held a connection for ${ms} ms` : undefined
   }
 
   #call<T>(point: string, perform: () => Promise<T>): Promise<T> {
@@ -213,7 +213,7 @@ class SimulatedSocket extends EventTarget {
     queueMicrotask(() => this.dispatchEvent(new Event('close')))
   }
 
-  /** Rolls back what was not committed, as the server does when a client disconnects. */
+  /** Rolls back an open transaction, as the server does when a client disconnects, and keeps the connection for reuse. */
   #release(): void {
     const backend = this.#backend
     this.#backend = undefined

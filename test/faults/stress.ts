@@ -32,14 +32,14 @@ export async function stress(
 ): Promise<{ posts: number; violations: Violation[] }> {
   const violations: Violation[] = []
   const broken = (oracle: string, text: string) => violations.push({ oracle, text })
-  // This test observes waiting for locks.
+  // Statements may wait for locks here, unlike in the simulation.
   const options = '-c lock_timeout=0 -c deadlock_timeout=100ms'
   const pool = new pg.Pool({ connectionString: database.url, max: CONNECTIONS, options })
   const db = drizzle({ client: pool })
   const posts: string[] = []
   const endpoints: string[] = []
   const until = performance.now() + RUN_MS
-  const goesOn = () => performance.now() < until
+  const isRunning = () => performance.now() < until
   const { organization } = tenants.first
 
   async function guarded(what: string, work: () => Promise<unknown>): Promise<void> {
@@ -62,16 +62,16 @@ export async function stress(
     endpoints[at] = id
   }
 
-  async function publishes(): Promise<void> {
+  async function publishRepeatedly(): Promise<void> {
     const event = { type: 'v1.project.removed', organization, projectRef: null, fields: {} } as const
-    while (goesOn()) {
+    while (isRunning()) {
       await guarded('publish', () =>
         db.transaction((tx) => publish(tx as unknown as Writer, event, { actorUserId: undefined, now: databaseNow })),
       )
     }
   }
 
-  async function sends(at: number): Promise<void> {
+  async function sendRepeatedly(at: number): Promise<void> {
     const ctx = {
       config: { ENCRYPTION_KEY, WEBHOOK_TIMEOUT_SECONDS: 20, WEBHOOK_DISABLE_AFTER_DAYS: 0 },
       db,
@@ -93,22 +93,22 @@ export async function stress(
       rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => PUBLIC } },
     }
     const admission = createAdmission(Date.now)
-    while (goesOn()) {
+    while (isRunning()) {
       const endpointId = endpoints[at] as string
       await createSender(ctx, { endpointId, ports, admission, wakeAt: async () => {} }).wake({ plan: true })
     }
   }
 
-  async function sweeps(): Promise<void> {
+  async function sweepRepeatedly(): Promise<void> {
     const all = { graceMs: 0, after: '00000000-0000-0000-0000-000000000000', count: 100 }
-    while (goesOn()) await guarded('sweep', () => overdueEndpoints(db, databaseNow, all))
+    while (isRunning()) await guarded('sweep', () => overdueEndpoints(db, databaseNow, all))
   }
 
   const disabling = { reason: 'stress', url: URL, failingForMs: 0, requestId: 'stress' }
 
-  /** Changes an endpoint as the areas do, in a slow transaction. */
-  async function meddles(at: number): Promise<void> {
-    for (let turn = 0; goesOn(); turn++) {
+  /** Disables, updates, deletes and creates an endpoint again, as the API does. */
+  async function changeRepeatedly(at: number): Promise<void> {
+    for (let turn = 0; isRunning(); turn++) {
       const id = endpoints[at] as string
       if (turn % 3 === 0) await guarded('disable', () => disable(db, databaseNow, id, disabling))
       else if (turn % 3 === 1) await guarded('update', () => toggle(id))
@@ -133,11 +133,11 @@ export async function stress(
   for (let at = 0; at < ENDPOINTS; at++) await create(at)
   const indexes = Array.from({ length: ENDPOINTS }, (_, at) => at)
   await Promise.all([
-    ...Array.from({ length: PUBLISHERS }, publishes),
-    ...indexes.flatMap((at) => Array.from({ length: SENDERS }, () => sends(at))),
-    ...indexes.map(meddles),
-    sweeps(),
-    sweeps(),
+    ...Array.from({ length: PUBLISHERS }, publishRepeatedly),
+    ...indexes.flatMap((at) => Array.from({ length: SENDERS }, () => sendRepeatedly(at))),
+    ...indexes.map(changeRepeatedly),
+    sweepRepeatedly(),
+    sweepRepeatedly(),
   ])
   await pool.end()
   const twice = posts.length - new Set(posts).size

@@ -47,7 +47,7 @@ interface SubscriptionRow {
 
 class RolledBack extends Error {}
 
-/** Tells whether the error is a refusal, a fault of the simulation or a lock of another one of its transactions. */
+/** Whether the error is a refusal, an injected fault, or a lock that another transaction of the simulation holds. */
 function isExpected({ faultedAt }: Instance, error: unknown): boolean {
   if (error instanceof ApiError || error instanceof RolledBack || faultedAt.length > 0) return true
   return describeError(error).includes('lock timeout')
@@ -271,7 +271,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
   /** Returns requests that neither died nor ended. */
   const hanging = () => [...unanswered].map(({ name }) => name)
 
-  /** Forgets what was judged already. */
+  /** Clears the records that were judged already. */
   function forget(): void {
     publications.clear()
     retried.clear()

@@ -3,7 +3,7 @@ import config from '../vitest.config.ts'
 
 process.env.EXTENDED = 'on'
 
-const asksForMore = (file: string) => readFileSync(file, 'utf8').includes('/extended.ts')
+const hasExtendedTests = (file: string) => readFileSync(file, 'utf8').includes('/extended.ts')
 
 /**
  * Runs the tests of crashes, stalls and refusals at each single place, and those that need npm's registry or a
@@ -11,5 +11,5 @@ const asksForMore = (file: string) => readFileSync(file, 'utf8').includes('/exte
  */
 export default {
   ...config,
-  test: { ...config.test, include: ['test/**/*.faults.ts', ...globSync('test/**/*.test.ts').filter(asksForMore)] },
+  test: { ...config.test, include: ['test/**/*.faults.ts', ...globSync('test/**/*.test.ts').filter(hasExtendedTests)] },
 }

@@ -145,7 +145,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     if (signal?.aborted) return
     if (isStalled(instance, () => execute(operation))) return
     // A message that a dead instance had sent may still arrive.
-    if (instance.alive ? struck(operation, 'before', () => execute(operation)) : random.chance(0.5)) return
+    if (instance.alive ? injectFault(operation, 'before', () => execute(operation)) : random.chance(0.5)) return
     note(`-> ${point} ${detail} (${instance.name})`)
     const reply = await operation.perform()
     if ('later' in reply) {
@@ -164,13 +164,13 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
   function answer(operation: Operation, reply: Settled<unknown>): void {
     const { instance } = operation
     if (isStalled(instance, () => answer(operation, reply))) return
-    if (!instance.alive || struck(operation, 'after', () => answer(operation, reply))) return
+    if (!instance.alive || injectFault(operation, 'after', () => answer(operation, reply))) return
     if ('error' in reply) operation.reject(reply.error)
     else operation.resolve(reply.value)
   }
 
-  /** Tells whether a fault replaces the event. */
-  function struck(operation: Operation, phase: Phase, again: Event['act']): boolean {
+  /** Injects the planned fault, if there is one. Returns whether the event must not happen now. */
+  function injectFault(operation: Operation, phase: Phase, again: Event['act']): boolean {
     const { instance, point } = operation
     const fault = faultOf(operation, phase)
     if (fault === 'kill') kill(instance)
@@ -242,7 +242,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     injected,
     slowestMs: () => slowestMs,
     counts: () => ({ operations, steps, faults }),
-    /** Forgets what was judged already. */
+    /** Clears the records that were judged already. */
     forget() {
       injected.length = 0
       broken.length = 0

@@ -1,4 +1,4 @@
-/** Everything that was acknowledged to the owner of a project, and so must exist, whatever was killed meanwhile. */
+/** Everything that was acknowledged to the owner of a project: it must exist, whatever was killed. */
 export interface Ledger {
   ref: string
   /** Numbers of rows, with the times when the write was sent and acknowledged. */

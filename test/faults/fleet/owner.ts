@@ -4,9 +4,9 @@ import type { Random } from '../random.ts'
 import type { Fleet } from './installation.ts'
 import { type Ledger, newLedger } from './ledger.ts'
 
-/** The limit for the time since the last kill. */
+/** Limit for the time in which all work ends after the last kill. */
 export const SETTLE_MS_MAX = 60_000
-/** The limit while processes are killed: work may start again and again. */
+/** Time limit for a request or its work while processes are killed: each kill may start the work again. */
 const PATIENCE_MS = 150_000
 const RETRY_MS = 250
 
@@ -30,7 +30,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
   let next = 1
 
   /** Repeats a request until an answer says that it was done, or that there is nothing to do. */
-  async function insist(what: string, method: string, path: string, body?: object): Promise<unknown> {
+  async function repeatUntilDone(what: string, method: string, path: string, body?: object): Promise<unknown> {
     let last = ''
     const found = await until(what, PATIENCE_MS, async () => {
       const reply = await call(method, path, body).catch(() => undefined)
@@ -49,7 +49,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
   }
 
   /** Waits until no work on the project is open. */
-  const settled = (ref: string) =>
+  const untilSettled = (ref: string) =>
     until(`${ref} settles`, PATIENCE_MS, async () => {
       const [found] = await rows<{ open: number }>(
         `select count(*)::int as open from project_tasks where project_ref = $1 and state in ('pending', 'running')`,
@@ -62,7 +62,7 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     const n = next++
     const sentAt = Date.now()
     const query = `create table if not exists kept (n int primary key); insert into kept values (${n}) on conflict do nothing`
-    const done = await insist(`insert ${n}`, 'POST', `/v1/projects/${ledger.ref}/database/query`, { query })
+    const done = await repeatUntilDone(`insert ${n}`, 'POST', `/v1/projects/${ledger.ref}/database/query`, { query })
     if (done !== undefined) ledger.rows.push({ n, sentAt, acknowledgedAt: Date.now() })
   }
 
@@ -73,30 +73,30 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
       // The older version makes an upgrade possible.
       postgres_engine: '17',
     }
-    const made = (await insist('create', 'POST', '/v1/projects', body)) as { ref: string } | undefined
+    const made = (await repeatUntilDone('create', 'POST', '/v1/projects', body)) as { ref: string } | undefined
     if (!made) throw new Error('the project was refused')
     const ledger = newLedger(made.ref)
     ledgers.push(ledger)
-    await settled(made.ref)
+    await untilSettled(made.ref)
     return ledger
   }
 
   async function branch(parent: Ledger): Promise<Ledger | undefined> {
     const rowsBefore = [...parent.rows]
     const body = { branch_name: `b-${crypto.randomUUID()}`, with_data: true }
-    const made = await insist('branch', 'POST', `/v1/projects/${parent.ref}/branches`, body)
+    const made = await repeatUntilDone('branch', 'POST', `/v1/projects/${parent.ref}/branches`, body)
     const { project_ref: ref } = (made ?? {}) as { project_ref?: string }
     if (!ref) return undefined
     const ledger: Ledger = { ...newLedger(ref), rows: rowsBefore, restored: [...parent.restored] }
     ledgers.push(ledger)
-    await settled(ref)
+    await untilSettled(ref)
     return ledger
   }
 
   async function rewind(ledger: Ledger): Promise<void> {
     const backups = `/v1/projects/${ledger.ref}/database/backups`
-    await insist('back up', 'POST', `${backups}/restore-point`, { name: `p${next++}` })
-    await settled(ledger.ref)
+    await repeatUntilDone('back up', 'POST', `${backups}/restore-point`, { name: `p${next++}` })
+    await untilSettled(ledger.ref)
     await write(ledger)
     await delay(1_100)
     const to = Math.floor(Date.now() / 1000)
@@ -104,8 +104,8 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     await write(ledger)
     const askedAt = Date.now()
     const before = await tasksOf(ledger.ref, 'restore_moment')
-    await insist('rewind', 'POST', `${backups}/restore-pitr`, { recovery_time_target_unix: to })
-    await settled(ledger.ref)
+    await repeatUntilDone('rewind', 'POST', `${backups}/restore-pitr`, { recovery_time_target_unix: to })
+    await untilSettled(ledger.ref)
     // Without an answer, the restore may or may not have started.
     const after = await tasksOf(ledger.ref, 'restore_moment')
     if (after > before) ledger.restored.push({ to: to * 1000, askedAt })
@@ -145,39 +145,39 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
       const made = await branch(parent)
       if (made) branches.push(made)
     } else if (operation === 'pause') {
-      await insist('pause', 'POST', `/v1/projects/${ref}/pause`)
-      await settled(ref)
-      await insist('restore', 'POST', `/v1/projects/${ref}/restore`)
+      await repeatUntilDone('pause', 'POST', `/v1/projects/${ref}/pause`)
+      await untilSettled(ref)
+      await repeatUntilDone('restore', 'POST', `/v1/projects/${ref}/restore`)
     } else if (operation === 'resize') {
       const addon_variant = random.pick(['ci_micro', 'ci_small'])
       const body = { addon_type: 'compute_instance', addon_variant }
-      await insist('resize', 'PATCH', `/v1/projects/${ref}/billing/addons`, body)
+      await repeatUntilDone('resize', 'PATCH', `/v1/projects/${ref}/billing/addons`, body)
     } else if (operation === 'back up') {
       const name = `p${next++}`
-      await insist('back up', 'POST', `/v1/projects/${ref}/database/backups/restore-point`, { name })
+      await repeatUntilDone('back up', 'POST', `/v1/projects/${ref}/database/backups/restore-point`, { name })
     } else if (operation === 'rewind') await rewind(parent)
     else if (operation === 'reset' && living) {
-      await insist('reset', 'POST', `/v1/branches/${living.ref}/reset`, {})
-      await settled(living.ref)
+      await repeatUntilDone('reset', 'POST', `/v1/branches/${living.ref}/reset`, {})
+      await untilSettled(living.ref)
       // The branch has the rows that the parent has, or had when the operation started.
       living.rows = []
     } else if (operation === 'push' && living) {
-      await insist('push', 'POST', `/v1/branches/${living.ref}/push`, {})
-      await settled(living.ref)
+      await repeatUntilDone('push', 'POST', `/v1/branches/${living.ref}/push`, {})
+      await untilSettled(living.ref)
     } else if (operation === 'upgrade') {
-      await insist('upgrade', 'POST', `/v1/projects/${ref}/upgrade`, { target_version: '18' })
+      await repeatUntilDone('upgrade', 'POST', `/v1/projects/${ref}/upgrade`, { target_version: '18' })
     } else if (operation === 'move') await move(ref)
     else if (operation === 'remove branch' && living) {
-      await insist('remove branch', 'DELETE', `/v1/branches/${living.ref}?force=true`)
+      await repeatUntilDone('remove branch', 'DELETE', `/v1/branches/${living.ref}?force=true`)
       living.isRemoved = true
     }
-    await settled(ref)
+    await untilSettled(ref)
   }
 
   return {
     ledgers,
     failures,
-    /** Performs these operations, or each once in a random order; and then others, until told to stop. */
+    /** Performs these operations, or each once in a random order, and then others until `isOver`. */
     async work(
       operations: readonly Operation[] = random.shuffle(OPERATIONS),
       isOver: () => boolean = () => true,

@@ -12,12 +12,12 @@ interface ProjectRow {
   branch: string | null
 }
 
-interface Shown {
+interface HostInstance {
   name: string
   state: string
 }
 
-const shownBy = async ({ ask }: FleetHost) => (await (await ask('GET', '/instances')).json()) as Shown[]
+const instancesOf = async ({ ask }: FleetHost) => (await (await ask('GET', '/instances')).json()) as HostInstance[]
 
 const STATES: Record<string, readonly string[]> = {
   ACTIVE_HEALTHY: ['running', 'asleep'],
@@ -47,31 +47,31 @@ export async function judge(fleet: Fleet, ledgers: readonly Ledger[]): Promise<s
   const projects = await fleet.rows<ProjectRow>(PROJECTS)
   const refs = projects.map(({ ref }) => ref)
   const problems = [
-    ...(await Promise.all(ledgers.map((ledger) => lost(fleet, ledger)))).flat(),
+    ...(await Promise.all(ledgers.map((ledger) => wrongRows(fleet, ledger)))).flat(),
     ...(await orphanArchives(fleet, refs)),
   ]
   for (const host of fleet.hosts) {
-    const instances = await shownBy(host)
+    const instances = await instancesOf(host)
     const here = projects.filter((project) => project.host === host.name)
     const known = here.map(({ ref }) => ref)
     problems.push(
-      ...here.flatMap((project) => untrue(project, instances)),
+      ...here.flatMap((project) => wrongStates(project, instances)),
       ...(await orphans(host, known)),
       ...(await orphanServers(host)),
-      ...(await held(host, known)),
+      ...(await heldLocks(host, known)),
     )
   }
   return problems
 }
 
-function untrue({ ref, status, branch }: ProjectRow, instances: readonly Shown[]): string[] {
+function wrongStates({ ref, status, branch }: ProjectRow, instances: readonly HostInstance[]): string[] {
   const state = instances.find(({ name }) => name === ref)?.state ?? 'missing'
-  const problems = STATES[status]?.includes(state) ? [] : [`${ref} is ${status}, and its instance ${state}`]
+  const problems = STATES[status]?.includes(state) ? [] : [`${ref} is ${status}, but its instance is ${state}`]
   if (branch !== null && branch !== 'FUNCTIONS_DEPLOYED') problems.push(`the branch ${ref} is ${branch}`)
   return problems
 }
 
-async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
+async function wrongRows({ call }: Fleet, ledger: Ledger): Promise<string[]> {
   const { ref, isRemoved } = ledger
   if (isRemoved) return []
   const query = `select coalesce(array_agg(n), '{}') as found from kept`
@@ -80,10 +80,10 @@ async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
   if (status !== 201) return [`${ref} answers SQL with ${status} ${JSON.stringify(body)}`]
   const [{ found = [] } = {}] = body as { found?: number[] }[]
   const missing = mustHold(ledger).filter((n) => !found.includes(n))
-  const undead = mustMiss(ledger).filter((n) => found.includes(n))
+  const returned = mustMiss(ledger).filter((n) => found.includes(n))
   return [
     ...missing.map((n) => `${ref} has lost the row ${n}`),
-    ...undead.map((n) => `${ref} has the row ${n}, which a restore had undone`),
+    ...returned.map((n) => `${ref} has the row ${n}, which a restore undid`),
   ]
 }
 
@@ -117,9 +117,9 @@ const templateOf = (spare: string) => spare.split('.')[0]
 
 /** Checks for exactly one postmaster for each running instance, and no other process of Postgres in the folder. */
 async function orphanServers(host: FleetHost): Promise<string[]> {
-  const shown = await shownBy(host)
+  const reported = await instancesOf(host)
   const instances = join(host.folder, 'instances')
-  const running = shown.filter(({ state }) => state === 'running').map(({ name }) => name)
+  const running = reported.filter(({ state }) => state === 'running').map(({ name }) => name)
   const problems: string[] = []
   const found = new Map<string, number[]>()
   for (const { pid, parent, cwd } of await servers()) {
@@ -132,7 +132,7 @@ async function orphanServers(host: FleetHost): Promise<string[]> {
     if (!running.includes(name)) problems.push(`orphan server of ${name}: ${pids}`)
     if (pids.length > 1) problems.push(`${name} has the servers ${pids}`)
   }
-  for (const name of running) if (!found.has(name)) problems.push(`${name} is said to run, and has no server`)
+  for (const name of running) if (!found.has(name)) problems.push(`${name} is reported as running, but has no server`)
   return problems
 }
 
@@ -164,8 +164,8 @@ async function orphanArchives({ s3 }: Fleet, refs: readonly string[]): Promise<s
     .map((key) => `orphan object ${key}`)
 }
 
-/** Returns held locks: a free lock can be taken at once. */
-async function held({ ask }: FleetHost, refs: readonly string[]): Promise<string[]> {
+/** Returns the projects whose lock is held: a free lock can be acquired at once. */
+async function heldLocks({ ask }: FleetHost, refs: readonly string[]): Promise<string[]> {
   const problems: string[] = []
   for (const ref of refs) {
     const reply = await ask('POST', `/instances/${ref}/lock`, { wait_ms: 2_000 })

@@ -6,7 +6,7 @@ const ATTEMPTS_MAX = 5
 /** Less than the grace period of the sweeper. */
 const LATE_MS_MAX = 5_000
 
-/** O3. */
+/** O3: a message has at most five attempts, each number once, and none is earlier than the schedule says. */
 export function scheduleIsKept({ broken, byMessage, postsOf, users }: Evidence): void {
   for (const [messageId, attempts] of byMessage) {
     for (const { attempt, trigger } of attempts) {
@@ -28,7 +28,7 @@ export function scheduleIsKept({ broken, byMessage, postsOf, users }: Evidence):
   }
 }
 
-/** O3. Without a fault, the alarm makes the next attempt, and not the sweeper, which has a grace period. */
+/** O3: without a fault, the alarm makes the next attempt, and not the sweeper, which has a grace period. */
 export function nextAttemptsAreInTime(evidence: Evidence): void {
   const { rows, broken, byMessage, postsOf, users } = evidence
   const slow = slowReceivers(evidence)
@@ -43,7 +43,7 @@ export function nextAttemptsAreInTime(evidence: Evidence): void {
   }
 }
 
-/** O3. Without a fault, the publisher has woken the sender, which did not wait for the sweeper. */
+/** O3: without a fault, the publisher wakes the sender, which does not wait for the sweeper. */
 export function firstAttemptsAreInTime(evidence: Evidence): void {
   const { rows, broken, postsOf, users } = evidence
   const slow = slowReceivers(evidence)
@@ -62,8 +62,8 @@ const isQuick = (behaviour: Post['behaviour']) =>
 const slowReceivers = ({ ledger }: Evidence) =>
   new Set(ledger.filter(({ behaviour }) => !isQuick(behaviour)).map(({ endpoint }) => endpoint))
 
-/** O5. */
-export function rowsTellTheTruth({ byMessage, rows, broken, postsOf }: Evidence): void {
+/** O5: the rows record what the receivers answered. */
+export function rowsMatchAnswers({ byMessage, rows, broken, postsOf }: Evidence): void {
   for (const row of rows) {
     const posts = postsOf.get(row.id) ?? []
     if (row.status === 'success' && !posts.some((post) => succeeds(post) && statusOf(post) === row.responseCode)) {
@@ -75,7 +75,7 @@ export function rowsTellTheTruth({ byMessage, rows, broken, postsOf }: Evidence)
     }
     const [only] = posts
     if (row.status === 'failure' && posts.length === 1 && only && succeeds(only) && calmDuring(only)) {
-      broken('O5', `${row.label} failed although it was taken`)
+      broken('O5', `${row.label} failed although its receiver accepted it`)
     }
     if (row.status === 'skipped' && posts.length > 0 && posts.every(calmDuring)) {
       broken('O5', `${row.label} is skipped although it was sent`)
@@ -94,14 +94,14 @@ const followed = (byMessage: Evidence['byMessage'], row: Row) =>
 
 const calmDuring = ({ instance, at }: Post) => !instance.faultedAt.some((time) => time >= at - 60_000)
 
-/** O6. */
-export function nothingWaits({ rows, broken }: Evidence): void {
+/** O6: no delivery stays pending. */
+export function nothingStaysPending({ rows, broken }: Evidence): void {
   const pending = rows.filter(({ status }) => status === 'pending')
-  if (pending.length > 0) broken('O6', `${pending.length} deliveries are pending for ever: ${pending[0]?.label}`)
+  if (pending.length > 0) broken('O6', `${pending.length} deliveries stay pending: ${pending[0]?.label}`)
 }
 
 /**
- * O8. A second request for an attempt requires a fault of one of its senders, or a receiver that dropped the first at
+ * O8: an attempt has a second request only after a fault of one of its senders, or if the receiver dropped the first request at
  * once.
  */
 export function duplicatesAreBounded({ broken, ledger, totals }: Evidence): void {
@@ -117,11 +117,11 @@ export function duplicatesAreBounded({ broken, ledger, totals }: Evidence): void
       if (!hit && !dropped)
         broken(
           'O8',
-          `${post.label} came to ${post.endpoint} twice and nothing had gone wrong: ${told(before)}, then ${told(post)}`,
+          `${post.label} came to ${post.endpoint} twice without a fault: ${describe(before)}, then ${describe(post)}`,
         )
     }
   }
 }
 
-const told = ({ instance, claimedAt, at }: Post) =>
+const describe = ({ instance, claimedAt, at }: Post) =>
   `at ${new Date(at).toISOString()} by ${instance.name}, claimed ${at - claimedAt} ms before`

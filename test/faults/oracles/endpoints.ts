@@ -11,7 +11,7 @@ const OPEN_MS = 25_000
 const statesDuring = (states: readonly EndpointState[] = [], from: number, until: number) =>
   states.filter(({ at }, i) => at <= until && (states[i + 1]?.at ?? until) >= from)
 
-/** O7. */
+/** O7: an endpoint gets no request that was claimed after it was disabled or deleted. */
 export function nothingAfterTheEnd({ broken, endpoints, ledger }: Evidence): void {
   for (const { endpoint, label, claimedAt, startedAt, deliveryId } of ledger) {
     if (!deliveryId) broken('O7', `${endpoint} got ${label}, which its sender had not claimed`)
@@ -24,8 +24,8 @@ export function nothingAfterTheEnd({ broken, endpoints, ledger }: Evidence): voi
   }
 }
 
-/** O7. Without a fault, an attempt from before an endpoint was disabled is not repeated after it was enabled. */
-export function nothingIsRevived({ broken, endpoints, ledger, users }: Evidence): void {
+/** O7: without a fault, an attempt from before an endpoint was disabled is not repeated after it was enabled again. */
+export function disabledAttemptsAreNotRepeated({ broken, endpoints, ledger, users }: Evidence): void {
   for (const { label, states } of endpoints.values()) {
     for (const [i, { enabled }] of states.entries()) {
       const until = states[i + 1]?.at ?? 0
@@ -39,12 +39,12 @@ export function nothingIsRevived({ broken, endpoints, ledger, users }: Evidence)
   }
 }
 
-/** The time by which its result was recorded, if there was no fault. */
+/** The latest time at which its result was recorded, if there was no fault. */
 const recordedAt = ({ at, behaviour }: Post) =>
   behaviour.kind === 'status' ? at + (behaviour.afterMs ?? 0) + RECORDED_MS : Number.POSITIVE_INFINITY
 
-/** O5. */
-export function goneIsDisabled({ broken, endpoints, ledger }: Evidence): void {
+/** O5: an endpoint that answered 410 is disabled. */
+export function goneEndpointsAreDisabled({ broken, endpoints, ledger }: Evidence): void {
   for (const post of ledger) {
     if (statusOf(post) !== 410 || post.instance.faultedAt.length > 0) continue
     const later = endpoints.get(post.endpoint)?.states.some(({ at, enabled }) => at >= post.claimedAt && !enabled)
@@ -52,18 +52,22 @@ export function goneIsDisabled({ broken, endpoints, ledger }: Evidence): void {
   }
 }
 
-/** O9. */
-export function signedWithTheSecretOfTheTime({ broken, endpoints, ledger }: Evidence): void {
+/** O9: each request is signed with a secret that was valid at its time, and has the right timestamp. */
+export function signaturesAreValid({ broken, endpoints, ledger }: Evidence): void {
   for (const { endpoint, label, at, claimedAt, signedBy, timestampSeconds } of ledger) {
     const states = statesDuring(endpoints.get(endpoint)?.states, claimedAt, at)
     const valid = new Set(states.map(({ secret }) => secret))
-    if (!signedBy.some((secret) => valid.has(secret))) broken('O9', `${label} to ${endpoint} is signed by ${signedBy}`)
-    if (Math.abs(timestampSeconds * 1000 - at) > 300_000) broken('O9', `${label} to ${endpoint} tells a wrong time`)
+    if (!signedBy.some((secret) => valid.has(secret)))
+      broken('O9', `${label} to ${endpoint} is signed with the secrets ${signedBy}`)
+    if (Math.abs(timestampSeconds * 1000 - at) > 300_000) broken('O9', `${label} to ${endpoint} has a wrong timestamp`)
   }
 }
 
-/** O11. Ten failures open the circuit breaker; each may be two requests, and some were under way. */
-export function theDeadAreSpared({ broken, ledger }: Evidence): void {
+/**
+ * O11: a receiver that does not answer gets few requests. Ten failures open the circuit breaker; each may be two requests, and
+ * some are in progress.
+ */
+export function deadReceiversAreSpared({ broken, ledger }: Evidence): void {
   for (const posts of Map.groupBy(ledger, ({ instance }) => instance).values()) {
     let unanswered: Post[] = []
     for (const post of posts) {

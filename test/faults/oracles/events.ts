@@ -2,8 +2,8 @@ import { type Evidence, type Row, succeeds } from './evidence.ts'
 
 const ATTEMPTS_MAX = 5
 
-/** O1. */
-export function everyEventCameOrSaysWhy(evidence: Evidence): void {
+/** O1: each committed event reaches each of its endpoints once, or its row says why not. */
+export function everyEventArrivesOrHasReason(evidence: Evidence): void {
   const { endpoints, byLabel, committed, eventCount, broken, labelOf, users, totals } = evidence
   const tries = Map.groupBy(users.publications.values(), ({ change }) => change)
   for (const change of committed) {
@@ -19,7 +19,7 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
       const copies = (byLabel.get(label) ?? []).filter((row) => row.endpointId === endpointId)
       const messages = new Set(copies.map(({ messageId }) => messageId))
       if (messages.size > 1) broken('O1', `${label} has ${messages.size} copies for ${name}`)
-      if (came(evidence, name, copies)) continue
+      if (arrivedOrHasReason(evidence, name, copies)) continue
       totals.lost += 1
       const states = copies.map(({ attempt, status }) => `${attempt} ${status}`).join(', ')
       broken('O1', `${label} never came to ${name} (${states || 'no row'})`)
@@ -27,8 +27,8 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
   }
 }
 
-/** Tells whether an event reached a receiver that accepted it, or an end that the row explains. */
-function came(evidence: Evidence, endpoint: string, copies: Row[]): boolean {
+/** Whether an event reached a receiver that accepted it, or its row explains why not. */
+function arrivedOrHasReason(evidence: Evidence, endpoint: string, copies: Row[]): boolean {
   const posts = copies.flatMap(({ id }) => evidence.postsOf.get(id) ?? [])
   const taken = posts.some((post) => post.label === copies[0]?.label && post.endpoint === endpoint && succeeds(post))
   if (taken && copies.some(({ status }) => status === 'success')) return true
@@ -46,8 +46,8 @@ function endsWithCause({ endpoints, labelOf }: Evidence, row: Row): boolean {
   return (trigger === 'event' && attempt === ATTEMPTS_MAX) || wasDisabled || errorCode === 'sender_died'
 }
 
-/** O2. */
-export function nothingButCommittedEvents({
+/** O2: endpoints get only committed events that are for them. */
+export function onlyCommittedEventsAreSent({
   byLabel,
   committed,
   eventCount,
@@ -70,7 +70,8 @@ export function nothingButCommittedEvents({
   for (const [label, rows] of byLabel) {
     const wanted = users.publications.get(label)?.wanted
     const stray = wanted && rows.find(({ endpointId }) => !wanted.has(endpointId))
-    if (stray) broken('O2', `${label} has a delivery to ${labelOf.get(stray.endpointId)}, which did not want it`)
+    if (stray)
+      broken('O2', `${label} has a delivery to ${labelOf.get(stray.endpointId)}, which did not subscribe to it`)
   }
   for (const label of eventCount.keys()) {
     const change = users.publications.get(label)?.change ?? ''
@@ -78,8 +79,8 @@ export function nothingButCommittedEvents({
   }
 }
 
-/** O4. */
-export function sameBytes({ broken, ledger }: Evidence): void {
+/** O4: all requests of a message have the same body and go to one endpoint, which gets the event under one id. */
+export function messagesAreConstant({ broken, ledger }: Evidence): void {
   for (const [messageId, posts] of Map.groupBy(ledger, (post) => post.messageId)) {
     if (new Set(posts.map(({ bodyHash }) => bodyHash)).size > 1) broken('O4', `${messageId} came with several bodies`)
     if (new Set(posts.map(({ endpoint }) => endpoint)).size > 1) broken('O4', `${messageId} came to several endpoints`)

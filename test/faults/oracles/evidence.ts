@@ -26,14 +26,14 @@ export interface Facts {
   users: Users
   endpoints: Map<string, KnownEndpoint>
   ledger: readonly Post[]
-  /** Earlier publications were judged before. */
+  /** Only publications since then are judged. */
   since: Date
   /** No fault was injected. */
   calm: boolean
   /** Nothing took longer than a call takes, and no attempt was postponed. */
   quick: boolean
   /** No hint of a new delivery was lost or late. */
-  told: boolean
+  announced: boolean
 }
 
 /** The committed rows and what the receivers saw. */
@@ -74,7 +74,7 @@ export const succeeds = ({ behaviour }: Post) =>
 export const statusOf = ({ behaviour }: Post) =>
   behaviour.kind === 'status' || behaviour.kind === 'stall' ? behaviour.status : 0
 
-/** Tells whether its sender had no fault after the claim. */
+/** Whether its sender had no fault after the claim. */
 export const undisturbed = ({ instance, claimedAt }: Post) => !instance.faultedAt.some((time) => time >= claimedAt)
 
 /** The audit entry represents the change that the event reports. */
