@@ -7,7 +7,7 @@ import { webhookEgress } from '../../dev/egress.ts'
 import { isPublicAddress } from '../../src/platform/net/ip-addresses.ts'
 import { WAIT } from '../support/machine.ts'
 
-describe('the way out for webhooks', () => {
+describe('the egress of webhooks', () => {
   const LOOPBACK = ['127.0.0.1', '127.1', 'localhost']
   const ELSEWHERE = `
     0.0.0.0 10.0.0.1 100.64.0.1 127.0.0.2 168.63.129.16 169.254.169.254 172.16.0.1 192.0.0.8 192.0.2.1 192.31.196.1

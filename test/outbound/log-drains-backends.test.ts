@@ -55,7 +55,7 @@ describe('datadog', () => {
 })
 
 describe('loki', () => {
-  it('shows a header in place of the name and password, however it is spelled', async () => {
+  it('gets a configured Authorization header in place of the user name and password, however it is spelled', async () => {
     const receiver = await newReceiver()
     const project = await newDrained()
     const headers = { Authorization: 'Bearer mine' }
@@ -227,7 +227,7 @@ describe('s3', () => {
     expect(received.headers.authorization).toContain(`Signature=${signatureOf(received)}`)
   })
 
-  it('is tried again later if it refuses, and only once in a while', async () => {
+  it('is retried after a refusal, and then gets the next object only after a pause', async () => {
     const receiver = await newReceiver(withStatus(403, {}, '<Error><Code>AccessDenied</Code></Error>'))
     await setName('s3.eu-west-2.amazonaws.com', PUBLIC, new URL(receiver.url).origin)
     const project = await newDrained()

@@ -260,7 +260,7 @@ describe('an event', () => {
     expect(() => verified(request && { ...request, body: `${request.body} ` })).toThrow()
   })
 
-  it('F52: is a single one however often it is published under one key at once', async () => {
+  it('exists once, however often it is published under one key at the same time', async () => {
     const place = await newPlace('projects')
     const endpoints = [await newEndpoint(place), await newEndpoint(place)]
     const pool = new pg.Pool({ connectionString: inject('controlUrl'), max: 20 })
@@ -308,7 +308,7 @@ describe('an event', () => {
     expect(await typesOf(ofOther)).toEqual(['v1.project.paused'])
   })
 
-  it('F51: wakes 120 endpoints at once, which is more than one batch of messages holds', async () => {
+  it('wakes 120 endpoints at once, which is more than one batch of messages holds', async () => {
     const organization = await newOrganization()
     const receiver = await newReceiver()
     const [place, all] = [await newPlace('projects', organization), await newPlace('organizations', organization)]
@@ -323,8 +323,8 @@ describe('an event', () => {
   })
 })
 
-/** Makes the receiver hold its 500 until the test releases it. */
-const heldFailure = (receiver: Awaited<ReturnType<typeof newReceiver>>) =>
+/** Makes the receiver delay its 500. Resolves when a request has arrived, to the function that sends the answer. */
+const holdFailure = (receiver: Awaited<ReturnType<typeof newReceiver>>) =>
   new Promise<() => void>((resolve) => {
     receiver.answer((_request, response) => resolve(() => response.writeHead(500).end()))
   })
@@ -351,10 +351,10 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     const receiver = await newReceiver(() => {})
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
-    const asked = heldFailure(receiver)
+    const arrived = holdFailure(receiver)
     await insertDelivery(place, id, later())
     await bringForward(id)
-    const answer = await asked
+    const answer = await arrived
     await patchEndpoint(place, id, { enabled: false })
     expect(await rowsOf(id)).toMatchObject([{ status: 'pending' }])
     answer()
@@ -477,15 +477,15 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
   })
 
   it.each(['one', 'all'])(
-    'once deleted (%s) receives nothing, and the current attempt ends without a trace',
+    'once deleted (%s) receives nothing, and its current attempt leaves no row and no error',
     async (which) => {
       const receiver = await newReceiver()
       const place = await newPlace(kind)
       const id = await newEndpoint(place, { url: receiver.url })
-      const asked = heldFailure(receiver)
+      const arrived = holdFailure(receiver)
       await insertDelivery(place, id, later())
       await bringForward(id)
-      const answer = await asked
+      const answer = await arrived
       await insertDelivery(place, id, later())
       const path = which === 'one' ? `${place.base}/endpoints/${id}` : `${place.base}/endpoints`
       expect((await place.owner.delete(path)).status).toBe(200)

@@ -8,7 +8,7 @@ import { type Installation, openInstallation, until } from '../support/wire/inst
 import { type Killable, revive, startKillable } from '../support/wire/killable.ts'
 import { type Script, type Scripted, startScripted } from '../support/wire/scripted.ts'
 
-/** The longest time to a retry that lost its alarm: 12 s of its own, 5 s of grace and 10 s until the next sweep. */
+/** More than the longest time to a retry that lost its alarm: its own 12 s, 5 s of grace and 10 s until the next sweep. */
 const QUIET_MS = 40_000
 
 let machine: Machine

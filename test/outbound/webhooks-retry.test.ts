@@ -59,21 +59,21 @@ describe.each(KINDS)('POST /v2/%s/…/webhooks/deliveries/{id}/retry', (kind) =>
     expect(receiver.received).toHaveLength(2)
   })
 
-  it('does not use up the schedule: automatic attempts stay planned, however often one clicks', async () => {
+  it('does not use up the schedule: automatic attempts stay planned, however often a user retries', async () => {
     const place = await newPlace(kind)
     const receiver = await newReceiver(withStatus(500))
     const id = await newEndpoint(place, { url: receiver.url })
     const { delivery } = await insertDelivery(place, id, { status: 'pending', attemptedAt: null, nextAt: new Date() })
     await bringForward(id)
-    for (let clicks = 1; clicks <= 5; clicks++) {
-      await untilStatuses(id, ...Array.from({ length: clicks }, () => 'failure' as const), 'pending')
+    for (let retries = 1; retries <= 5; retries++) {
+      await untilStatuses(id, ...Array.from({ length: retries }, () => 'failure' as const), 'pending')
       expect((await retry(place, delivery.id)).status).toBe(201)
     }
     const rows = await untilStatuses(id, ...Array.from({ length: 6 }, () => 'failure' as const), 'pending')
     expect(rows.at(-1)).toMatchObject({ status: 'pending', attempt: 2, trigger: 'event' })
   })
 
-  it('makes one attempt of two clicks', async () => {
+  it('makes one attempt of several requests', async () => {
     const waiting: (() => void)[] = []
     const receiver = await newReceiver((_request, response) => waiting.push(() => response.end()))
     const place = await newPlace(kind)

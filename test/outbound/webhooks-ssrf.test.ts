@@ -76,7 +76,7 @@ const ODD = [
   'http://169.254.169.254\\@receivers.dev/',
 ]
 
-describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
+describe.each(KINDS)('an endpoint of /v2/%s', (kind) => {
   /** Sends the urls in portions, because a place accepts 120 requests a minute. */
   async function expectAllRefused(urls: readonly string[]) {
     for (let start = 0; start < urls.length; start += 50) {
@@ -89,7 +89,7 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
   it('has no loopback address except an allowed one, however it is spelled', () =>
     expectAllRefused(ADDRESSES.map((host) => `http://${host}/latest/meta-data/`)))
 
-  it('has no name that only an inner network knows', () => expectAllRefused(NAMES.map((host) => `https://${host}/`)))
+  it('has no name that only an internal network knows', () => expectAllRefused(NAMES.map((host) => `https://${host}/`)))
 
   it('has no url that others parse differently, and no port of another service', async () => {
     await setName('receivers.dev', PUBLIC)
@@ -130,7 +130,10 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
   const troubles: [string, Zone][] = [
     ['no answer for one of two questions', { A: ['93.184.215.14'], broken: 'AAAA' }],
     ['HTTP status 502', DOWN],
-    ['what is no answer', { raw: { headers: { 'content-type': 'application/dns-json' }, body: '<html>' } }],
+    [
+      'something other than a DNS answer',
+      { raw: { headers: { 'content-type': 'application/dns-json' }, body: '<html>' } },
+    ],
     ['nothing in time', { silent: 'halfway' }],
   ]
   it.each(troubles)('may be tried again when the resolver answers with %s', async (_name, zone) => {
@@ -168,10 +171,10 @@ const untilRetried = (endpointId: string, succeeded = 0) =>
     return rows
   }, WAIT)
 
-describe('F37: an attempt', () => {
+describe('an attempt', () => {
   const later = () => ({ status: 'pending' as const, attemptedAt: null, nextAt: new Date(Date.now() + 3_600_000) })
 
-  it('connects nowhere if the name now leads to a private address, and says so without naming it', async () => {
+  it('connects nowhere if the name now has a private address, and gives that reason without the address', async () => {
     const place = await newPlace('projects')
     const receiver = await newReceiver()
     const host = await newHost(PUBLIC, new URL(receiver.url).origin)

@@ -60,7 +60,7 @@ describe('without WEBHOOK_LOOPBACK', () => {
     await customer.change(id, { enabled: false })
   })
 
-  it('connects to none of them, whatever its row or the name says at the time of an attempt', async () => {
+  it('connects to none of them, even if the row of an endpoint or its DNS record has changed by the time of an attempt', async () => {
     const endpoints: string[] = []
     for (let count = 0; count < 5; count++) endpoints.push(await customer.subscribe('https://hooks.dev/'))
     doh.zones.set('rebinding.dev', { A: [PUBLIC], ttl: 0 })
@@ -82,7 +82,7 @@ describe('without WEBHOOK_LOOPBACK', () => {
     expect(canary.connections()).toBe(0)
   })
 
-  it('fetches no keys from there either', async () => {
+  it('does not fetch keys from them either', async () => {
     const ref = await customer.createProject()
     const refused = [
       `http://127.0.0.1:${canary.port}/`,

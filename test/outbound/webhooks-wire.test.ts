@@ -33,7 +33,7 @@ import { SELF_SIGNED } from '../support/wire/self-signed.ts'
 import { expectSigned, RAW } from '../support/wire/verify.ts'
 
 const TIMEOUT_MS = 2000
-/** The time that two busy cores may add to any time measured here. */
+/** Tolerance for measured times on a machine with two busy cores. */
 const SLACK_MS = 1500
 
 let machine: Machine
@@ -143,7 +143,7 @@ describe('the schedule', () => {
     expect(requestsOf(gone)).toHaveLength(3)
   })
 
-  it('continues if a URL answers 410 that the endpoint no longer has', async () => {
+  it('continues after a 410 from a URL that the endpoint no longer has', async () => {
     const customer = await newCustomer(installation)
     const held: ServerResponse[] = []
     const path = `/${randomUUID()}`
@@ -172,12 +172,12 @@ describe('an answer', () => {
     )
     for (const status of good) expect(outcomeOf(outcomes[status] as Outcome)).toEqual(['success', status, null])
     for (const status of bad) expect(outcomeOf(outcomes[status] as Outcome)).toEqual(['failure', status, 'bad_status'])
-    // A status that never leads to a final answer is left out.
+    // An interim status without a final answer is not recorded.
     for (const status of without)
       expect(outcomeOf(outcomes[status] as Outcome), `${status}`).toEqual(['failure', 0, 'connection_failed'])
   })
 
-  it('F27: is never followed to another address', async () => {
+  it('is never followed to another address', async () => {
     const canary = await startCanary()
     onTestFinished(() => void canary.close())
     const targets = [`http://127.0.0.1:${canary.port}/`, `http://localhost:${canary.port}/`, '/hop']
@@ -218,7 +218,7 @@ describe('an answer', () => {
     }
   })
 
-  it('F29: is kept up to 64 KiB, in constant memory, however large it is or becomes', async () => {
+  it('is kept up to 64 KiB, in constant memory, however large it is or becomes', async () => {
     const streams = {
       endless: endless('content-type: text/plain'),
       oneGigabyte: endless(`content-length: ${2 ** 30}`),
@@ -253,7 +253,7 @@ describe('an answer', () => {
     for (const { written } of Object.values(streams)) expect(written() / 2 ** 20).toBeLessThan(3 * 32)
   })
 
-  it('F34: is recorded as it came, if it can be', async () => {
+  it('is recorded unchanged, except where Postgres or a limit does not allow that', async () => {
     const outcomes = await publishTo({
       empty: withHead(''),
       text: withHead('', 'thanks'),
@@ -446,7 +446,7 @@ describe('a request', () => {
     expect(accepted).toEqual(['*/*', 'application/problem+json'])
   })
 
-  it('lets no stored header replace ours', async () => {
+  it('has our headers even if stored headers have the same names', async () => {
     const customer = await newCustomer(installation)
     const path = `/${randomUUID()}`
     const id = await customer.subscribe(receiver.play(path, answer(200)))

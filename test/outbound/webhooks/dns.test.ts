@@ -87,12 +87,12 @@ describe('a resolver', () => {
     ['an HTTP error', raw('{"Status":0}', 502), 'HTTP status 502'],
     ['no content', raw('', 204), 'HTTP status 204'],
     ['an empty body', raw(''), 'is invalid'],
-    ['a page', raw('<html>'), 'is invalid'],
-    ['JSON of another form', raw('[]'), 'is invalid'],
+    ['an HTML page', raw('<html>'), 'is invalid'],
+    ['JSON of the wrong shape', raw('[]'), 'is invalid'],
     ['a status in words', raw('{"Status":"0"}'), 'is invalid'],
     ['null', raw('null'), 'is invalid'],
-    ['records of another form', raw(JSON.stringify({ Status: 0, Answer: [record(1)] })), 'is invalid'],
-    ['an address that is none', raw(JSON.stringify({ Status: 0, Answer: [record('10.0.0')] })), 'is invalid'],
+    ['records of the wrong shape', raw(JSON.stringify({ Status: 0, Answer: [record(1)] })), 'is invalid'],
+    ['an invalid address', raw(JSON.stringify({ Status: 0, Answer: [record('10.0.0')] })), 'is invalid'],
   ])('is unavailable for %s', async (_, zone, reason) => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'unavailable', reason: expect.stringContaining(reason) })
   })

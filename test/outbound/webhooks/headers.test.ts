@@ -11,8 +11,8 @@ const reservedNames = `user-agent keep-alive proxy-authenticate proxy-authorizat
   accept-encoding`.split(/\s+/)
 const reservedPrefixes = ['webhook-', 'svix-', 'cf-', 'sec-', 'proxy-', 'x-forwarded-', 'x-amz-', 'x-goog', 'x-azure-']
 
-const capitalised = (name: string) => name.replace(/\b\w/g, (letter) => letter.toUpperCase())
-const spellings = (name: string) => [name, name.toUpperCase(), capitalised(name)]
+const capitalized = (name: string) => name.replace(/\b\w/g, (letter) => letter.toUpperCase())
+const spellings = (name: string) => [name, name.toUpperCase(), capitalized(name)]
 const many = (count: number, value = 'v') =>
   Object.fromEntries(Array.from({ length: count }, (_, i) => [`x-${i}`, value]))
 

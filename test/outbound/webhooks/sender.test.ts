@@ -52,7 +52,7 @@ function newSender({
     db: { execute: execute ?? ((query: SQL) => outbox.db.execute(query)) },
     now: () => new Date(time.now),
     databaseNow: sql`${{ getSQL: () => sql`${new Date(time.now).toISOString()}::timestamptz` }}`,
-    log: { info: () => {}, error: (...told: unknown[]) => errors.push(told) },
+    log: { info: () => {}, error: (...entry: unknown[]) => errors.push(entry) },
   } as unknown as SystemCtx
   const wakeAt = async (at: number) => {
     alarms.push(at - START)
@@ -83,19 +83,19 @@ describe('an attempt that could not be made', () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, ...Array.from({ length: 200 }, () => ({ dueMs: 0 })))
     let resolution: Resolution = { kind: 'unavailable', reason: 'the resolver is down' }
-    let questions = 0
+    let lookUps = 0
     const resolve = () => {
-      questions += 1
+      lookUps += 1
       return resolution
     }
     const sender = newSender({ endpointId, resolve })
     await sender.wake()
-    expect(questions).toBeLessThan(20)
+    expect(lookUps).toBeLessThan(20)
     expect(sender.errors).toEqual([['webhook_postponed', { endpoint: endpointId, reason: 'the resolver is down' }]])
     await sender.wake()
     sender.time.now += 30 * SECOND_MS
     await sender.wake()
-    expect(questions).toBeLessThan(21)
+    expect(lookUps).toBeLessThan(21)
     resolution = RESOLVED
     sender.time.now += 30 * SECOND_MS
     await sender.wake()
@@ -298,10 +298,10 @@ describe('an alarm', () => {
   it('that fires while it is being set is planned again afterwards', async () => {
     const endpointId = await outbox.newEndpoint()
     await outbox.enqueue(endpointId, { dueMs: SECOND_MS }, { dueMs: 60 * SECOND_MS })
-    let rung = false
+    let hasFired = false
     const onAlarm = () => {
-      if (rung) return
-      rung = true
+      if (hasFired) return
+      hasFired = true
       sender.time.now += SECOND_MS
       void sender.wake({ plan: true })
     }

@@ -140,7 +140,7 @@ describe('a signing secret', () => {
     expect(secretProblem('🔑'.repeat(4))).toBe(LENGTH)
   })
 
-  it('is raw if a stray character ends it, although the library would drop that one', () => {
+  it('is raw if a stray character ends it, although the library would ignore that character', () => {
     expect(keyOf('whsec_abcd!')).toEqual(ascii('whsec_abcd!'))
     expect(keyOf('whsec_abcd_=')).toEqual(ascii('whsec_abcd_='))
     expect(() => new Webhook('whsec_abcd!')).not.toThrow()

@@ -232,7 +232,7 @@ describe('a settlement', () => {
 
 describe('an endpoint', () => {
   const disableAt = (id: string, fields: { url?: string; failingForMs?: number }) =>
-    disable(outbox.db, at(0), id, { reason: 'told so', url: URL_A, failingForMs: 0, requestId: 'test', ...fields })
+    disable(outbox.db, at(0), id, { reason: 'a reason', url: URL_A, failingForMs: 0, requestId: 'test', ...fields })
 
   it('is disabled once, with its pending deliveries and an entry in the audit log', async () => {
     const id = await outbox.newEndpoint()
@@ -246,7 +246,7 @@ describe('an endpoint', () => {
       .select()
       .from(auditLog)
       .where(eq(auditLog.organizationId, endpoint?.organizationId ?? ''))
-    expect(audit).toMatchObject([{ action: 'webhook.endpoint.disable', detail: { endpoint: id, reason: 'told so' } }])
+    expect(audit).toMatchObject([{ action: 'webhook.endpoint.disable', detail: { endpoint: id, reason: 'a reason' } }])
   })
 
   it('is not disabled if the answer came from a URL that it no longer has', async () => {
@@ -258,10 +258,10 @@ describe('an endpoint', () => {
   })
 
   it.each([
-    ['never failed', null, false],
-    ['has succeeded meanwhile and fails for an hour only', HOUR_MS, false],
-    ['fails for too long', DAY_MS, true],
-  ])('that %s: disabled for long failure?', async (_name, failingMs, disabled) => {
+    ['never failed is not disabled', null, false],
+    ['has succeeded meanwhile and fails for only an hour is not disabled', HOUR_MS, false],
+    ['fails for too long is disabled', DAY_MS, true],
+  ])('that %s', async (_name, failingMs, disabled) => {
     const failingSince = failingMs === null ? null : new Date(START - failingMs)
     const id = await outbox.newEndpoint({ failingSince })
     expect(await disableAt(id, { failingForMs: DAY_MS })).toBe(disabled)

@@ -5,19 +5,19 @@ import { createAdmission, type Permit } from '../../../src/outbound/webhooks/del
 function newIsolate(max?: number) {
   let now = 0
   const timers: { at: number; end: () => void }[] = []
-  let looks = 0
+  let polls = 0
   const admission = createAdmission(() => now, max)
   const timeout = (ms: number) => {
-    looks += 1
+    polls += 1
     const controller = new AbortController()
     timers.push({ at: now + ms, end: () => controller.abort() })
     return { signal: controller.signal, clear() {} }
   }
   const settled = () => new Promise<void>((resolve) => setImmediate(resolve))
-  /** A waiting sender that vanishes: it never looks again. */
-  const vanishing = () => ({ signal: new AbortController().signal, clear() {} })
+  /** A waiting sender that dies: it never polls again. */
+  const neverPolling = () => ({ signal: new AbortController().signal, clear() {} })
   return {
-    looks: () => looks,
+    polls: () => polls,
     async pass(ms: number) {
       const until = now + ms
       await settled()
@@ -38,9 +38,9 @@ function newIsolate(max?: number) {
       now += ms
       for (const timer of timers) timer.at += ms
     },
-    async enter(wanted: number, { vanishes = false } = {}) {
+    async enter(wanted: number, { dies = false } = {}) {
       const entry: { permit?: Permit; at?: number } = {}
-      void admission.enter(wanted, vanishes ? vanishing : timeout).then((permit) => {
+      void admission.enter(wanted, dies ? neverPolling : timeout).then((permit) => {
         Object.assign(entry, { permit, at: now })
       })
       await settled()
@@ -117,7 +117,7 @@ describe('the senders of an isolate', () => {
     const isolate = newIsolate(8)
     const dying = await isolate.enter(64)
     expect(dying.permit).toBeDefined()
-    const gone = await isolate.enter(64, { vanishes: true })
+    const gone = await isolate.enter(64, { dies: true })
     const waiting = await isolate.enter(64)
     await isolate.pass(11_900)
     expect(waiting.permit).toBeUndefined()
@@ -157,6 +157,6 @@ describe('the senders of an isolate', () => {
     const times = entries.map(({ at = 0 }) => at)
     // No sender is admitted before one that came 64 places earlier.
     for (const [n, at] of times.entries()) if (n >= 64) expect(at).toBeGreaterThanOrEqual(times[n - 64] ?? 0)
-    expect(isolate.looks()).toBeLessThan(40_000)
+    expect(isolate.polls()).toBeLessThan(40_000)
   })
 })
