@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
-import { SecondTries } from './support/second-tries.ts'
+import { FlakyTests } from './support/flaky-tests.ts'
 import { WAIT_MS } from './support/wait.ts'
 
 /**
@@ -26,7 +26,7 @@ export default defineConfig({
     hookTimeout: 300_000,
     // A busy machine may exceed a limit of seconds in one of 10,000 tests; the run names it.
     retry: 1,
-    reporters: [new SecondTries(), 'default'],
+    reporters: [new FlakyTests(), 'default'],
     expect: { poll: { timeout: WAIT_MS } },
     // Tests share only the state that a file makes itself. Loading all modules anew for each file would cost a second
     // each.

@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { json } from 'node:stream/consumers'
@@ -10,6 +9,7 @@ import pg from 'pg'
 import { describe, expect, inject, it, onTestFinished } from 'vitest'
 import { neededResources } from '../../dev/cloud-resources.ts'
 import { newDatabase } from '../support/control-databases.ts'
+import { listenOnFreePort } from '../support/listen.ts'
 
 const ACCOUNT = 'a'.repeat(32)
 const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
@@ -69,10 +69,9 @@ async function startCloudflare() {
       (error) => response.writeHead(500).end(String(error)),
     )
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnFreePort(server)
   onTestFinished(() => void server.close())
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/client/v4`
+  const url = `http://127.0.0.1:${port}/client/v4`
   return { url, queues, buckets, changes, state }
 }
 

@@ -2,13 +2,13 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { putSummed } from '../../dev/backup/copy.ts'
 import { sealKeys } from '../../dev/backup/keys.ts'
 import { chunks, KEYS, OBJECTS, SYSTEM, textOf, writeManifest } from '../../dev/backup/manifest.ts'
+import { listenOnFreePort } from '../support/listen.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 
 let machine: Machine
@@ -37,13 +37,12 @@ async function startBucket(): Promise<{ url: string; untilListIsRead: Promise<vo
     if (text === undefined) listIsRead.resolve()
     else response.end(text)
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listenOnFreePort(server)
   onTestFinished(() => {
     server.close()
     server.closeAllConnections()
   })
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, untilListIsRead: listIsRead.promise }
+  return { url: `http://127.0.0.1:${port}`, untilListIsRead: listIsRead.promise }
 }
 
 /** Starts a restore into the machine's folder and sends it a signal while it copies objects. */

@@ -1,10 +1,9 @@
-import { once } from 'node:events'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { webhookEgress } from '../../dev/egress.ts'
 import { isPublicAddress } from '../../src/platform/net/ip-addresses.ts'
+import { listenOnFreePort } from '../support/listen.ts'
 import { WAIT } from '../support/machine.ts'
 
 describe('the egress of webhooks', () => {
@@ -24,11 +23,11 @@ describe('the egress of webhooks', () => {
   const receiver = createServer((_request, response) => response.end('received'))
   let miniflare: Miniflare
   let origin = ''
+  let port = 0
   const log: string[] = []
 
   beforeAll(async () => {
-    receiver.listen(0, '127.0.0.1')
-    await once(receiver, 'listening')
+    port = await listenOnFreePort(receiver)
     miniflare = new Miniflare({
       ...convertV4MiniflareOptions({
         host: '127.0.0.1',
@@ -55,7 +54,6 @@ describe('the egress of webhooks', () => {
   })
 
   async function send(by: 'CLOSED' | 'LOOPBACK', host: string) {
-    const { port } = receiver.address() as AddressInfo
     const reply = await fetch(`${origin}/?${new URLSearchParams({ by, to: `http://${host}:${port}/` })}`)
     return reply.text()
   }

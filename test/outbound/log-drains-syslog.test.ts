@@ -1,11 +1,11 @@
-import { once } from 'node:events'
-import { type AddressInfo, createServer, type Server } from 'node:net'
+import { createServer, type Server } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { invocations, logDrains } from '../../src/model/tables/index.ts'
 import type { Caller } from '../support/api.ts'
 import { extended, isExtended } from '../support/extended.ts'
+import { listenOnFreePort } from '../support/listen.ts'
 import { bodyOf, line } from '../support/log-drains.ts'
 import { WAIT } from '../support/machine.ts'
 import { serveLikeStart } from '../support/serve.ts'
@@ -34,11 +34,9 @@ beforeAll(async () => {
 })
 afterAll(() => installation.stop())
 
-async function listen(server: Server): Promise<number> {
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+function listen(server: Server): Promise<number> {
   onTestFinished(() => void server.close())
-  return (server.address() as AddressInfo).port
+  return listenOnFreePort(server)
 }
 
 /** Starts a syslog server that ends when its client does, or keeps the connection. */

@@ -2,7 +2,7 @@ import type { Lint } from '../../src/management/database/advisors/schema.ts'
 
 export interface Case {
   lint: string
-  /** The rest of the title of its test. */
+  /** The end of the name of its test, after the name of the lint. */
   title: string
   /** SQL that causes the finding. */
   fault: string
@@ -39,7 +39,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'no_primary_key',
-    title: 'stands odd names',
+    title: 'copes with odd names',
     fault: `create table ${quoted} (id int)`,
     repair: `alter table ${quoted} add primary key (id)`,
     found: {
@@ -50,7 +50,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'no_primary_key',
-    title: 'asks a partitioned table and not its parts',
+    title: 'reports a partitioned table and not its partitions',
     fault:
       'create table measured (day int) partition by list (day); create table measured_1 partition of measured for values in (1)',
     repair: 'alter table measured add primary key (day)',
@@ -62,7 +62,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'duplicate_index',
-    title: 'takes those of a constraint for one of them, and tells orders and conditions apart',
+    title: 'includes the index of a constraint, and distinguishes orders and conditions',
     fault: `create table twice (id int primary key, n int, t text); create index twice_a on twice (n);
       create index "twice b" on twice (n); create index twice_c on twice (n desc); create index twice_d on twice (n) where n > 0`,
     repair: 'drop index twice_a',
@@ -74,7 +74,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'multiple_permissive_policies',
-    title: 'counts those for all roles for each',
+    title: 'counts a policy for all roles for each role',
     fault: secured(
       'shared',
       `create policy everybody on shared using (true); create policy mine on shared for select to authenticated using (true);
@@ -90,7 +90,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'multiple_permissive_policies',
-    title: 'names no role where all are meant',
+    title: 'names the role public if the policies are for all roles',
     fault: `create policy one on storage.objects for insert with check (true);
       create policy two on storage.objects for insert with check (true);
       create policy other on storage.objects for select to anon using (true)`,
@@ -103,7 +103,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_rls_initplan',
-    title: 'sees a call among others that run once',
+    title: 'finds a call for each row beside calls that run once',
     fault: secured(
       'owned',
       'create policy own on owned using ((select auth.uid()) = owner and owner in (select auth.uid() from pg_class limit 1))',
@@ -118,7 +118,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_rls_initplan',
-    title: 'knows settings, and what only looks like a call',
+    title: 'finds current_setting(), and ignores text that only looks like a call',
     fault: secured('set', `create policy "by' setting" on set with check (org = current_setting('app.org')::int)`),
     repair: `alter policy "by' setting" on set with check (org = (select coalesce(nullif(current_setting('app.org', true), ''), ')')::int)
       and "auth.uid()" <> 'auth.uid() ( '' SELECT' and owner = (select (auth.jwt() ->> 'sub')::uuid))`,
@@ -130,7 +130,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'policy_exists_rls_disabled',
-    title: 'ends with row-level security',
+    title: 'ends when row-level security is enabled',
     fault: 'create table unguarded (id int primary key); create policy idle on unguarded using (true)',
     repair: 'alter table unguarded enable row level security',
     found: {
@@ -141,7 +141,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_enabled_no_policy',
-    title: 'says nothing of the tables of storage',
+    title: 'ignores the tables of storage',
     fault: secured('sealed', ''),
     repair: 'create policy anyone on sealed using (true)',
     found: {
@@ -152,7 +152,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_disabled_in_public',
-    title: 'is for what the API may reach, if only in one column',
+    title: 'reports a table of which the API may read even one column',
     fault: `create table open (id int primary key, n int); revoke all on open from anon, authenticated;
       grant select (n) on open to anon;
       create table closed (id int primary key); revoke all on closed from anon, authenticated; create schema hidden; create table hidden.away (id int primary key);
@@ -166,7 +166,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'security_definer_view',
-    title: 'takes every spelling of true',
+    title: 'accepts every spelling of true',
     fault: `create view definers as select 1 as n; grant select on definers to authenticated;
       create view invokers with (security_invoker = on) as select 1 as n; grant select on invokers to anon`,
     repair: `alter view definers set (security_invoker = 'yes')`,
@@ -178,7 +178,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'materialized_view_in_api',
-    title: 'ends with the right to read it',
+    title: 'ends when the API may no longer read it',
     fault: 'create materialized view kept as select 1 as n; grant select on kept to anon',
     repair: 'revoke select on kept from anon, authenticated',
     found: {
@@ -189,7 +189,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'foreign_table_in_api',
-    title: 'ends with the right to reach it',
+    title: 'ends when the API may no longer reach it',
     fault: `create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
       create foreign table public.afar (n int) server nowhere; grant select on public.afar to anon`,
     repair: 'revoke all on public.afar from anon, authenticated',
@@ -202,7 +202,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_users_exposed',
-    title: 'sees it through other views',
+    title: 'finds auth.users behind other views',
     fault: `alter table auth.users disable row level security; create schema inner_part;
       create view inner_part.people as select email from auth.users;
       create view mails as select email from inner_part.people; grant select on mails to anon;
@@ -217,7 +217,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'auth_users_exposed',
-    title: 'sees an invoker who may read the table himself',
+    title: 'finds a view that uses the rights of a caller who may read the table',
     fault: 'grant select (email) on auth.users to anon; revoke select on mails from anon, authenticated',
     repair: 'alter table auth.users enable row level security',
     found: {
@@ -229,7 +229,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'function_search_path_mutable',
-    title: 'tells overloads apart, and passes over bodies that are bound',
+    title: 'distinguishes overloads, and ignores functions with an SQL-standard body',
     fault: `create function doubled(n int) returns int language plpgsql as 'begin return n * 2; end';
       create function doubled(t text) returns text language plpgsql set search_path = '' as 'begin return t || t; end';
       create function bound(n int) returns int return n + 1`,
@@ -242,7 +242,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'extension_in_public',
-    title: 'ends where it goes elsewhere',
+    title: 'ends when the extension moves to another schema',
     fault: 'alter extension pgcrypto set schema public',
     repair: 'alter extension pgcrypto set schema extensions',
     found: {
@@ -254,7 +254,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'rls_references_user_metadata',
-    title: 'knows it from a column of that name',
+    title: 'distinguishes the claim from a column of the same name',
     fault: secured(
       'teams',
       `create policy team on teams using (((select auth.jwt()) -> 'user_metadata' ->> 'org')::int = org)`,
@@ -269,7 +269,7 @@ export const CASES: readonly Case[] = [
   },
   {
     lint: 'unsupported_reg_types',
-    title: 'sees domains of arrays, and takes what pg_upgrade takes',
+    title: 'finds domains of arrays, and accepts the types that pg_upgrade accepts',
     fault: `create domain parsers as regconfig[]; create table typed (id int primary key, fine regclass, whole regrole, p parsers)`,
     repair: 'alter table typed drop column p',
     found: {

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import pg from 'pg'
-import { migrateControlDatabase } from '../../dev/control-database.ts'
+import { migrateControlDatabase, withClient } from '../../dev/control-database.ts'
 
 /** Creates a control database in the instance of a superuser's URL. No other Worker or sweeper sees its rows. */
 export async function newControlDatabase(adminUrl: string, prefix: string) {
@@ -20,12 +19,5 @@ export async function newDatabase(adminUrl: string, prefix: string) {
   return { name, url: url.href, drop: () => asAdmin(adminUrl, `drop database ${name} with (force)`) }
 }
 
-async function asAdmin(connectionString: string, statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString })
-  await client.connect()
-  try {
-    await client.query(statement)
-  } finally {
-    await client.end()
-  }
-}
+const asAdmin = (url: string, statement: string): Promise<void> =>
+  withClient(url, async (client) => void (await client.query(statement)))

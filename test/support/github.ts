@@ -64,10 +64,9 @@ export async function newRepository(more: { installationId?: number } = {}) {
     rename: (to: string) => act('rename', { id, name: to }),
     fault: (match: string, status: number, times = 1, more: Pick<Fault, 'headers' | 'message'> = {}) =>
       act('fault', { id, match, status, times, ...more }),
-    look: () => act('look', { id }),
     /** Returns the statuses of a commit, in the order in which GitHub received them. */
     statusesOf: async (sha: string): Promise<Status[]> =>
-      (await act('look', { id })).statuses.filter((status) => status.sha === sha),
+      (await act('inspect', { id })).statuses.filter((status) => status.sha === sha),
     tellPush: (branch: string, sent: Sent = {}) => deliver('push', { ref: `refs/heads/${branch}`, ...place() }, sent),
     tellPull: (
       action: string,
@@ -93,7 +92,7 @@ export type TestRepository = Awaited<ReturnType<typeof newRepository>>
 
 type Fields = Partial<typeof gitConnections.$inferInsert>
 
-/** Inserts a connection as the command line makes it. */
+/** Inserts a connection as `npm run admin -- connection add` does. */
 export async function connect(
   { id: organizationId }: Pick<TestOrganization, 'id'>,
   projectRef: string,

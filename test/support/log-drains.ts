@@ -75,7 +75,7 @@ export async function log(
 export const textOf = ({ headers, bytes }: Received): string =>
   (headers['content-encoding'] === 'gzip' ? gunzipSync(bytes) : bytes).toString()
 
-// biome-ignore lint/suspicious/noExplicitAny: what receivers get is what tests look at
+// biome-ignore lint/suspicious/noExplicitAny: tests check the shape of what receivers get
 export const jsonOf = (received: Received): any => JSON.parse(textOf(received))
 
 export const drainRow = async (id: string) => {
@@ -91,7 +91,7 @@ export const hurry = (id: string) =>
   control.update(logDrains).set({ nextAt: sql`now() - interval '1 s'`, leaseUntil: null }).where(eq(logDrains.id, id))
 
 const TICK_MS = 1_000
-/** A long time limit: each tick does all the work of the cron, also for other tests. */
+/** The limit is long, because each tick does all the work of the cron, also for other tests. */
 const WAIT = { timeout: WAIT_MS }
 
 /** Runs the cron until the check holds. */

@@ -9,7 +9,7 @@ export async function personOf(id: string) {
   return user
 }
 
-/** Makes a member with a token of their own, and returns their name. */
+/** Makes a user with a token, who is a member if a role is given. */
 export async function newPerson({ id }: TestOrganization, role?: Parameters<typeof addMember>[2], ref?: string) {
   const user = await personOf(await newUser())
   if (role) await addMember(id, user.id, role, ref)
@@ -46,7 +46,7 @@ export async function rolesOf(caller: Caller, slug: string, { username }: { user
   return body.data[0]?.attributes.roles
 }
 
-/** Inserts only rows, of logins without roles in a database: of the command line and of a grant, in each project. */
+/** Inserts two logins in each project, of the command line and of a grant: only their rows, without roles in a database. */
 export async function insertLogins(userId: string, refs: readonly string[]): Promise<void> {
   const [token] = await control.select().from(accessTokens).where(eq(accessTokens.userId, userId))
   if (!token) throw new Error('no token')

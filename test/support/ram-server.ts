@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import * as z from 'zod'
-import { refuseSignature } from './ram-signature.ts'
+import { listenOnFreePort } from './listen.ts'
+import { signatureProblem } from './ram-signature.ts'
 
 /** The key of the account that shares. */
 export const SIGNER = { accessKeyId: 'AKIDOFTHETESTS', secretAccessKey: 'a+secret/of=tests', region: 'eu-central-1' }
@@ -20,8 +20,8 @@ interface Share {
   name: string
   status: 'ACTIVE' | 'DELETING' | 'DELETED'
   token: string
-  /** The body of the request that made it, as JSON. */
-  asked: string
+  /** The body of the request that created it, as JSON. */
+  request: string
   tags: { key: string; value: string }[]
   resource: Associated
   principal: Associated
@@ -95,23 +95,23 @@ export async function startRamServer() {
 
   function create(body: z.output<(typeof bodies)['/createresourceshare']>) {
     const { name, clientToken: token, resourceArns, principals, tags } = body
-    const asked = JSON.stringify(body)
+    const request = JSON.stringify(body)
     const known = [...shares.values()].find((share) => share.token === token)
-    if (known && known.asked !== asked)
+    if (known && known.request !== request)
       throw new Refused('IdempotentParameterMismatchException', 'Not the same request')
     const [entity, account] = [resourceArns[0], principals[0]]
     if (account === OWNER) throw new Refused('OperationNotPermittedException', 'It cannot be shared with its owner.')
     const arn = `arn:aws:ram:${SIGNER.region}:${OWNER}:resource-share/${randomUUID()}`
     const share: Share = known ?? {
-      ...{ arn, name, status: 'ACTIVE', token, asked, tags },
+      ...{ arn, name, status: 'ACTIVE', token, request, tags },
       resource: { entity, status: 'ASSOCIATING' },
       principal: { entity: account, status: organization.has(account) ? 'ASSOCIATED' : 'ASSOCIATING' },
     }
     shares.set(share.arn, share)
-    return { resourceShare: told(share), clientToken: token }
+    return { resourceShare: shareReply(share), clientToken: token }
   }
 
-  const told = ({ arn, name, status, tags }: Share) => ({
+  const shareReply = ({ arn, name, status, tags }: Share) => ({
     resourceShareArn: arn,
     name,
     owningAccountId: OWNER,
@@ -121,7 +121,7 @@ export async function startRamServer() {
     creationTime: 1.7e9,
   })
 
-  /** The first page is empty, as RAM's may be. */
+  /** Returns an empty first page, as RAM may. */
   const paged = <Item>(token: string | undefined, name: string, items: Item[]) =>
     token === undefined ? { [name]: [], nextToken: 'more' } : { [name]: items }
 
@@ -132,8 +132,8 @@ export async function startRamServer() {
     const found = resourceShareArns
       ? resourceShareArns.map(find)
       : [...shares.values()].filter((share) => isTagged(share) && !hidden.has(share.arn))
-    const reply = paged(token, 'resourceShares', found.map(told))
-    // An action that is under way at one look has ended at the next.
+    const reply = paged(token, 'resourceShares', found.map(shareReply))
+    // A deletion that is in progress in one reply is complete in the next.
     if (token) for (const share of found) if (share.status === 'DELETING') share.status = 'DELETED'
     return reply
   }
@@ -142,7 +142,7 @@ export async function startRamServer() {
     const { associationType, resourceShareArns, nextToken: token } = body
     const share = find(resourceShareArns[0])
     const { entity, status, message } = associationType === 'RESOURCE' ? share.resource : share.principal
-    const { resourceShareArn, name } = told(share)
+    const { resourceShareArn, name } = shareReply(share)
     const association = { resourceShareArn, resourceShareName: name, associatedEntity: entity, associationType, status }
     const isSettling = token && associationType === 'RESOURCE' && share.resource.status === 'ASSOCIATING'
     if (isSettling) share.resource.status = 'ASSOCIATED'
@@ -190,7 +190,7 @@ export async function startRamServer() {
 
     function attempt(): object {
       const { method = '', headers } = req
-      const unsigned = refuseSignature({ method, url, headers, body }, SIGNER)
+      const unsigned = signatureProblem({ method, url, headers, body }, SIGNER)
       try {
         if (unsigned) throw new Refused(unsigned, 'The request signature does not match.', 403)
         return perform(method, url, body)
@@ -204,12 +204,10 @@ export async function startRamServer() {
   const server = createServer((req, res) => {
     answer(req, res).catch((error) => refuse(res, new Refused('ServerInternalException', String(error), 500)))
   })
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  const port = await listenOnFreePort(server)
 
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     calls,
     organization,
     hidden,

@@ -23,8 +23,8 @@ interface Signer {
 
 const SKEW_MS_MAX = 5 * 60_000
 
-/** Returns what AWS would refuse about a signature of version 4; undefined if it is valid. */
-export function refuseSignature({ method, url, headers, body }: Signed, signer: Signer): string | undefined {
+/** Returns the code of the error with which AWS refuses a signature of version 4; undefined if it is valid. */
+export function signatureProblem({ method, url, headers, body }: Signed, signer: Signer): string | undefined {
   const form = /^AWS4-HMAC-SHA256 Credential=([^,]+), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})$/
   const [, credential = '', signedHeaders = '', signature] = form.exec(headers.authorization ?? '') ?? []
   if (!signature) return 'MissingAuthenticationTokenException'

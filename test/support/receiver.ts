@@ -1,6 +1,6 @@
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { onTestFinished } from 'vitest'
+import { listenOnFreePort } from './listen.ts'
 
 export interface Received {
   path: string
@@ -26,15 +26,13 @@ export async function startReceiver(answer: Answer = (_request, response) => res
       current(request, response, one)
     })
   })
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  const port = await listenOnFreePort(server)
   const close = () => {
     server.closeAllConnections()
     server.close()
   }
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`,
+    url: `http://127.0.0.1:${port}/hook`,
     received,
     answer: (next: Answer) => {
       current = next

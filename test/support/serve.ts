@@ -8,7 +8,7 @@ import { type Bindings, type Server, serveWorker } from './worker.ts'
 export const serveInstallation = (bindings: Bindings, folder: string): Promise<Server> =>
   serveWorker(bindings, { bundle: inject('bundle'), folder: join(folder, 'worker') })
 
-/** Starts a Worker as `npm start` does, with its egress and its own clock. */
+/** Starts a Worker as `npm start` does, with the same egress and its own cron. */
 export async function serveLikeStart(
   { vars, secrets }: Bindings,
   folder: string,
@@ -18,5 +18,9 @@ export async function serveLikeStart(
   const bindings = { ...vars, ...secrets }
   const bundle = inject('bundle')
   const { stop } = await startWorker({ bundle, port, bindings, folder: join(folder, 'worker'), ...options })
-  return { origin: `http://127.0.0.1:${port}`, tick: () => Promise.reject(new Error('its own clock ticks')), stop }
+  return {
+    origin: `http://127.0.0.1:${port}`,
+    tick: () => Promise.reject(new Error('this Worker runs its own cron')),
+    stop,
+  }
 }

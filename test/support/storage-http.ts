@@ -42,7 +42,7 @@ export async function signerOf({ ref }: Pick<TestStorage, 'ref'>) {
   return { jwtSecret, sign, user: (sub: string) => sign({ role: 'authenticated', sub }) }
 }
 
-/** Opens the project's database as the superuser, who replaces its owner where no right is tested. */
+/** Opens the project's database as the superuser, which tests use instead of the owner if they are not about rights. */
 export async function openSql({ ref }: Pick<TestStorage, 'ref'>) {
   const client = await adminClient(ref)
   await client.query('set search_path = public, extensions')

@@ -44,9 +44,8 @@ export const placeOf = (organization: TestOrganization, ref: string): Place => (
 /** Inserts only the row of a project, without a database and without an event. */
 export async function insertProject(
   { id }: Pick<TestOrganization, 'id'>,
-  fields: Partial<typeof projects.$inferInsert> = {},
+  { ref = randomLetters(), ...fields }: Partial<typeof projects.$inferInsert> = {},
 ) {
-  const ref = randomLetters()
   await control.insert(projects).values({
     ref,
     organizationId: id,

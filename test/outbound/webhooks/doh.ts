@@ -1,5 +1,5 @@
 import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { listenOnFreePort } from '../../support/listen.ts'
 
 /** The records of a host; a host without a zone does not exist. */
 export interface Zone {
@@ -47,9 +47,9 @@ export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Prom
     queries.push(`${type} ${host}`)
     answer(response, { host, type, zone: known.get(host) })
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const port = await listenOnFreePort(server)
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/dns-query`,
+    url: `http://127.0.0.1:${port}/dns-query`,
     zones: known,
     queries,
     close: () =>

@@ -1,5 +1,4 @@
 import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { isDeepStrictEqual } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import pg from 'pg'
@@ -7,6 +6,7 @@ import { describe, expect, inject, it } from 'vitest'
 import { capture, isSuccess, toReplyBody } from '../../../src/outbound/webhooks/response-capture.ts'
 import { drawFrom } from '../../faults/random.ts'
 import { isExtended } from '../../support/extended.ts'
+import { listenOnFreePort } from '../../support/listen.ts'
 
 const KIB = 1024
 const quiet = () => new AbortController().signal
@@ -349,9 +349,9 @@ describe('success', () => {
 /** Captures the response of a real server. */
 async function from(answer: RequestListener, signal = quiet()) {
   const server = createServer(answer)
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const port = await listenOnFreePort(server)
   try {
-    return await capture(await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, { signal }), signal)
+    return await capture(await fetch(`http://127.0.0.1:${port}`, { signal }), signal)
   } finally {
     server.closeAllConnections()
     await new Promise((resolve) => server.close(resolve))

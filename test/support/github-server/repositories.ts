@@ -17,7 +17,7 @@ export interface Status {
   target_url?: string
 }
 
-/** Paths and texts; a value with an arrow is the target of a link. */
+/** Texts by path; a text that begins with `->` is the target of a symbolic link. */
 export type Files = Record<string, string>
 
 export interface Fault {
@@ -99,7 +99,7 @@ export function createRepositories() {
     fault({ id, ...fault }: Fault & { id: number }) {
       by(id).faults.push(fault)
     },
-    look({ id }: { id: number }) {
+    inspect({ id }: { id: number }) {
       const { statuses, calls, name } = by(id)
       return { statuses, calls, name }
     },

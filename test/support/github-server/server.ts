@@ -1,8 +1,8 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { jwtVerify } from 'jose'
+import { listenOnFreePort } from '../listen.ts'
 import { archiveOf, createRepositories, type Repository, type UserActions } from './repositories.ts'
 
 interface Token {
@@ -33,7 +33,7 @@ const FORBIDDEN: Answer = { status: 403, body: { message: 'Resource not accessib
 
 export type GithubServer = Awaited<ReturnType<typeof startGithubServer>>
 
-/** Starts GitHub on this machine, as an App sees it: tests make repositories at `/_/{action}`. */
+/** Starts GitHub on this machine, as an App sees it. Tests perform the actions of users at `/_/{action}`. */
 export async function startGithubServer() {
   const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
   const appId = '4711'
@@ -86,7 +86,7 @@ export async function startGithubServer() {
       fault.times -= 1
       return {
         status: fault.status,
-        body: { message: fault.message ?? 'told to fail' },
+        body: { message: fault.message ?? 'injected fault' },
         ...(fault.headers && { headers: fault.headers }),
       }
     }
@@ -176,15 +176,13 @@ export async function startGithubServer() {
       (error) => response.writeHead(599).end(String(error)),
     )
   })
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  const port = await listenOnFreePort(server)
   const settings = {
     GITHUB_APP_ID: appId,
     // The format in which GitHub issues the key.
     GITHUB_APP_PRIVATE_KEY: privateKey.export({ type: 'pkcs1', format: 'pem' }).toString(),
     GITHUB_WEBHOOK_SECRET: randomBytes(20).toString('hex'),
-    GITHUB_API_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    GITHUB_API_URL: `http://127.0.0.1:${port}`,
   }
   return { settings, close: () => void server.close() }
 }

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { listenOnFreePort } from '../listen.ts'
 
 /** Returns where a host's compute listens, once it is awake; throws Neon's error if it accepts no connections. */
 export type Route = (host: string) => Promise<{ port: number; proxy: string }>
@@ -18,11 +19,9 @@ export async function startGateway(route: Route): Promise<{ url: string; stop():
       socket.end(`HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nx-reason: ${error.message}\r\n\r\n`)
     })
   })
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  const port = await listenOnFreePort(server)
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     stop: () =>
       new Promise((resolve) => {
         server.close(() => resolve())

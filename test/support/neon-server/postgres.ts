@@ -39,7 +39,7 @@ export async function startPostgres(folder: string): Promise<Postgres> {
   const account = await initdbAccount()
   const [programs] = await installedPrograms(account)
   if (!programs) throw new Error('no Postgres is installed')
-  if (!(await exists(folder))) await initialise(folder, join(programs.bin, 'initdb'), account)
+  if (!(await exists(folder))) await initialize(folder, join(programs.bin, 'initdb'), account)
   const [user, password] = (await readFile(`${folder}.password`, 'utf8')).split(':')
   const port = await freePort(0, 'postgres')
   await appendFile(join(folder, 'postgresql.conf'), `port = ${port}\n`)
@@ -50,7 +50,7 @@ export async function startPostgres(folder: string): Promise<Postgres> {
   return { url: `postgresql://${user}:${password}@127.0.0.1:${port}/postgres`, port, stop: server.stop }
 }
 
-async function initialise(folder: string, initdb: string, account: Account): Promise<void> {
+async function initialize(folder: string, initdb: string, account: Account): Promise<void> {
   const draft = `${folder}.new`
   const secret = await mkdtemp(join(tmpdir(), 'neon-'))
   const passwordFile = join(secret, 'password')

@@ -1,9 +1,9 @@
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import pg from 'pg'
 import { createWebSocketStream, WebSocketServer } from 'ws'
+import { listenOnFreePort } from '../listen.ts'
 
 interface Statement {
   query: string
@@ -29,10 +29,9 @@ export async function startProxy(port: number): Promise<{ url: string; stop(): P
     near.on('close', () => far.destroy())
     far.on('close', () => near.destroy())
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const proxyPort = await listenOnFreePort(server)
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${proxyPort}`,
     async stop() {
       for (const socket of webSockets.clients) socket.terminate()
       server.closeAllConnections()

@@ -39,9 +39,9 @@ interface PublishedOperation {
   id: string
   /** The ids in the order of the path. */
   ids: string[]
-  /** Returns what is wrong with a request, or with a reply of ours; undefined if nothing is. */
-  refuseRequest(query: URLSearchParams, body: unknown): string | undefined
-  refuseReply(status: number, body: unknown): string | undefined
+  /** Returns how a request, or a reply of ours, differs from the specification; undefined if it does not. */
+  requestProblem(query: URLSearchParams, body: unknown): string | undefined
+  replyProblem(status: number, body: unknown): string | undefined
 }
 
 /** Reads Neon's own description of its API from its client package. */
@@ -70,41 +70,42 @@ function described(operation: Operation, parameters: readonly Parameter[], ids: 
   return {
     id: operation.operationId,
     ids,
-    refuseRequest(query, body) {
+    requestProblem(query, body) {
       const wrongIds = parameters
         .filter((parameter) => parameter.in === 'path')
-        .map((parameter, n) => refuse(parameter.schema, ids[n], parameter.name))
-      return [...wrongIds, refuseQuery(parameters, query), refuseBody(operation, body)].find(Boolean)
+        .map((parameter, n) => schemaProblem(parameter.schema, ids[n], parameter.name))
+      return [...wrongIds, queryProblem(parameters, query), bodyProblem(operation, body)].find(Boolean)
     },
-    refuseReply(status, body) {
+    replyProblem(status, body) {
       const { content } = operation.responses[status] ?? operation.responses.default ?? {}
       const schema = content?.['application/json']?.schema
       if (!schema) return body === undefined ? undefined : `${status} has no body`
-      return refuse(schema, body, `the reply ${status}`)
+      return schemaProblem(schema, body, `the reply ${status}`)
     },
   }
 }
 
-function refuseQuery(parameters: readonly Parameter[], query: URLSearchParams): string | undefined {
+function queryProblem(parameters: readonly Parameter[], query: URLSearchParams): string | undefined {
   const known = parameters.filter((parameter) => parameter.in === 'query')
   for (const name of query.keys()) if (!known.some((each) => each.name === name)) return `no parameter ${name}`
   for (const { name, required, schema } of known) {
     const text = query.get(name)
     if (text === null && required) return `the parameter ${name} is missing`
-    const problem = text === null ? undefined : refuse(schema, schema.type === 'string' ? text : JSON.parse(text), name)
+    const problem =
+      text === null ? undefined : schemaProblem(schema, schema.type === 'string' ? text : JSON.parse(text), name)
     if (problem) return problem
   }
   return undefined
 }
 
-function refuseBody({ requestBody }: Operation, body: unknown): string | undefined {
+function bodyProblem({ requestBody }: Operation, body: unknown): string | undefined {
   const schema = requestBody?.content?.['application/json']?.schema
   if (!schema) return body === undefined ? undefined : 'this takes no body'
   if (body === undefined) return requestBody?.required ? 'the body is missing' : undefined
-  return refuse(closed(schema), body, 'body')
+  return schemaProblem(closed(schema), body, 'body')
 }
 
-function refuse(schema: Schema, value: unknown, name: string): string | undefined {
+function schemaProblem(schema: Schema, value: unknown, name: string): string | undefined {
   const { error } = z.fromJSONSchema(schema as never, { defaultTarget: 'openapi-3.0' }).safeParse(value)
   return error && `${name}: ${z.prettifyError(error)}`
 }

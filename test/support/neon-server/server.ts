@@ -1,6 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -12,6 +11,7 @@ import type {
   ProjectCreateRequest,
 } from '@neondatabase/api-client'
 import { guardChildren } from '../../../dev/guard-children.ts'
+import { listenOnFreePort } from '../listen.ts'
 import { openCompute, prepareCluster } from './compute.ts'
 import { startGateway } from './gateway.ts'
 import { readPublished } from './published.ts'
@@ -52,14 +52,14 @@ export async function startNeonServer() {
     const body = (await text(req)) || undefined
     const input = body && JSON.parse(body)
     calls.push(operation.id)
-    const wrong = operation.refuseRequest(url.searchParams, input)
+    const wrong = operation.requestProblem(url.searchParams, input)
     if (wrong) violations.push(`${operation.id}: ${wrong}`)
     const fault = faults.find((each) => each.operation === operation.id && each.times > 0)
     if (fault) fault.times -= 1
     if (fault && !fault.after) return fail(res, fault)
     const [status, result] = await perform()
     if (fault) return fail(res, fault)
-    const unlike = operation.refuseReply(status, result)
+    const unlike = operation.replyProblem(status, result)
     if (unlike) violations.push(`${operation.id}: ${unlike}`)
     reply(res, status, result)
 
@@ -82,12 +82,10 @@ export async function startNeonServer() {
       reply(res, 500, { code: '', message: String(error) })
     })
   })
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve)
-  })
+  const port = await listenOnFreePort(server)
 
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/api/v2`,
+    url: `http://127.0.0.1:${port}/api/v2`,
     proxy: gateway.url,
     behaviour,
     calls,
@@ -164,7 +162,7 @@ async function performCall({
   query,
   input,
 }: Call): Promise<[number, unknown]> {
-  const free = () => {
+  const requireIdle = () => {
     if (isBusy(state.find(projectId))) throw new Refused(423, 'project already has running conflicting operations')
   }
   switch (id) {
@@ -186,7 +184,7 @@ async function performCall({
     case 'getProject':
       return [200, { project: state.find(projectId).project }]
     case 'restoreProjectBranch': {
-      free()
+      requireIdle()
       return [200, state.restoreBranch(projectId, otherId, input as BranchRestoreRequest)]
     }
     case 'deleteProject':
@@ -214,7 +212,7 @@ async function performCall({
     case 'getProjectBranch':
       return [200, { branch: await measured(state.findBranch(projectId, otherId)), annotation: annotationOf(otherId) }]
     case 'createProjectBranch': {
-      free()
+      requireIdle()
       const { branch = {}, endpoints = [] } = input as BranchCreateRequest
       const { added, operations } = state.createBranch(projectId, { ...branch, endpoint: endpoints.length > 0 })
       if (added.endpoint) Object.assign(added.endpoint, limitsIn(endpoints[0]))
@@ -222,7 +220,7 @@ async function performCall({
       return [201, { ...created, roles: [], databases: [] }]
     }
     case 'deleteProjectBranch': {
-      free()
+      requireIdle()
       const deleted = state.deleteBranch(projectId, otherId)
       return deleted ? [200, deleted] : [204, undefined]
     }
@@ -230,17 +228,17 @@ async function performCall({
       return [200, { endpoints: state.endpointsOf(projectId) }]
     }
     case 'createProjectEndpoint': {
-      free()
+      requireIdle()
       return [201, state.createReplica(projectId, (input as EndpointCreateRequest).endpoint)]
     }
     case 'deleteProjectEndpoint': {
-      free()
+      requireIdle()
       return [200, state.deleteReplica(projectId, otherId)]
     }
     case 'getProjectEndpoint':
       return [200, { endpoint: state.findEndpoint(projectId, otherId).endpoint }]
     case 'updateProjectEndpoint': {
-      free()
+      requireIdle()
       const { endpoint: changes } = input as EndpointUpdateRequest
       const found = state.findEndpoint(projectId, otherId)
       const closing = changes.disabled === true && !found.endpoint.disabled
@@ -253,7 +251,7 @@ async function performCall({
       return [200, { endpoint: found.endpoint, operations: state.schedule(state.find(projectId), found, works) }]
     }
     case 'restartProjectEndpoint': {
-      free()
+      requireIdle()
       const found = state.findEndpoint(projectId, otherId)
       const compute = await found.compute
       const works = [

@@ -41,16 +41,16 @@ const POLL_MS = 50
 /** Waits until `probe` returns a value, and returns it; an exception meanwhile counts as "not yet". */
 export async function until<T>(what: string, timeoutMs: number, probe: () => Promise<T | undefined> | T | undefined) {
   const giveUpAt = Date.now() + timeoutMs
-  let trouble: unknown
+  let lastError: unknown
   for (;;) {
     try {
       const found = await probe()
       if (found !== undefined) return found
-      trouble = undefined
+      lastError = undefined
     } catch (error) {
-      trouble = error
+      lastError = error
     }
-    if (Date.now() > giveUpAt) throw new Error(`not within ${timeoutMs} ms: ${what}`, { cause: trouble })
+    if (Date.now() > giveUpAt) throw new Error(`not within ${timeoutMs} ms: ${what}`, { cause: lastError })
     await delay(POLL_MS)
   }
 }

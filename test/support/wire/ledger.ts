@@ -80,8 +80,8 @@ function lostOf(id: string, log: Row[], requests: Answered[]): string[] {
 function untrueOf(id: string, log: Row[], requests: Answered[]): string[] {
   const left = requests.map(({ status }) => status)
   const problems = log.flatMap(({ attempt, status, code, errorCode }) => {
-    const told = status === 'success' || errorCode === 'bad_status' ? code : undefined
-    const at = left.indexOf(told)
+    const answer = status === 'success' || errorCode === 'bad_status' ? code : undefined
+    const at = left.indexOf(answer)
     if (at >= 0) left.splice(at, 1)
     const known = status === 'success' || errorCode === 'bad_status' || errorCode === 'timeout'
     return at >= 0 && known ? [] : [`untrue: ${id} attempt ${attempt} is ${status} ${code} ${errorCode}`]

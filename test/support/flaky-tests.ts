@@ -1,7 +1,7 @@
 import type { Reporter, TestModule } from 'vitest/node'
 
-/** Names the tests that passed only when they were tried again, and why the first try failed. */
-export class SecondTries implements Reporter {
+/** Reports the tests that passed only after a retry, and why the first try failed. */
+export class FlakyTests implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
     const tests = modules.flatMap((module) => [...module.children.allTests()])
     const names = tests
@@ -10,6 +10,6 @@ export class SecondTries implements Reporter {
         const [error] = test.result().errors ?? []
         return `  ${test.module.relativeModuleId} > ${test.fullName}\n    ${error?.message.split('\n')[0] ?? 'no error'}`
       })
-    if (names.length > 0) console.warn(`\nPassed only when they were tried again:\n${names.join('\n')}`)
+    if (names.length > 0) console.warn(`\nPassed only after a retry:\n${names.join('\n')}`)
   }
 }
