@@ -126,8 +126,8 @@ describe('audit list', () => {
     [['--since', '2026-02-02', '--until', '2026-02-01'], '--since 2026-02-02 is not before 2026-02-01'],
     [['--organization', 'nobody'], 'no organization has the slug "nobody"'],
     [['--user', 'no-body'], 'no user is called "no-body"'],
-  ])('refuses %j', async (options, said) => {
-    await expect(admin('audit', 'list', ...options)).rejects.toThrow(said)
+  ])('refuses %j', async (options, message) => {
+    await expect(admin('audit', 'list', ...options)).rejects.toThrow(message)
   })
 })
 
@@ -155,7 +155,7 @@ describe('audit purge', () => {
     await control.delete(auditLog).where(eq(auditLog.organizationId, organization.id))
   })
 
-  it('requires the time up to which entries are removed', async () => {
+  it('refuses a missing, malformed or future time', async () => {
     await expect(admin('audit', 'purge')).rejects.toThrow('--until is missing')
     await expect(admin('audit', 'purge', '--until', randomUUID())).rejects.toThrow('is not a time')
     await expect(admin('audit', 'purge', '--until', '2999-01-01')).rejects.toThrow('is in the future')

@@ -35,7 +35,7 @@ describe('a refusal by a host', () => {
 })
 
 describe('hosts remove', () => {
-  it('forgets a host without projects, and refuses an unknown one', async () => {
+  it('removes a host without projects, and refuses an unknown one', async () => {
     const name = 'to-be-removed'
     const place = { url: 'http://127.0.0.1:9', databaseHost: '127.0.0.1', databasePort: 9, addedAt: new Date() }
     const rolledBack = new Error('rolled back')
@@ -53,7 +53,7 @@ describe('hosts remove', () => {
 })
 
 describe('the key of a host', () => {
-  it('is not opened by another encryption key, which is named', async () => {
+  it('is not opened by another encryption key: the error names ENCRYPTION_KEY', async () => {
     const [own, other] = ['k1', 'k1'].map((id) => `${id}:${randomBytes(32).toString('base64')}`)
     const name = 'of-the-test'
     const sealedKey = await seal(own ?? '', 'a key', hostAssociatedData(name))

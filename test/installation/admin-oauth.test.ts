@@ -56,7 +56,7 @@ describe('oauth-apps', () => {
     expect(await actionsOf(app.id)).toEqual(['oauth_app.create', ...approved])
   })
 
-  it('creates an application without a secret', async () => {
+  it('creates public applications, which have no secret', async () => {
     const app = await create('Phone', '--public')
     expect(app.secret).toBeUndefined()
     const { verifier, challenge } = newProof()
@@ -83,7 +83,7 @@ describe('oauth-apps', () => {
     await expect(admin('oauth-apps', 'create', organization.slug, ...args)).rejects.toThrow(reason)
   })
 
-  it('refuses an application or user that does not exist', async () => {
+  it('refuses missing and invalid arguments, and an unknown organization or application', async () => {
     await expect(admin('oauth-apps', 'create', 'no-such', 'Tool', ...OPTIONS)).rejects.toThrow('no organization')
     await expect(admin('oauth-apps', 'create', organization.slug, ' ', ...OPTIONS)).rejects.toThrow('the name must')
     const noScope = ['--redirect-uris', REDIRECT_URI, '--scopes', 'all']
@@ -99,6 +99,9 @@ describe('oauth-apps', () => {
     }
     await expect(admin('oauth-apps', 'rotate', 'nonsense')).rejects.toThrow('no application')
     await expect(admin('oauth-apps', 'delete', organization.id)).rejects.toThrow('no application')
+  })
+
+  it('shows that a new organization has no applications', async () => {
     const { slug } = await newOrganization()
     expect(await admin('oauth-apps', 'list', slug)).toBe('no applications')
   })

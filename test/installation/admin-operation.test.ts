@@ -46,10 +46,8 @@ async function insertTask(projectRef: string, fields: Partial<typeof projectTask
 
 const taskRow = async (id: string) => (await control.select().from(projectTasks).where(eq(projectTasks.id, id)))[0]
 
-/**
- * Waits until a sweep has taken the project's due tasks: it leaves tasks alone that were queued within the last 5 s.
- */
-const taken = (ref: string) =>
+/** Sweeps until the project's tasks have begun: a sweep leaves those alone that were queued within the last 5 s. */
+const untilTasksBegin = (ref: string) =>
   vi.waitFor(
     async () => {
       await tick()
@@ -144,7 +142,7 @@ describe('project pause and project delete', () => {
     const branch = await newBranch(owner, ref)
     expect(await admin('project', 'pause', ref)).toBe(`${ref} is pausing; the API begins within a minute`)
     await refused(`project pause ${ref}`).toThrow(/its status is PAUSING, not ACTIVE_HEALTHY/)
-    await taken(ref)
+    await untilTasksBegin(ref)
     await untilStatus(owner, ref, 'INACTIVE')
     expect(await eventRowsOf(ref)).toContainEqual(
       expect.objectContaining({ type: 'v1.project.paused', payload: expect.objectContaining({ actor: null }) }),
@@ -153,7 +151,7 @@ describe('project pause and project delete', () => {
     await refused(`project delete ${ref}`).toThrow(/^project delete .* deletes the project .*: add --yes to confirm\.$/)
     expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
     await admin('project', 'delete', ref, '--yes')
-    await taken(ref)
+    await untilTasksBegin(ref)
     await untilGone(owner, ref)
     await untilGone(owner, branch.project_ref)
     expect(await actionsOf(organization)).toEqual(expect.arrayContaining(['project.pause', 'project.delete']))
@@ -207,7 +205,7 @@ describe('task retry', () => {
     const { id } = await insertTask(ref, { attempts: 5 })
     expect(await admin('task', 'retry', id)).toBe(`${id} (backup) runs within a minute`)
     expect((await taskRow(id))?.dueAt.getTime()).toBeLessThan(Date.now())
-    await taken(ref)
+    await untilTasksBegin(ref)
     await vi.waitFor(
       async () => expect(await taskRow(id)).toMatchObject({ attempts: 1, lastError: expect.any(String) }),
       {
@@ -227,7 +225,7 @@ describe('task retry', () => {
     const text = await admin('task', 'retry', id)
     expect(text).toMatch(/^[0-9a-f-]{36} \(pause\) runs within a minute$/)
     expect(text).not.toContain(id)
-    await taken(ref)
+    await untilTasksBegin(ref)
     await untilStatus(organization.owner, ref, 'INACTIVE')
     await refused(`task retry ${id}`).toThrow(`${ref} has changed since: its status is INACTIVE`)
     expect(await actionsOf(organization)).toContain('task.retry')
@@ -246,7 +244,7 @@ describe('task retry', () => {
 })
 
 describe('status', () => {
-  it('shows counts, and the heartbeat of the queue', async () => {
+  it('shows counts, and no problem of the queue after a heartbeat', async () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)
     await insertProject(organization, { parentRef: ref, status: 'PAUSING' })

@@ -51,8 +51,8 @@ describe('an option of another command', () => {
     ['organization plan acme pro --name x', '--name', 'organization plan <slug> <'],
   ])('is refused: %s', (line, option, usage) => {
     const name = line.split(' ', 2).join(' ')
-    const said = `${name} does not take ${option}\n\nnpm run admin -- ${usage}`
-    expect(() => readCommand(line.split(' '))).toThrow(said)
+    const message = `${name} does not take ${option}\n\nnpm run admin -- ${usage}`
+    expect(() => readCommand(line.split(' '))).toThrow(message)
   })
 })
 
@@ -132,7 +132,7 @@ describe('member set and member remove', () => {
       member: { user_id: id, primary_email: primaryEmail, role: { name, projects } },
       actor: null,
     })
-    const told = async () => (await newest(organization)).event
+    const newestEvent = async () => (await newest(organization)).event
 
     await admin('member', 'set', slug, username, 'developer')
     expect(await newest(organization)).toEqual({
@@ -144,17 +144,17 @@ describe('member set and member remove', () => {
     expect(await countEvents(organization)).toBe(afterFirst)
 
     await admin('member', 'set', slug, username, 'read-only')
-    expect(await told()).toMatchObject({
+    expect(await newestEvent()).toMatchObject({
       type: 'v1.organization.member.role.updated',
       payload: member('Read-only', null),
     })
     await admin('member', 'set', slug, username, 'administrator', '--project', ref)
-    expect(await told()).toMatchObject({
+    expect(await newestEvent()).toMatchObject({
       type: 'v1.organization.member.role.assigned',
       payload: member('Administrator', [{ ref }]),
     })
     await admin('member', 'set', slug, username, 'developer', '--project', ref)
-    expect(await told()).toMatchObject({
+    expect(await newestEvent()).toMatchObject({
       type: 'v1.organization.member.role.updated',
       payload: member('Developer', [{ ref }]),
     })
@@ -201,7 +201,7 @@ describe('member set and member remove', () => {
     expect((await newest(organization)).event).toMatchObject({ type: 'v1.organization.member.removed' })
   })
 
-  it('removes a member of projects, and names the highest role and its projects', async () => {
+  it('remove a member of projects, and name the highest role and its projects', async () => {
     const organization = await newOrganization()
     const { slug } = organization
     const { id, username } = await newPerson()
@@ -283,8 +283,8 @@ describe('a failing command', () => {
     [['what'], 'npm run admin'],
     [['project', 'jwt-secret', 'nowhere'], 'no project has the ref "nowhere"'],
   ])('%j prints the reason and fails', async (args, text) => {
-    const told = run('node', ['dev/admin.ts', ...args], { env })
-    await expect(told).rejects.toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining(text) })
+    const command = run('node', ['dev/admin.ts', ...args], { env })
+    await expect(command).rejects.toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining(text) })
   })
 
   it.each([
@@ -301,8 +301,8 @@ describe('a failing command', () => {
   ] as const)('prints one line about a wrong %s in DATABASE_URL', async (part, value, text) => {
     const url = new URL(env.DATABASE_URL)
     url[part] = value
-    const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
+    const command = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
     const line = new RegExp(`^${text}.*Its address is that of DATABASE_URL\\.\n$`)
-    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
+    await expect(command).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
   })
 })

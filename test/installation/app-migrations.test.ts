@@ -156,7 +156,7 @@ it('a trigger on auth.users reaches the tables of either owner, whoever owns its
   expect(await rows(owner, other, 'select username from public.profiles')).toEqual([{ username: 'grace' }])
 })
 
-it('the owner of one project gains no power over it, and no access to another', async () => {
+it('the owner of a project gains no rights of a superuser, and no access to another project', async () => {
   const refused = async (query: string, code: string) => {
     const reply = await runSql(owner, ref, query)
     expect(reply.status, query).toBe(400)

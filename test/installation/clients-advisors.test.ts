@@ -35,7 +35,9 @@ describe('the official clients', () => {
     expect(all).toContain('ssl_not_enforced')
     const warnings = await advisors('--type', 'performance', '--level', 'warn', '--fail-on', 'none')
     expect(warnings).not.toContain('no_primary_key')
-    await expect(advisors('--type', 'security', '--fail-on', 'warn')).rejects.toThrow()
+    await expect(advisors('--type', 'security', '--fail-on', 'warn')).rejects.toMatchObject({
+      stdout: expect.stringContaining('ssl_not_enforced'),
+    })
   })
 
   it('the MCP server passes them on', async () => {

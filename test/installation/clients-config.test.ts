@@ -168,7 +168,7 @@ describe('supabase config', () => {
     60_000,
   )
 
-  it('push sends everything else if triggers should send requests, and says why they cannot', async () => {
+  it('push with database webhooks fails with the reason, after it sent everything else', async () => {
     writeFileSync(file(), 'project_id = "x"\n[api]\nmax_rows = 78\n[experimental.webhooks]\nenabled = true\n')
     await expect(cli('push', '--yes')).rejects.toThrow(/the driver host does not offer the extension pg_net/)
     const api = await organization.owner.get(`/v1/projects/${ref}/postgrest`)

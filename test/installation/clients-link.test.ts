@@ -41,7 +41,7 @@ it.skipIf(!arePortsFree)(
     }
     await cli.run('link', '--project-ref', ref, '--yes')
     migration('20260101000000_first', 'create table first (n int);')
-    expect(await cli.run('db', 'push', '--remote', '--yes')).toBeDefined()
+    await cli.run('db', 'push', '--remote', '--yes')
     migration('20260102000000_second', 'create table second (n int);')
     await cli.run('migration', 'up', '--remote', '--yes')
     expect(await cli.run('migration', 'list', '--remote')).toMatch(/`20260102000000` \| `20260102000000`/)

@@ -34,7 +34,8 @@ beforeAll(async () => {
 })
 afterAll(() => machine.dispose())
 
-const paths = async (slug: string) => (await owner.get(`/v1/projects/${ref}/functions/${slug}`)).body.entrypoint_path
+const entrypointOf = async (slug: string) =>
+  (await owner.get(`/v1/projects/${ref}/functions/${slug}`)).body.entrypoint_path
 
 const answer = async (slug: string) => {
   const response = await fetch(`${baseUrl}/p/${ref}/functions/v1/${slug}`)
@@ -73,7 +74,7 @@ describe('the supabase CLI', () => {
     await functions('deploy', 'hello', '--use-api', '--yes')
     expect(await listed()).toEqual(['hello 1'])
     expect(await answer('hello')).toMatchObject({ status: 401 })
-    expect(await paths('hello')).toContain('/source/supabase/functions/hello/index.ts')
+    expect(await entrypointOf('hello')).toContain('/source/supabase/functions/hello/index.ts')
     await functions('deploy', '--use-api', '--no-verify-jwt', '--yes')
     expect((await listed()).sort()).toEqual(['hello 2', 'other 1'])
     expect((await owner.get(`/v1/projects/${ref}/functions/other`)).body).toMatchObject({ verify_jwt: false })

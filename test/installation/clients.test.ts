@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import pg from 'pg'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { withClient } from '../../dev/control-database.ts'
 import { as, type Caller } from '../support/api.ts'
 import { newCli } from '../support/cli.ts'
 import { extended } from '../support/extended.ts'
@@ -132,7 +132,7 @@ describe('the supabase CLI', () => {
       /typed: {\s+Row: {\s+n: number/,
     )
     await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
-    expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
+    await cli('projects', 'delete', ref, '--yes')
     await untilGone(owner, ref)
   })
 
@@ -181,13 +181,13 @@ describe('the supabase CLI', () => {
     const url = `postgresql://postgres.${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/postgres`
     mkdirSync(join(home, 'supabase/migrations'), { recursive: true })
     writeFileSync(join(home, 'supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
-    expect(await cli('db', 'push', `--remote=${url}`, '--yes')).toBeDefined()
+    await cli('db', 'push', `--remote=${url}`, '--yes')
     expect(await cli('migration', 'list', `--remote=${url}`)).toMatch(/`20260101000000` \| `20260101000000`/)
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toEqual([
       { version: '20260101000000', name: 'pushed' },
     ])
     await runSql(owner, ref, 'insert into pushed values (1); insert into auth.users (id) values (gen_random_uuid())')
-    expect(await cli('db', 'reset', `--remote=${url}`, '--yes')).toBeDefined()
+    await cli('db', 'reset', `--remote=${url}`, '--yes')
     const left = await runSql(
       owner,
       ref,
@@ -199,16 +199,9 @@ describe('the supabase CLI', () => {
   })
 })
 
-/** Returns what psql would read there. */
-async function answerAt(connectionString: string): Promise<number> {
-  const client = new pg.Client({ connectionString })
-  await client.connect()
-  try {
-    return (await client.query('select 42 as answer')).rows[0].answer
-  } finally {
-    await client.end()
-  }
-}
+/** Returns what a query reads there, over a connection without TLS. */
+const answerAt = (url: string): Promise<number> =>
+  withClient(url, async (client) => (await client.query('select 42 as answer')).rows[0].answer)
 
 describe('the MCP server', () => {
   it('lists organizations, projects, keys and buckets, runs SQL, pauses and restores', async () => {

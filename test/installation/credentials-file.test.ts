@@ -13,29 +13,29 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 /** Returns what a start saves, and what it prints about it. */
 async function save() {
-  const said: string[] = []
+  const lines: string[] = []
   const reached = { databasePort: 54_322, hostUrl: inject('host').url, s3Url: inject('s3').endpoint }
   const options = { folder, controlUrl: inject('controlUrl'), baseUrl: inject('baseUrl'), ...reached }
-  const { credentials, isNew } = await saveCredentials({ ...options, onLine: (line) => said.push(line) })
+  const { credentials, isNew } = await saveCredentials({ ...options, onLine: (line) => lines.push(line) })
   expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(credentials)
   expect(readdirSync(folder)).toEqual(['credentials.json'])
   expect(statSync(file).mode & 0o777).toBe(0o600)
-  return { token: credentials.access_token, said, isNew }
+  return { token: credentials.access_token, lines, isNew }
 }
 
 describe('credentials.json', () => {
   it('does not change while its token works', async () => {
     const first = await save()
-    expect(await save()).toEqual({ ...first, said: [], isNew: false })
+    expect(await save()).toEqual({ ...first, lines: [], isNew: false })
   })
 
   it.each(['', '{"base_url": "http://127.0', 'null', '{}'])('gets another token if its content is %j', async (text) => {
     writeFileSync(file, text)
-    const { token, said, isNew } = await save()
+    const { token, lines, isNew } = await save()
     expect(isNew).toBe(true)
     expect((await as(token).get('/v1/profile')).status).toBe(200)
-    expect(said).toEqual([expect.stringContaining(`${file} is damaged`)])
-    expect(await save()).toEqual({ token, said: [], isNew: false })
+    expect(lines).toEqual([expect.stringContaining(`${file} is damaged`)])
+    expect(await save()).toEqual({ token, lines: [], isNew: false })
   })
 
   it('gets another token for a revoked one, and the start reports the organization', async () => {
@@ -44,7 +44,7 @@ describe('credentials.json', () => {
     const isNew = expect.stringContaining('is no longer valid: the user owner has a new one')
     await revoke(token)
     const second = await save()
-    expect(second.said).toEqual([isNew])
+    expect(second.lines).toEqual([isNew])
 
     const username = `heir-${randomUUID()}`
     await admin('user', 'create', username, `${username}@example.com`)
@@ -52,13 +52,13 @@ describe('credentials.json', () => {
     await admin('member', 'remove', 'my-organization', 'owner')
     await revoke(second.token)
     const third = await save()
-    expect(third.said).toEqual([isNew, expect.stringContaining('stays with its owners')])
+    expect(third.lines).toEqual([isNew, expect.stringContaining('stays with its owners')])
     expect((await as(third.token).get('/v1/organizations')).body).toEqual([])
 
     await admin('member', 'remove', 'my-organization', username)
     await revoke(third.token)
     const last = await save()
-    expect(last.said).toEqual([isNew, expect.stringContaining('owner owns it again')])
+    expect(last.lines).toEqual([isNew, expect.stringContaining('owner owns it again')])
     expect((await as(last.token).get('/v1/organizations')).body).toMatchObject([{ slug: 'my-organization' }])
   })
 })

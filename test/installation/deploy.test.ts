@@ -248,7 +248,7 @@ describe('npm run deploy checks', () => {
     )
   })
 
-  it('settings while each documented secret is set', async () => {
+  it('settings that need secrets, without knowing the values of these', async () => {
     const { cloudflare, deploy, settings } = await newFixture({ hasResources: true })
     expect(DOCUMENTED_SECRETS).toEqual(expect.arrayContaining([...SECRETS, 'METRICS_TOKEN', 'GITHUB_WEBHOOK_SECRET']))
     cloudflare.state.secrets = DOCUMENTED_SECRETS

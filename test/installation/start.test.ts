@@ -73,8 +73,8 @@ describe('npm start', () => {
     })
     expect((await get('/metrics')).status).toBe(404)
     const { access_token, base_url } = credentials()
-    const told = await fetch(`${base_url}/integrations/github/webhook`, { method: 'POST' })
-    expect([told.status, await told.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])
+    const reply = await fetch(`${base_url}/integrations/github/webhook`, { method: 'POST' })
+    expect([reply.status, await reply.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])
     expect(await stop(first)).toBe(0)
     await expect(fetch(credentials().base_url)).rejects.toThrow()
     expect(await processesIn(folder)).toEqual([])
@@ -150,8 +150,8 @@ describe('an unknown argument', () => {
     ['start', 'npm start does not know --rest: it takes --reset, --yes, --empty-bucket and nothing else.'],
     ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
   ])('is refused by %s in one line', async (program, line) => {
-    const told = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })
-    await expect(told).rejects.toMatchObject({ code: 1, stdout: '', stderr: `${line}\n` })
+    const command = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })
+    await expect(command).rejects.toMatchObject({ code: 1, stdout: '', stderr: `${line}\n` })
   })
 })
 

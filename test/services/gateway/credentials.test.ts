@@ -1,15 +1,17 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { SystemCtx } from '../../src/ctx.ts'
-import { sealSecret } from '../../src/model/secrets/project.ts'
-import { projects } from '../../src/model/tables/index.ts'
-import type { InvalidCredential } from '../../src/platform/jwt/credential.ts'
-import { secretJwk } from '../../src/platform/jwt/jwk.ts'
-import { legacyKeys, signClaims, verifyClaims, verifyCredential } from '../../src/services/gateway/credentials.ts'
-import { forgetProject, openProject } from '../../src/services/gateway/open-project.ts'
-import { createTrust, sealedTrust, TRUST_CHARACTERS_MAX } from '../../src/services/gateway/trust.ts'
-import { control, newOrganization } from '../support/api.ts'
+import type { SystemCtx } from '../../../src/ctx.ts'
+import { sealSecret } from '../../../src/model/secrets/project.ts'
+import { projects } from '../../../src/model/tables/index.ts'
+import { randomLetters } from '../../../src/platform/http/common-values.ts'
+import type { InvalidCredential } from '../../../src/platform/jwt/credential.ts'
+import { secretJwk } from '../../../src/platform/jwt/jwk.ts'
+import { legacyKeys, signClaims, verifyClaims, verifyCredential } from '../../../src/services/gateway/credentials.ts'
+import { forgetProject, openProject } from '../../../src/services/gateway/open-project.ts'
+import { createTrust, sealedTrust, TRUST_CHARACTERS_MAX } from '../../../src/services/gateway/trust.ts'
+import { control, newOrganization } from '../../support/api.ts'
+import { insertProject } from '../../support/webhooks.ts'
 
 const NOW = new Date('2026-12-01T12:00:00.500Z')
 const SECONDS = Math.floor(NOW.getTime() / 1000)
@@ -204,19 +206,9 @@ describe('an opened project', () => {
   })
 
   async function insert(fields: Partial<typeof projects.$inferInsert> = {}): Promise<string> {
-    const ref = Array.from({ length: 20 }, () => String.fromCharCode(97 + Math.floor(Math.random() * 26))).join('')
-    await control.insert(projects).values({
-      ref,
-      organizationId,
-      name: ref,
-      region: 'us-east-1',
-      instanceSize: 'nano',
-      status: 'ACTIVE_HEALTHY',
-      sealedPassword: '',
-      sealedRunnerPassword: await sealSecret(ctxAt(NOW), ref, 'runner_password', `runner of ${ref}`),
-      ...fields,
-    })
-    return ref
+    const ref = randomLetters()
+    const sealedRunnerPassword = await sealSecret(ctxAt(NOW), ref, 'runner_password', `runner of ${ref}`)
+    return insertProject({ id: organizationId }, { ref, sealedRunnerPassword, ...fields })
   }
   let now = NOW
   const opened = (ref: string) => openProject(ctxAt(now), ref)
@@ -224,7 +216,7 @@ describe('an opened project', () => {
     now = new Date(now.getTime() + ms)
   }
 
-  it('returns what its services need', async () => {
+  it('has what its services need', async () => {
     const ref = await insert({ storageConfig: { fileSizeLimit: 7 } })
     expect(await opened(ref)).toMatchObject({
       ref,
@@ -252,7 +244,7 @@ describe('an opened project', () => {
     pass(501)
     const second = await opened(ref)
     expect(second).toMatchObject({ status: 'PAUSING', storage: { fileSizeLimit: 1 } })
-    // A project that is cached is not opened again.
+    // The secrets of a cached project are not opened again.
     expect(second?.trust).toBe(first?.trust)
     expect(second?.urls).toBe(first?.urls)
     await control.update(projects).set({ removedAt: NOW }).where(eq(projects.ref, ref))
@@ -277,15 +269,15 @@ describe('an opened project', () => {
   })
 })
 
-it('is evicted from the cache if it is the oldest, and no other is', () => {
-  const told = (n: number) => sealedTrust(`project ${n}`, '{}')
-  const [first, ...others] = Array.from({ length: 20_000 }, (_, n) => told(n))
-  expect(told(0)).toBe(first)
-  told(20_000)
-  expect(told(1)).toBe(others[0])
-  expect(told(19_999)).toBe(others.at(-1))
-  expect(told(0)).not.toBe(first)
+it('the trust of a project is evicted from the cache if it is the oldest, and no other is', () => {
+  const trustOf = (n: number) => sealedTrust(`project ${n}`, '{}')
+  const [first, ...others] = Array.from({ length: 20_000 }, (_, n) => trustOf(n))
+  expect(trustOf(0)).toBe(first)
+  trustOf(20_000)
+  expect(trustOf(1)).toBe(others[0])
+  expect(trustOf(19_999)).toBe(others.at(-1))
+  expect(trustOf(0)).not.toBe(first)
   sealedTrust('project 2', 'x'.repeat(TRUST_CHARACTERS_MAX - 20_000))
-  expect(told(19_999)).toBe(others.at(-1))
-  expect(told(3)).not.toBe(others[2])
+  expect(trustOf(19_999)).toBe(others.at(-1))
+  expect(trustOf(3)).not.toBe(others[2])
 })

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { Versions } from '../../src/services/workers/plan-versions.ts'
+import { Versions } from '../../../src/services/workers/plan-versions.ts'
 
 const version = (deploymentId: string, environment = '1') => ({ deploymentId, environment })
 
