@@ -26,8 +26,8 @@ const SOURCES = [
 const COMPILED = '.compiled'
 /** Folders that a start creates in a clone. */
 const CREATED = ['.local', 'dist', '.wrangler', COMPILED]
-/** The runtimes of the bucket, the API, the builder and the programs; the last two start after the API. */
-const RUNTIMES = 4
+/** The runtimes of the bucket, the API and the programs. */
+const RUNTIMES = 3
 const SETTLED_MS_MAX = 60_000
 
 /**

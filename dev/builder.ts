@@ -43,8 +43,6 @@ interface Builder {
   key: string
   /** All ports that it listens on. */
   ports: number[]
-  /** Starts the process that builds. Does not wait: the first request finds it ready, waits for it, or starts it. */
-  begin(): void
   stop(): Promise<void>
 }
 
@@ -150,7 +148,6 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
     address: `127.0.0.1:${port}`,
     key,
     ports: [port, ...ports],
-    begin: building.begin,
     async stop() {
       server.close()
       server.closeAllConnections()

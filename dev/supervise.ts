@@ -47,8 +47,8 @@ type Outcome =
 const WAITING_REQUESTS_MAX = 100
 
 /**
- * Runs a Worker in a process of its own. It starts at `begin` or the first request, and again after it has ended or did not answer
- * in time. It gets one request at a time, so that a failure can be attributed to a request.
+ * Runs a Worker in a process of its own. It starts with the first request, and again after it has ended or did not answer in
+ * time. It gets one request at a time, so that a failure can be attributed to a request.
  */
 export function supervise(options: Supervised) {
   let running: Promise<Running> | undefined
@@ -98,11 +98,6 @@ export function supervise(options: Supervised) {
   }
 
   return {
-    /** Starts the process without waiting for it; requests wait until it is ready. */
-    begin(): void {
-      running ??= run(options, options)
-      running.catch(() => {})
-    },
     isBusy: () => waiting >= WAITING_REQUESTS_MAX,
     /** Sends a request. `signal` aborts when the caller no longer waits for the answer. */
     async send(request: Request, signal: AbortSignal): Promise<Outcome> {

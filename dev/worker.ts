@@ -71,8 +71,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       }),
     )
     started.push(worker)
-    // Started after the API, which answers most requests without them.
-    spawnAs('builder', builder.begin)
+    // Started after the API, which answers most requests without it.
     spawnAs('programs', programs.begin)
     const cron = tickEveryMinute(worker.tick, onLine)
     process.on(TICK_SIGNAL, cron.tickNow)

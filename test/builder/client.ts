@@ -31,8 +31,7 @@ export async function startBuilderProcess(bindings: Record<string, string> = {},
   const worker = await builderWorker({ bundle: inject('bundle'), bindings })
   const lines: string[] = []
   const onLine = (line: string) => void lines.push(line)
-  const { address, key, ports, begin, stop } = await start({ worker, onLine, memoryMiB })
-  begin()
+  const { address, key, ports, stop } = await start({ worker, onLine, memoryMiB })
   return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, lines, stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>

@@ -4,8 +4,10 @@ import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { NICE } from '../../dev/programs.ts'
 import { as } from '../support/api.ts'
+import { deploy } from '../support/deploys.ts'
 import { type Machine, newMachine, type Running, stop, stopGroup, WAIT } from '../support/machine.ts'
 import { parseOpenMetrics } from '../support/openmetrics.ts'
+import { newProject } from '../support/projects.ts'
 
 const METRICS_TOKEN = 'metrics-token-of-this-machine-0123456789'
 
@@ -47,18 +49,25 @@ const untilProgramsRun = ({ child }: Running) =>
   )
 
 describe('the metrics of npm start', () => {
-  it('report the memory of each kind of process', async () => {
+  it('report the memory of each kind of process, of the builder after the first build', async () => {
     await machine.started()
-    // The first process of programs starts after the API is ready.
-    await vi.waitFor(async () => {
-      const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
+    const { base_url, access_token, organization_slug: slug } = machine.credentials()
+    const owner = as(access_token, {}, base_url)
+    const memory = async (process: string) => {
+      const response = await fetch(new URL('/metrics', base_url), {
         headers: { authorization: `Bearer ${METRICS_TOKEN}` },
       })
-      const { sum } = parseOpenMetrics(await response.text())
-      for (const process of ['api', 'programs', 'builder', 'bucket', 'supervisor']) {
-        expect(sum('pilothouse_process_resident_memory_bytes', { process }), process).toBeGreaterThan(10 * 1024 ** 2)
-      }
-    }, WAIT)
+      return parseOpenMetrics(await response.text()).sum('pilothouse_process_resident_memory_bytes', { process })
+    }
+    const MiB = 1024 ** 2
+    for (const process of ['api', 'bucket', 'supervisor']) {
+      expect(await memory(process), process).toBeGreaterThan(10 * MiB)
+    }
+    // The first process of programs starts after the API is ready.
+    await vi.waitFor(async () => expect(await memory('programs')).toBeGreaterThan(10 * MiB), WAIT)
+    expect(await memory('builder')).toBe(0)
+    await deploy(owner, await newProject({ owner, slug }))
+    await vi.waitFor(async () => expect(await memory('builder')).toBeGreaterThan(10 * MiB), WAIT)
   })
 
   it('require a token that is long enough, which a refused start does not show', async () => {
