@@ -16,6 +16,7 @@ import { deploy } from '../support/deploys.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 import { newProject, PASSWORD, runSql } from '../support/projects.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -252,14 +253,8 @@ describe('the move of a project', () => {
     await runSql(owner, ref, 'create table kept as select 7 as n')
     const { HOST_KEY } = await readSecrets(machine.folder, { isNew: false })
     const local = { url: `http://127.0.0.1:${machine.env.PROXY_PORT}`, key: HOST_KEY }
-    const ask = async ({ url, key }: { url: string; key: string }, method: string, rest: string) => {
-      const send = (path: string, init: RequestInit) =>
-        fetch(`${url}/host/v1${path}`, { ...init, headers: { authorization: `Bearer ${key}` } })
-      let response = await send(`/instances/${ref}${rest}`, { method })
-      while (response.status === 202)
-        response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
-      return response.status
-    }
+    const ask = async (host: { url: string; key: string }, method: string, path: string) =>
+      (await callHost(host, method, `/instances/${ref}${path}`)).status
     // Both hosts have the project closed, as if the API had been killed before it recorded the end of the copy.
     expect(await ask(local, 'PUT', '/arrival')).toBe(204)
     expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)

@@ -13,6 +13,7 @@ import { adoptServer, isAlive, startServer } from '../../host/instances/server.t
 import { type Instance, InstanceUnavailable } from '../../host/instances/types.ts'
 import { FolderInUse, runFolder } from '../../host/run-folder.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 import { openPool } from './pooled-instance.ts'
 
@@ -28,19 +29,12 @@ interface Reply {
   body: any
 }
 
-/** Calls the API of a host. The reply to a mutation that outlasts its request is its outcome. */
 const callerOf =
   (url: string, key = KEY) =>
   async (method: string, path: string, body?: unknown, headers = {}): Promise<Reply> => {
-    const send = async (path: string, init: RequestInit = {}): Promise<Reply> => {
-      const authorization = `Bearer ${key}`
-      const response = await fetch(`${url}/host/v1${path}`, { ...init, headers: { authorization, ...headers } })
-      const text = await response.text()
-      return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
-    }
-    let reply = await send(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
-    while (reply.status === 202) reply = await send(`/operations/${reply.body.operation}`)
-    return reply
+    const response = await callHost({ url, key }, method, path, { body, headers })
+    const text = await response.text()
+    return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
   }
 
 /** Creates an instance, or sets the password of an existing one. */

@@ -12,6 +12,7 @@ import { s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
 import { createMoves } from '../../host/moves/moves.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -56,12 +57,8 @@ afterAll(async () => {
 
 const newName = () => Array.from(randomBytes(20), (byte) => String.fromCharCode(97 + (byte % 26))).join('')
 
-async function ask<Reply = void>(host: Host, method: string, path: string, body?: object): Promise<Reply> {
-  const send = (to: string, init: RequestInit) =>
-    fetch(`${host.url}/host/v1${to}`, { ...init, headers: { authorization: `Bearer ${KEY}` } })
-  let response = await send(path, { method, ...(body && { body: JSON.stringify(body) }) })
-  while (response.status === 202)
-    response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
+async function ask<Reply = void>({ url }: Host, method: string, path: string, body?: object): Promise<Reply> {
+  const response = await callHost({ url, key: KEY }, method, path, { body })
   const text = await response.text()
   if (!response.ok) throw new Error(text)
   return (text === '' ? undefined : JSON.parse(text)) as Reply

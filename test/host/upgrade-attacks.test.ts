@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const KEY = 'a key of the test, of enough letters'
@@ -112,14 +113,8 @@ describe('an owner who prepares an upgrade', () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  async function send(path: string, init: RequestInit) {
-    const call = (to: string, more: RequestInit) =>
-      fetch(`${host.url}/host/v1${to}`, { ...more, headers: { authorization: `Bearer ${KEY}` } })
-    let response = await call(path, init)
-    while (response.status === 202)
-      response = await call(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
-    return response
-  }
+  const send = (method: string, path: string, body: object) =>
+    callHost({ url: host.url, key: KEY }, method, path, { body })
 
   async function sql(ref: string, text: string) {
     const client = new pg.Client({
@@ -131,7 +126,7 @@ describe('an owner who prepares an upgrade', () => {
 
   it.each(Object.entries(ATTACKS))('gains nothing by %s', async (_, attack) => {
     const ref = String.fromCharCode('a'.charCodeAt(0) + created++).repeat(20)
-    await send(`/instances/${ref}`, { method: 'PUT', body: JSON.stringify({ password: 'pw', version: '17' }) })
+    await send('PUT', `/instances/${ref}`, { password: 'pw', version: '17' })
     await sql(ref, WITNESS)
     await sql(ref, attack)
     const instance = host.pool.require(ref)
@@ -144,7 +139,7 @@ describe('an owner who prepares an upgrade', () => {
       })
     const before = await privileged()
     const logged = readFileSync(instance.paths.log, 'utf8').length
-    const reply = await send(`/instances/${ref}/upgrade`, { method: 'POST', body: JSON.stringify({ version: '18' }) })
+    const reply = await send('POST', `/instances/${ref}/upgrade`, { version: '18' })
     expect([204, 422]).toContain(reply.status)
     await sql(ref, `CREATE TABLE public.later (); CREATE EXTENSION IF NOT EXISTS hstore`)
     await sql(ref, `INSERT INTO storage.buckets (id, name) VALUES ('b', 'b')`)

@@ -13,6 +13,7 @@ import type { AdminSession } from '../../host/instances/types.ts'
 import { dumpSchema } from '../../host/upgrades/dump.ts'
 import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 import { makeFolder } from './instance.ts'
 
@@ -22,11 +23,7 @@ const FIXTURE = readFileSync(new URL('upgrade-fixture.sql', import.meta.url), 'u
 const refOf = (letter: string) => letter.repeat(20)
 
 const callerOf = (url: string, ref: string) => async (method: string, path: string, body?: object) => {
-  const send = (to: string, init: RequestInit) =>
-    fetch(`${url}/host/v1${to}`, { ...init, headers: { authorization: `Bearer ${KEY}` } })
-  let response = await send(`/instances/${ref}${path}`, { method, ...(body && { body: JSON.stringify(body) }) })
-  while (response.status === 202)
-    response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
+  const response = await callHost({ url, key: KEY }, method, `/instances/${ref}${path}`, { body })
   const text = await response.text()
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
 }

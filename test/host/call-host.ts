@@ -1,0 +1,24 @@
+interface HostAddress {
+  url: string
+  key: string
+}
+
+interface Call {
+  body?: unknown
+  headers?: Record<string, string>
+}
+
+/** Calls the API of a host. The response to a mutation that outlasts its request is its outcome. */
+export async function callHost(host: HostAddress, method: string, path: string, call: Call = {}): Promise<Response> {
+  const { body, headers } = call
+  const send = (to: string, init: RequestInit) => {
+    const authorization = `Bearer ${host.key}`
+    return fetch(`${host.url}/host/v1${to}`, { ...init, headers: { authorization, ...headers } })
+  }
+  let response = await send(path, { method, ...(body !== undefined && { body: JSON.stringify(body) }) })
+  while (response.status === 202) {
+    const { operation } = (await response.json()) as { operation: string }
+    response = await send(`/operations/${operation}`, {})
+  }
+  return response
+}
