@@ -32,7 +32,7 @@ const HELP = `node test/faults/run.ts            everything: one fault at each p
   --stress              runs only the stress: real connections in parallel, in real time
   --seed S              replays one random seed and prints every step
   --full                runs only the full-size run, each seed in a separate process; with --seed S only that seed, in this process
-  --full-seeds N        number of full-size seeds, from 1 (default 10); each takes one core for about half an hour
+  --full-seeds N        number of full-size seeds, from 1 (default 1); each takes one core for about half an hour
   --events N            number of events of a full-size seed (default 100,000)
   --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
   --story NAME          replays one story: ${Object.keys(STORIES).join(', ')}`
@@ -53,7 +53,7 @@ const { values, positionals } = parseArgs({
     story: { type: 'string' },
     random: { type: 'boolean' },
     full: { type: 'boolean' },
-    'full-seeds': { type: 'string', default: '10' },
+    'full-seeds': { type: 'string', default: '1' },
     events: { type: 'string', default: '100000' },
     brief: { type: 'boolean' },
     'until-broken': { type: 'boolean', default: false },
