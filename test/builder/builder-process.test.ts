@@ -16,6 +16,8 @@ const program = (js: string) => ({ image: { main: 'program.js', modules: { 'prog
 
 it('the builder refuses every request without its key, at each of its ports', async () => {
   const probed = JSON.stringify(program('export default {}'))
+  // Each process starts with its first request.
+  await builder.build({ 'index.ts': 'Deno.serve(() => new Response())' })
   await builder.probe(program('export default {}'))
   const statuses = builder.ports.flatMap((port) =>
     ['', 'x'.repeat(48)].map(async (key) => {
