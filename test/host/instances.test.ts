@@ -161,7 +161,7 @@ describe('a host', () => {
       const callEnding = callerOf(ending.url)
       await create(callEnding, refOf('a'))
       const instances = join(own, 'instances')
-      const creations = ['b', 'c', 'd'].map((letter) => create(callEnding, refOf(letter)).catch(() => {}))
+      const creations = [...'bcdefghi'].map((letter) => create(callEnding, refOf(letter)).catch(() => {}))
       await vi.waitFor(() => expect(readdirSync(instances).some((name) => name.includes('.new-'))).toBe(true), WAIT)
       await ending.stop()
       expect(readdirSync(instances).filter((name) => name.includes('.'))).toEqual([])
