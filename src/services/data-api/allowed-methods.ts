@@ -1,5 +1,6 @@
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
 import { schemaFor, type Target } from './api-request.ts'
+import { CORS_HEADERS } from './cors.ts'
 import { requestError } from './data-api-error.ts'
 import { keyOf, type SchemaCache, type Table } from './schema/types.ts'
 
@@ -10,7 +11,8 @@ export function allowedMethods(
   { request, config }: { request: Request; config: DataApiConfig },
 ): Response {
   const methods = methodsOf(cache, target, schemaFor(request, config))
-  return new Response(null, { status: 200, headers: { allow: methods.join(','), 'content-length': '0' } })
+  const headers = { ...CORS_HEADERS, allow: methods.join(','), 'content-length': '0' }
+  return new Response(null, { status: 200, headers })
 }
 
 function methodsOf(cache: SchemaCache, target: Target, schema: string): string[] {

@@ -36,20 +36,24 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
   if (!methods.includes(method)) {
     throw requestError('PGRST117', { message: `Unsupported HTTP method: ${method}` })
   }
-  const search = new URL(request.url).searchParams
-  search.delete('apikey')
+  const parameters = parametersOf(request)
   const hasBody = WRITES.includes(method)
-  const parsed = parseQuery(search, { isCall: isCall && !hasBody })
+  const parsed = parseQuery(parameters, { isCall: isCall && !hasBody })
   // As in PostgREST, a PUT ignores `columns`, because its body is the whole row.
   const query = method === 'PUT' ? { ...parsed, columns: undefined } : parsed
   const options = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
   return {
-    ...{ method, headers, search, isCall, name: target.kind === 'root' ? '' : target.name, config },
+    ...{ method, headers, parameters, isCall, name: target.kind === 'root' ? '' : target.name, config },
     schema: schemaFor(request, config),
     query,
     preferences: parsePreferences(headers.get('prefer')),
     payload: hasBody ? await readPayload(request, options) : undefined,
   }
+}
+
+function parametersOf({ url }: Request): [name: string, value: string][] {
+  const start = url.indexOf('?')
+  return start < 0 ? [] : [...new URLSearchParams(url.slice(start))].filter(([name]) => name !== 'apikey')
 }
 
 /** The schema that the profile headers name, else the first exposed one. */

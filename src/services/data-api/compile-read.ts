@@ -50,8 +50,14 @@ export function requireOne(rows: number | string): void {
 }
 
 /** The path with its parameters sorted: one address for equal requests. */
-function canonicalPath({ name, search }: ApiRequest): string {
-  const sorted = new URLSearchParams(search)
-  sorted.sort()
-  return `/${encodeURIComponent(name)}${sorted.size > 0 ? `?${sorted}` : ''}`
+function canonicalPath({ name, parameters }: ApiRequest): string {
+  const sorted = parameters.toSorted(([a], [b]) => (a < b ? -1 : Number(a > b)))
+  const query = sorted.map((pair) => pair.map(formEncoded).join('=')).join('&')
+  return `/${encodeURIComponent(name)}${query && `?${query}`}`
 }
+
+/** Encodes a text as `URLSearchParams` does, at a fraction of its cost in this runtime. */
+const formEncoded = (text: string): string =>
+  encodeURIComponent(text)
+    .replaceAll('%20', '+')
+    .replace(/[!'()~]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`)

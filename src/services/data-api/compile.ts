@@ -20,7 +20,8 @@ export interface ApiRequest {
   name: string
   isCall: boolean
   headers: Headers
-  search: URLSearchParams
+  /** The query parameters, in the order of the URL. */
+  parameters: readonly (readonly [name: string, value: string])[]
   query: QueryParams
   preferences: Preferences
   payload: Payload | undefined

@@ -1,4 +1,5 @@
 import type { ApiRequest, Reply, ResultRow } from './compile.ts'
+import { CORS_HEADERS } from './cors.ts'
 import { type DataApiError, requestError } from './data-api-error.ts'
 import type { Outcome } from './execute.ts'
 import { appliedPreferences, type Preferences } from './request/preferences.ts'
@@ -8,32 +9,37 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
   const reply: Reply = compiled.media.plan
     ? { status: 200, headers: {}, body: row.body }
     : compiled.reply(row, estimate)
-  const headers = new Headers(reply.headers)
-  const hasBody = reply.body !== null || (request.method === 'HEAD' && reply.status !== 204)
-  if (hasBody) headers.set('content-type', compiled.media.contentType)
-  if (config.schemas.length > 1 && hasBody) headers.set('content-profile', schema)
+  const isHead = request.method === 'HEAD'
+  const status = statusIn(row) ?? reply.status
+  const isBodiless = BODILESS.includes(status)
+  const describesBody = reply.body !== null || (isHead && reply.status !== 204)
   const always = ['tx', 'handling', 'timezone'] as const
   const applied = appliedPreferences(preferences, [...compiled.effective, ...always] satisfies (keyof Preferences)[])
-  if (applied !== '') headers.set('preference-applied', applied)
-  const status = statusIn(row) ?? reply.status
-  addHeaders(headers, row)
-  const body = BODILESS.includes(status) ? null : bodyOf(reply.body, headers.get('content-type') ?? '')
-  const response = new Response(request.method === 'HEAD' ? null : body, { status, headers })
-  // Clients recognize a reply without a body by its length.
-  if (body === null && request.method !== 'HEAD' && !BODILESS.includes(status))
-    response.headers.set('content-length', '0')
-  return response
+  // One record, because each call of `Headers` costs more than all of this.
+  const headers = new Headers({
+    ...reply.headers,
+    ...(describesBody && { 'content-type': compiled.media.contentType }),
+    ...(describesBody && config.schemas.length > 1 && { 'content-profile': schema }),
+    ...(applied !== '' && { 'preference-applied': applied }),
+    // Clients recognize a reply without a body by its length.
+    ...(reply.body === null && !isHead && !isBodiless && { 'content-length': '0' }),
+    ...CORS_HEADERS,
+  })
+  if (row.headers !== null) addHeaders(headers, row.headers)
+  const body = isHead || isBodiless ? null : bodyOf(reply.body, headers)
+  return new Response(body, { status, headers })
 }
 
 const BODILESS = [101, 204, 205, 304]
 
 /** Decodes the hexadecimal text of a binary value, unless the reply is text. */
-function bodyOf(text: Reply['body'], contentType: string): Reply['body'] {
+function bodyOf(text: Reply['body'], headers: Headers): Reply['body'] {
   if (typeof text !== 'string') return text
-  if (/^(text\/|application\/(.*\+)?json)/.test(contentType) || !isHex(text)) return text
+  if (IS_TEXT.test(headers.get('content-type') ?? '') || !isHex(text)) return text
   return Buffer.from(text.slice(2), 'hex')
 }
 
+const IS_TEXT = /^(text\/|application\/(.*\+)?json)/
 const isHex = (text: string) => text.length % 2 === 0 && /^\\x[0-9a-f]*$/.test(text)
 
 /** The status that SQL has set in `response.status`. */
@@ -44,11 +50,13 @@ function statusIn({ status }: ResultRow): number | undefined {
   throw requestError('PGRST112')
 }
 
-/** The headers that SQL has set in `response.headers`: a list of objects with one member each. */
-function addHeaders(headers: Headers, row: ResultRow): void {
-  if (row.headers === null) return
+const KEPT_HEADERS = new Set([...Object.keys(CORS_HEADERS), 'content-length'])
+
+/** Adds the headers that SQL has set in `response.headers`: a list of objects with one member each. */
+function addHeaders(headers: Headers, text: string): void {
   const seen = new Set<string>()
-  for (const [name, value] of headersIn(row.headers)) {
+  for (const [name, value] of headersIn(text)) {
+    if (KEPT_HEADERS.has(name.toLowerCase())) continue
     if (seen.has(name.toLowerCase())) headers.append(name, value)
     else headers.set(name, value)
     seen.add(name.toLowerCase())
@@ -81,6 +89,7 @@ export function errorResponse(error: DataApiError, isHead: boolean): Response {
       return errorResponse(requestError('PGRST111'), isHead)
     }
   }
+  for (const [name, value] of Object.entries(CORS_HEADERS)) headers.set(name, value)
   const { status } = error
   const body = isHead || BODILESS.includes(status) ? null : JSON.stringify(error.body)
   return new Response(body, { status, headers })

@@ -20,7 +20,7 @@ import { compileCall } from './compile-call.ts'
 import { compileOpenApi } from './compile-openapi.ts'
 import { compileRead } from './compile-read.ts'
 import { compileWrite } from './compile-write.ts'
-import { CORS_HEADERS, preflight } from './cors.ts'
+import { preflight } from './cors.ts'
 import type { DataApiAddress } from './data-api-address.ts'
 import { DataApiError } from './data-api-error.ts'
 import { currentSchema, type DataApi, execute } from './execute.ts'
@@ -51,7 +51,6 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const at = ctx.now().getTime()
   const facts: Facts = {}
   const response = await currentQueryCount.run(facts, () => answer(ctx, call, facts))
-  for (const [name, value] of Object.entries(CORS_HEADERS)) response.headers.set(name, value)
   response.headers.set('x-request-id', requestId)
   const { method } = request
   const { status } = response

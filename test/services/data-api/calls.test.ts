@@ -23,7 +23,8 @@ const SCHEMA = `
     raise exception using errcode = code, message = 'no', detail = 'why', hint = 'how'; end $$;
   create function answer() returns json language plpgsql stable as $$ begin
     perform set_config('response.status', '418', true);
-    perform set_config('response.headers', '[{"x-pot": "tea"}, {"cache-control": "no-store"}]', true);
+    perform set_config('response.headers', 
+      '[{"x-pot": "tea"}, {"cache-control": "no-store"}, {"Access-Control-Allow-Origin": "https://a.example"}, {"content-length": "3"}]', true);
     return '{"short": true}'; end $$;
   create function raise_all() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
@@ -163,6 +164,7 @@ describe('a function', () => {
       'tea',
       'no-store',
     ])
+    expect(response.headers.get('access-control-allow-origin')).toBe('*')
     expect(await response.json()).toEqual({ short: true })
     const raised = await api.json('/rpc/raise_all')
     expect([raised.status, raised.headers.get('x-price')]).toEqual([402, '7'])

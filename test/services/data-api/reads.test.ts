@@ -137,6 +137,19 @@ describe('order, limit and count', () => {
     })
   })
 
+  it('names one address for equal requests', async () => {
+    const title = "eq.a b+c!'(é)~*-._/"
+    const sorted = new URLSearchParams([
+      ['id', 'gt.0'],
+      ['id', 'lt.9'],
+      ['title', title],
+    ])
+    const path = `/books?title=${encodeURIComponent(title)}&id=gt.0&id=lt.9`
+    const reply = await api.json(`${path}&apikey=${api.keys.service}`)
+    expect([reply.status, reply.headers.get('content-location')]).toEqual([200, `/books?${sorted}`])
+    expect((await api.json('/books')).headers.get('content-location')).toBe('/books')
+  })
+
   it('answers HEAD without a body', async () => {
     const response = await api.send(api.keys.service, '/books', { method: 'HEAD', headers: { prefer: 'count=exact' } })
     expect([response.status, response.headers.get('content-range'), await response.text()]).toEqual([200, '0-2/3', ''])

@@ -20,16 +20,18 @@ export interface QueryParams {
   args: readonly (readonly [string, string])[]
 }
 
+type Parameter = readonly [name: string, value: string]
+
 const RESERVED = new Set(['select', 'columns', 'on_conflict'])
 
 /** Parses the query string. In a call of a function, parameters without an operator are arguments. */
-export function parseQuery(search: URLSearchParams, { isCall = false } = {}): QueryParams {
+export function parseQuery(parameters: readonly Parameter[], { isCall = false } = {}): QueryParams {
   const filters: Located<Filter>[] = []
   const logic: Located<LogicGroup>[] = []
   const orders: Located<OrderTerm[]>[] = []
   const windows = new Map<string, Located<Window>>()
   const args: [string, string][] = []
-  for (const [key, value] of search) {
+  for (const [key, value] of parameters) {
     const last = key.slice(key.lastIndexOf('.') + 1)
     if (RESERVED.has(key)) continue
     if (last === 'and' || last === 'or') logic.push(parseLogic(key, value))
@@ -39,19 +41,20 @@ export function parseQuery(search: URLSearchParams, { isCall = false } = {}): Qu
     else if (isCall && !key.includes('.') && !hasOperator(value)) args.push([key, value])
     else filters.push(parseFilter(key, value))
   }
-  const columns = search.get('columns')
-  const onConflict = search.get('on_conflict')
+  const firstOf = (name: string) => parameters.find(([key]) => key === name)?.[1]
+  const columns = firstOf('columns')
+  const onConflict = firstOf('on_conflict')
   return {
     ...{
-      select: parseSelect(search.get('select') || '*'),
+      select: parseSelect(firstOf('select') || '*'),
       filters,
       logic,
       orders,
       windows: [...windows.values()],
       args,
     },
-    columns: columns === null ? undefined : parseColumns('columns', columns),
-    onConflict: onConflict === null ? undefined : parseColumns('on_conflict', onConflict),
+    columns: columns === undefined ? undefined : parseColumns('columns', columns),
+    onConflict: onConflict === undefined ? undefined : parseColumns('on_conflict', onConflict),
   }
 }
 
