@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Actor, Caller } from './actor.ts'
-import { readConfig } from './config.ts'
+import { type Config, readConfig } from './config.ts'
 import type { ProjectEngine } from './engine/engine.ts'
 import { openEngine } from './engine/open-engine.ts'
 import type { Bindings } from './platform/bindings.ts'
@@ -31,18 +31,28 @@ interface Origin {
 /** Creates the context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID() }: Origin): SystemCtx {
   const config = readConfig(bindings)
-  const db = openDatabase({ ...controlDatabase(config), egress: bindings.SERVICES_EGRESS })
   const fixed = fixedTime.getStore()
   return {
     config,
     actor: { kind: 'system' },
     bindings,
     requestId,
-    db,
-    engine: openEngine(config, { db, egress: bindings.SERVICES_EGRESS }),
+    ...sharedOf(config, bindings.SERVICES_EGRESS),
     now: () => new Date(fixed ?? Date.now()),
     databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,
     waitUntil,
     log: createLogger(requestId),
   }
+}
+
+const shared = new WeakMap<Config, Pick<SystemCtx, 'db' | 'engine'>>()
+
+/** The database and the engine hold no state of a request and are costly to create, so all requests of an isolate share them. */
+function sharedOf(config: Config, egress: Fetcher | undefined): Pick<SystemCtx, 'db' | 'engine'> {
+  const known = shared.get(config)
+  if (known) return known
+  const db = openDatabase({ ...controlDatabase(config), egress })
+  const opened = { db, engine: openEngine(config, { db, egress }) }
+  shared.set(config, opened)
+  return opened
 }

@@ -14,22 +14,8 @@ interface EngineDependencies {
   egress: Fetcher | undefined
 }
 
-const engines = new WeakMap<Config, ProjectEngine>()
-
-/**
- * Returns the engine that `config.ENGINE` selects. Cached per isolate: it holds no request state and is costly to
- * create.
- */
-export function openEngine(config: Config, dependencies: EngineDependencies): ProjectEngine {
-  const cached = engines.get(config)
-  if (cached) return cached
-  const engine = createEngine(config, dependencies)
-  engines.set(config, engine)
-  return engine
-}
-
-/** To add a driver, add a case here. */
-function createEngine(config: Config, { db, egress }: EngineDependencies): ProjectEngine {
+/** Creates the engine that `config.ENGINE` selects. To add a driver, add a case here. */
+export function openEngine(config: Config, { db, egress }: EngineDependencies): ProjectEngine {
   switch (config.ENGINE) {
     case 'host':
       return createHostEngine({

@@ -35,18 +35,10 @@ export function countQuery(kind: keyof QueryCount): void {
   if (count) count[kind] = (count[kind] ?? 0) + 1
 }
 
-const databases = new Map<string, Db>()
-
-/** Opens a database in which each query or batch is one HTTP round trip. Cached, as it is stateless and slow to create. */
+/** Opens a database in which each query or batch is one HTTP round trip. */
 export function openDatabase(address: DatabaseAddress): Db {
-  const { url, proxy } = address
-  const name = `${url} ${proxy}`
-  const known = databases.get(name)
-  if (known) return known
   route(address)
-  const db = drizzle(neon(url), { logger: { logQuery: () => countQuery('queries') } })
-  databases.set(name, db)
-  return db
+  return drizzle(neon(address.url), { logger: { logQuery: () => countQuery('queries') } })
 }
 
 /** Builds a query once for each database instead of once for each request. */
