@@ -7,15 +7,13 @@ const MS_MAX = 5_000
 /** Bodies of the current request that are being discarded. */
 export const discardedBodies = new AsyncLocalStorage<Promise<void>[]>()
 
-/**
- * Discards what a refused client still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection with unread bytes.
- * The error response is sent at once and stays open until then.
- */
+/** Discards the rest of a body. The error response is sent at once and stays open until then. */
 export function discardBody(chunks: ChunkReader): void {
   discardedBodies.getStore()?.push(discard(chunks))
 }
 
-async function discard({ next, cancel }: ChunkReader): Promise<void> {
+/** Discards what a refused client still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection with unread bytes. */
+export async function discard({ next, cancel }: ChunkReader): Promise<void> {
   const stop = new AbortController()
   const discarding = async () => {
     for (let bytes = 0; bytes < BYTES_MAX && !stop.signal.aborted; ) {

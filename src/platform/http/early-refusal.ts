@@ -1,19 +1,22 @@
 import { readChunks } from '../blobs/chunk-reader.ts'
-import { discardBody, discardedBodies } from '../blobs/discard-body.ts'
+import { discard, discardedBodies } from '../blobs/discard-body.ts'
+
+type Answer = () => Response | Promise<Response>
 
 /** Runs a handler. Sends an error response at once, but keeps it open while the unread rest of the request body is discarded. */
-export async function discardBodyOnError(
-  request: Request,
-  answer: () => Response | Promise<Response>,
-): Promise<Response> {
-  const { body } = request
-  if (!body) return answer()
+export const discardBodyOnError = async (request: Request, answer: Answer): Promise<Response> =>
+  keepOpen(request, await answer(), [])
+
+/** The same for a handler that reads bodies in parts, and calls `discardBody` for those that it has not read to their end. */
+export async function discardPartsOnError(request: Request, answer: Answer): Promise<Response> {
   const discarding: Promise<void>[] = []
-  return discardedBodies.run(discarding, async () => {
-    const response = await answer()
-    if (response.status >= 400 && !request.bodyUsed && !body.locked) discardBody(readChunks(body))
-    return discarding.length === 0 ? response : keepOpenUntil(Promise.all(discarding), response)
-  })
+  return keepOpen(request, await discardedBodies.run(discarding, answer), discarding)
+}
+
+function keepOpen(request: Request, response: Response, discarding: Promise<void>[]): Response | Promise<Response> {
+  if (response.status >= 400 && !request.bodyUsed && request.body && !request.body.locked)
+    discarding.push(discard(readChunks(request.body)))
+  return discarding.length === 0 ? response : keepOpenUntil(Promise.all(discarding), response)
 }
 
 async function keepOpenUntil(discarded: Promise<unknown>, response: Response): Promise<Response> {
