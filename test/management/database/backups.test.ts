@@ -790,7 +790,7 @@ describe('the removal of a database', () => {
 
 extended('is found due without reading the settings of 100,000 projects', async () => {
   const client = await adminClient('control', { database: new URL(inject('controlUrl')).pathname.slice(1) })
-  await client.query(`begin; set local session_replication_role = replica;
+  await client.query(`begin; set local search_path = public; set local session_replication_role = replica;
     insert into project_settings (project_ref, area, value, updated_at)
       select 'none-' || n, area, '{"due_at": "2100-01-01T00:00:00.000Z"}', now()
         from generate_series(1, 100000) as n, unnest(array['disk', 'backup_schedule']) as area;

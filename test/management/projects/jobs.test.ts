@@ -170,7 +170,7 @@ describe('the cancellation of a restore', () => {
     // The holder of the project's lock delays every operation of the engine on it.
     const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
     await owner.post(`/v1/projects/${ref}/restore`)
-    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ kind: 'resume', state: 'running' }), WAIT)
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ kind: 'restore', state: 'running' }), WAIT)
     expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
     // Without the pause that the cancel starts, only the fence can keep the database closed.
     await control

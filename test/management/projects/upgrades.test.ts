@@ -155,7 +155,7 @@ it('checks a branch whose parent is older, when it is created and when it is res
 
 extended('finds due projects among 100,000 by one index lookup', async () => {
   const client = await adminClient('control', { database: new URL(inject('controlUrl')).pathname.slice(1) })
-  await client.query(`begin; set local session_replication_role = replica;
+  await client.query(`begin; set local search_path = public; set local session_replication_role = replica;
     insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password, preparation)
       select 'none-' || n, gen_random_uuid(), 'none-' || n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', '', 'v1'
         from generate_series(1, 100000) as n;

@@ -89,18 +89,23 @@ async function filesOfBytes(): Promise<number> {
   return files.filter((file) => /blobs.[^/\\]+$/.test(file)).length
 }
 
-/** Returns the two runtimes of `npm start`: the bucket's, and the Worker's. */
-async function runtimes() {
+interface Runtime {
+  pid: number
+  rssMib: number
+}
+
+/** Returns the two runtimes of `npm start`: the bucket's, which starts first, and the Worker's, which is the largest. */
+async function runtimes(): Promise<{ bucket: Runtime; worker: Runtime }> {
   const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'pid=,ppid=,rss=,args='])
   const all = stdout
     .split('\n')
     .filter((line) => line.includes('workerd serve'))
-    .map((line) => {
+    .flatMap((line) => {
       const [pid = 0, parent, rss = 0] = line.trim().split(/\s+/).map(Number)
-      return { pid, parent, rssMib: rss / 1024, isBucket: line.includes(`127.0.0.1:${machine.env.S3_PORT} `) }
+      return parent === running.pid ? [{ pid, rssMib: rss / 1024 }] : []
     })
-  const bucket = all.find(({ isBucket }) => isBucket)
-  const worker = all.find(({ parent, isBucket }) => parent === bucket?.parent && !isBucket)
+  const [bucket, ...others] = all.toSorted((one, other) => one.pid - other.pid)
+  const [worker] = others.toSorted((one, other) => other.rssMib - one.rssMib)
   if (!bucket || !worker) throw new Error(`they are not among:\n${stdout}`)
   return { bucket, worker }
 }

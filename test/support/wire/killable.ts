@@ -24,6 +24,7 @@ export async function startKillable({ folder, env }: Machine) {
   )
 
   return {
+    pid: child.pid,
     /** Waits until it serves requests. */
     async ready(): Promise<void> {
       await ready
