@@ -420,6 +420,8 @@ describe('a worker', () => {
       },
       { timeout: WAIT_MS, interval: 500 },
     )
+    // Later tests run sweeps, which would call it too.
+    expect((await worker.delete()).status).toBe(204)
   })
 })
 
