@@ -15,8 +15,8 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
   const describesBody = reply.body !== null || (isHead && reply.status !== 204)
   const always = ['tx', 'handling', 'timezone'] as const
   const applied = appliedPreferences(preferences, [...compiled.effective, ...always] satisfies (keyof Preferences)[])
-  // One record, because each call of `Headers` costs more than all of this.
-  const headers = new Headers({
+  // A record, because each call of `Headers` costs more than all of this.
+  const known: Record<string, string> = {
     ...reply.headers,
     ...(describesBody && { 'content-type': compiled.media.contentType }),
     ...(describesBody && config.schemas.length > 1 && { 'content-profile': schema }),
@@ -24,8 +24,8 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
     // Clients recognize a reply without a body by its length.
     ...(reply.body === null && !isHead && !isBodiless && { 'content-length': '0' }),
     ...CORS_HEADERS,
-  })
-  if (row.headers !== null) addHeaders(headers, row.headers)
+  }
+  const headers = row.headers === null ? known : withOwnHeaders(known, row.headers)
   const body = isHead || isBodiless ? null : bodyOf(reply.body, headers)
   return new Response(body, { status, headers })
 }
@@ -33,9 +33,9 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
 const BODILESS = [101, 204, 205, 304]
 
 /** Decodes the hexadecimal text of a binary value, unless the reply is text. */
-function bodyOf(text: Reply['body'], headers: Headers): Reply['body'] {
+function bodyOf(text: Reply['body'], headers: HeadersInit): Reply['body'] {
   if (typeof text !== 'string') return text
-  if (IS_TEXT.test(headers.get('content-type') ?? '') || !isHex(text)) return text
+  if (IS_TEXT.test(new Headers(headers).get('content-type') ?? '') || !isHex(text)) return text
   return Buffer.from(text.slice(2), 'hex')
 }
 
@@ -53,7 +53,8 @@ function statusIn({ status }: ResultRow): number | undefined {
 const KEPT_HEADERS = new Set([...Object.keys(CORS_HEADERS), 'content-length'])
 
 /** Adds the headers that SQL has set in `response.headers`: a list of objects with one member each. */
-function addHeaders(headers: Headers, text: string): void {
+function withOwnHeaders(known: Record<string, string>, text: string): Headers {
+  const headers = new Headers(known)
   const seen = new Set<string>()
   for (const [name, value] of headersIn(text)) {
     if (KEPT_HEADERS.has(name.toLowerCase())) continue
@@ -61,6 +62,7 @@ function addHeaders(headers: Headers, text: string): void {
     else headers.set(name, value)
     seen.add(name.toLowerCase())
   }
+  return headers
 }
 
 function headersIn(text: string): [name: string, value: string][] {
