@@ -249,16 +249,6 @@ describe('a request', () => {
   })
 })
 
-it.each([
-  ['v1', '/v1/branches/{branch_id_or_ref}/diff', 'get', '[Beta] '],
-  ['v1', '/v1/projects/{ref}/database/context', 'get', '[Experimental] '],
-  ['v2', '/v2/projects/{ref}/workers/{name}/deploy', 'post', '[Alpha] '],
-  ['v1', '/v1/projects', 'get', 'List'],
-])('%s %s %s declares its stability', async (version, path, method, label) => {
-  const { body } = await stranger().get(`/api/${version}-json`)
-  expect((body.paths as Paths)[path]?.[method]?.summary.startsWith(label)).toBe(true)
-})
-
 it.each(['/v1/branches/{branch_id_or_ref}/diff', '/v1/projects/{ref}/actions/{run_id}/logs'])(
   '%s is published as text/plain, whatever its charset',
   async (path) => {
