@@ -25,7 +25,10 @@ interface RowWriter extends RowSink {
   result(): JsonPiece[]
 }
 
+/** Text longer than this is encoded: as strings, the rows of a large result would take several times its size until they are sent. */
 const PIECE_LENGTH = 64 * 1024
+
+const encoder = new TextEncoder()
 
 /**
  * Writes rows as JSON text while they arrive, so that they are in memory only once. Above `jsonLengthMax` it calls `fail`
@@ -47,7 +50,7 @@ export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): 
     if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
     text += more
     if (text.length < PIECE_LENGTH) return
-    pieces.push(text)
+    pieces.push(encoder.encode(text))
     text = ''
   }
 

@@ -9,7 +9,13 @@ import { KEY, startSqlHost } from './sql-host.ts'
  * and the one that it starts is the host. Reports the largest growth and the length of the results to its parent.
  */
 const NAMES = ['aaaaaaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbbbbbb', 'cccccccccccccccccccc']
-const QUERIES = [`select repeat('z', 15000000)`, `select repeat('z', 1000) from generate_series(1, 15000)`]
+const LONG_VALUE = `select repeat('z', 15000000)`
+const REQUESTS = [
+  { path: '/sql', query: LONG_VALUE },
+  { path: '/sql', query: `select repeat('z', 1000) from generate_series(1, 15000)` },
+  { path: '/script', query: LONG_VALUE },
+  { path: '/script', query: `select repeat('z', 100) from generate_series(1, 140000)` },
+] as const
 
 async function serve() {
   // A busy machine may need minutes for all results: the bound of memory is tested here, and not that of time.
@@ -26,10 +32,10 @@ async function measure() {
     const status = await readFile(`/proc/${child.pid}/status`, 'utf8')
     return 1024 * Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1])
   }
-  for (const name of NAMES) await lengthOf(url, name, 'select 1')
+  for (const name of NAMES) await lengthOf(url, name, { path: '/sql', query: 'select 1' })
   const before = await memory('VmRSS')
   const lengths = await Promise.all(
-    Array.from({ length: 30 }, (_, i) => lengthOf(url, NAMES[i % 3] ?? '', QUERIES[i % 2] ?? '')),
+    Array.from({ length: 30 }, (_, i) => lengthOf(url, NAMES[i % 3] ?? '', REQUESTS[i % 4] ?? REQUESTS[0])),
   )
   process.send?.({ grownBytes: (await memory('VmHWM')) - before, lengths })
   child.disconnect()
@@ -37,15 +43,15 @@ async function measure() {
 }
 
 /** Returns the length of a reply, which is not kept. */
-async function lengthOf(url: string, name: string, query: string): Promise<number> {
+async function lengthOf(url: string, name: string, { path, query }: { path: string; query: string }): Promise<number> {
   const headers = {
     'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,
     'neon-raw-text-output': 'true',
     'neon-array-mode': 'true',
     authorization: `Bearer ${KEY}`,
   }
-  const req = request(`${url}/sql`, { method: 'POST', headers })
-  req.end(JSON.stringify({ query }))
+  const req = request(url + path, { method: 'POST', headers })
+  req.end(JSON.stringify(path === '/sql' ? { query } : { instance: name, query, read_only: false }))
   const [res] = await once(req, 'response')
   let length = 0
   for await (const chunk of res as AsyncIterable<Buffer>) length += chunk.length
