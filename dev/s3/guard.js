@@ -3,6 +3,8 @@ import s3 from './s3.js'
 /** Refuses unsigned `x-amz-` headers like S3 and R2: they could change what a signed URL allows. */
 export default {
   fetch(request, env, ctx) {
+    // Two Host headers give an invalid URL.
+    if (!URL.canParse(request.url)) return new Response('Invalid Host header', { status: 400 })
     const unsigned = unsignedHeaders(request)
     return unsigned.length === 0 ? s3.fetch(request, env, ctx) : refuse(unsigned)
   },

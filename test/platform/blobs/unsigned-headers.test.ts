@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -60,4 +62,11 @@ it('a read without a signature is refused', async () => {
     expect(response.ok).toBe(false)
     expect(await response.text()).not.toContain('tenant')
   }
+})
+
+it.each(['Host: a\r\nHost: b', 'Host: a b'])('a request with the header %j is refused', async (header) => {
+  const { hostname, port } = new URL(await slot('any'))
+  const socket = connect(Number(port), hostname)
+  socket.write(`GET / HTTP/1.1\r\n${header}\r\nConnection: close\r\n\r\n`)
+  expect(await text(socket)).toMatch(/^HTTP\/1.1 400 /)
 })
