@@ -10,6 +10,7 @@ import {
 } from '../../access/access.ts'
 import { callerOf } from '../../actor.ts'
 import type { Ctx } from '../../ctx.ts'
+import { DEPRECATION } from '../../platform/http/deprecation.ts'
 import { ApiError, type ErrorCode, ISSUES_MAX, JSON_TYPE } from '../../platform/http/error.ts'
 import { markReached } from '../../platform/rate-limit/quota.ts'
 import type { AppEnv } from './app-env.ts'
@@ -31,9 +32,6 @@ import {
   scopeOf,
   total,
 } from './route.ts'
-
-/** Date of deprecation (RFC 9745). The specification gives none, so it is the date of the first release with these routes. */
-const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
 
 /**
  * Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap checks come first. The body comes

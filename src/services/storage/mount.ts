@@ -1,4 +1,5 @@
-import type { Hono } from 'hono'
+import type { Hono, MiddlewareHandler } from 'hono'
+import { DEPRECATION } from '../../platform/http/deprecation.ts'
 import type { Claims } from '../../platform/jwt/credential.ts'
 import type { Caller } from './database.ts'
 import { checkBucketName, checkKey, decodePath } from './object-names.ts'
@@ -22,13 +23,19 @@ import { StorageError } from './storage-error.ts'
 export function mount(app: Hono<StorageEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const path = honoPath(route.path)
+    const marks: MiddlewareHandler<StorageEnv>[] = route.deprecated ? [markDeprecated] : []
     // Hono routes HEAD requests to GET handlers.
     if (route.method === 'HEAD') app.get(path, (c, next) => (c.req.method === 'HEAD' ? respond(route, c) : next()))
-    else app.on(route.method, path, (c) => respond(route, c))
+    else app.on(route.method, [path], ...marks, (c: StorageContext) => respond(route, c))
     if (isTusPath(path) && route.path.endsWith('{id}')) {
       app.post(path, (c, next) => (overriddenMethod(c.req.raw) === route.method ? respond(route, c) : next()))
     }
   }
+}
+
+const markDeprecated: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  await next()
+  for (const [name, value] of Object.entries(DEPRECATION)) c.res.headers.set(name, value)
 }
 
 const honoPath = (path: string): string =>

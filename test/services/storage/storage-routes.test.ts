@@ -190,3 +190,12 @@ describe('resumable uploads', () => {
     expect((await service(`PATCH ${path}`, { headers, body: '12345678' })).status).toBe(404)
   })
 })
+
+it('says in each reply of a deprecated route that it is deprecated', async () => {
+  const name = await newObject()
+  const deprecationOf = async (path: string) => (await service(`GET ${path}`)).headers.get('deprecation')
+  expect(await deprecationOf(`/object/${bucket}/${name}`)).toBe('@1795219200')
+  expect(await deprecationOf(`/object/${bucket}/missing`)).toBe('@1795219200')
+  expect(await deprecationOf(`/object/authenticated/${bucket}/${name}`)).toBeNull()
+  expect(await deprecationOf(`/object/public/${bucket}/${name}`)).toBeNull()
+})
