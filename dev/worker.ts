@@ -68,6 +68,8 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           ...programBindings(programs),
         },
         onLine,
+        // The objects that look for lost work lose their alarms with the process, and only the cron sets them again.
+        onRestart: () => cron.tickNow(),
       }),
     )
     started.push(worker)
@@ -93,6 +95,8 @@ export interface WorkerEnvironment {
   serviceBindings: Record<string, unknown>
   bindings?: Record<string, string>
   onLine(line: string): void
+  /** Called when another runtime has replaced a crashed one. */
+  onRestart?(): void
   /** Additional Miniflare options for the Worker. */
   worker?: Record<string, unknown>
   /** Additional Workers in the same process. */
@@ -102,7 +106,7 @@ export interface WorkerEnvironment {
 /** Runs only the Worker, without a proxy in front; its cron runs when `tick` is called. */
 export async function runWorker(
   options: WorkerOptions,
-  { serviceBindings, bindings, onLine, worker: more, workers = [] }: WorkerEnvironment,
+  { serviceBindings, bindings, onLine, onRestart, worker: more, workers = [] }: WorkerEnvironment,
 ): Promise<{ tick(scheduledTime?: Date): Promise<void>; stop(): Promise<void> }> {
   const { port, folder } = options
   const shared = await sharedWorker(options, { ASSETS: PAGE, ...serviceBindings })
@@ -127,6 +131,7 @@ export async function runWorker(
       ],
     } as unknown as V4MiniflareOptions),
     resourcePersistencePath: folder,
+    ...(onRestart && { unsafeHandleRuntimeRestart: onRestart }),
   })
   try {
     await miniflare.ready
