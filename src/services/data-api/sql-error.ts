@@ -1,4 +1,5 @@
 import { EngineUnavailable, SqlError, StatementsTooLarge } from '../../engine/engine-errors.ts'
+import { isUnavailable } from '../../platform/db/postgres-errors.ts'
 import { bodyTooLarge, DataApiError, requestError } from './data-api-error.ts'
 import { failurePrefix } from './sql/result-sql.ts'
 
@@ -16,8 +17,9 @@ const BY_CLASS: Readonly<Record<string, number>> = {
 export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: boolean }): unknown {
   if (error instanceof StatementsTooLarge)
     return bodyTooLarge('the database takes: 16 MiB with its values as JSON texts')
-  if (error instanceof EngineUnavailable) return unavailable(error)
-  if (!(error instanceof SqlError)) return error
+  if (error instanceof EngineUnavailable) return projectUnavailable(error)
+  // Failed sessions with a project's database throw the errors above and below, so this one was with the control database.
+  if (!(error instanceof SqlError)) return isUnavailable(error) ? unavailable(CONTROL_UNAVAILABLE, error) : error
   const { code, message, detail = null, hint = null } = error
   const check = failedCheck(error)
   if (check) return check
@@ -27,16 +29,16 @@ export function dataApiErrorOf(error: unknown, { isAnonymous }: { isAnonymous: b
   return new DataApiError({ status, code, message, details: detail, hint, headers }, error)
 }
 
+const CONTROL_UNAVAILABLE = { code: 'PGRST000', message: 'The control plane is busy: try again shortly' }
+const PROJECT_UNAVAILABLE = { code: 'PGRST000', message: 'Database connection error. Retrying the connection.' }
+const PROJECT_BUSY = { code: 'PGRST003', message: 'Timed out acquiring connection from connection pool.' }
 const TOO_MANY_CONNECTIONS = '53300'
 
-function unavailable(error: EngineUnavailable): DataApiError {
-  const isBusy = error.code === TOO_MANY_CONNECTIONS
-  const message = isBusy
-    ? 'Timed out acquiring connection from connection pool.'
-    : 'Database connection error. Retrying the connection.'
-  const headers = { 'retry-after': '1' }
-  return new DataApiError({ status: 503, code: isBusy ? 'PGRST003' : 'PGRST000', message, headers }, error)
-}
+const unavailable = (reason: { code: string; message: string }, cause: unknown): DataApiError =>
+  new DataApiError({ ...reason, status: 503, headers: { 'retry-after': '1' } }, cause)
+
+const projectUnavailable = (error: EngineUnavailable): DataApiError =>
+  unavailable(error.code === TOO_MANY_CONNECTIONS ? PROJECT_BUSY : PROJECT_UNAVAILABLE, error)
 
 function statusOf({ code, message }: SqlError, isAnonymous: boolean): number {
   if (code === '42501') return isAnonymous ? 401 : 403

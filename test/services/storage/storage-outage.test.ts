@@ -274,3 +274,39 @@ describe('while requests cannot be counted', () => {
     await vi.waitFor(async () => expect(await total()).toBe(before + 3), WAIT)
   })
 })
+
+describe('while sessions with the control database end', () => {
+  /** Ends each session that waits for the lock, until a request that needed one is answered. */
+  async function endedDuring(path: string) {
+    const { control } = installation
+    const headers = { authorization: `Bearer ${storage.keys.service}` }
+    return control.transaction(async (tx) => {
+      await tx.execute(sql`lock table signing_keys in access exclusive mode`)
+      // A Worker remembers a project for a moment.
+      for (;;) {
+        const answer = fetch(storage.url.replace('/storage/v1', path), { headers })
+        let isAnswered = false
+        void answer.finally(() => {
+          isAnswered = true
+        })
+        while (!isAnswered) {
+          await control.execute(sql`select pg_terminate_backend(pid) from pg_stat_activity
+            where wait_event_type = 'Lock' and datname = current_database()`)
+        }
+        const reply = await answer
+        const { status, headers: fields } = reply
+        if (status !== 200) return { status, retryAfter: fields.get('retry-after'), body: await reply.json() }
+      }
+    })
+  }
+
+  it('a request to storage is answered 503, so that clients repeat it', async () => {
+    expect(await endedDuring('/storage/v1/bucket')).toMatchObject({ status: 503, retryAfter: '1' })
+  })
+
+  it('a request to the Data API is answered 503, so that clients repeat it', async () => {
+    const message = 'The control plane is busy: try again shortly'
+    const body = { code: 'PGRST000', message, details: null, hint: null }
+    expect(await endedDuring('/rest/v1/')).toEqual({ status: 503, retryAfter: '1', body })
+  })
+})
