@@ -187,6 +187,8 @@ function toErrorReply(error: unknown): Record<string, unknown> {
   const fields = Object.fromEntries(ERROR_FIELDS.map((name) => [name, known[name] ?? null]))
   if (error instanceof InstanceUnavailable) fields.code = '57P03'
   if (error instanceof UnknownInstance) fields.code = '08001'
+  // The code of a lost connection is one of Node, not an SQLSTATE, although EPIPE looks like one.
+  if ('syscall' in known) fields.code = null
   return { message: errorMessage(error), ...fields }
 }
 

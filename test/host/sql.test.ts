@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { neon } from '@neondatabase/serverless'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { InstanceUnavailable } from '../../host/instances/types.ts'
@@ -229,20 +229,23 @@ it('ends the statement of a client that leaves, and serves the next client', asy
 const READY = Buffer.from([...Buffer.from('Z'), 0, 0, 0, 5, ...Buffer.from('I')])
 const ENDED = Buffer.from('SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
 
-/** Starts a relay in front of an instance that ends the first session within the bytes that announce its start. */
-async function startEndingRelay(instance: TestInstance) {
+interface Relayed {
+  near: Socket
+  chunk: Buffer
+  /** The number of sessions up to this one. */
+  session: number
+}
+
+/** Starts a relay in front of an instance, which may do something else than pass on what the server sends. */
+async function startRelay(instance: TestInstance, reply: (relayed: Relayed) => void) {
   let sessions = 0
   const server = createServer(async (near) => {
-    const isFirst = ++sessions === 1
+    const session = ++sessions
     const far = await instance.connect()
     for (const socket of [near, far])
       socket.on('error', () => {}).on('close', () => [near, far].map((s) => s.destroy()))
     near.pipe(far)
-    far.on('data', (chunk: Buffer) => {
-      if (!isFirst || !chunk.subarray(-READY.length).equals(READY)) return near.write(chunk)
-      const head = Buffer.from([...Buffer.from('E'), 0, 0, 0, ENDED.length + 4])
-      return near.end(Buffer.concat([chunk, head, ENDED]))
-    })
+    far.on('data', (chunk: Buffer) => reply({ near, chunk, session }))
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -255,14 +258,36 @@ async function startEndingRelay(instance: TestInstance) {
   return { openSocket, count: () => sessions, stop: () => server.close() }
 }
 
+/** Ends the first session within the bytes that announce its start. */
+function endFirst({ near, chunk, session }: Relayed) {
+  if (session > 1 || !chunk.subarray(-READY.length).equals(READY)) return near.write(chunk)
+  const head = Buffer.from([...Buffer.from('E'), 0, 0, 0, ENDED.length + 4])
+  return near.end(Buffer.concat([chunk, head, ENDED]))
+}
+
 it('replaces a session that ends at the moment of its start', async () => {
   const instance = host.instances.get(B) as TestInstance
-  const relay = await startEndingRelay(instance)
+  const relay = await startRelay(instance, endFirst)
   host.handlers.endSessions(B)
   host.instances.set(B, { ...instance, connect: relay.openSocket })
   const users = [`postgres.${B}`, `supabase_storage_admin.${B}`]
   for (const user of users) expect(await ask(host.url, { user, key: KEY }, ['select 1'])).toEqual([[['1']]])
   expect(relay.count()).toBe(3)
+  host.instances.set(B, instance)
+  host.handlers.endSessions(B)
+  relay.stop()
+})
+
+it('reports no SQLSTATE for a connection that is lost, as Postgres has sent none', async () => {
+  const instance = host.instances.get(B) as TestInstance
+  let isLost = false
+  const relay = await startRelay(instance, ({ near, chunk }) => (isLost ? near.resetAndDestroy() : near.write(chunk)))
+  host.handlers.endSessions(B)
+  host.instances.set(B, { ...instance, connect: relay.openSocket })
+  const postgres = { user: `postgres.${B}`, key: KEY }
+  expect(await ask(host.url, postgres, ['select 1'])).toEqual([[['1']]])
+  isLost = true
+  expect(await ask(host.url, postgres, ['select 2'])).toEqual([400, null, 'read ECONNRESET'])
   host.instances.set(B, instance)
   host.handlers.endSessions(B)
   relay.stop()
