@@ -206,7 +206,12 @@ describe('GET /', () => {
     expect(status).toBe(200)
     expect(body).toMatchObject({ name: 'Pilothouse', version: expect.stringMatching(/^\d+\.\d+\.\d+$/) })
     expect(['ok', 'unavailable']).toContain(body.health)
-    expect(body.not_offered).toContain('Auth (/auth/v1)')
+    expect(body.not_offered).toEqual([
+      'Auth (/auth/v1)',
+      'GraphQL (/graphql/v1)',
+      'Realtime (/realtime/v1)',
+      'Dashboard',
+    ])
     for (const link of Object.values<string>(body.links)) {
       expect((await stranger().get(new URL(link).pathname)).status, link).not.toBe(404)
     }

@@ -12,6 +12,7 @@ export const OFFERED = [
 /** Services of the hosted product that this installation does not have. */
 const MISSING: Record<string, string> = {
   auth: 'Auth (/auth/v1)',
+  graphql: 'GraphQL (/graphql/v1)',
   realtime: 'Realtime (/realtime/v1)',
 }
 export const NOT_OFFERED = [...Object.values(MISSING), 'Dashboard']
@@ -23,6 +24,6 @@ export function serviceHint(path: string, project: ProjectAddress | undefined, b
   const [, name = ''] = SERVICE_PATH.exec(project?.path ?? path) ?? []
   const missing = MISSING[name]
   if (missing) return `${missing} is not offered by this installation; offered are ${OFFERED.join(', ')}`
-  const isOffered = ['rest', 'graphql', 'storage', 'functions', 'workers'].includes(name)
+  const isOffered = ['rest', 'storage', 'functions', 'workers'].includes(name)
   return isOffered && !project ? `the services of a project are at ${baseUrl}/p/{ref}` : undefined
 }
