@@ -76,8 +76,6 @@ const MEMBERSHIPS = [
   `GRANT ${STORAGE_OWNER}, ${AUTH_OWNER} TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
   `GRANT ${STORAGE_GROUP} TO ${STORAGE_OWNER} WITH INHERIT TRUE, SET FALSE`,
   'GRANT pg_read_all_data, pg_monitor TO supabase_read_only_user',
-  // The gateway keeps clients from the reserved connections, so only the API uses them, also as the owner.
-  `GRANT pg_use_reserved_connections TO ${OWNER}, authenticator, ${STORAGE_OWNER}, ${AUTH_OWNER}, supabase_read_only_user`,
 ]
 
 /** Superuser settings that owners may change in their sessions and for their roles, as on the hosted service. */

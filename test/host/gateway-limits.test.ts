@@ -193,7 +193,9 @@ it('reserves connections for services', async () => {
     message: expect.stringContaining('remaining connection slots are reserved'),
   })
   const trusted = await gateway.openPort({ isTrusted: true })
-  await query({ port: trusted, user: `supabase_admin.${REF}` }, 'select')
+  for (const role of ['supabase_admin', 'supabase_storage_admin', 'supabase_auth_admin', 'authenticator', 'postgres']) {
+    await query({ port: trusted, user: `${role}.${REF}` }, 'select')
+  }
   // The gateway has opened one session ahead of the next trusted caller.
   await Promise.all(clients.slice(0, 2).map((client) => client.end()))
   await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])

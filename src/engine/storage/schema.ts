@@ -13,7 +13,7 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** Version of the storage schema in a project's database. Change it with every change of what drivers prepare there. */
-export const STORAGE_VERSION = 'Storage, schema 11'
+export const STORAGE_VERSION = 'Storage, schema 12'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
@@ -23,6 +23,13 @@ const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE
  * option for both. It includes the right to set their passwords, so gateways of database hosts refuse logins as these roles.
  */
 const OWNER_ROLES = `GRANT ${API_ROLES.join(', ')}, authenticator TO ${APP_OWNER} WITH ADMIN TRUE, INHERIT TRUE, SET TRUE`
+
+/**
+ * The gateway keeps clients from the reserved connections, so only the API uses them, also as the owner. Two of these roles are NOINHERIT:
+ * without the option, Postgres refuses them the connections.
+ */
+const RESERVED_CONNECTIONS = `GRANT pg_use_reserved_connections
+  TO ${APP_OWNER}, authenticator, ${STORAGE_OWNER}, ${AUTH_OWNER}, supabase_read_only_user WITH INHERIT TRUE`
 
 /**
  * Refuses a schema `storage` that another role has created. The owner can rename a database of their own to `postgres`, where nothing
@@ -62,7 +69,7 @@ export function storageSchema(owners: 'services' | 'pg_database_owner'): string[
     ...resumableUploads(),
     ...listing(),
     ...schemaChanges({ watch: isSuperuser }),
-    ...(isSuperuser ? [CUSTOM_ROLES, OWNER_ROLES, ...guard()] : []),
+    ...(isSuperuser ? [CUSTOM_ROLES, OWNER_ROLES, RESERVED_CONNECTIONS, ...guard()] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }
