@@ -54,10 +54,11 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     }),
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)
+      const instance = pool.find(name)
+      if (!instance) return
+      if ((await backups.ids(name)).length === 0) await setArchived(instance, false)
       // The sweep removes the WAL that only this backup needed.
       await backups.sweep(name)
-      const instance = pool.find(name)
-      if (instance && (await backups.ids(name)).length === 0) await setArchived(instance, false)
     }),
     mutation('POST', '/instances/{name}/restore', async ({ name, body }) => {
       const instance = pool.require(name)

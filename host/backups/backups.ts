@@ -208,15 +208,15 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
       }),
 
-    /** Removes WAL that no backup needs, and what unfinished backups have left. */
-    async sweep(name: string): Promise<void> {
-      const [oldest] = await listBackups(archive, name)
-      // Without a backup the WAL is kept: the first backup may be under way.
-      const bundles = oldest ? (await listBundles(archive, name)).filter((bundle) => !isNeeded(bundle, oldest)) : []
-      const dayAgo = new Date(Date.now() - DAY_MS)
-      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
-      await store.dropUploads(prefixOf(name), dayAgo)
-    },
+    /** Removes WAL that no backup needs, and what unfinished backups have left. Waits for the end of a backup under way. */
+    sweep: (name: string): Promise<void> =>
+      withInstanceLock(name, async () => {
+        const [oldest] = await listBackups(archive, name)
+        const bundles = (await listBundles(archive, name)).filter((bundle) => !(oldest && isNeeded(bundle, oldest)))
+        const dayAgo = new Date(Date.now() - DAY_MS)
+        await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
+        await store.dropUploads(prefixOf(name), dayAgo)
+      }),
 
     /** Removes all backups and WAL of a deleted instance. Waits for the end of an upload that began before the deletion. */
     removeArchive: (name: string): Promise<void> =>
