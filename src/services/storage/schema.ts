@@ -180,15 +180,13 @@ const expiresIn = z.coerce
   .max(10 ** 10)
   .describe('Seconds')
 
-export const SignObject = z.object({
-  expiresIn,
-  versionId: z.string().nullish(),
-  transform: metadata.nullish().describe('Must be empty: image transformation is not available'),
-})
+const transform = metadata.nullish().describe('Must be empty: image transformation is not available')
+
+export const SignObject = z.object({ expiresIn, versionId: z.string().nullish(), transform })
 export const SignedUrl = z.object({ signedURL: z.string() })
 
 const SIGNED_MAX = 1_000
-export const SignObjects = z.object({ expiresIn, paths: z.array(z.string()).min(1).max(SIGNED_MAX) })
+export const SignObjects = z.object({ expiresIn, paths: z.array(z.string()).min(1).max(SIGNED_MAX), transform })
 export const SignedUrls = z.array(
   z.object({ error: z.string().nullable(), path: z.string(), signedURL: z.string().nullable() }),
 )

@@ -16,18 +16,13 @@ const UPLOAD_SECONDS = 2 * 60 * 60
 
 /** Signs a URL, which permits one operation on one object for a limited time. */
 export async function signOne(storage: Storage, caller: Caller, place: Place, body: z.output<typeof SignObject>) {
-  // Ignoring `transform` would sign a URL of the original image, which the client takes for a transformed one.
-  if (Object.keys(body.transform ?? {}).length > 0) {
-    throw new StorageError(
-      'FeatureNotEnabled',
-      'Invalid `transform`: image transformation is not available, sign the URL without it',
-    )
-  }
+  refuseTransform(body)
   await findObject(storage, place, { kind: 'signer', caller }, { version: body.versionId })
   return { signedURL: await downloadUrl(storage, place, body.expiresIn, body.versionId) }
 }
 
 export async function signMany(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof SignObjects>) {
+  refuseTransform(body)
   const names = body.paths.filter(isStorable)
   const [rows = []] = await asReader(storage, caller, [visibleNames(bucketId, names)])
   const visible = new Set(rows.map(({ name }) => name))
@@ -38,6 +33,13 @@ export async function signMany(storage: Storage, caller: Caller, bucketId: strin
       return { error, path, signedURL }
     }),
   )
+}
+
+/** Ignoring `transform` would sign a URL of the original image, which the client takes for a transformed one. */
+function refuseTransform({ transform }: Pick<z.output<typeof SignObject>, 'transform'>): void {
+  if (Object.keys(transform ?? {}).length === 0) return
+  const message = 'Invalid `transform`: image transformation is not available, sign the URL without it'
+  throw new StorageError('FeatureNotEnabled', message)
 }
 
 async function downloadUrl(

@@ -387,6 +387,12 @@ describe('a signed URL', () => {
       refusal(409, 'FeatureNotEnabled', 'FeatureNotEnabled', expect.stringContaining('`transform`')),
     ],
     [
+      'several transformed images',
+      '',
+      { expiresIn: 60, paths: ['dir/a.txt'], transform: { width: 100 } },
+      refusal(409, 'FeatureNotEnabled', 'FeatureNotEnabled', expect.stringContaining('`transform`')),
+    ],
+    [
       'a wrong transformation',
       '/dir/a.txt',
       { expiresIn: 60, transform: 7 },
