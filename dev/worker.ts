@@ -39,6 +39,8 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   checkSettings(bindings)
   const egress = { WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }) }
   const started: { stop(): Promise<void> }[] = []
+  /** Undefined until the Worker runs; then the cron ticks for the first time. */
+  let tickNow: (() => void) | undefined
   const stop = async () => {
     for (const one of started.reverse()) await one.stop()
   }
@@ -69,13 +71,14 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
         },
         onLine,
         // The objects that look for lost work lose their alarms with the process, and only the cron sets them again.
-        onRestart: () => cron.tickNow(),
+        onRestart: () => tickNow?.(),
       }),
     )
     started.push(worker)
     // Started after the API, which answers most requests without it.
     spawnAs('programs', programs.begin)
     const cron = tickEveryMinute(worker.tick, onLine)
+    tickNow = cron.tickNow
     process.on(TICK_SIGNAL, cron.tickNow)
     started.push({
       async stop() {
