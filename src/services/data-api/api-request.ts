@@ -3,7 +3,7 @@ import type { ApiRequest } from './compile.ts'
 import { requestError } from './data-api-error.ts'
 import { readPayload } from './request/payload.ts'
 import { parsePreferences } from './request/preferences.ts'
-import { parseQuery } from './request/query-string.ts'
+import { type Parameter, parseQuery } from './request/query-string.ts'
 
 /** The target that the path after `/rest/v1` names. */
 export type Target = { kind: 'root' } | { kind: 'table' | 'routine'; name: string }
@@ -51,7 +51,7 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
   }
 }
 
-function parametersOf({ url }: Request): [name: string, value: string][] {
+function parametersOf({ url }: Request): Parameter[] {
   const start = url.indexOf('?')
   return start < 0 ? [] : [...new URLSearchParams(url.slice(start))].filter(([name]) => name !== 'apikey')
 }

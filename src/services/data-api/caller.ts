@@ -84,17 +84,12 @@ const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie']
 
 export function describeRequest({ method, headers }: Request, path: string): Omit<Caller, 'role' | 'claims'> {
   const readable = [...headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))
-  const cookies = headers.get('cookie')
+  const cookies = (headers.get('cookie') ?? '').split(';').flatMap((pair) => {
+    const at = pair.indexOf('=')
+    return at < 0 ? [] : [[pair.slice(0, at).trim(), pair.slice(at + 1).trim()] as const]
+  })
   return {
     ...{ method, path, headers: JSON.stringify(Object.fromEntries(readable)) },
-    cookies: cookies === null ? '{}' : JSON.stringify(cookiesIn(cookies)),
+    cookies: JSON.stringify(Object.fromEntries(cookies)),
   }
 }
-
-const cookiesIn = (header: string): Record<string, string> =>
-  Object.fromEntries(
-    header.split(';').flatMap((pair) => {
-      const at = pair.indexOf('=')
-      return at < 0 ? [] : [[pair.slice(0, at).trim(), pair.slice(at + 1).trim()] as const]
-    }),
-  )

@@ -6,7 +6,7 @@ import { planRead } from './plan/read-plan.ts'
 import { chooseMedia, type Media } from './request/media-types.ts'
 import type { Payload } from './request/payload.ts'
 import type { Preferences } from './request/preferences.ts'
-import type { QueryParams } from './request/query-string.ts'
+import type { Parameter, QueryParams } from './request/query-string.ts'
 import { parseRange } from './request/range.ts'
 import type { SelectItem } from './request/select.ts'
 import { ANY_RELATION, keyOf, type Name, type SchemaCache, type Table } from './schema/types.ts'
@@ -21,7 +21,7 @@ export interface ApiRequest {
   isCall: boolean
   headers: Headers
   /** The query parameters, in the order of the URL. */
-  parameters: readonly (readonly [name: string, value: string])[]
+  parameters: readonly Parameter[]
   query: QueryParams
   preferences: Preferences
   payload: Payload | undefined

@@ -20,7 +20,7 @@ export interface QueryParams {
   args: readonly (readonly [string, string])[]
 }
 
-type Parameter = readonly [name: string, value: string]
+export type Parameter = readonly [name: string, value: string]
 
 const RESERVED = new Set(['select', 'columns', 'on_conflict'])
 
