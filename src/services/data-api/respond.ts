@@ -50,6 +50,7 @@ function statusIn({ status }: ResultRow): number | undefined {
   throw requestError('PGRST112')
 }
 
+/** Headers that SQL cannot replace: a page could not read the reply, or the length would not match the body. */
 const KEPT_HEADERS = new Set([...Object.keys(CORS_HEADERS), 'content-length'])
 
 /** Adds the headers that SQL has set in `response.headers`: a list of objects with one member each. */
