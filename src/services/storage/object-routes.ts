@@ -72,6 +72,7 @@ const signedRoutes = [
       access: 'caller',
       body: schema.SignObjects,
       returns: schema.SignedUrls,
+      errors: ['FeatureNotEnabled'],
     },
     ({ storage, caller, bucketId, body }) => signMany(storage, caller, bucketId, body),
   ),
