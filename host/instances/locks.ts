@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 
 /** A lock expires after this time unless it is renewed or an operation runs under it, in case its holder has died. */
-const EXPIRES_MS = 10_000
+const EXPIRES_MS = 6_000
 /** Time that a mutation without a lock of its own waits for one. */
 const WAIT_MS = 60_000
 
@@ -60,8 +60,8 @@ export class Locks {
       return await work()
     } finally {
       held.operations -= 1
-      if (held.operations === 0 && (id === undefined || held.expiresAt === 0)) this.#free(name)
-      else held.expiresAt = Date.now() + EXPIRES_MS
+      // Only a renewal shows that the holder lives: the end of an operation that a dead one began prolongs nothing.
+      if (held.operations === 0 && (id === undefined || held.expiresAt <= Date.now())) this.#free(name)
     }
   }
 

@@ -11,7 +11,7 @@ const OPERATION_MS_MAX = 300_000
 const DESCRIBE_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000
 /** Interval of renewals. Several fit into the time after which the host releases a lock. */
-const LOCK_RENEWAL_MS = 3_000
+const LOCK_RENEWAL_MS = 1_500
 
 const Failure = z.object({
   error: z.object({
