@@ -5,6 +5,9 @@ BASE=$(credential base_url) TOKEN=$(credential access_token) ORG=$(credential or
 WORK=$(mktemp -d)
 export SUPABASE_PROFILE=$DATA/supabase-profile.yaml SUPABASE_ACCESS_TOKEN=$TOKEN
 
+# The supabase CLI, which npm loads at the first call.
+supabase() { npx -y supabase@3.1.0 "$@"; }
+
 # Calls the management API as the owner.
 call() { curl -sS --fail-with-body -H "authorization: Bearer $TOKEN" -H 'content-type: application/json' "$@"; echo; }
 

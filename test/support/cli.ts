@@ -1,10 +1,17 @@
 import { execFile } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { onTestFinished } from 'vitest'
+import { optionalDependencies } from '../../package.json' with { type: 'json' }
 import { baseUrl, type Caller } from './api.ts'
+
+/** The lockfile has the checksum of the CLI for Linux on x64 alone; npm loads that of another system at the first call. */
+const LOCKED = resolve('node_modules/@supabase/cli-linux-x64/bin/supabase')
+const [PROGRAM, ...FIRST]: [string, ...string[]] = existsSync(LOCKED)
+  ? [LOCKED]
+  : ['npx', '--yes', `supabase@${optionalDependencies['@supabase/cli-linux-x64']}`]
 
 /** The supabase CLI in a home folder of its own. */
 export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileFile?: string) {
@@ -24,7 +31,7 @@ export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileF
     BUN_JSC_useDFGJIT: '0',
     BUN_JSC_useConcurrentGC: '0',
   }
-  const start = (args: string[]) => promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })
+  const start = (args: string[]) => promisify(execFile)(PROGRAM, [...FIRST, ...args], { env, cwd: home })
   return {
     home,
     run: async (...args: string[]): Promise<string> => (await start(args)).stdout,
