@@ -9,6 +9,7 @@ import { observationRoutes } from './api/observation-routes.ts'
 import { lifecycleRoutes } from './api/routes.ts'
 import { settingRoutes } from './api/setting-routes.ts'
 import { createBackups } from './backups/backups.ts'
+import { removeOldDataHourly } from './backups/restore.ts'
 import { type S3Settings, s3Store } from './backups/store.ts'
 import { ensureCertificate } from './gateway/certificate.ts'
 import { startGateway } from './gateway/gateway.ts'
@@ -111,6 +112,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
     })
     started.push(() => sql.stop())
     const locks = new Locks()
+    started.push(removeOldDataHourly({ instances: pool, locks, log }))
     const endSessions = (name: string) => {
       gateway.endSessions(name)
       sql.endSessions(name)

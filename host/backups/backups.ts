@@ -10,7 +10,7 @@ import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
 import { archivedWindow, byWal, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
-import { type RestoreOptions, removeReplacedData, restoreTo, undoRestore } from './restore.ts'
+import { type RestoreOptions, restoreTo, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
 import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
@@ -36,26 +36,25 @@ const SPOOL_BYTES_MAX = 2 ** 30
 const TICK_MS = 10_000
 const UPLOADS_AT_ONCE = 4
 const CLOCK_SKEW_MS_MAX = 5_000
-const HOUR_MS = 3_600_000
-const DAY_MS = 24 * HOUR_MS
+const DAY_MS = 24 * 3_600_000
 
 export type Backups = ReturnType<typeof createBackups>
 
-/** Backups of instances in an archive, and restores from it. Every operation may be repeated after a crash at any point. */
+/**
+ * Backups of instances in an archive, and restores from it. Every operation may be repeated after a crash at any point. Those that
+ * the API declares as mutations must not run at the same time for one instance.
+ */
 export function createBackups({ store, key, instances, log, ...bounds }: BackupsOptions) {
   const { spoolBytesMax = SPOOL_BYTES_MAX, tickMs = TICK_MS } = bounds
   const archive = new Archive(store, key)
   const statuses = new Map<string, ArchiveStatus>()
-  /** Has two keys for each instance: one for work on the spool, one for work on folders beside the data. */
-  const mutex = new KeyedMutex()
+  const spools = new KeyedMutex()
   const find = (name: string): Instance => {
     const instance = instances.find(name)
     if (!instance) throw new UnknownInstance(name)
     return instance
   }
-  const withSpoolLock = <Value>(name: string, work: () => Promise<Value>) => mutex.run(`${name} spool`, work)
-  const withInstanceLock = <Value>(name: string, work: (instance: Instance) => Promise<Value>) =>
-    mutex.run(name, () => work(find(name)))
+  const withSpoolLock = <Value>(name: string, work: () => Promise<Value>) => spools.run(name, work)
   const flush = (instance: Instance) => withSpoolLock(instance.name, () => flushWal(archive, instance))
 
   async function archiveInstance(instance: Instance): Promise<void> {
@@ -117,22 +116,11 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     passes.set(name, pass)
   }
 
-  /** Removes data that a restore replaced more than a day ago; until then the restore can be undone. */
-  async function removeOldData(): Promise<void> {
-    for (const { name } of instances.list()) {
-      await withInstanceLock(name, ({ paths }) => removeReplacedData(paths, new Date(Date.now() - DAY_MS))).catch(
-        (error) => log('old_data_not_removed', { instance: name, error: String(error) }),
-      )
-    }
-  }
-
   const uploads = new Semaphore(UPLOADS_AT_ONCE)
   /** The running pass of each instance. Passes are independent, so that no instance delays another. */
   const passes = new Map<string, Promise<void>>()
   const clock = setInterval(() => instances.list().forEach(startPass), tickMs)
   clock.unref()
-  const hourly = setInterval(() => void removeOldData(), HOUR_MS)
-  hourly.unref()
 
   async function window(name: string): Promise<{ earliest: Date; latest: Date } | undefined> {
     const instance = find(name)
@@ -144,12 +132,12 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   return {
-    make: (name: string, id: string) =>
-      withInstanceLock(name, async (instance) => {
-        const manifest = await makeBackup(archive, instance, id)
-        await withSpoolLock(name, () => endGap(instance, manifest.stoppedAt))
-        return manifest
-      }),
+    async make(name: string, id: string) {
+      const instance = find(name)
+      const manifest = await makeBackup(archive, instance, id)
+      await withSpoolLock(name, () => endGap(instance, manifest.stoppedAt))
+      return manifest
+    },
     list: (name: string) => listBackups(archive, name),
     ids: (name: string) => backupIds(archive, name),
     remove: (name: string, id: string) => removeBackup(archive, name, id),
@@ -177,46 +165,45 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     },
 
     /** Restores the instance to a backup, or to a moment of the window. */
-    restore: (name: string, to: { backup: string } | { at: Date }, options: RestoreOptions = {}) =>
-      withInstanceLock(name, async (instance) => {
-        if ('at' in to && to.at.getTime() > Date.now()) {
-          throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
-        }
-        // A flush fails if the server does not start: the restore then uses what is archived already.
-        await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
-        const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
-        await restoreTo(archive, instance, plan, options)
-        await archiveInstance(instance)
-      }),
+    async restore(name: string, to: { backup: string } | { at: Date }, options: RestoreOptions = {}): Promise<void> {
+      const instance = find(name)
+      if ('at' in to && to.at.getTime() > Date.now()) {
+        throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
+      }
+      // A flush fails if the server does not start: the restore then uses what is archived already.
+      await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
+      const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
+      await restoreTo(archive, instance, plan, options)
+      await archiveInstance(instance)
+    },
 
     /** The newest timeline in the archive; another server of the instance must use a newer one. */
     newestTimeline: (name: string) => newestTimeline(archive, name),
 
-    undo: (name: string) => withInstanceLock(name, (instance) => undoRestore(archive, instance)),
+    undo: async (name: string) => undoRestore(archive, find(name)),
 
     /** Restores the archive into a temporary server and compares that with the instance. */
-    drill: (name: string) =>
-      withInstanceLock(name, async (instance) => {
-        if (instance.record.isPaused) {
-          const newest = (await listBackups(archive, name)).at(-1)
-          return drillPlan(archive, instance, await planBackup(archive, name, newest?.id ?? ''), undefined)
-        }
-        const before = await readContents(await instance.connect())
-        const at = new Date()
-        await flush(instance)
-        const after = await readContents(await instance.connect())
-        return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
-      }),
+    async drill(name: string) {
+      const instance = find(name)
+      if (instance.record.isPaused) {
+        const newest = (await listBackups(archive, name)).at(-1)
+        return drillPlan(archive, instance, await planBackup(archive, name, newest?.id ?? ''), undefined)
+      }
+      const before = await readContents(await instance.connect())
+      const at = new Date()
+      await flush(instance)
+      const after = await readContents(await instance.connect())
+      return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
+    },
 
-    /** Removes WAL that no backup needs, and what unfinished backups have left. Waits for the end of a backup under way. */
-    sweep: (name: string): Promise<void> =>
-      withInstanceLock(name, async () => {
-        const [oldest] = await listBackups(archive, name)
-        const bundles = (await listBundles(archive, name)).filter((bundle) => !(oldest && isNeeded(bundle, oldest)))
-        const dayAgo = new Date(Date.now() - DAY_MS)
-        await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
-        await store.dropUploads(prefixOf(name), dayAgo)
-      }),
+    /** Removes WAL that no backup needs, and what unfinished backups have left. */
+    async sweep(name: string): Promise<void> {
+      const [oldest] = await listBackups(archive, name)
+      const bundles = (await listBundles(archive, name)).filter((bundle) => !(oldest && isNeeded(bundle, oldest)))
+      const dayAgo = new Date(Date.now() - DAY_MS)
+      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, dayAgo))])
+      await store.dropUploads(prefixOf(name), dayAgo)
+    },
 
     /** Removes all backups and WAL of a deleted instance. Waits for the end of an upload that began before the deletion. */
     removeArchive: (name: string): Promise<void> =>
@@ -228,7 +215,6 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
 
     async stop(): Promise<void> {
       clearInterval(clock)
-      clearInterval(hourly)
       await Promise.all(passes.values())
     },
   }

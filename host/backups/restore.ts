@@ -4,8 +4,9 @@ import { ignoreMissing } from '../copies/data-files.ts'
 import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
+import type { Locks } from '../instances/locks.ts'
 import { adoptServer, removeData } from '../instances/server.ts'
-import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
+import { type AdminSession, type Instance, type InstancePaths, type Instances, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
 import { ownerOf, recover } from './recovery.ts'
@@ -17,6 +18,7 @@ export const NEW = '.new'
 export const READY = '.ready'
 export const OLD = '.old'
 const UNDONE = '.undone'
+const HOUR_MS = 3_600_000
 
 /** File in the data folder with the id of the restore that made it. A switch to other data switches it, too. */
 const RESTORE_ID = 'pilothouse_restore_id'
@@ -156,9 +158,30 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
     await removeData(folder)
 }
 
-/** Removes the data that the last restore replaced, if that restore was earlier than `before`. */
-export async function removeReplacedData({ data }: Pick<InstancePaths, 'data'>, before: Date): Promise<void> {
+interface Cleanup {
+  instances: Instances
+  locks: Locks
+  log(event: string, fields: Record<string, unknown>): void
+}
+
+/**
+ * Removes, every hour, the data that restores and upgrades replaced more than a day ago; until then they can be undone. Returns a
+ * function that ends this.
+ */
+export function removeOldDataHourly({ instances, locks, log }: Cleanup): () => Promise<void> {
+  const removeAll = async () => {
+    for (const { name, paths } of instances.list()) {
+      await locks
+        .under(name, undefined, () => removeOldData(paths))
+        .catch((error) => log('old_data_not_removed', { instance: name, error: String(error) }))
+    }
+  }
+  const clock = setInterval(removeAll, HOUR_MS).unref()
+  return async () => clearInterval(clock)
+}
+
+async function removeOldData({ data }: InstancePaths): Promise<void> {
   const found = await stat(`${data}${OLD}`).catch(ignoreMissing)
   // Renaming a folder changes its ctime.
-  if (found && found.ctimeMs < before.getTime()) await rm(`${data}${OLD}`, { recursive: true, force: true })
+  if (found && found.ctimeMs < Date.now() - 24 * HOUR_MS) await rm(`${data}${OLD}`, { recursive: true, force: true })
 }

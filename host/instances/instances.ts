@@ -3,7 +3,7 @@ import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises'
 import { availableParallelism, totalmem } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { type Account, initdbAccount, nextAccount } from '../accounts.ts'
-import { NEW, removeReplacedData, sweepLeftovers } from '../backups/restore.ts'
+import { NEW, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
 import { rotateLog } from '../logs/log-file.ts'
@@ -76,8 +76,6 @@ const QUIET = { max_logical_replication_workers: '0', max_worker_processes: '0' 
 /** Settings for loading data fast. The data is discarded if the server crashes. */
 const BULK_LOAD = { synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off', max_wal_size: '1GB' }
 const TICK_MS = 1_000
-const HOUR_MS = 3_600_000
-const DAY_MS = 24 * HOUR_MS
 
 /** All instances of this machine: creates, finds and removes them, and puts idle ones to sleep. */
 export class InstancePool implements Instances {
@@ -93,7 +91,6 @@ export class InstancePool implements Instances {
   readonly #creations = new Set<Promise<unknown>>()
   #isClosed = false
   #clock: NodeJS.Timeout | undefined
-  #hourly: NodeJS.Timeout | undefined
 
   constructor(options: PoolOptions) {
     this.#options = options
@@ -135,8 +132,6 @@ export class InstancePool implements Instances {
     await Promise.all(this.list().map((instance) => this.#openOne(instance.name, () => instance.adopt())))
     this.#clock = setInterval(() => this.#tick(), TICK_MS)
     this.#clock.unref()
-    // With an archive, the backups remove old data, under the lock that restores take.
-    if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#removeReplacedData(), HOUR_MS).unref()
   }
 
   /** Opens an instance. If that fails, its calls are refused, and the other instances are served. */
@@ -374,7 +369,6 @@ export class InstancePool implements Instances {
 
   async close(): Promise<void> {
     clearInterval(this.#clock)
-    clearInterval(this.#hourly)
     this.#isClosed = true
     await Promise.allSettled(this.#creations)
     await Promise.all(this.list().map((instance) => instance.shutDown()))
@@ -416,14 +410,6 @@ export class InstancePool implements Instances {
   /** Copies or moves the folder. Its files say that their server was shut down, so Postgres does not sync them when it starts. */
   #fillFrom(folder: string, data: string, options: { account: Account; isMoved?: boolean }): Promise<void> {
     return copyFolder(folder, data, { ...options, isSynced: this.isDurable })
-  }
-
-  #removeReplacedData(): void {
-    for (const { name, paths } of this.list()) {
-      removeReplacedData(paths, new Date(Date.now() - DAY_MS)).catch((error) => {
-        this.#facts.log('old_data_not_removed', { instance: name, error: String(error) })
-      })
-    }
   }
 
   #tick(): void {
