@@ -1,4 +1,4 @@
-import { numberOf, segmentAt, timelineOf, toBytes } from '../copies/wal-segments.ts'
+import { ancestorsIn, numberOf, segmentAt, segmentBefore, timelineOf, toBytes } from '../copies/wal-segments.ts'
 import { Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { listBackups, type Manifest } from './base-backup.ts'
@@ -35,12 +35,7 @@ async function readArchive(archive: Archive, name: string): Promise<Archived> {
 
 /** The timeline and its ancestors, each with the position where it ended; undefined for the timeline itself. */
 function lineage({ histories }: Archived, timeline: number): Map<number, bigint | undefined> {
-  const ends = new Map<number, bigint | undefined>()
-  for (const line of (histories.get(timeline) ?? '').split('\n')) {
-    const [, parent, lsn] = /^\s*(\d+)\s+([0-9A-F]+\/[0-9A-F]+)/.exec(line) ?? []
-    if (parent && lsn) ends.set(Number(parent), toBytes(lsn))
-  }
-  return ends.set(timeline, undefined)
+  return new Map<number, bigint | undefined>(ancestorsIn(histories.get(timeline) ?? '')).set(timeline, undefined)
 }
 
 interface WalChain {
@@ -57,7 +52,7 @@ function collectWal(archived: Archived, base: Manifest, timeline: number): WalCh
   const found = { bundles: [] as Bundle[], coveredAt: Date.parse(base.stoppedAt) }
   const start = segmentAt(base.startLsn, size)
   // The backup itself contains the segments up to its end.
-  let next = Number((toBytes(base.stopLsn) - 1n) / BigInt(size)) + 1
+  let next = segmentBefore(base.stopLsn, size) + 1
   for (const bundle of archived.bundles) {
     const own = timelineOf(bundle.first)
     const end = ends.get(own)

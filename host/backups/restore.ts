@@ -1,7 +1,6 @@
-import { readdir, rename, rm, stat } from 'node:fs/promises'
+import { rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { ignoreMissing } from '../copies/data-files.ts'
-import { timelineOf } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
 import type { Locks } from '../instances/locks.ts'
@@ -10,7 +9,7 @@ import { type AdminSession, type Instance, type InstancePaths, type Instances, R
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
 import { ownerOf, recover } from './recovery.ts'
-import { startTimeline } from './wal.ts'
+import { readTimeline, startTimeline } from './wal.ts'
 import { feedFolders } from './wal-feed.ts'
 
 /** Suffixes of the folders beside the data folder, in the order in which a restore creates them. */
@@ -123,10 +122,7 @@ export async function undoRestore(archive: Archive | undefined, instance: Instan
 
 /** Records in the archive that from now on the instance uses the timeline of this data folder. */
 export async function archiveTimelineOf(archive: Archive, { name, record }: Instance, data: string): Promise<void> {
-  const histories = (await readdir(join(data, 'pg_wal'))).filter((file) => file.endsWith('.history')).sort()
-  const newest = histories.at(-1)
-  const history = newest ? await readOwned(join(data, 'pg_wal', newest), record.account) : ''
-  await startTimeline(archive, name, { at: Date.now(), timeline: newest ? timelineOf(newest) : 1, history })
+  await startTimeline(archive, name, { at: Date.now(), ...(await readTimeline(data, record.account)) })
 }
 
 async function swapData(data: string, from: string, to: string): Promise<void> {

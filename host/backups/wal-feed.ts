@@ -1,7 +1,7 @@
 import { chown, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { nameOf, numberOf, timelineOf, toBytes } from '../copies/wal-segments.ts'
+import { historyName, nameOf, numberOf, segmentBefore, timelineOf } from '../copies/wal-segments.ts'
 import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import type { InstanceRecord } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
@@ -59,13 +59,12 @@ export async function startFeed(
   await removeAll()
   await mkdir(folder, { mode: 0o700 })
   const readRequested = async () => (await readOwned(join(folder, 'requested'), account)).trim()
-  const stopNumber = Number((toBytes(base.stopLsn) - 1n) / BigInt(base.segmentBytes))
+  const stopNumber = segmentBefore(base.stopLsn, base.segmentBytes)
   const filesOf = ({ first, last }: Bundle) => {
     const [from, to] = [numberOf(first, base.segmentBytes), numberOf(last, base.segmentBytes)]
     return Array.from({ length: to - from + 1 }, (_, i) => nameOf(timelineOf(first), from + i, base.segmentBytes))
   }
   const files = bundles.map(filesOf)
-  const historyName = (timeline: number) => `${timeline.toString(16).toUpperCase().padStart(8, '0')}.history`
   for (const [timeline, text] of histories) await writeFile(join(folder, historyName(timeline)), text)
   const namesText = () => [...files.flat(), ...[...histories.keys()].map(historyName), ''].join('\n')
   await writeFile(join(folder, 'names'), namesText())

@@ -2,9 +2,9 @@ import { readdir, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ignoreMissing } from '../copies/data-files.ts'
-import { nameOf, numberOf, timelineOf } from '../copies/wal-segments.ts'
+import { hexOf, nameOf, numberOf, timelineOf } from '../copies/wal-segments.ts'
 import { exists, readOwned } from '../instances/files.ts'
-import { type Instance, InstanceUnavailable } from '../instances/types.ts'
+import { type Instance, type InstanceRecord, InstanceUnavailable } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { prefixOf } from './base-backup.ts'
 
@@ -90,8 +90,20 @@ export async function startTimeline(
   name: string,
   { at, timeline, history }: Omit<TimelineStart, 'key'> & { history: string },
 ): Promise<void> {
-  const id = timeline.toString(16).toUpperCase().padStart(8, '0')
-  await archive.putText(`${prefixOf(name)}timeline/${String(at).padStart(15, '0')}-${id}`, history)
+  await archive.putText(`${prefixOf(name)}timeline/${String(at).padStart(15, '0')}-${hexOf(timeline)}`, history)
+}
+
+/** The newest timeline of a data folder, with the text of its history file. The first timeline has none. */
+export async function readTimeline(
+  data: string,
+  account: InstanceRecord['account'],
+): Promise<{ timeline: number; history: string }> {
+  const newest = (await readdir(join(data, 'pg_wal')))
+    .filter((file) => file.endsWith('.history'))
+    .sort()
+    .at(-1)
+  if (!newest) return { timeline: 1, history: '' }
+  return { timeline: timelineOf(newest), history: await readOwned(join(data, 'pg_wal', newest), account) }
 }
 
 /** Lists bundles ordered by the numbers of their segments, whatever their timeline. */

@@ -1,14 +1,14 @@
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Archive } from '../backups/archive.ts'
 import { unpackBackup } from '../backups/base-backup.ts'
 import { isOfMajor, planNewest, type RestorePlan } from '../backups/plan.ts'
 import { OVERRIDES, RECOVERY_SECONDS_MAX, recover, recoverySettings } from '../backups/recovery.ts'
-import type { Bundle } from '../backups/wal.ts'
+import { type Bundle, readTimeline } from '../backups/wal.ts'
 import { type Feed, startFeed } from '../backups/wal-feed.ts'
-import { numberOf, toBytes } from '../copies/wal-segments.ts'
-import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
+import { ancestorsIn, numberOf, toBytes } from '../copies/wal-segments.ts'
+import { ownAll, replaceFile } from '../instances/files.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { promoteServer, type Server, startServer } from '../instances/server.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -92,7 +92,9 @@ export async function follow({ archive, pool, record, data }: Arrival): Promise<
       await waitUntilRead(feed, server)
       await promoteServer(server, { data })
       await server.stop()
-      const reached = await readPromotionLsn(data, plan)
+      // The position where the new timeline branches off: all WAL before it was applied.
+      const reached = ancestorsIn((await readTimeline(data, account)).history).get(plan.timeline)
+      if (reached === undefined) throw new InstanceUnavailable('The server has not left the timeline of the archive')
       // The last segment may end early, but all WAL before it must have been applied.
       const needed = lsn === undefined ? end - BigInt(plan.base.segmentBytes) : toBytes(lsn)
       if (reached < needed) throw new InstanceUnavailable('The archive could not be applied to its end')
@@ -142,21 +144,6 @@ async function waitUntilRead(feed: Feed, server: Server): Promise<void> {
     await delay(POLL_MS)
     if (hasEnded) throw feed.failure() ?? new InstanceUnavailable('Postgres ended while it applied the archive')
   }
-}
-
-/** The position where the new timeline branches off: all WAL before it was applied. */
-async function readPromotionLsn(data: string, { timeline }: RestorePlan): Promise<bigint> {
-  const names = await readdir(join(data, 'pg_wal'))
-  const newest =
-    names
-      .filter((file) => /^[0-9A-F]{8}\.history$/.test(file))
-      .sort()
-      .at(-1) ?? ''
-  const text = await readOwned(join(data, 'pg_wal', newest))
-  const line = text.trim().split('\n').at(-1) ?? ''
-  const [, parent, lsn = '0/0'] = /^\s*(\d+)\s+([0-9A-F]+\/[0-9A-F]+)/.exec(line) ?? []
-  if (Number(parent) !== timeline) throw new InstanceUnavailable('The server has not left the timeline of the archive')
-  return toBytes(lsn)
 }
 
 /** Keeps the follower up to date until `isStopped` returns true. */

@@ -1,11 +1,10 @@
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { historyName } from '../copies/wal-segments.ts'
 import { openAdmin } from '../instances/admin.ts'
 import { replaceFile } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import { startServer } from '../instances/server.ts'
-
-const historyFile = (timeline: number) => `${timeline.toString(16).toUpperCase().padStart(8, '0')}.history`
 
 /**
  * Gives the data of a stopped instance the timeline after `newest`, without a parent. The archive distinguishes segments by
@@ -14,7 +13,7 @@ const historyFile = (timeline: number) => `${timeline.toString(16).toUpperCase()
 export async function startTimelineAfter(newest: number, instance: PostgresInstance): Promise<void> {
   const { paths, programs, record } = instance
   const write = (file: string, text: string) => replaceFile(join(paths.data, file), text, record.account)
-  for (let timeline = 2; timeline <= newest; timeline++) await write(`pg_wal/${historyFile(timeline)}`, '')
+  for (let timeline = 2; timeline <= newest; timeline++) await write(`pg_wal/${historyName(timeline)}`, '')
   await write('recovery.signal', '')
   await write(
     'postgresql.auto.conf',
@@ -29,6 +28,6 @@ export async function startTimelineAfter(newest: number, instance: PostgresInsta
   for (const file of await readdir(join(paths.data, 'pg_wal')))
     if (file.endsWith('.history')) await rm(join(paths.data, 'pg_wal', file))
   // The server archives the history at its start, before the first segment.
-  await write(`pg_wal/${historyFile(newest + 1)}`, `# Postgres ${record.major}, without a parent\n`)
-  await write(`pg_wal/archive_status/${historyFile(newest + 1)}.ready`, '')
+  await write(`pg_wal/${historyName(newest + 1)}`, `# Postgres ${record.major}, without a parent\n`)
+  await write(`pg_wal/archive_status/${historyName(newest + 1)}.ready`, '')
 }
