@@ -129,15 +129,23 @@ export async function planMoment(
   return { base, timeline, at, bundles: found.bundles, histories: archived.histories }
 }
 
-/** Plans a recovery to the end of the current timeline, from the newest backup or from the one with this id. */
-export async function planNewest(archive: Archive, name: string, id?: string): Promise<RestorePlan> {
+/**
+ * Plans a recovery to the end of the current timeline, from the newest backup or from the one with this id. `end` is the position of
+ * the first byte that the archive lacks.
+ */
+export async function planNewest(
+  archive: Archive,
+  name: string,
+  id?: string,
+): Promise<RestorePlan & Pick<WalChain, 'end'>> {
   const archived = await readArchive(archive, name)
   const timeline = startOf(archived, Number.POSITIVE_INFINITY)
   const base = archived.backups.findLast(
     (backup) => (id === undefined || backup.id === id) && canBegin(archived, backup, timeline),
   )
   if (!base) throw new Refused([{ setting: 'backup', reason: `the archive of this host has no backup of ${name}` }])
-  return { base, timeline, bundles: collectWal(archived, base, timeline).bundles, histories: archived.histories }
+  const { bundles, end } = collectWal(archived, base, timeline)
+  return { base, timeline, bundles, end, histories: archived.histories }
 }
 
 /** The range of moments that can be restored; undefined without a backup of this major version. */

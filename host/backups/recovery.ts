@@ -1,14 +1,14 @@
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { ownAll, readOwned, replaceFile } from '../instances/files.ts'
+import { makePrivate, ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import { type Server, startServer } from '../instances/server.ts'
 import { type Instance, type InstanceRecord, type Programs, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { type Manifest, unpackBackup } from './base-backup.ts'
 import { isOfMajor, type RestorePlan } from './plan.ts'
-import { feedFolders, startFeed } from './wal-feed.ts'
+import { startFeed } from './wal-feed.ts'
 
-interface Place {
+export interface Place {
   data: string
   /** The folder of the server's socket, which only the daemon and the server can enter. */
   socket: string
@@ -43,27 +43,62 @@ export interface Recovered {
 const CONFIGURATION = ['postgresql.conf', 'pg_hba.conf', 'pg_ident.conf']
 export const OVERRIDES = 'postgresql.auto.conf'
 /** Limit for a recovery, whose time depends on the WAL that it applies. */
-export const RECOVERY_SECONDS_MAX = 24 * 3600
+const RECOVERY_SECONDS_MAX = 24 * 3600
 const TARGET_NOT_REACHED = /recovery ended before configured recovery target/
 
-/** Recovers beside a running instance. The new server does nothing in its name: no archiving, workers or subscriptions. */
+/** Settings that hold only during the recovery, whose server does nothing in the name of the instance. */
+const SETTINGS = {
+  hot_standby: 'off',
+  // Archiving is on without a command, so that the new timeline's history and segments wait for the instance's own archiver.
+  archive_mode: 'on',
+  archive_library: '',
+  archive_command: '',
+  max_worker_processes: '0',
+  max_logical_replication_workers: '0',
+  primary_conninfo: '',
+  recovery_target_action: 'promote',
+}
+
+/**
+ * Unpacks the backup of a plan. `start` starts its server, which applies the WAL of the feed. A standby waits for more at its end.
+ */
+export async function unpack(
+  archive: Archive,
+  { owner, place, plan, isStandby }: { owner: Owner; place: Place; plan: RestorePlan; isStandby: boolean },
+) {
+  const { account, programs } = owner
+  await removeAll(place)
+  await makePrivate(place.socket, account)
+  await mkdir(place.data, { mode: 0o700 })
+  await unpackBackup(archive, plan.base, place.data)
+  await owner.configure(place.data)
+  await replaceFile(join(place.data, isStandby ? 'standby.signal' : 'recovery.signal'), '')
+  await ownAll(place.data, account)
+  const feed = await startFeed(archive, { plan, data: place.data, account })
+  return {
+    feed,
+    async start(more: Record<string, string>): Promise<Server> {
+      const own = { unix_socket_directories: place.socket, recovery_target_timeline: String(plan.timeline) }
+      const settings = { ...SETTINGS, ...own, restore_command: feed.command, ...more }
+      const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`)
+      await replaceFile(join(place.data, OVERRIDES), lines.join(''), account)
+      const paths = { data: place.data, log: feed.log }
+      return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX, isStandby }).catch((error) => {
+        throw feed.failure() ?? error
+      })
+    },
+  }
+}
+
+async function removeAll({ data, socket }: Place): Promise<void> {
+  for (const folder of [data, socket]) await rm(folder, { recursive: true, force: true })
+}
+
+/** Recovers beside a running instance. */
 export async function recover(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Recovered> {
   requireVersion(owner, plan.base)
-  const { account } = owner
-  const drop = async () => {
-    for (const folder of [place.data, place.socket, ...feedFolders(place.data)])
-      await rm(folder, { recursive: true, force: true })
-  }
-  await drop()
   try {
-    await mkdir(place.socket, { recursive: true, mode: 0o700 })
-    await ownAll(place.socket, account)
-    await mkdir(place.data, { mode: 0o700 })
-    await unpackBackup(archive, plan.base, place.data)
-    await owner.configure(place.data)
-    await replaceFile(join(place.data, 'recovery.signal'), '')
-    await ownAll(place.data, account)
-    const server = await replay(archive, owner, place, plan)
+    const server = await replay(await unpack(archive, { owner, place, plan, isStandby: false }), plan)
     return {
       async finish() {
         await server.stop()
@@ -72,11 +107,11 @@ export async function recover(archive: Archive, owner: Owner, place: Place, plan
       },
       async drop() {
         await server.stop()
-        await drop()
+        await removeAll(place)
       },
     }
   } catch (error) {
-    await drop()
+    await removeAll(place)
     throw error
   }
 }
@@ -88,53 +123,17 @@ export function requireVersion({ programs }: Pick<Owner, 'programs'>, { id, vers
   throw new Refused([{ setting: 'backup', reason }])
 }
 
-async function replay(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Server> {
-  const { account, programs } = owner
-  const feed = await startFeed(archive, { plan, data: place.data, account })
-  const start = async (target: Record<string, string>) => {
-    await replaceFile(join(place.data, OVERRIDES), recoverySettings(place, feed.command, plan, target), account)
-    const paths = { data: place.data, log: feed.log }
-    return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX })
-  }
-  const { at } = plan
+async function replay({ feed, start }: Awaited<ReturnType<typeof unpack>>, { at }: RestorePlan): Promise<Server> {
   const target: Record<string, string> = at
     ? { recovery_target_time: at.toISOString().replace('T', ' ').replace('Z', '+00') }
     : { recovery_target: 'immediate' }
   try {
     return await start(target).catch(async (error) => {
       // If the archive has no commit after the moment, Postgres does not find its target: recover to the end instead.
-      const isWhole = at && !feed.failure() && TARGET_NOT_REACHED.test(String(error)) && (await feed.isRead())
-      if (isWhole) return start({})
-      throw feed.failure() ?? error
+      if (at && TARGET_NOT_REACHED.test(String(error)) && (await feed.isRead())) return start({})
+      throw error
     })
   } finally {
     await feed.stop()
   }
-}
-
-/** Renders the settings that hold only during the recovery. */
-export function recoverySettings(
-  place: Place,
-  command: string,
-  { timeline }: RestorePlan,
-  target: Record<string, string>,
-): string {
-  const settings = {
-    unix_socket_directories: place.socket,
-    hot_standby: 'off',
-    // Archiving is on without a command, so that the new timeline's history and segments wait for the instance's own archiver.
-    archive_mode: 'on',
-    archive_library: '',
-    archive_command: '',
-    max_worker_processes: '0',
-    max_logical_replication_workers: '0',
-    primary_conninfo: '',
-    recovery_target_timeline: String(timeline),
-    recovery_target_action: 'promote',
-    restore_command: command,
-    ...target,
-  }
-  return Object.entries(settings)
-    .map(([name, value]) => `${name} = '${value.replaceAll("'", "''")}'\n`)
-    .join('')
 }

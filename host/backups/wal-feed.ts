@@ -33,8 +33,8 @@ export interface Feed {
   failure(): unknown
   /** Whether the server has requested the last segment. */
   isRead(): Promise<boolean>
-  /** Adds bundles that were archived after the feed had started. */
-  append(more: readonly Bundle[]): Promise<void>
+  /** Adds those bundles that were archived after the feed had started. */
+  update(archived: readonly Bundle[]): Promise<void>
   stop(): Promise<void>
 }
 
@@ -115,7 +115,10 @@ export async function startFeed(
       if (last === undefined || numberOf(last, base.segmentBytes) <= stopNumber) return true
       return (await readRequested()) === last
     },
-    async append(more) {
+    async update(archived) {
+      const known = new Set(bundles.map(({ key }) => key))
+      const more = archived.filter(({ key }) => !known.has(key))
+      if (more.length === 0) return
       bundles.push(...more)
       files.push(...more.map(filesOf))
       await replaceFile(join(folder, 'names'), namesText(), account)
