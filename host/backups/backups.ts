@@ -91,9 +91,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     if (stopped) return stopped
     if (instance.record.isPaused)
       throw new Refused([{ setting: 'at', reason: 'the project was paused before all of its WAL was archived' }])
-    const [row] = await instance.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
-    await flush(instance)
-    return { lsn: String(row?.lsn), isStopped: false }
+    return { lsn: await flush(instance), isStopped: false }
   }
 
   /** Resumes the archive if its last gap is before this backup, which a repeated request may have made earlier. */
@@ -148,7 +146,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     flush: (name: string) => flush(find(name)),
     archiveTick,
     archive,
-    /** Archives everything that has been committed, through another server of the same data. */
+    /** Archives everything that has been committed, through another server of the same data. Returns the end of the commits. */
     flushFrom: flush,
 
     /** Keys of the archived objects that restore the instance to a moment that has just passed. */

@@ -132,10 +132,15 @@ export async function hasUnarchivedWal(data: string): Promise<boolean> {
   return statuses.some((file) => file.endsWith('.ready'))
 }
 
-/** Archives all commits and one more after them, at which a restore to any moment until now can stop. */
-export async function flushWal(archive: Archive, instance: Instance): Promise<void> {
+/**
+ * Archives all commits and one more after them, at which a restore to any moment until now can stop. Returns a position in the WAL
+ * that is after all of those commits.
+ */
+export async function flushWal(archive: Archive, instance: Instance): Promise<string> {
   const startedAt = new Date()
-  await instance.admin.rows(`SELECT pg_logical_emit_message(true, 'pilothouse', 'flush')`)
+  const [message] = await instance.admin.rows<{ lsn: string }>(
+    `SELECT pg_logical_emit_message(true, 'pilothouse', 'flush')::text AS lsn`,
+  )
   const [row] = await instance.admin.rows<{ segment: string }>('SELECT pg_walfile_name(pg_switch_wal()) AS segment')
   const wal = join(instance.paths.data, 'pg_wal')
   // After the segment has been archived, a checkpoint removes both files.
@@ -152,4 +157,5 @@ export async function flushWal(archive: Archive, instance: Instance): Promise<vo
   // File times come from a clock that is some milliseconds behind.
   await utimes(join(instance.paths.wal, String(row?.segment)), startedAt, startedAt).catch(ignoreMissing)
   await archiveSpool(archive, instance)
+  return String(message?.lsn)
 }

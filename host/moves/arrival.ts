@@ -12,7 +12,6 @@ import type { InstancePool } from '../instances/instances.ts'
 import { promoteServer, type Server } from '../instances/server.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 
-const FOLLOW_MS = 1_000
 const POLL_MS = 50
 
 /** An instance that is being created from the archive of another host. */
@@ -114,13 +113,5 @@ async function waitUntilRead(feed: Feed, server: Server): Promise<void> {
     if (feed.failure()) throw feed.failure()
     await delay(POLL_MS)
     if (hasEnded) throw feed.failure() ?? new InstanceUnavailable('Postgres ended while it applied the archive')
-  }
-}
-
-/** Keeps the follower up to date until `isStopped` returns true. */
-export async function keepUp(follower: Follower, isStopped: () => boolean): Promise<void> {
-  while (!isStopped()) {
-    await delay(FOLLOW_MS, undefined, { ref: false })
-    if (!isStopped()) await follower.catchUp()
   }
 }

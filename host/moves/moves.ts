@@ -1,10 +1,11 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Backups } from '../backups/backups.ts'
 import { planMoment } from '../backups/plan.ts'
 import { archiveTimelineOf } from '../backups/restore.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
-import { type Follower, follow, keepUp, recoverAt } from './arrival.ts'
+import { type Follower, follow, recoverAt } from './arrival.ts'
 
 export interface ArrivalSpec extends InstanceSpec, Partial<Pick<InstanceRecord, 'settings' | 'access'>> {
   isPaused: boolean
@@ -28,12 +29,7 @@ interface Parts {
   timeoutMs?: number
 }
 
-const recordOf = ({ settings, access, isPaused }: Pick<ArrivalSpec, 'isPaused' | 'settings' | 'access'>) => ({
-  ...{ isPaused, sealed: 'arriving' as const, isArchived: true },
-  ...(settings && { settings }),
-  ...(access && { access }),
-})
-
+const FOLLOW_MS = 1_000
 const TIMEOUT_MS = 10 * 60_000
 
 export type Moves = ReturnType<typeof createMoves>
@@ -50,9 +46,25 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     if (pool.find(name)?.record.sealed === 'arriving') await pool.remove(name)
   }
 
-  function begin({ isPaused, settings, access, ...spec }: ArrivalSpec): Arriving {
+  /** Discards an earlier attempt, and refuses a name that an instance in service has. */
+  async function requireFree(name: string): Promise<void> {
+    await discard(name)
+    if (pool.find(name)) throw new Refused([{ setting: 'name', reason: 'an instance with this name exists already' }])
+  }
+
+  const makeSealed = (
+    { isPaused, settings, access, ...spec }: ArrivalSpec,
+    fill: Parameters<InstancePool['make']>[1],
+  ) =>
+    pool.make(spec, fill, {
+      ...{ isPaused, sealed: 'arriving', isArchived: true },
+      ...(settings && { settings }),
+      ...(access && { access }),
+    })
+
+  function begin(spec: ArrivalSpec): Arriving {
     const caughtUp = Promise.withResolvers<void>()
-    const end = Promise.withResolvers<{ lsn: string | undefined }>()
+    const end = Promise.withResolvers<string | undefined>()
     const canceled = Promise.withResolvers<never>()
     const cancellation = new AbortController()
     const { signal } = cancellation
@@ -61,11 +73,12 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
     // The rejections are handled here even if no caller waits: an unhandled one would end the process.
     for (const { promise } of [caughtUp, canceled]) promise.catch(() => {})
     const complete = async (follower: Follower) => {
-      await follower.catchUp()
-      caughtUp.resolve()
-      await Promise.race([keepUp(follower, () => isEnded), end.promise])
-      const { lsn } = await end.promise
-      await follower.finish(lsn)
+      do {
+        await follower.catchUp()
+        caughtUp.resolve()
+        await Promise.race([delay(FOLLOW_MS, undefined, { ref: false }), end.promise])
+      } while (!isEnded)
+      await follower.finish(await end.promise)
     }
     const fill = async (data: string, record: InstanceRecord) => {
       const follower = await follow({ archive, pool, record, data })
@@ -75,7 +88,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
         await follower.stop()
       }
     }
-    const done = pool.make(spec, fill, recordOf({ isPaused, settings, access })).catch((error) => {
+    const done = makeSealed(spec, fill).catch((error) => {
       throw signal.aborted ? signal.reason : error
     })
     let timeout: NodeJS.Timeout | undefined
@@ -106,7 +119,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       finish(lsn) {
         isEnded = true
         limit()
-        end.resolve({ lsn })
+        end.resolve(lsn)
       },
       cancel,
     }
@@ -119,11 +132,7 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       if (!instance.record.isArchived) {
         throw new Refused([{ setting: 'backup', reason: 'there is no backup of this project, which a move needs' }])
       }
-      return pool.seal(instance, async (draft) => {
-        const [row] = await draft.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
-        await backups.flushFrom(draft)
-        return { lsn: String(row?.lsn) }
-      })
+      return pool.seal(instance, async (draft) => ({ lsn: await backups.flushFrom(draft) }))
     },
 
     async unseal(name: string): Promise<void> {
@@ -138,23 +147,18 @@ export function createMoves({ pool, backups, timeoutMs = TIMEOUT_MS }: Parts) {
       const begun = arriving.get(spec.name)
       if (begun && !begun.isEnded()) return begun.untilCaughtUp()
       // A finished arrival may lack what the other host has written since.
-      await discard(spec.name)
-      if (pool.find(spec.name))
-        throw new Refused([{ setting: 'name', reason: 'an instance with this name exists already' }])
+      await requireFree(spec.name)
       const arrival = begin(spec)
       arriving.set(spec.name, arrival)
       await arrival.untilCaughtUp()
     },
 
     /** Creates the instance from the archive as it was at a moment. It is complete and sealed when this resolves. */
-    async receiveAt({ isPaused, settings, access, ...spec }: ArrivalSpec, at: Date): Promise<void> {
-      await discard(spec.name)
-      if (pool.find(spec.name))
-        throw new Refused([{ setting: 'name', reason: 'an instance with this name exists already' }])
+    async receiveAt(spec: ArrivalSpec, at: Date): Promise<void> {
+      await requireFree(spec.name)
       const { archive } = backups
       const plan = await planMoment(archive, spec.name, at, () => true)
-      const fill = (data: string, record: InstanceRecord) => recoverAt({ archive, pool, record, data }, plan)
-      await pool.make(spec, fill, recordOf({ isPaused, settings, access }))
+      await makeSealed(spec, (data, record) => recoverAt({ archive, pool, record, data }, plan))
     },
 
     /** Ends the arrival at `lsn`. The instance is complete and sealed when this resolves. */
