@@ -1,4 +1,5 @@
 import { changeAfterEndingSessions, endSessions, sessionsOfRoles } from './end-sessions.ts'
+import { EngineUnavailable } from './engine-errors.ts'
 import type { Fence } from './fence.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { dropRole, ownerPasswordStatement, secretFor } from './roles.ts'
@@ -63,6 +64,8 @@ export function loginRole(kind: LoginKind, letters: string): string {
 
 interface ClusterAccess {
   clusterOf(ref: string): Promise<Cluster>
+  /** Whether the database exists, paused or not. */
+  exists(ref: string): Promise<boolean>
   /** Runs `work` under the project's lock. */
   withProjectLock<Value>(
     cluster: Cluster,
@@ -73,6 +76,7 @@ interface ClusterAccess {
 
 export const temporaryLogins = ({
   clusterOf,
+  exists,
   withProjectLock,
 }: ClusterAccess): Pick<TemporaryLogins, 'put' | 'end'> => ({
   async put(login, fence) {
@@ -80,10 +84,15 @@ export const temporaryLogins = ({
     await withProjectLock(cluster, { ref: login.ref, fence }, (admin) => putLogin(cluster, admin, login))
   },
   async end(ref, roles, ownerPassword) {
-    const cluster = await clusterOf(ref)
-    await withProjectLock(cluster, { ref, fence: undefined }, (admin) =>
-      endLogins(cluster, admin, { roles, ownerPassword }),
-    )
+    try {
+      const cluster = await clusterOf(ref)
+      await withProjectLock(cluster, { ref, fence: undefined }, (admin) =>
+        endLogins(cluster, admin, { roles, ownerPassword }),
+      )
+    } catch (error) {
+      // Logins end with their database.
+      if (!(error instanceof EngineUnavailable) || (await exists(ref))) throw error
+    }
   },
 })
 

@@ -1,4 +1,3 @@
-import { EngineUnavailable } from '../engine-errors.ts'
 import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { Instance, isMissing } from './client.ts'
@@ -8,22 +7,14 @@ import type { HostAccess } from './project-host.ts'
 /** Temporary logins under the host's lock: a lock in the database could be held by the owner. */
 export function hostLogins(access: HostAccess): TemporaryLogins {
   const { clusterOf, api } = access
-  const logins = temporaryLogins({
-    clusterOf,
-    withProjectLock: async (cluster, { ref, fence }, work) =>
-      (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
-  })
   return {
     powerOf: (_, name) => powerOf(HOST_NAMES, name),
-    put: logins.put,
-    async end(ref, roles, ownerPassword) {
-      try {
-        await logins.end(ref, roles, ownerPassword)
-      } catch (error) {
-        // Logins end with their instance.
-        if (!(error instanceof EngineUnavailable) || (await exists(access, ref))) throw error
-      }
-    },
+    ...temporaryLogins({
+      clusterOf,
+      exists: (ref) => exists(access, ref),
+      withProjectLock: async (cluster, { ref, fence }, work) =>
+        (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
+    }),
   }
 }
 

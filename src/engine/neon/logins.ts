@@ -1,4 +1,4 @@
-import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../engine-errors.ts'
+import { Superseded, UnsupportedByDriver } from '../engine-errors.ts'
 import { powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { projectNames, quoteLiteral } from '../names.ts'
 import { type Cluster, withAdmin } from '../session.ts'
@@ -11,8 +11,9 @@ interface Reach {
 
 /** Temporary logins, which are in the project's own cluster. */
 export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
-  const logins = temporaryLogins({
+  const { put, end } = temporaryLogins({
     clusterOf,
+    exists,
     withProjectLock: (cluster, { ref, fence }, work) =>
       withAdmin(cluster, async (admin) => {
         // Held until the session ends; works across processes.
@@ -28,16 +29,8 @@ export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
         throw new UnsupportedByDriver(
           'the driver neon cannot restrict logins to networks: Postgres does not see the client address there',
         )
-      await logins.put(login, fence)
+      await put(login, fence)
     },
-    async end(ref, roles, ownerPassword) {
-      try {
-        await logins.end(ref, roles, ownerPassword)
-      } catch (error) {
-        // Logins end with their cluster.
-        if (error instanceof EngineUnavailable && !(await exists(ref))) return
-        throw error
-      }
-    },
+    end,
   }
 }
