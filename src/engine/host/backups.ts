@@ -1,8 +1,8 @@
 import * as z from 'zod'
-import { BackupGone, type DatabaseBackups } from '../backup.ts'
+import type { DatabaseBackups } from '../backup.ts'
 import type { PointInTime } from '../engine.ts'
 import type { Fence } from '../fence.ts'
-import { NoContent, throwRefusal, UnknownBackup } from './client.ts'
+import { type Call, NoContent, throwRefusal } from './client.ts'
 import { endRestoredLogins } from './logins.ts'
 import type { HostAccess } from './project-host.ts'
 
@@ -12,31 +12,18 @@ const Window = z.object({ earliest: z.coerce.date(), latest: z.coerce.date() })
 /** Backups that the host makes of an instance's files. */
 export function hostBackups(access: HostAccess): DatabaseBackups {
   return {
-    async make({ ref, id }, fence) {
-      await access.requireFeature(ref, 'backups')
-      await access.changeInstance(ref, fence, { method: 'PUT', path: `/backups/${id}` })
-    },
+    make: ({ ref, id }, fence) => change(access, fence, { ref, method: 'PUT', path: `/backups/${id}` }),
     async find({ ref, id }) {
       const { ask } = await access.requireFeature(ref, 'backups')
-      await ask(NoContent, { method: 'GET', path: `/instances/${ref}/backups/${id}` })
-        .catch(throwRefusal)
-        .catch(throwBackupGone)
+      await ask(NoContent, { method: 'GET', path: `/instances/${ref}/backups/${id}` }).catch(throwRefusal)
     },
     async restore({ ref, id, restoreId, password }, fence) {
-      await access.requireFeature(ref, 'backups')
       const body = { backup: String(id), id: restoreId }
-      await access
-        .changeInstance(ref, fence, { method: 'POST', path: '/restore', body })
-        .catch(throwRefusal)
-        .catch(throwBackupGone)
+      await change(access, fence, { ref, method: 'POST', path: '/restore', body })
       await reopen(access, { ref, password }, fence)
     },
-    async remove({ ref, id }, fence) {
-      await access.requireFeature(ref, 'backups')
-      await access.withRemovalLock(() =>
-        access.changeInstance(ref, fence, { method: 'DELETE', path: `/backups/${id}` }),
-      )
-    },
+    remove: ({ ref, id }, fence) =>
+      access.withRemovalLock(() => change(access, fence, { ref, method: 'DELETE', path: `/backups/${id}` })),
     async list() {
       const lists = await access.askAllHosts(async (api) =>
         (await access.hasFeature(api, 'backups')) ? api.ask(z.array(Backup), { method: 'GET', path: '/backups' }) : [],
@@ -52,12 +39,16 @@ export const hostHistory = (access: HostAccess): PointInTime => ({
     return ask(Window, { method: 'GET', path: `/instances/${ref}/recovery-window` }).catch(throwRefusal)
   },
   async begin({ ref, id, at }, fence) {
-    await access.requireFeature(ref, 'backups')
     const body = { at: at.toISOString(), id }
-    await access.changeInstance(ref, fence, { method: 'POST', path: '/restore', body }).catch(throwRefusal)
+    await change(access, fence, { ref, method: 'POST', path: '/restore', body })
   },
   finish: ({ ref, password }, fence) => reopen(access, { ref, password }, fence),
 })
+
+async function change(access: HostAccess, fence: Fence | undefined, { ref, ...call }: Call & { ref: string }) {
+  await access.requireFeature(ref, 'backups')
+  await access.changeInstance(ref, fence, call).catch(throwRefusal)
+}
 
 interface ReopenRequest {
   ref: string
@@ -68,8 +59,4 @@ interface ReopenRequest {
 async function reopen(access: HostAccess, { ref, password }: ReopenRequest, fence: Fence | undefined): Promise<void> {
   await access.changeInstance(ref, fence, { method: 'PUT', path: '', body: { password } })
   await endRestoredLogins(access, ref, password)
-}
-
-function throwBackupGone(error: unknown): never {
-  throw error instanceof UnknownBackup ? new BackupGone(error.message, { cause: error }) : error
 }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { ProjectEngine } from '../engine.ts'
-import { isMissing, NoContent } from './client.ts'
+import { ignoreMissing, NoContent } from './client.ts'
 import type { HostAccess } from './project-host.ts'
 
 const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
@@ -9,13 +9,8 @@ const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
 export const hostBans = (access: HostAccess): NonNullable<ProjectEngine['bans']> => ({
   async list(ref) {
     const { ask } = await access.api(ref)
-    try {
-      const { bans } = await ask(Bans, { method: 'GET', path: `/instances/${ref}/bans` })
-      return bans.map(({ address }) => address)
-    } catch (error) {
-      if (isMissing(error)) return []
-      throw error
-    }
+    const found = await ask(Bans, { method: 'GET', path: `/instances/${ref}/bans` }).catch(ignoreMissing)
+    return found?.bans.map(({ address }) => address) ?? []
   },
   async lift(ref, addresses) {
     const { ask } = await access.api(ref)

@@ -1,4 +1,6 @@
 import * as z from 'zod'
+import { parseJson } from '../../platform/http/parse-json.ts'
+import { BackupGone } from '../backup.ts'
 import { databaseMissing, EngineBusy, EngineRefusal, EngineUnavailable, Superseded } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
 import { SettingsRefused } from '../settings.ts'
@@ -131,11 +133,11 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
 }
 
 function failureOf(status: number, text: string): Error {
-  const parsed = Failure.safeParse(jsonIn(text))
+  const parsed = Failure.safeParse(parseJson(text))
   if (!parsed.success) return new EngineUnavailable(`the database host answered ${status}`)
   const { code, message, refusals } = parsed.data.error
   if (code === 'unknown_instance') return databaseMissing()
-  if (code === 'unknown_backup') return new UnknownBackup(message)
+  if (code === 'unknown_backup') return new BackupGone(message)
   if (code === 'locked') return new EngineBusy(message, { code: '55006' })
   if (status !== 422) return new EngineUnavailable(message)
   return refusals.length > 0 ? new SettingsRefused(refusals) : new EngineRefusal(message)
@@ -146,14 +148,8 @@ export function throwRefusal(error: unknown): never {
   throw error instanceof SettingsRefused ? new EngineRefusal(error.message, { cause: error }) : error
 }
 
-export class UnknownBackup extends EngineRefusal {}
-
-export const isMissing = (error: unknown): boolean => error instanceof EngineUnavailable && error.code === '3D000'
-
-function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
+/** Error handler for calls that may find no instance. */
+export function ignoreMissing(error: unknown): undefined {
+  if (error instanceof EngineUnavailable && error.code === '3D000') return undefined
+  throw error
 }

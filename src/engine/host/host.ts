@@ -14,7 +14,7 @@ import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storag
 import { runTransaction } from '../transaction.ts'
 import { hostBackups, hostHistory } from './backups.ts'
 import { hostBans } from './bans.ts'
-import { type HostApi, Instance, isMissing, NoContent } from './client.ts'
+import { type HostApi, Instance, ignoreMissing, NoContent } from './client.ts'
 import { OTHER_DATABASES, REVOKE_EXTENSION_RIGHTS } from './extension-rights.ts'
 import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
@@ -59,7 +59,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       const api = await hostFor(config, access, spec)
       await api.withLock(spec.ref, fence, async (ask) => {
         await access.storeHost(spec.ref, api)
-        const body = { ...instanceBody(spec), ...(spec.version !== undefined && { version: spec.version }) }
+        const body = { ...instanceBody(spec), version: spec.version }
         await ask(Instance, { method: 'PUT', path: `/instances/${spec.ref}`, body })
       })
       await prepare(access, spec.ref)
@@ -67,10 +67,8 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     copy: (request, fence) => copy(access, request, fence),
     remove: (ref, fence) => access.withRemovalLock(() => remove(config, access, ref, fence)),
     async pause(ref, fence) {
-      await change(ref, fence, 'pause').catch((error) => {
-        // A database that does not exist counts as paused.
-        if (!isMissing(error)) throw error
-      })
+      // A database that does not exist counts as paused.
+      await change(ref, fence, 'pause').catch(ignoreMissing)
     },
     resume: (ref, fence) => change(ref, fence, 'resume'),
     async restart(ref, fence) {
@@ -81,7 +79,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     setPassword: async (ref, password) => setOwnerPassword(await clusterOf(ref), password),
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => healthWithTimeout(timeoutMs, healthOf(access, ref)),
-    version: async (ref) => (await getInstance(access, ref)).version,
+    version: async (ref) => (await access.getInstance(ref)).version,
     runSql: (request) =>
       withFreshHost(request.ref, async () => runSqlAt(await config.hosts.of(request.ref), config.egress, request)),
     transaction: (request, work) =>
@@ -134,8 +132,8 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
 
 const instanceBody = ({ password, size, sleepAfterSeconds }: ProjectSpec) => ({
   password,
-  ...(size !== undefined && { size }),
-  ...(sleepAfterSeconds !== undefined && { sleep_after_seconds: sleepAfterSeconds }),
+  size,
+  sleep_after_seconds: sleepAfterSeconds,
 })
 
 /** Chooses the host of a new project; an earlier attempt continues on its host. */
@@ -211,22 +209,15 @@ async function upgrade(inside: Session, statements: readonly string[]): Promise<
 
 const ALLOW_CONNECTIONS = `ALTER DATABASE ${HOST_NAMES.database} WITH ALLOW_CONNECTIONS true CONNECTION LIMIT -1 IS_TEMPLATE false`
 
-async function getInstance(access: HostAccess, ref: string) {
-  return (await access.api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}` })
-}
-
 const CLOSED = 'the database accepts no connections'
 
 /** The state that the host reports. Connecting to the database would wake it. */
 async function healthOf(access: HostAccess, ref: string): Promise<EngineHealth> {
-  try {
-    const { state, error } = await getInstance(access, ref)
-    if (state === 'paused') return { healthy: false, error: CLOSED }
-    // A running server has an error while its disk is not writable.
-    if (state === 'failed' || error) return { healthy: false, error: error ?? CLOSED }
-    return { healthy: true, ...(state === 'asleep' && { isAsleep: true }) }
-  } catch (error) {
-    if (!isMissing(error)) throw error
-    return { healthy: false, error: DATABASE_MISSING }
-  }
+  const found = await access.getInstance(ref).catch(ignoreMissing)
+  if (!found) return { healthy: false, error: DATABASE_MISSING }
+  const { state, error } = found
+  if (state === 'paused') return { healthy: false, error: CLOSED }
+  // A running server has an error while its disk is not writable.
+  if (state === 'failed' || error) return { healthy: false, error: error ?? CLOSED }
+  return { healthy: true, ...(state === 'asleep' && { isAsleep: true }) }
 }

@@ -1,6 +1,6 @@
 import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
-import { Instance, isMissing } from './client.ts'
+import { ignoreMissing } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
 
@@ -11,20 +11,10 @@ export function hostLogins(access: HostAccess): TemporaryLogins {
     powerOf: (_, name) => powerOf(HOST_NAMES, name),
     ...temporaryLogins({
       clusterOf,
-      exists: (ref) => exists(access, ref),
+      exists: async (ref) => (await access.getInstance(ref).catch(ignoreMissing)) !== undefined,
       withProjectLock: async (cluster, { ref, fence }, work) =>
         (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
     }),
-  }
-}
-
-async function exists({ api }: HostAccess, ref: string): Promise<boolean> {
-  try {
-    await (await api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}` })
-    return true
-  } catch (error) {
-    if (isMissing(error)) return false
-    throw error
   }
 }
 

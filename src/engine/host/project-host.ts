@@ -2,7 +2,7 @@ import { driverState, type EngineStates } from '../driver-states.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
 import type { Cluster } from '../session.ts'
-import { type Call, type Feature, type HostApi, hostApi, NoContent } from './client.ts'
+import { type Call, type Feature, type HostApi, hostApi, Instance, NoContent } from './client.ts'
 import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'
 import { hostDescriptions } from './host-descriptions.ts'
 import { HOST_NAMES } from './names.ts'
@@ -57,6 +57,9 @@ export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) =
     },
     async apis(): Promise<HostApi[]> {
       return (await hosts.all()).map(apiAt)
+    },
+    async getInstance(ref: string, query = '') {
+      return (await this.api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}${query}` })
     },
     /** The replies of all hosts that answer; rejects if none does. */
     async askAllHosts<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { withAdmin } from '../session.ts'
 import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, settingText } from '../settings.ts'
-import { Instance, Instances, isMissing, NoContent } from './client.ts'
+import { Instances, ignoreMissing, NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
 
@@ -74,11 +74,7 @@ export async function listInstances(access: HostAccess, query = '') {
 
 /** Measures the current size: the owner of the project is asking for it. */
 async function measureSize(access: HostAccess, ref: string): Promise<Map<string, number>> {
-  const { ask } = await access.api(ref)
-  const found = await ask(Instance, { method: 'GET', path: `/instances/${ref}?size=now` }).catch((error) => {
-    if (isMissing(error)) return undefined
-    throw error
-  })
+  const found = await access.getInstance(ref, '?size=now').catch(ignoreMissing)
   return new Map(found ? [[ref, found.size_bytes ?? 0]] : [])
 }
 
