@@ -1,6 +1,7 @@
 import { eq, sql } from 'drizzle-orm'
 import { hostAssociatedData } from '../../model/secrets/associated-data.ts'
 import { hosts as hostRows, projects } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
 import { databaseMissing, EngineUnavailable } from '../engine-errors.ts'
@@ -52,7 +53,7 @@ interface DirectoryConfig {
 /** The hosts of the table `hosts` and of the settings. Look-ups of a single host are cached for 30 s. */
 export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): HostDirectory {
   let cached: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
-  const hostIds = new Map<string, { id: string; until: number }>()
+  const hostIds = new BoundedMap<string, { id: string; until: number }>(CACHED_PROJECTS_MAX)
 
   async function loadHosts(): Promise<ReadonlyMap<string, HostAddress>> {
     const rows = await db.select().from(hostRows)
@@ -71,11 +72,8 @@ export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): Ho
   }
 
   function cacheHost(ref: string, id: string | undefined): void {
-    hostIds.delete(ref)
-    if (id === undefined) return
-    const [oldest] = hostIds.keys()
-    if (oldest !== undefined && hostIds.size >= CACHED_PROJECTS_MAX) hostIds.delete(oldest)
-    hostIds.set(ref, { id, until: Date.now() + CACHE_MS })
+    if (id === undefined) hostIds.delete(ref)
+    else hostIds.set(ref, { id, until: Date.now() + CACHE_MS })
   }
 
   async function hostIdOf(ref: string): Promise<string> {

@@ -1,14 +1,12 @@
 import type { Machine, ProjectSpec, RegionOptions } from '../engine.ts'
 import { EngineUnavailable, NoCapacity } from '../engine-errors.ts'
+import { fulfilled } from '../fulfilled.ts'
 import type { HostApi, HostDescription } from './client.ts'
 import type { HostAccess } from './project-host.ts'
 
 /** The options for new projects, from the hosts that accept them and have answered recently. */
 export async function listRegions(access: HostAccess): Promise<RegionOptions[]> {
-  const results = await Promise.allSettled(
-    (await acceptingHosts(access)).map((api) => access.descriptions.refreshOrLast(api)),
-  )
-  const found = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+  const found = await fulfilled((await acceptingHosts(access)).map(access.descriptions.refreshOrLast))
   if (found.length === 0) throw noHostError()
   const withSpace = found.filter(hasFreeDisk)
   if (withSpace.length === 0) throw new NoCapacity('no database host has enough free disk space for another project')
@@ -42,18 +40,12 @@ const hasFreeDisk = ({ capacity }: HostDescription): boolean => capacity.disk_fr
 
 /** Chooses the host with the most free capacity among those that answer and offer the project's options. */
 export async function chooseHost(access: HostAccess, spec: ProjectSpec): Promise<HostApi> {
-  const [first, ...others] = await acceptingHosts(access)
+  const accepting = await acceptingHosts(access)
   // A single host refuses options that it does not offer.
-  if (first && others.length === 0) return first
-  const requests = [...(first ? [first] : []), ...others].map(async (api) => ({
-    api,
-    description: await access.descriptions.refresh(api),
-  }))
-  const results = (await Promise.allSettled(requests)).flatMap((result) =>
-    result.status === 'fulfilled' ? [result.value] : [],
-  )
-  const [best] = results
-    .filter(({ description }) => canCreate(description, spec))
+  if (accepting[0] && accepting.length === 1) return accepting[0]
+  const describe = async (api: HostApi) => ({ api, description: await access.descriptions.refresh(api) })
+  const [best] = (await fulfilled(accepting.map(describe)))
+    .filter(({ description }) => hasFreeDisk(description) && isOffered(description, spec))
     .sort((a, b) => compareFreeCapacity(a.description, b.description))
   if (!best) throw noHostError()
   return best.api
@@ -63,9 +55,6 @@ const acceptingHosts = async ({ hosts, apiAt }: HostAccess): Promise<HostApi[]> 
   (await hosts.all()).filter(({ isDraining }) => !isDraining).map(apiAt)
 
 const noHostError = () => new EngineUnavailable('no database host that accepts such projects answers')
-
-const canCreate = (description: HostDescription, spec: ProjectSpec): boolean =>
-  hasFreeDisk(description) && isOffered(description, spec)
 
 const isOffered = ({ region, versions, sizes }: HostDescription, spec: ProjectSpec): boolean =>
   (spec.region === undefined || spec.region === region) &&

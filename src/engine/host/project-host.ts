@@ -1,6 +1,7 @@
 import { driverState, type EngineStates } from '../driver-states.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
+import { fulfilled } from '../fulfilled.ts'
 import type { Cluster } from '../session.ts'
 import { type Call, type Feature, type HostApi, hostApi, Instance, NoContent } from './client.ts'
 import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'
@@ -64,8 +65,7 @@ export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) =
     /** The replies of all hosts that answer; rejects if none does. */
     async askAllHosts<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {
       const requests = (await this.apis()).map(work)
-      const results = await Promise.allSettled(requests)
-      const values = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+      const values = await fulfilled(requests)
       return values.length > 0 ? values : Promise.all(requests)
     },
     /** Stores the host on which a project is about to be created. */

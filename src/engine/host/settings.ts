@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { fulfilled } from '../fulfilled.ts'
 import { withAdmin } from '../session.ts'
 import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, settingText } from '../settings.ts'
 import { Instances, ignoreMissing, NoContent } from './client.ts'
@@ -38,8 +39,7 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
         found.get(ref) === 'asleep' ||
         (found.get(ref) === 'running' && (await withDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES))))
       // A database that does not answer counts as writable: making it read-only then fails with the reason.
-      const results = await Promise.allSettled(refs.map(startsReadOnly))
-      return new Set(refs.filter((_, index) => results[index]?.status === 'fulfilled' && results[index].value))
+      return new Set((await fulfilled(refs.map(async (ref) => ((await startsReadOnly(ref)) ? [ref] : [])))).flat())
     },
     async setLoginRules(ref, rules) {
       const { ask } = await access.api(ref)

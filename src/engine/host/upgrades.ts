@@ -16,15 +16,8 @@ const Progress = z.object({ upgrade: z.enum(UPGRADE_PHASES).optional() })
 export const hostUpgrades = (access: HostAccess): PostgresUpgrades => ({
   async check(ref) {
     const { ask } = await access.api(ref)
-    const {
-      targets,
-      size_bytes: sizeBytes,
-      obstacles,
-    } = await ask(Outlook, {
-      method: 'GET',
-      path: `/instances/${ref}/upgrade`,
-    })
-    return { targets, sizeBytes, obstacles }
+    const found = await ask(Outlook, { method: 'GET', path: `/instances/${ref}/upgrade` })
+    return { targets: found.targets, sizeBytes: found.size_bytes, obstacles: found.obstacles }
   },
   async run({ ref, id, version }, fence) {
     const call = { method: 'POST', path: '/upgrade', body: { id, version } } as const

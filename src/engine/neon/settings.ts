@@ -1,3 +1,4 @@
+import { fulfilled } from '../fulfilled.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import {
   type ConfigurationTarget,
@@ -27,10 +28,8 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
     setReadOnly: (ref, readOnly) => withCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // A database that does not answer counts as writable: making it read-only then fails with the reason.
     async filterReadOnly(refs) {
-      const closed = await collectFulfilled(refs, async (ref) =>
-        (await withCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
-      )
-      return new Set(closed.flat())
+      const isClosed = (ref: string) => withCluster(ref, ({ admin, names }) => isReadOnly(admin, names))
+      return new Set((await fulfilled(refs.map(async (ref) => ((await isClosed(ref)) ? [ref] : [])))).flat())
     },
     // Neon always requires TLS. Its proxy hides the client addresses from Postgres.
     setLoginRules: async (_, { networks }) => {
@@ -38,18 +37,10 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
         throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])
     },
     async sizesOf(refs) {
-      const sizes = await collectFulfilled(refs, async (ref) => [ref, await sizeOf(ref)] as const)
+      const sizes = await fulfilled(refs.map(async (ref) => [ref, await sizeOf(ref)] as const))
       return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))
     },
     // Neon's disks do not fill up, and its API cannot list the sizes of all projects.
     sizesAtLeast: async () => new Map(),
   }
-}
-
-async function collectFulfilled<Answer>(
-  refs: readonly string[],
-  ask: (ref: string) => Promise<Answer>,
-): Promise<Answer[]> {
-  const results = await Promise.allSettled(refs.map(ask))
-  return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
 }
