@@ -82,81 +82,59 @@ export type NeonApi = ReturnType<typeof neonApi>
  */
 export function neonApi(account: NeonAccount, checkFence: () => Promise<void> = async () => {}) {
   const organization = account.organizationId === undefined ? {} : { org_id: account.organizationId }
-  const ask = <Reply>(request: NeonRequest) => sendWithRetry<Reply>(account, request, checkFence)
+  const ask = <Reply>(method: NeonRequest['method'], path: string, more: Partial<NeonRequest> = {}) =>
+    sendWithRetry<Reply>(account, { ...more, method, path }, checkFence)
   const branchesOf = (projectId: string) => `/projects/${projectId}/branches`
   const endpointsOf = (projectId: string) => `/projects/${projectId}/endpoints`
   return {
     listProjects: (query: ListProjectsParams) =>
-      ask<ProjectsResponse & PaginationResponse>({
-        method: 'GET',
-        path: '/projects',
-        query: { ...organization, ...query },
-      }),
-    createProject: ({ project }: ProjectCreateRequest) =>
-      ask<ProjectResponse & BranchResponse & EndpointsResponse & OperationsResponse & ConnectionURIsResponse>({
-        method: 'POST',
-        path: '/projects',
-        body: { project: { ...organization, ...project } } satisfies ProjectCreateRequest,
-      }),
-    getProject: (projectId: string) => ask<ProjectResponse>({ method: 'GET', path: `/projects/${projectId}` }),
-    deleteProject: (projectId: string) => ask<ProjectResponse>({ method: 'DELETE', path: `/projects/${projectId}` }),
+      ask<ProjectsResponse & PaginationResponse>('GET', '/projects', { query: { ...organization, ...query } }),
+    createProject: ({ project }: ProjectCreateRequest) => {
+      const body: ProjectCreateRequest = { project: { ...organization, ...project } }
+      return ask<ProjectResponse & BranchResponse & EndpointsResponse & OperationsResponse & ConnectionURIsResponse>(
+        'POST',
+        '/projects',
+        { body },
+      )
+    },
+    getProject: (projectId: string) => ask<ProjectResponse>('GET', `/projects/${projectId}`),
+    deleteProject: (projectId: string) => ask<ProjectResponse>('DELETE', `/projects/${projectId}`),
 
     listBranches: (projectId: string, query: Omit<ListProjectBranchesParams, 'projectId'>) =>
-      ask<BranchesResponse>({ method: 'GET', path: branchesOf(projectId), query }),
+      ask<BranchesResponse>('GET', branchesOf(projectId), { query }),
     getBranch: (projectId: string, branchId: string) =>
-      ask<BranchResponse>({ method: 'GET', path: `${branchesOf(projectId)}/${branchId}` }),
+      ask<BranchResponse>('GET', `${branchesOf(projectId)}/${branchId}`),
     createBranch: (projectId: string, body: BranchCreateRequest) =>
-      ask<BranchResponse & EndpointsResponse & OperationsResponse>({
-        method: 'POST',
-        path: branchesOf(projectId),
-        body,
-      }),
+      ask<BranchResponse & EndpointsResponse & OperationsResponse>('POST', branchesOf(projectId), { body }),
     restoreBranch: (projectId: string, branchId: string, body: BranchRestoreRequest) =>
-      ask<BranchOperations>({ method: 'POST', path: `${branchesOf(projectId)}/${branchId}/restore`, body }),
+      ask<BranchOperations>('POST', `${branchesOf(projectId)}/${branchId}/restore`, { body }),
     deleteBranch: (projectId: string, branchId: string) =>
-      ask<BranchOperations | undefined>({ method: 'DELETE', path: `${branchesOf(projectId)}/${branchId}` }),
+      ask<BranchOperations | undefined>('DELETE', `${branchesOf(projectId)}/${branchId}`),
 
-    listEndpoints: (projectId: string) => ask<EndpointsResponse>({ method: 'GET', path: endpointsOf(projectId) }),
+    listEndpoints: (projectId: string) => ask<EndpointsResponse>('GET', endpointsOf(projectId)),
     getEndpoint: (projectId: string, endpointId: string) =>
-      ask<EndpointResponse>({ method: 'GET', path: `${endpointsOf(projectId)}/${endpointId}` }),
-    createEndpoint: (projectId: string, endpoint: EndpointCreateRequest['endpoint']) =>
-      ask<EndpointOperations>({
-        method: 'POST',
-        path: endpointsOf(projectId),
-        body: { endpoint } satisfies EndpointCreateRequest,
-      }),
+      ask<EndpointResponse>('GET', `${endpointsOf(projectId)}/${endpointId}`),
+    createEndpoint: (projectId: string, body: EndpointCreateRequest) =>
+      ask<EndpointOperations>('POST', endpointsOf(projectId), { body }),
     deleteEndpoint: (projectId: string, endpointId: string) =>
-      ask<EndpointOperations | undefined>({ method: 'DELETE', path: `${endpointsOf(projectId)}/${endpointId}` }),
-    updateEndpoint: (projectId: string, endpointId: string, endpoint: EndpointUpdateRequest['endpoint']) =>
-      ask<EndpointOperations>({
-        method: 'PATCH',
-        path: `${endpointsOf(projectId)}/${endpointId}`,
-        body: { endpoint } satisfies EndpointUpdateRequest,
-      }),
+      ask<EndpointOperations | undefined>('DELETE', `${endpointsOf(projectId)}/${endpointId}`),
+    updateEndpoint: (projectId: string, endpointId: string, body: EndpointUpdateRequest) =>
+      ask<EndpointOperations>('PATCH', `${endpointsOf(projectId)}/${endpointId}`, { body }),
     restartEndpoint: (projectId: string, endpointId: string) =>
-      ask<EndpointOperations>({
-        method: 'POST',
-        path: `${endpointsOf(projectId)}/${endpointId}/restart`,
-        isIdempotent: true,
-      }),
+      ask<EndpointOperations>('POST', `${endpointsOf(projectId)}/${endpointId}/restart`, { isIdempotent: true }),
 
     connectionUri: (projectId: string, query: Omit<GetConnectionUriParams, 'projectId'>) =>
-      ask<ConnectionURIResponse>({ method: 'GET', path: `/projects/${projectId}/connection_uri`, query }),
+      ask<ConnectionURIResponse>('GET', `/projects/${projectId}/connection_uri`, { query }),
 
     listOperations: (projectId: string) =>
-      ask<OperationsResponse>({
-        method: 'GET',
-        path: `/projects/${projectId}/operations`,
-        query: { limit: OPERATIONS_MAX },
-      }),
+      ask<OperationsResponse>('GET', `/projects/${projectId}/operations`, { query: { limit: OPERATIONS_MAX } }),
 
     /** Waits for all operations to succeed. */
     async waitForOperations(operations: readonly Operation[]): Promise<void> {
       const until = Date.now() + OPERATION_MS_MAX
       for (const { project_id: projectId, id } of operations) {
         for (let waitMs = POLL_MS_MIN; ; waitMs = Math.min(waitMs * 1.5, POLL_MS_MAX)) {
-          const path = `/projects/${projectId}/operations/${id}`
-          const { operation } = await ask<OperationResponse>({ method: 'GET', path })
+          const { operation } = await ask<OperationResponse>('GET', `/projects/${projectId}/operations/${id}`)
           if (hasSucceeded(operation)) break
           if (Date.now() > until) throw new NeonFailure(`Neon is still running ${operation.action}: wait until it ends`)
           await delay(waitMs)

@@ -1,3 +1,4 @@
+import type { EndpointUpdateRequest } from '@neondatabase/api-client'
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import { databaseMissing, Superseded } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
@@ -88,12 +89,12 @@ export async function setEndpointsEnabled(work: Work, enabled: boolean): Promise
 export async function updateEndpoints(
   { api, sites, ref }: Work,
   { projectId, endpointId }: Site,
-  changes: Parameters<NeonApi['updateEndpoint']>[2],
+  endpoint: EndpointUpdateRequest['endpoint'],
 ): Promise<void> {
-  const { operations } = await api.updateEndpoint(projectId, endpointId, changes).catch(throwIfMissing)
+  const { operations } = await api.updateEndpoint(projectId, endpointId, { endpoint }).catch(throwIfMissing)
   await api.waitForOperations(operations)
   for (const replica of (await sites.read(ref))?.replicas ?? []) {
-    const updated = await ignoreNotFound(api.updateEndpoint(projectId, replica.endpointId, changes))
+    const updated = await ignoreNotFound(api.updateEndpoint(projectId, replica.endpointId, { endpoint }))
     await api.waitForOperations(updated?.operations ?? [])
   }
 }

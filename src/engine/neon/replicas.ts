@@ -23,16 +23,13 @@ export async function addReplica(work: Work, identifier: string): Promise<void> 
     await removeReplica(work, identifier)
     throw new OperationFailed('Neon could not create the replica')
   }
+  const { autoscaling_limit_min_cu, autoscaling_limit_max_cu } = primary
+  const limits = { autoscaling_limit_min_cu, autoscaling_limit_max_cu }
+  const wanted = { branch_id: site.branchId, type: READ_ONLY, name: identifier, ...limits }
   const created =
     endpoint && operations
       ? { endpoint, operations }
-      : await api
-          .createEndpoint(site.projectId, {
-            ...{ branch_id: site.branchId, type: READ_ONLY, name: identifier },
-            autoscaling_limit_min_cu: primary.autoscaling_limit_min_cu,
-            autoscaling_limit_max_cu: primary.autoscaling_limit_max_cu,
-          })
-          .catch(throwRefusal)
+      : await api.createEndpoint(site.projectId, { endpoint: wanted }).catch(throwRefusal)
   const replica = { identifier, endpointId: created.endpoint.id, host: created.endpoint.host }
   await saveState({ ...state, replicas: [...others, { ...replica, isReady: false }] })
   await api.waitForOperations(created.operations)
