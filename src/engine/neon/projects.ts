@@ -30,8 +30,8 @@ const nameOf = (ref: string): string => `pilothouse-${ref}`
 const SEARCH_MAX = 400
 
 export async function findProject(api: NeonApi, ref: string): Promise<FoundDatabase | undefined> {
-  const found = await keepOldest(api, ref)
-  return found === undefined ? undefined : findDatabase(api, found, ({ type }) => type === READ_WRITE)
+  const projectId = await keepOldest(api, ref)
+  return projectId === undefined ? undefined : findDatabase(api, projectId)
 }
 
 /** Keeps the oldest of several projects that concurrent attempts created, and removes the others. */
@@ -46,7 +46,7 @@ export async function createProject(
   ref: string,
   { regionId, postgresMajor, size }: NewProject,
 ): Promise<CreatedDatabase> {
-  const { project, branch, endpoints, operations, connection_uris } = await api
+  const { project, endpoints, operations, connection_uris } = await api
     .createProject({
       project: {
         name: nameOf(ref),
@@ -61,7 +61,7 @@ export async function createProject(
   const oldest = await keepOldest(api, ref)
   if (oldest !== undefined && oldest !== project.id) throw new NeonFailure('Another attempt is creating it at Neon')
   const adminPassword = connection_uris[0]?.connection_parameters.password
-  return { site: siteFrom(project.id, branch.id, endpoints), operations, adminPassword }
+  return { site: siteOf(project.id, endpoints[0]), operations, adminPassword }
 }
 
 /** Ids of the Neon projects with this name, the oldest first. */
@@ -97,10 +97,8 @@ interface NewBranch {
 }
 
 export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<FoundDatabase | undefined> {
-  const [found] = await branchesOf(api, projectId, ref)
-  return found === undefined
-    ? undefined
-    : findDatabase(api, projectId, ({ branch_id, type }) => branch_id === found && type === READ_WRITE)
+  const [branch] = await branchesNamed(api, projectId, nameOf(ref))
+  return branch && findDatabase(api, projectId, branch.id)
 }
 
 export async function createBranch(
@@ -108,25 +106,23 @@ export async function createBranch(
   ref: string,
   { projectId, parentId, data, size }: NewBranch,
 ): Promise<CreatedDatabase> {
-  const { branch, endpoints, operations } = await api
+  const { endpoints, operations } = await api
     .createBranch(projectId, {
       branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
       endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
     })
     .catch(throwRefusal)
-  return { site: siteFrom(projectId, branch.id, endpoints), operations }
+  return { site: siteOf(projectId, endpoints[0]), operations }
 }
 
-async function branchesOf(api: NeonApi, projectId: string, ref: string): Promise<string[]> {
-  return idsOf(await branchesNamed(api, projectId, nameOf(ref)), nameOf(ref))
+export async function branchesNamed(api: NeonApi, projectId: string, wanted: string): Promise<Branch[]> {
+  return (await searchBranches(api, projectId, wanted)).filter(({ name }) => name === wanted)
 }
 
-export async function branchesNamed(api: NeonApi, projectId: string, search: string): Promise<Branch[]> {
+/** Branches whose names contain the text. */
+async function searchBranches(api: NeonApi, projectId: string, search: string): Promise<Branch[]> {
   return (await api.listBranches(projectId, { search, limit: SEARCH_MAX })).branches
 }
-
-const idsOf = (branches: readonly Branch[], wanted: string) =>
-  branches.filter(({ name }) => name === wanted).map(({ id }) => id)
 
 /** Name of the branch in which Neon keeps the state before a restore. */
 export const preservedBranchName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
@@ -135,8 +131,9 @@ const isPreserved = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(n
 /** Removes the stored branch, whatever its current name, and all branches with the project's name. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
-  const found = (await ignoreNotFound(branchesNamed(api, projectId, nameOf(ref)))) ?? []
-  const own = [...idsOf(found, nameOf(ref)), ...(site ? [site.branchId] : [])]
+  const found = (await ignoreNotFound(searchBranches(api, projectId, nameOf(ref)))) ?? []
+  const named = found.filter(({ name }) => name === nameOf(ref)).map(({ id }) => id)
+  const own = [...named, ...(site ? [site.branchId] : [])]
   for (const branchId of new Set([...own, ...childrenFirst(found.filter(isPreserved))])) {
     const deleted = await ignoreNotFound(api.deleteBranch(projectId, branchId))
     await api.waitForOperations(deleted?.operations ?? [])
@@ -191,14 +188,13 @@ export async function ignoreNotFound<Value>(request: Promise<Value>): Promise<Va
 /** The cast avoids bundling the client package for one constant. */
 const READ_WRITE = 'read_write' as Endpoint['type']
 
-async function findDatabase(
-  api: NeonApi,
-  projectId: string,
-  isOurs: (endpoint: Endpoint) => boolean,
-): Promise<FoundDatabase> {
+/** The database of a branch; without a branch, of the first one in a Neon project. */
+async function findDatabase(api: NeonApi, projectId: string, branchId?: string): Promise<FoundDatabase> {
   const { endpoints } = await api.listEndpoints(projectId)
-  const [ours] = endpoints.filter(isOurs)
-  const site = ours && siteOf(projectId, ours.branch_id, ours)
+  const ours = endpoints.find(
+    ({ branch_id, type }) => type === READ_WRITE && (branchId === undefined || branch_id === branchId),
+  )
+  const site = ours && siteOf(projectId, ours)
   return { site, operations: site ? await unfinishedOf(api, site) : [] }
 }
 
@@ -219,14 +215,7 @@ export async function operationsOf(api: NeonApi, { projectId, branchId }: Site):
   return operations.filter(({ branch_id }) => branch_id === branchId)
 }
 
-function siteFrom(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
+function siteOf(projectId: string, endpoint: Endpoint | undefined): Site {
   if (!endpoint) throw new OperationFailed('Neon has created no endpoint')
-  return siteOf(projectId, branchId, endpoint)
+  return { projectId, branchId: endpoint.branch_id, endpointId: endpoint.id, host: endpoint.host }
 }
-
-const siteOf = (projectId: string, branchId: string, { id, host }: Endpoint): Site => ({
-  projectId,
-  branchId,
-  endpointId: id,
-  host,
-})
