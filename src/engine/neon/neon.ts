@@ -12,7 +12,7 @@ import { runSql } from '../run-sql.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { STORAGE_VERSION } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
-import { isNotFound, neonApi, throwRefusal } from './api.ts'
+import { neonApi, throwRefusal } from './api.ts'
 import { noBackups } from './backups.ts'
 import {
   clusterAt,
@@ -27,8 +27,8 @@ import {
 import { copy, create, remove } from './lifecycle.ts'
 import { neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
-import { beginPointInTimeRestore, finishPointInTimeRestore, restoreWindow } from './point-in-time.ts'
-import { refsOf } from './projects.ts'
+import { neonHistory } from './point-in-time.ts'
+import { ignoreNotFound, refsOf } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
 import { addReplica, removeReplica } from './replicas.ts'
 import { ensureStorageSchema } from './schemas.ts'
@@ -87,11 +87,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
-    pointInTime: {
-      window: (ref, now) => restoreWindow(neon, ref, now),
-      begin: (request, fence) => beginPointInTimeRestore(neon, request, fence),
-      finish: (request, fence) => finishPointInTimeRestore(neon, request, fence),
-    },
+    pointInTime: neonHistory(neon),
     replicas: {
       list: ({ engineState }) =>
         (driverState<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
@@ -136,14 +132,8 @@ async function healthOf({ api, sites }: Neon, ref: string): Promise<EngineHealth
 
 async function exists({ api, sites }: Neon, ref: string): Promise<boolean> {
   const site = await sites.find(ref)
-  if (!site) return false
-  try {
-    await api.getEndpoint(site.projectId, site.endpointId)
-    return true
-  } catch (error) {
-    if (isNotFound(error)) return false
-    throw error
-  }
+  const found = site && (await ignoreNotFound(api.getEndpoint(site.projectId, site.endpointId)))
+  return found !== undefined
 }
 
 async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undefined> {
