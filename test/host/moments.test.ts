@@ -9,6 +9,7 @@ import { createBackups } from '../../host/backups/backups.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { type Host, startHost } from '../../host/host.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { callHost } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 import { testInstance } from './pooled-instance.ts'
 
@@ -44,12 +45,8 @@ afterAll(async () => {
   for (const end of ends) await end()
 })
 
-async function ask<Reply = void>(host: Host, method: string, path: string, body?: object): Promise<Reply> {
-  const response = await fetch(`${host.url}/host/v1${path}`, {
-    method,
-    headers: { authorization: `Bearer ${KEY}` },
-    ...(body && { body: JSON.stringify(body) }),
-  })
+async function ask<Reply = void>({ url }: Host, method: string, path: string, body?: object): Promise<Reply> {
+  const response = await callHost({ url, key: KEY }, method, path, { body })
   const text = await response.text()
   if (!response.ok) throw new Error(text)
   return (text === '' ? undefined : JSON.parse(text)) as Reply
