@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { text as readText } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
 import { createZstdCompress, createZstdDecompress } from 'node:zlib'
 import { unpackTar } from 'modern-tar/fs'
@@ -39,13 +41,11 @@ export class Archive {
       source,
       createZstdCompress(),
       (compressed: AsyncIterable<Uint8Array>) => seal(this.#key, key, compressed),
-      async function* (sealed: AsyncIterable<Uint8Array>) {
-        for await (const chunk of sealed) {
+      (sealed: AsyncIterable<Uint8Array>) =>
+        watch(sealed, (chunk) => {
           hash.update(chunk)
           bytes += chunk.length
-          yield chunk
-        }
-      },
+        }),
       (sealed: AsyncIterable<Uint8Array>) =>
         this.store.put(key, sealed).catch((error) => {
           storeError = error
@@ -61,35 +61,18 @@ export class Archive {
   /** Stores the files that `write` adds, as one tar archive. */
   async putFiles(key: string, write: (tar: TarWriter) => Promise<void>): Promise<Stored> {
     const tar = new TarWriter()
-    let storeError: unknown
     const stored = this.put(key, tar.stream)
-    stored.catch((error) => {
-      storeError = error
-      tar.stream.destroy(error)
-    })
-    try {
-      await write(tar)
-      await tar.end()
-      return await stored
-    } catch (error) {
-      const cause = storeError ?? error
-      tar.stream.destroy(cause instanceof Error ? cause : new Error(String(cause)))
-      await stored.catch(() => {})
-      throw cause
-    }
+    // A failed upload makes the writer fail too, and a failed writer the upload.
+    const written = write(tar).then(tar.end).catch(tar.fail)
+    await Promise.allSettled([stored, written])
+    return stored
   }
 
   /** Unpacks a tar archive; throws `DamagedObject` if the object does not have the checksum `sha256`. */
   async unpack(key: string, folder: string, sha256?: string): Promise<void> {
     const hash = createHash('sha256')
-    const stored = this.store.get(key, this.#signal)
     await pipeline(
-      async function* () {
-        for await (const chunk of stored) {
-          hash.update(chunk)
-          yield chunk
-        }
-      },
+      watch(this.store.get(key, this.#signal), (chunk) => hash.update(chunk)),
       (sealed: AsyncIterable<Uint8Array>) => unseal(this.#key, key, sealed),
       createZstdDecompress(),
       unpackTar(folder, { fmode: 0o600, dmode: 0o700 }),
@@ -99,20 +82,18 @@ export class Archive {
   }
 
   async putText(key: string, text: string): Promise<void> {
-    await this.put(
-      key,
-      (async function* () {
-        yield Buffer.from(text)
-      })(),
-    )
+    await this.put(key, Readable.from([Buffer.from(text)]))
   }
 
   async text(key: string): Promise<string> {
-    const parts: Uint8Array[] = []
-    const sealed = unseal(this.#key, key, this.store.get(key, this.#signal))
-    await pipeline(sealed, createZstdDecompress(), async (plain: AsyncIterable<Uint8Array>) => {
-      for await (const chunk of plain) parts.push(chunk)
-    })
-    return Buffer.concat(parts).toString('utf8')
+    return pipeline(unseal(this.#key, key, this.store.get(key, this.#signal)), createZstdDecompress(), readText)
+  }
+}
+
+/** Passes the chunks on, and shows each to `see`. */
+async function* watch(chunks: AsyncIterable<Uint8Array>, see: (chunk: Uint8Array) => void): AsyncGenerator<Uint8Array> {
+  for await (const chunk of chunks) {
+    see(chunk)
+    yield chunk
   }
 }
