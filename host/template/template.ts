@@ -1,8 +1,9 @@
-import { spawn } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { chown, mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { errorCode } from '../../dev/start-error.ts'
 import { type Account, canReach, daemonUser, initdbAccount } from '../accounts.ts'
 import { withAdminAt } from '../instances/admin.ts'
@@ -11,6 +12,8 @@ import { isAlive, removeData, startServer } from '../instances/server.ts'
 import type { Programs } from '../instances/types.ts'
 import { roles, SUPERUSER } from './roles.ts'
 import { schemas } from './schemas.ts'
+
+const run = promisify(execFile)
 
 interface TemplateOptions {
   /** The daemon's folder; templates are in `<root>/templates`. */
@@ -98,7 +101,13 @@ export async function initCluster(data: string, { bin }: Programs): Promise<Acco
   if (account) await chown(data, account.uid, account.gid)
   // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const path = (await canReach(account, data)) ? data : '/proc/self/cwd'
-  await execute(join(bin, 'initdb'), [`--pgdata=${path}`, ...INITDB_OPTIONS], { cwd: data, account })
+  const program = join(bin, 'initdb')
+  const options = { ...account, cwd: data, env: { ...process.env, LC_ALL: 'C' } }
+  await run(program, [`--pgdata=${path}`, ...INITDB_OPTIONS], options).catch((error) => {
+    // Only a program that has started ends with a number.
+    if (typeof error.code === 'string') throw error
+    throw new Error(`${program} failed (exit code ${error.code}): ${error.stderr.trim().slice(-10_000)}`)
+  })
   return account
 }
 
@@ -128,31 +137,6 @@ async function runSql(
   } finally {
     await rm(scratch, { recursive: true, force: true })
   }
-}
-
-interface Execution {
-  cwd: string
-  account: Account
-}
-
-function execute(program: string, args: readonly string[], { cwd, account }: Execution): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, args, {
-      ...account,
-      cwd,
-      stdio: ['ignore', 'ignore', 'pipe'],
-      env: { ...process.env, LC_ALL: 'C' },
-    })
-    let errors = ''
-    child.stderr.on('data', (chunk) => {
-      errors = (errors + chunk).slice(-10_000)
-    })
-    child.on('error', reject)
-    child.on('close', (code) => {
-      if (code === 0) resolve()
-      else reject(new Error(`${program} failed (exit code ${code}): ${errors.trim()}`))
-    })
-  })
 }
 
 /** Removes free space and visibility maps: they are a fifth of all files, and Postgres recreates them as needed. */
