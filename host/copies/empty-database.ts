@@ -1,5 +1,5 @@
 import type { AdminSession } from '../instances/types.ts'
-import { withoutTriggers } from './without-triggers.ts'
+import { truncate } from './without-triggers.ts'
 
 /** The migration histories, whose rows are kept. */
 const KEPT_TABLES = ['supabase_migrations.schema_migrations', 'auth.schema_migrations', 'storage.migrations']
@@ -30,13 +30,7 @@ const VIEWS = `SELECT format('%I.%I', n.nspname, c.relname) AS name
 export async function emptyDatabase(admin: AdminSession): Promise<void> {
   const tables = await admin.rows<{ oid: number; name: string }>(TABLES, [KEPT_TABLES])
   for (let at = 0; at < tables.length; at += TABLES_AT_ONCE) {
-    const some = tables.slice(at, at + TABLES_AT_ONCE)
-    // Foreign keys are triggers too, so without triggers tables that refer to each other can be emptied in any order.
-    await withoutTriggers(
-      admin,
-      some.map(({ oid }) => oid),
-      () => admin.rows(`TRUNCATE ${some.map(({ name }) => `ONLY ${name}`).join(', ')}`),
-    )
+    await truncate(admin, tables.slice(at, at + TABLES_AT_ONCE))
   }
   await admin.rows(RESTART_SEQUENCES)
   for (const { name } of await admin.rows<{ name: string }>(VIEWS)) {

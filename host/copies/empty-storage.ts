@@ -2,7 +2,7 @@ import { SERVER_TABLES } from '../../src/engine/storage/names.ts'
 import { REFERENCED_OBJECTS } from '../../src/engine/storage/referenced-objects.ts'
 import type { AdminSession, Instance } from '../instances/types.ts'
 import { withOwner } from './owner-session.ts'
-import { withoutTriggers } from './without-triggers.ts'
+import { truncate, withoutTriggers } from './without-triggers.ts'
 
 const REFERENCED = `SELECT ${REFERENCED_OBJECTS} AS condition`
 
@@ -31,10 +31,5 @@ export async function emptyStorage(copy: Pick<Instance, 'connect'>, admin: Admin
       WHERE relkind = 'r'`,
     [SERVER_TABLES],
   )
-  if (tables.length === 0) return
-  await withoutTriggers(
-    admin,
-    tables.map(({ oid }) => oid),
-    () => admin.rows(`TRUNCATE ${tables.map(({ name }) => `ONLY ${name}`).join(', ')}`),
-  )
+  if (tables.length > 0) await truncate(admin, tables)
 }
