@@ -38,7 +38,7 @@ function checkId(id: string): void {
 export async function makeBackup(archive: Archive, instance: Instance, id: string): Promise<Manifest> {
   checkId(id)
   const { name, paths, programs, record } = instance
-  const known = await findBackup(archive, name, id)
+  const known = (await listBackups(archive, name, id)).find((backup) => backup.id === id)
   if (known) return known
   let manifest: Omit<Manifest, 'storedBytes' | 'sha256'> | undefined
   const stored = await archive.putFiles(objectOf(name, id), (tar) =>
@@ -61,10 +61,6 @@ export async function makeBackup(archive: Archive, instance: Instance, id: strin
   const complete = { ...manifest, storedBytes: stored.bytes, sha256: stored.sha256 }
   await archive.putText(manifestOf(name, id), JSON.stringify(complete))
   return complete
-}
-
-async function findBackup(archive: Archive, name: string, id: string): Promise<Manifest | undefined> {
-  return (await listBackups(archive, name, id)).find((backup) => backup.id === id)
 }
 
 /** Lists backups, oldest first; with `id`, only those whose ids start with it. */

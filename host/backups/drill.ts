@@ -90,20 +90,13 @@ function compare({ before, after }: Live, restored: Contents): DrillReport['diff
     const found = restored.get(table)
     // The table was dropped during the drill, perhaps before the moment of the plan.
     if (last === undefined) return []
-    const reason = findDifference({ first, last, found })
+    const reason = findDifference(found, first, last)
     return reason ? [{ table, expected: first.rows, restored: found?.rows ?? null, reason }] : []
   })
 }
 
-function findDifference({
-  first,
-  last,
-  found,
-}: {
-  first: Rows
-  last: Rows
-  found: Rows | undefined
-}): string | undefined {
+/** How a restored table differs from what it contained first and last. */
+function findDifference(found: Rows | undefined, first: Rows, last: Rows): string | undefined {
   if (!found) return 'it is missing'
   const isBetween = found.rows >= Math.min(first.rows, last.rows) && found.rows <= Math.max(first.rows, last.rows)
   if (!isBetween) return `it has ${found.rows} rows instead of ${first.rows}`

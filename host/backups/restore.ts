@@ -4,7 +4,7 @@ import { ignoreMissing } from '../copies/data-files.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
 import type { Locks } from '../instances/locks.ts'
-import { adoptServer, removeData } from '../instances/server.ts'
+import { removeData } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, type Instances, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
@@ -140,8 +140,6 @@ async function swapData(data: string, from: string, to: string): Promise<void> {
  */
 export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
   const { data, socket } = paths
-  // A server in recovery survives a daemon that is killed.
-  for (const suffix of [NEW, '.drill']) await (await adoptServer({ ...paths, data: `${data}${suffix}` }))?.stop()
   if (!(await exists(data))) {
     for (const suffix of [READY, OLD]) {
       if (!(await exists(`${data}${suffix}`))) continue
@@ -149,6 +147,7 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
       break
     }
   }
+  // A server in recovery survives a daemon that is killed: it is stopped with the removal of its data.
   const recovered = [`${data}${NEW}`, `${data}.drill`].flatMap((folder) => [folder, ...feedFolders(folder)])
   for (const folder of [...recovered, `${data}${READY}`, `${data}${UNDONE}`, `${socket}.new`, `${socket}.drill`])
     await removeData(folder)
