@@ -1,7 +1,7 @@
-import { readdir, rm, stat } from 'node:fs/promises'
+import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { ignoreMissing } from '../copies/data-files.ts'
+import { folderBytes } from '../instances/files.ts'
 import { KeyedMutex, Semaphore } from '../instances/mutex.ts'
 import { type Instance, type Instances, Refused, UnknownInstance } from '../instances/types.ts'
 import { Archive } from './archive.ts'
@@ -66,7 +66,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       const status = await upload.then(
         (): ArchiveStatus => ({ state: stateOf(instance, 'archiving'), spoolBytes: 0 }),
         async (error): Promise<ArchiveStatus> => {
-          const spoolBytes = await sizeOf(instance.paths.wal)
+          const spoolBytes = await folderBytes(instance.paths.wal)
           const isFull = spoolBytes > spoolBytesMax
           if (isFull) await discardWal(instance)
           return { state: stateOf(instance, 'failing'), error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
@@ -223,13 +223,6 @@ async function waitUntilPast(at: Date): Promise<void> {
   const ms = at.getTime() - Date.now()
   if (ms > CLOCK_SKEW_MS_MAX) throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
   if (ms >= 0) await delay(ms + 1)
-}
-
-async function sizeOf(folder: string): Promise<number> {
-  const sizes = (await readdir(folder)).map(
-    async (file) => (await stat(join(folder, file)).catch(ignoreMissing))?.size ?? 0,
-  )
-  return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
 }
 
 const stateOf = ({ record }: Instance, otherwise: ArchiveStatus['state']): ArchiveStatus['state'] =>
