@@ -18,9 +18,16 @@ const OPTIONS = [
  * Opens a session as the owner, for statements that may call the owner's code: such code cannot return to a superuser role in it.
  * Ends the given socket, which is connected to the server.
  */
-export async function withOwner<Value>(socket: Socket, work: (owner: pg.Client) => Promise<Value>): Promise<Value> {
-  const stream = () => asUnconnected(socket)
-  const client = new pg.Client({ user: 'postgres', database: 'postgres', options: OPTIONS, stream })
+export const withOwner = <Value>(socket: Socket, work: (owner: pg.Client) => Promise<Value>): Promise<Value> =>
+  withClient({ user: 'postgres', database: 'postgres', options: OPTIONS, stream: () => asUnconnected(socket) }, work)
+
+/** Runs `work` in a session that ends with it. */
+export async function withClient<Value>(
+  config: pg.ClientConfig,
+  work: (client: pg.Client) => Promise<Value>,
+): Promise<Value> {
+  const client = new pg.Client(config)
+  // Ignored: after a lost connection the next query fails.
   client.on('error', () => {})
   try {
     await client.connect()

@@ -1,4 +1,5 @@
-import pg from 'pg'
+import type pg from 'pg'
+import { withClient } from '../copies/owner-session.ts'
 import { SESSION_OPTIONS } from '../instances/admin.ts'
 
 interface Place {
@@ -12,17 +13,11 @@ interface Place {
 const TEXT_FORMATS = { datestyle: 'ISO', intervalstyle: 'postgres', extra_float_digits: '3', client_encoding: 'UTF8' }
 
 /** Runs work in a session of a role, overriding the settings of the role and the database, except for the search path. */
-export async function withSession<Value>(place: Place, work: (client: pg.Client) => Promise<Value>): Promise<Value> {
-  const { socket: host, database, user } = place
+export function withSession<Value>(
+  { socket: host, database, user }: Place,
+  work: (client: pg.Client) => Promise<Value>,
+): Promise<Value> {
   const settings = [...Object.entries(TEXT_FORMATS), ...SESSION_OPTIONS.filter(([name]) => name !== 'search_path')]
   const options = settings.map(([name, value]) => `-c ${name}=${value}`).join(' ')
-  const client = new pg.Client({ host, port: 5432, user, database, options, application_name: 'pilothouse' })
-  // Ignored: after a lost connection the next query fails.
-  client.on('error', () => {})
-  try {
-    await client.connect()
-    return await work(client)
-  } finally {
-    await client.end().catch(() => {})
-  }
+  return withClient({ host, port: 5432, user, database, options, application_name: 'pilothouse' }, work)
 }
