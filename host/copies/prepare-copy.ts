@@ -15,9 +15,9 @@ export async function prepareCopy(
     await disableEventTriggers(admin)
     await makeWritable(admin)
     if (!options.data) await dropOtherDatabases(admin)
-    return listTemporaryLogins(admin)
+    return namesOf(admin, TEMPORARY_LOGINS)
   })
-  for (const database of await listDatabases(copy)) {
+  for (const database of await copy.withAdmin('postgres', (admin) => namesOf(admin, DATABASES))) {
     await copy.withAdmin(database, async (admin) => {
       await disableEventTriggers(admin)
       await dropSubscriptions(admin)
@@ -49,37 +49,25 @@ async function makeWritable(admin: AdminSession): Promise<void> {
 }
 
 async function dropOtherDatabases(admin: AdminSession): Promise<void> {
-  const rows = await admin.rows<{ name: string }>(
-    `SELECT quote_ident(datname) AS name FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')`,
-  )
-  for (const { name } of rows) {
+  const others = `SELECT quote_ident(datname) AS name FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')`
+  for (const name of await namesOf(admin, others)) {
     await admin.rows(`ALTER DATABASE ${name} IS_TEMPLATE false`)
     await admin.rows(`DROP DATABASE ${name} WITH (FORCE)`)
   }
 }
 
-async function listTemporaryLogins(admin: AdminSession): Promise<string[]> {
-  const rows = await admin.rows<{ name: string }>(
-    `SELECT rolname AS name FROM pg_roles WHERE rolname ~ '^(cli|jit)_login_[a-z]{8}$'`,
-  )
-  return rows.map(({ name }) => name)
-}
+const namesOf = async (admin: AdminSession, query: string): Promise<string[]> =>
+  (await admin.rows<{ name: string }>(query)).map(({ name }) => name)
 
-/** Lists the databases that accept connections; nothing runs in the others. */
-async function listDatabases(copy: Pick<Instance, 'withAdmin'>): Promise<string[]> {
-  const rows = await copy.withAdmin('postgres', (admin) =>
-    admin.rows<{ name: string }>('SELECT datname AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2'),
-  )
-  return rows.map(({ name }) => name)
-}
+const TEMPORARY_LOGINS = `SELECT rolname AS name FROM pg_roles WHERE rolname ~ '^(cli|jit)_login_[a-z]{8}$'`
+/** The databases that accept connections; nothing runs in the others. */
+const DATABASES = 'SELECT datname AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2'
+const SUBSCRIPTIONS = `SELECT quote_ident(subname) AS name FROM pg_subscription
+  WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 /** Drops subscriptions but not their slots at the publisher, which serve the parent. */
 async function dropSubscriptions(admin: AdminSession): Promise<void> {
-  const rows = await admin.rows<{ name: string }>(
-    `SELECT quote_ident(subname) AS name FROM pg_subscription
-      WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-  )
-  for (const { name } of rows) {
+  for (const name of await namesOf(admin, SUBSCRIPTIONS)) {
     await admin.rows(`ALTER SUBSCRIPTION ${name} DISABLE`)
     await admin.rows(`ALTER SUBSCRIPTION ${name} SET (slot_name = NONE)`)
     await admin.rows(`DROP SUBSCRIPTION ${name}`)
