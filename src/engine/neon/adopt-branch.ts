@@ -3,14 +3,14 @@ import type { ProjectSpec } from '../engine.ts'
 import { SqlError, SqlResultTooLarge } from '../engine-errors.ts'
 import { joinText } from '../json-bytes.ts'
 import { disableLogins } from '../logins.ts'
-import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
+import { loginRoles, type ProjectNames, projectNames, quoteLiteral } from '../names.ts'
 import { runBatch } from '../run-batch.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run-sql.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
 import { SERVER_TABLES } from '../storage/names.ts'
 import { REFERENCED_OBJECTS } from '../storage/referenced-objects.ts'
 import { runTransaction } from '../transaction.ts'
-import { ensureRoles } from './prepare.ts'
+import { ensureRoles, existingAmong } from './prepare.ts'
 
 /** Gives the roles and the database, which a branch inherits, the names and passwords of the new project. */
 export async function adoptBranch(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
@@ -37,11 +37,9 @@ export async function adoptBranch(cluster: Cluster, from: string, to: ProjectSpe
 async function rename(admin: Session, old: ProjectNames, names: ProjectNames): Promise<void> {
   const hasDatabase = await admin.rows(`SELECT FROM pg_database WHERE datname = ${quoteLiteral(old.database)}`)
   if (hasDatabase.length > 0) await admin.rows(`ALTER DATABASE ${old.database} RENAME TO ${names.database}`)
-  const present = await admin.rows<{ rolname: string }>(
-    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(loginRoles(old))})`,
-  )
+  const present = await existingAmong(admin, loginRoles(old))
   const renames = (['owner', 'runner', 'reader', 'storage'] as const)
-    .filter((kind) => present.some(({ rolname }) => rolname === old[kind]))
+    .filter((kind) => present.has(old[kind]))
     .map((kind) => `ALTER ROLE ${old[kind]} RENAME TO ${names[kind]}`)
   if (renames.length > 0) await admin.rows(renames.join('; '))
 }

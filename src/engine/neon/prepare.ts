@@ -76,7 +76,8 @@ export async function ensureRoles(
   await admin.rows(statements.join(';\n')).catch(passwordFailure)
 }
 
-async function existingAmong(admin: Session, roles: readonly string[]): Promise<Set<string>> {
+/** Those of the roles that exist. */
+export async function existingAmong(admin: Session, roles: readonly string[]): Promise<Set<string>> {
   const rows = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})`,
   )
