@@ -137,7 +137,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
         removeArchive: (name) => backups?.removeArchive(name),
         replicas,
       }),
-      ...upgradeRoutes({ pool, endSessions, backups }),
+      ...upgradeRoutes({ pool, endSessions, archive: backups?.archive }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
       ...(moves ? moveRoutes({ pool, moves, endSessions }) : []),
       ...settingRoutes({ pool, gateway, endClientHttpSessions }),

@@ -8,7 +8,7 @@ import { Archive } from './archive.ts'
 import { backupIds, keysOf, listBackups, makeBackup, orphanedBackups, prefixOf, removeBackup } from './base-backup.ts'
 import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
-import { archivedWindow, byWal, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
+import { archivedWindow, byWal, isNeeded, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
 import { type RestoreOptions, restoreTo, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
@@ -174,9 +174,6 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       await restoreTo(archive, instance, plan, options)
       await archiveInstance(instance)
     },
-
-    /** The newest timeline in the archive; another server of the instance must use a newer one. */
-    newestTimeline: (name: string) => newestTimeline(archive, name),
 
     undo: async (name: string) => undoRestore(archive, find(name)),
 

@@ -78,7 +78,7 @@ const startOf = ({ starts, backups }: Archived, at: number): number =>
 /** Whether a version such as `18.4` has this major version. */
 export const isOfMajor = (version: string, major: string): boolean => version.split('.')[0] === major
 
-/** Returns the highest number of a timeline in the archive of the instance; 1 if the archive is empty. */
+/** The newest timeline in the archive, 1 if it is empty. Another server of the instance must use a newer one. */
 export async function newestTimeline(archive: Archive, name: string): Promise<number> {
   const { backups, starts, bundles } = await readArchive(archive, name)
   return Math.max(

@@ -11,7 +11,7 @@ const Upgrade = z.strictObject({ version: z.string(), id: z.string().optional() 
 
 /** Upgrades of instances to newer versions of Postgres, which can be undone for a day. */
 export function upgradeRoutes(parts: UpgradeParts): Route[] {
-  const { pool, endSessions, backups } = parts
+  const { pool, endSessions, archive } = parts
   return [
     route('GET', '/instances/{name}/upgrade', async ({ name }) => {
       const instance = pool.require(name)
@@ -45,7 +45,7 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
         throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is no longer kept' }])
       }
       endSessions(name)
-      await (backups ? backups.undo(name) : undoRestore(undefined, instance))
+      await undoRestore(archive, instance)
     }),
   ]
 }

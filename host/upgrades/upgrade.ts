@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { rename, rm } from 'node:fs/promises'
 import { errorMessage } from '../../dev/start-error.ts'
-import type { Backups } from '../backups/backups.ts'
+import type { Archive } from '../backups/archive.ts'
 import { readStoppedLsn } from '../backups/control-file.ts'
+import { newestTimeline } from '../backups/plan.ts'
 import { READY, switchData } from '../backups/restore.ts'
 import { ownAll, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
@@ -23,7 +24,7 @@ export interface UpgradeParts {
   pool: InstancePool
   /** Ends the sessions of clients. */
   endSessions(name: string): void
-  backups: Pick<Backups, 'archive' | 'newestTimeline' | 'undo'> | undefined
+  archive: Archive | undefined
 }
 
 const CLOSED = 'The project is being upgraded'
@@ -33,7 +34,7 @@ const CLOSED = 'The project is being upgraded'
  * meanwhile. A failure leaves the old data in service; for a day after a success, `undoRestore` switches back to it.
  */
 export async function upgradeInstance(parts: UpgradeParts, instance: PostgresInstance, major: string): Promise<void> {
-  const { pool, endSessions, backups } = parts
+  const { pool, endSessions, archive } = parts
   if (instance.record.major === major) return
   await requireUpgradable(pool, instance, major)
   const draft = pool.draftOf(instance, major)
@@ -56,10 +57,10 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
         if (pool.isDurable) await syncFiles(draft.paths.data)
         await ownAll(draft.paths.data, draft.record.account)
         await draft.wake()
-        if (backups) {
+        if (archive) {
           // The timeline starts before there are rows, because recovery empties unlogged tables.
           await draft.stop()
-          await startTimelineAfter(await backups.newestTimeline(instance.name), draft)
+          await startTimelineAfter(await newestTimeline(archive, instance.name), draft)
           await draft.wake()
         }
       })
@@ -72,7 +73,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
       await during('switch', async () => {
         await rm(`${instance.paths.data}${READY}`, { recursive: true, force: true })
         await rename(draft.paths.data, `${instance.paths.data}${READY}`)
-        await switchData(backups?.archive, instance)
+        await switchData(archive, instance)
       })
     })
   } finally {
