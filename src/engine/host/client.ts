@@ -106,29 +106,31 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
     return schema.parse(text === '' ? undefined : JSON.parse(text))
   }
 
+  /** Runs `work` under the project's lock on the host, if the fence still allows it. */
+  async function withLock<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>) {
+    const locks = `/instances/${ref}/lock`
+    const take = { method: 'POST', path: locks, body: { wait_ms: LOCK_WAIT_MS } } as const
+    const { lock } = await ask(z.object({ lock: z.string() }), take)
+    const path = `${locks}/${lock}`
+    const renewal = setInterval(() => ask(NoContent, { method: 'PUT', path }).catch(() => {}), LOCK_RENEWAL_MS)
+    try {
+      if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
+      return await work((schema, call) => ask(schema, call, lock))
+    } finally {
+      clearInterval(renewal)
+      // The host keeps the lock until operations that still run under it end.
+      await ask(NoContent, { method: 'DELETE', path }).catch(() => {})
+    }
+  }
+
   return {
     host,
     ask,
+    withLock,
     describe: () => ask(Host, { method: 'GET', path: '', timeoutMs: DESCRIBE_MS_MAX }),
-    /** Runs `work` under the project's lock on the host, if the fence still allows it. */
-    async withLock<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>): Promise<Value> {
-      const locks = `/instances/${ref}/lock`
-      const { lock } = await ask(z.object({ lock: z.string() }), {
-        method: 'POST',
-        path: locks,
-        body: { wait_ms: LOCK_WAIT_MS },
-      })
-      const path = `${locks}/${lock}`
-      const renewal = setInterval(() => ask(NoContent, { method: 'PUT', path }).catch(() => {}), LOCK_RENEWAL_MS)
-      try {
-        if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
-        return await work((schema, call) => ask(schema, call, lock))
-      } finally {
-        clearInterval(renewal)
-        // The host keeps the lock until operations that still run under it end.
-        await ask(NoContent, { method: 'DELETE', path }).catch(() => {})
-      }
-    },
+    /** Changes a project's instance under its lock; the path of the call is below that of the instance. */
+    change: (ref: string, fence: Fence | undefined, call: Call): Promise<void> =>
+      withLock(ref, fence, (askInLock) => askInLock(NoContent, { ...call, path: `/instances/${ref}${call.path}` })),
   }
 }
 

@@ -3,7 +3,7 @@ import type { EngineStates } from '../driver-states.ts'
 import type { ProjectMoves, ProjectSpec } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
-import { type HostApi, NoContent, throwRefusal } from './client.ts'
+import { type HostApi, throwRefusal } from './client.ts'
 import { type HostAccess, type HostState, hostState } from './project-host.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
@@ -43,12 +43,10 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
     async open(ref, host, fence) {
       const api = await hostNamed(host)
       await unseal(api, ref, fence)
-      const backup = `/instances/${ref}/backups/${MOVE_BACKUP}`
-      await api.withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: backup }))
+      await api.change(ref, fence, { method: 'DELETE', path: `/backups/${MOVE_BACKUP}` })
     },
     async removeFrom(ref, host, fence) {
-      const { withLock } = await hostNamed(host)
-      await withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: `/instances/${ref}?archive=keep` }))
+      await (await hostNamed(host)).change(ref, fence, { method: 'DELETE', path: '?archive=keep' })
     },
     updateHost: (ref, host) => hosts.cacheHost(ref, host),
     async listSealed() {
@@ -63,25 +61,24 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
   }
 }
 
-const unseal = ({ withLock }: HostApi, ref: string, fence: Fence | undefined) =>
-  withLock(ref, fence, (ask) => ask(NoContent, { method: 'POST', path: `/instances/${ref}/unseal` }))
+const unseal = (api: HostApi, ref: string, fence: Fence | undefined) =>
+  api.change(ref, fence, { method: 'POST', path: '/unseal' })
 
-async function ensureBackup({ ask, withLock }: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
-  const path = `/instances/${ref}/backups`
-  if ((await ask(z.array(z.unknown()), { method: 'GET', path })).length > 0) return
-  const call = { method: 'PUT', path: `${path}/${MOVE_BACKUP}`, waitMs: ARRIVAL_MS_MAX } as const
-  await withLock(ref, fence, (askInLock) => askInLock(NoContent, call))
+async function ensureBackup(api: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
+  const found = await api.ask(z.array(z.unknown()), { method: 'GET', path: `/instances/${ref}/backups` })
+  if (found.length > 0) return
+  await api.change(ref, fence, { method: 'PUT', path: `/backups/${MOVE_BACKUP}`, waitMs: ARRIVAL_MS_MAX })
 }
 
 async function restoreOnTarget(
-  { withLock }: HostApi,
+  target: HostApi,
   { spec, isPaused }: { spec: ProjectSpec; isPaused: boolean },
   fence: Fence | undefined,
 ): Promise<void> {
   const { ref, version, size, sleepAfterSeconds } = spec
   const body = { version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused }
-  const call = { method: 'PUT', path: `/instances/${ref}/arrival`, body, waitMs: ARRIVAL_MS_MAX } as const
-  await withLock(ref, fence, (ask) => ask(NoContent, call).catch(throwRefusal))
+  const call = { method: 'PUT', path: '/arrival', body, waitMs: ARRIVAL_MS_MAX } as const
+  await target.change(ref, fence, call).catch(throwRefusal)
 }
 
 interface Switch {
@@ -93,17 +90,14 @@ interface Switch {
 /** Stops the source and finishes the target; on failure the source serves the project again. */
 async function switchHosts({ ref, source, target }: Switch, fence: Fence | undefined): Promise<void> {
   const finish = (body: object) =>
-    target.withLock(ref, fence, (ask) =>
-      ask(NoContent, { method: 'POST', path: `/instances/${ref}/arrival/finish`, body }).catch(throwRefusal),
-    )
+    target.change(ref, fence, { method: 'POST', path: '/arrival/finish', body }).catch(throwRefusal)
   if (!source) return finish({})
   try {
     const seal = { method: 'POST', path: `/instances/${ref}/seal` } as const
     await finish(await source.withLock(ref, fence, (ask) => ask(End, seal).catch(throwRefusal)))
   } catch (error) {
     // The fence prevents undoing the work of a caller that has taken over.
-    const discard = { method: 'DELETE', path: `/instances/${ref}/arrival` } as const
-    await target.withLock(ref, fence, (ask) => ask(NoContent, discard)).catch(() => {})
+    await target.change(ref, fence, { method: 'DELETE', path: '/arrival' }).catch(() => {})
     await unseal(source, ref, fence).catch(() => {})
     throw error
   }

@@ -3,7 +3,7 @@ import { EngineRefusal } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
 import { fulfilled } from '../fulfilled.ts'
 import type { Cluster } from '../session.ts'
-import { type Call, type Feature, type HostApi, hostApi, Instance, NoContent } from './client.ts'
+import { type Call, type Feature, type HostApi, hostApi, Instance } from './client.ts'
 import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'
 import { hostDescriptions } from './host-descriptions.ts'
 import { HOST_NAMES } from './names.ts'
@@ -85,8 +85,7 @@ export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) =
     },
     /** Changes a project's instance under its lock. */
     async changeInstance(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
-      const { withLock } = await this.api(ref)
-      await withLock(ref, fence, (ask) => ask(NoContent, { ...call, path: `/instances/${ref}${call.path}` }))
+      await (await this.api(ref)).change(ref, fence, call)
     },
     /** Whether a host offers the feature; true while no description is cached. */
     mayOffer(feature: Feature): boolean {
