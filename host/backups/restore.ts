@@ -14,7 +14,7 @@ import { feedFolders } from './wal-feed.ts'
 
 /** Suffixes of the folders beside the data folder, in the order in which a restore creates them. */
 export const NEW = '.new'
-export const READY = '.ready'
+const READY = '.ready'
 export const OLD = '.old'
 const UNDONE = '.undone'
 const HOUR_MS = 3_600_000
@@ -61,9 +61,7 @@ export async function restoreTo(
     await recovered.drop()
     throw error
   }
-  await rm(`${data}${READY}`, { recursive: true, force: true })
-  await rename(place.data, `${data}${READY}`)
-  await switchData(archive, instance)
+  await switchData(archive, instance, place.data)
 }
 
 const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
@@ -84,9 +82,11 @@ async function restoreLogins(admin: AdminSession, logins: readonly Login[] | und
   )
 }
 
-/** Switches to the recovered data and keeps the old data, so that the restore can be undone. */
-export async function switchData(archive: Archive | undefined, instance: Instance): Promise<void> {
+/** Switches to the complete data in a folder and keeps the old data, so that the switch can be undone. */
+export async function switchData(archive: Archive | undefined, instance: Instance, folder: string): Promise<void> {
   const { data } = instance.paths
+  await rm(`${data}${READY}`, { recursive: true, force: true })
+  await rename(folder, `${data}${READY}`)
   let isSwitched = false
   try {
     await instance.whileStopped(async () => {

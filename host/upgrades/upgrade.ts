@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto'
-import { rename, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import type { Archive } from '../backups/archive.ts'
 import { readStoppedLsn } from '../backups/control-file.ts'
 import { newestTimeline } from '../backups/plan.ts'
-import { READY, switchData } from '../backups/restore.ts'
+import { switchData } from '../backups/restore.ts'
 import { ownAll, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
@@ -70,11 +70,7 @@ export async function upgradeInstance(parts: UpgradeParts, instance: PostgresIns
         // Fails unless the server was stopped cleanly: a recovery could lose rows that were copied.
         await readStoppedLsn(draft.paths.data)
       })
-      await during('switch', async () => {
-        await rm(`${instance.paths.data}${READY}`, { recursive: true, force: true })
-        await rename(draft.paths.data, `${instance.paths.data}${READY}`)
-        await switchData(archive, instance)
-      })
+      await during('switch', () => switchData(archive, instance, draft.paths.data))
     })
   } finally {
     instance.upgrade = undefined
