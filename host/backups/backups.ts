@@ -59,8 +59,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
 
   async function archiveInstance(instance: Instance): Promise<void> {
     const { name } = instance
-    // Another pass may run at the same time, so the status before this one is read under the lock.
-    const { before, status } = await withSpoolLock(name, async () => {
+    await withSpoolLock(name, async () => {
       const before = statuses.get(name)
       const upload = uploads.run(() => archiveSpool(archive, instance))
       const status = await upload.then(
@@ -73,10 +72,9 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
         },
       )
       statuses.set(name, status)
-      return { before, status }
+      const hasChanged = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
+      if (hasChanged) log('wal_archive', { instance: name, ...status })
     })
-    const hasChanged = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
-    if (hasChanged) log('wal_archive', { instance: name, ...status })
   }
 
   /** Archives all WAL that the server has written, and returns its end. Wakes the server only if it stopped with WAL not archived. */
