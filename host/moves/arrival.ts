@@ -23,15 +23,6 @@ export interface Arrival {
   data: string
 }
 
-/** A server that applies the archived WAL of an instance, including WAL that is archived later. */
-export interface Follower {
-  /** Resolves when the server has read all WAL that the archive had at the call. */
-  catchUp(): Promise<void>
-  /** Applies the archived WAL, at least up to `lsn` if given, then stops the server and leaves data for the instance. */
-  finish(lsn: string | undefined): Promise<void>
-  stop(): Promise<void>
-}
-
 const ownerOf = ({ pool, record }: Arrival): Owner => ({
   programs: pool.programsOf(record.major),
   account: record.account,
@@ -49,8 +40,11 @@ export async function recoverAt(arrival: Arrival, plan: RestorePlan): Promise<vo
   await recovered.finish()
 }
 
+/** A server that applies the archived WAL of an instance, including WAL that is archived later. */
+export type Follower = Awaited<ReturnType<typeof follow>>
+
 /** Fills the data folder from the newest backup, and applies the WAL that is archived after it. */
-export async function follow(arrival: Arrival): Promise<Follower> {
+export async function follow(arrival: Arrival) {
   const { archive, record, data } = arrival
   const plan = await planNewest(archive, record.name)
   checkVersion(plan, record)
@@ -68,11 +62,13 @@ export async function follow(arrival: Arrival): Promise<Follower> {
     return end
   }
   return {
-    async catchUp() {
+    /** Resolves when the server has read all WAL that the archive had at the call. */
+    async catchUp(): Promise<void> {
       await feedNewWal()
       await waitUntilRead(feed, server)
     },
-    async finish(lsn) {
+    /** Applies the archived WAL, at least up to `lsn` if given, then stops the server and leaves data for the instance. */
+    async finish(lsn: string | undefined): Promise<void> {
       const end = await feedNewWal()
       if (lsn !== undefined && end < toBytes(lsn)) throw unarchived(lsn)
       await waitUntilRead(feed, server)
@@ -86,7 +82,7 @@ export async function follow(arrival: Arrival): Promise<Follower> {
       if (reached < needed) throw new InstanceUnavailable('The archive could not be applied to its end')
       await owner.configure(data)
     },
-    async stop() {
+    async stop(): Promise<void> {
       await server.stop()
       await feed.stop()
       await rm(place.socket, { recursive: true, force: true })
