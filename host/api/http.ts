@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import * as z from 'zod'
+import { parseJson } from '../../src/platform/http/parse-json.ts'
 
 const BODY_BYTES_MAX = 256 * 1024
 
@@ -44,17 +45,11 @@ export async function readBody(req: IncomingMessage): Promise<string> {
 }
 
 export function parseBody<Shape extends z.ZodType>(text: string, shape: Shape): z.infer<Shape> {
-  const parsed = shape.safeParse(text === '' ? {} : parseJson(text))
+  const body = text === '' ? {} : parseJson(text)
+  if (body === undefined) throw new ApiFailure(400, 'invalid', 'The body is not JSON')
+  const parsed = shape.safeParse(body)
   if (parsed.success) return parsed.data
   throw new ApiFailure(400, 'invalid', z.prettifyError(parsed.error))
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    throw new ApiFailure(400, 'invalid', 'The body is not JSON')
-  }
 }
 
 export function send(res: ServerResponse, { status, body }: Reply): void {

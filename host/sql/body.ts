@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { parseJson } from '../../src/platform/http/parse-json.ts'
 import type { Account } from './budget.ts'
 import type { SqlLimits } from './limits.ts'
 import { clientGone, Refusal } from './refusal.ts'
@@ -50,20 +51,13 @@ export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise
 /** Parses one statement, or a batch of `queries`. */
 export function parseBody(text: string, { statementsMax }: SqlLimits): { statements: Statement[]; isBatch: boolean } {
   const body = parseJson(text)
+  if (body === undefined) throw new Refusal('22023', 'the body is not JSON')
   if (isObject(body) && Array.isArray(body.queries)) {
     if (body.queries.length > statementsMax)
       throw new Refusal('54000', `the batch has more than ${statementsMax} statements`)
     return { statements: body.queries.map(toStatement), isBatch: true }
   }
   return { statements: [toStatement(body)], isBatch: false }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    throw new Refusal('22023', 'the body is not JSON')
-  }
 }
 
 function toStatement(value: unknown): Statement {

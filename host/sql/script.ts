@@ -6,6 +6,7 @@ import { HOST_NAMES } from '../../src/engine/host/names.ts'
 import { scriptFailure } from '../../src/engine/host/script-failure.ts'
 import { RESULT_SIZE_BYTES_MAX, runSql, SQL_TIMEOUT_MS_MAX } from '../../src/engine/run-sql.ts'
 import type { Login, SessionSource, Session as SqlSession, Wire } from '../../src/engine/session.ts'
+import { parseJson } from '../../src/platform/http/parse-json.ts'
 import type { Instance, Instances } from '../instances/types.ts'
 import type { HostKey } from '../key.ts'
 import { readBody } from './body.ts'
@@ -65,14 +66,6 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
     } finally {
       account?.hold(0)
     }
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
   }
 }
 
