@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { mkdir } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -149,8 +150,9 @@ export async function startHost(options: HostOptions): Promise<Host> {
     server.on('upgrade', sql.upgrade)
     const adminUrl = (name: string) =>
       `postgresql://supabase_admin@localhost/postgres?host=${encodeURIComponent(join(run, name))}`
-    const port = await listen(server, options.port ?? 0, address)
+    await once(server.listen(options.port ?? 0, address), 'listening')
     started.push(() => close(server))
+    const { port } = server.address() as AddressInfo
     const { port: gatewayPort, accept } = gateway
     return { url: `http://${address}:${port}`, port, gatewayPort, pool, run, accept, adminUrl, stop }
   } catch (error) {
@@ -165,15 +167,9 @@ const openBackups = (
   log: NonNullable<HostOptions['log']>,
 ) => createBackups({ store: s3Store(s3), key: Buffer.from(key), instances, log })
 
-function listen(server: Server, port: number, address: string): Promise<number> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, address, () => resolve((server.address() as AddressInfo).port))
-  })
-}
-
 async function close(server: Server): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  const closed = once(server, 'close')
+  server.close()
   server.closeAllConnections()
   await closed
 }

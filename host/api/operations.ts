@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { awaitWithin } from '../../src/platform/timeout.ts'
 import type { Reply } from './http.ts'
 
 /** A request waits this long for its outcome: proxies and Workers give up on much longer requests. */
@@ -13,8 +14,8 @@ export class Operations {
   /** Returns the outcome, or after WAIT_MS an id to poll for it. */
   async run(work: () => Promise<Reply>): Promise<Reply> {
     const outcome = work()
-    const first = await waitFor(outcome)
-    if (first) return first
+    const settled = await awaitWithin(WAIT_MS, outcome)
+    if (settled) return settled.value
     const id = randomUUID()
     this.#running.set(id, outcome)
     const forget = () => setTimeout(() => this.#running.delete(id), OUTCOME_TTL_MS).unref()
@@ -25,18 +26,6 @@ export class Operations {
   /** Undefined for an unknown or expired operation. */
   async outcome(id: string): Promise<Reply | undefined> {
     const outcome = this.#running.get(id)
-    return outcome && ((await waitFor(outcome)) ?? { status: 202, body: { operation: id } })
-  }
-}
-
-async function waitFor(outcome: Promise<Reply>): Promise<Reply | undefined> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<undefined>((resolve) => {
-    timer = setTimeout(resolve, WAIT_MS, undefined)
-  })
-  try {
-    return await Promise.race([outcome, late])
-  } finally {
-    clearTimeout(timer)
+    return outcome && ((await awaitWithin(WAIT_MS, outcome))?.value ?? { status: 202, body: { operation: id } })
   }
 }

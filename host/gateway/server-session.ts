@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import { withTimeout } from '../../src/platform/timeout.ts'
 import { type Instance, InstanceUnavailable } from '../instances/types.ts'
 import { int32, readMessage, startupMessage } from './messages.ts'
 import { ConnectionLost, destroyOnError } from './streams.ts'
@@ -44,25 +45,13 @@ export async function openServerSession(
 ): Promise<ServerSession> {
   const socket = await instance.connect()
   destroyOnError(socket)
-  return withLoginTimeout(socket, async () => {
-    socket.write(startupMessage([['user', role], ['database', database], ...parameters]))
-    return { socket, ...(await readUntilReady(socket)) }
-  })
-}
-
-/** Destroys the socket if the work on it fails or takes too long. */
-async function withLoginTimeout<Value>(socket: Socket, work: () => Promise<Value>): Promise<Value> {
-  const timer = setTimeout(() => socket.destroy(), LOGIN_MS_MAX)
-  try {
-    return await work()
-  } catch (error) {
+  socket.write(startupMessage([['user', role], ['database', database], ...parameters]))
+  const closed = () => new InstanceUnavailable('The server closed the connection during the login')
+  const ready = withTimeout(LOGIN_MS_MAX, readUntilReady(socket), closed).catch((error) => {
     socket.destroy()
-    if (error instanceof ConnectionLost)
-      throw new InstanceUnavailable('The server closed the connection during the login')
-    throw error
-  } finally {
-    clearTimeout(timer)
-  }
+    throw error instanceof ConnectionLost ? closed() : error
+  })
+  return { socket, ...(await ready) }
 }
 
 async function readUntilReady(socket: Socket): Promise<Omit<ServerSession, 'socket'>> {
