@@ -79,7 +79,6 @@ const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
 async function main(): Promise<void> {
   const archive = readArchiveSettings(process.env)
   const settings = parseSettings(Settings, process.env)
-  const { TRUSTED_PROXIES: proxies, DATABASE_DOMAIN: domain } = settings
   const host = await startHost({
     key: settings.HOST_KEY,
     folder: settings.HOST_FOLDER,
@@ -87,9 +86,9 @@ async function main(): Promise<void> {
     port: settings.HOST_PORT,
     gatewayPort: settings.POSTGRES_PORT,
     region: settings.HOST_REGION,
-    ...(archive && { archive }),
-    ...(proxies && { proxies }),
-    ...(domain !== undefined && { domain }),
+    proxies: settings.TRUSTED_PROXIES,
+    domain: settings.DATABASE_DOMAIN,
+    archive,
     log,
   }).catch((error) => {
     throw portInUse(error, settings) ?? error

@@ -102,7 +102,7 @@ function failureReply(error: unknown, log: ApiOptions['log']): Reply {
   const { status, code, message, refusals } = toApiFailure(error)
   if (status === 500 || isSystemError(error))
     log('request_failed', { error: error instanceof Error ? (error.stack ?? '') : String(error) })
-  return { status, body: { error: { code, message, ...(refusals && { refusals }) } } }
+  return { status, body: { error: { code, message, refusals } } }
 }
 
 function toApiFailure(error: unknown): ApiFailure {

@@ -65,8 +65,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       const { id, password, ...to } = await body(Restore)
       if ((await readRestoreId(instance.paths)) === id) return
       endSessions(name)
-      const options = { id, ...(password !== undefined && { password }) }
-      await backups.restore(name, to, options).catch(throwUnknownBackup)
+      await backups.restore(name, to, { id, password }).catch(throwUnknownBackup)
     }),
     mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {
       endSessions(pool.require(name).name)
@@ -82,10 +81,9 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       const now = new Date()
       const { record, programs } = pool.require(name)
       const { at } = await body(Moment)
-      const { size, sleepAfterSeconds, settings, access } = record
-      const spec = { version: programs.major, size, settings, access }
-      const sleep = sleepAfterSeconds === undefined ? {} : { sleep_after_seconds: sleepAfterSeconds }
-      return { now, ...(await backups.moment(name, at)), spec: { ...spec, ...sleep } }
+      const { size, sleepAfterSeconds: sleep_after_seconds, settings, access } = record
+      const spec = { version: programs.major, size, settings, access, sleep_after_seconds }
+      return { now, ...(await backups.moment(name, at)), spec }
     }),
     mutation('POST', '/instances/{name}/drill', ({ name }) => backups.drill(name)),
   ]

@@ -40,20 +40,8 @@ export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
     }),
     mutation('POST', '/instances/{name}/unseal', ({ name }) => moves.unseal(name)),
     mutation('PUT', '/instances/{name}/arrival', async ({ name, body }) => {
-      const {
-        version: major,
-        sleep_after_seconds: sleepAfterSeconds,
-        is_paused: isPaused,
-        at,
-        ...rest
-      } = await body(Arrival)
-      const { size, settings, access } = rest
-      const spec = {
-        ...{ name, isPaused, size, settings },
-        ...(major !== undefined && { major }),
-        ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }),
-        ...(access && { access }),
-      }
+      const { version, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused, at, ...rest } = await body(Arrival)
+      const spec = { name, major: version, sleepAfterSeconds, isPaused, ...rest }
       await (at ? moves.receiveAt(spec, at) : moves.receive(spec))
     }),
     mutation('POST', '/instances/{name}/arrival/finish', async ({ name, body }) =>

@@ -79,13 +79,12 @@ export function lifecycleRoutes({
       locks.release(name, lock)
     }),
     mutation('PUT', '/instances/{name}', async ({ name, body }) => {
-      const { version, sleep_after_seconds, ...rest } = await body(Spec)
-      const major = version === undefined ? {} : { major: version }
-      return toReply(await pool.ensure({ name, ...rest, ...major, ...sleepOf(sleep_after_seconds) }), false)
+      const { version: major, sleep_after_seconds: sleepAfterSeconds, ...rest } = await body(Spec)
+      return toReply(await pool.ensure({ name, major, sleepAfterSeconds, ...rest }), false)
     }),
     mutation('POST', '/instances/{name}/copy', async ({ name, body }) => {
-      const { sleep_after_seconds, ...rest } = await body(Copy)
-      return toReply(await pool.copy({ name, ...rest, ...sleepOf(sleep_after_seconds) }), false)
+      const { sleep_after_seconds: sleepAfterSeconds, ...rest } = await body(Copy)
+      return toReply(await pool.copy({ name, sleepAfterSeconds, ...rest }), false)
     }),
     mutation('DELETE', '/instances/{name}', async ({ name, query }) => {
       endSessions(name)
@@ -101,8 +100,6 @@ export function lifecycleRoutes({
     mutation('POST', '/instances/{name}/restart', async ({ name }) => requireWithoutSessions(name).restart()),
   ]
 }
-
-const sleepOf = (seconds: number | null | undefined) => (seconds === undefined ? {} : { sleepAfterSeconds: seconds })
 
 /** Facts by which the control plane places new projects. */
 async function capacityOf(pool: InstancePool, instances: number) {
@@ -127,8 +124,8 @@ async function toReply(instance: PostgresInstance, isSized: boolean): Promise<Re
     sleep_after_seconds: record.sleepAfterSeconds ?? null,
     access: record.access,
     created_at: record.createdAt,
-    ...(instance.upgrade && { upgrade: instance.upgrade }),
-    ...(failure !== undefined && { error: failure }),
-    ...(isSized && { size_bytes: await instance.sizeBytes() }),
+    upgrade: instance.upgrade,
+    error: failure,
+    size_bytes: isSized ? await instance.sizeBytes() : undefined,
   }
 }

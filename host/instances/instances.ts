@@ -284,7 +284,7 @@ export class InstancePool implements Instances {
     await this.make(
       spec,
       async (folder, record) => {
-        await copyFiles(parent, { data: folder, ...(record.account && { account: record.account }) })
+        await copyFiles(parent, { data: folder, account: record.account })
         await this.#prepareCopy(folder, { ...record, ...more }, { data })
       },
       more,
@@ -396,8 +396,8 @@ export class InstancePool implements Instances {
       isPaused: false,
       settings: {},
       access: { ssl: false, networks: null },
-      ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }),
-      ...(account && { account }),
+      sleepAfterSeconds,
+      account,
       createdAt: new Date().toISOString(),
     }
   }

@@ -49,7 +49,7 @@ export async function readMetrics(instance: PostgresInstance): Promise<Metrics> 
       processUse(pid),
       readDatabase(instance).catch(() => undefined),
     ])
-    return { name, state, size_bytes, ...(use && { use }), ...inside }
+    return { name, state, size_bytes, use, ...inside }
   })
 }
 
@@ -59,7 +59,7 @@ async function readDatabase({ paths }: PostgresInstance): Promise<Pick<Metrics, 
   const read = async () => {
     const admin = await opening
     const [database] = await admin.rows<DatabaseUse>(DATABASE_USE)
-    return { ...(database && { database }), followers: await admin.rows<Follower>(FOLLOWERS) }
+    return { database, followers: await admin.rows<Follower>(FOLLOWERS) }
   }
   try {
     return await Promise.race([read(), delay(QUERY_MS_MAX, {}, { ref: false })])

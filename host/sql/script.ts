@@ -53,9 +53,7 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
       account = opened
       const reserve = () => opened.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR)
       const json = await runSql(sourceOf({ instance, sessions, res, reserve }), {
-        ...{ ref: name, runnerPassword: '', query, readOnly },
-        ...(parameters && { parameters }),
-        ...(timeoutMs !== undefined && { timeoutMs }),
+        ...{ ref: name, runnerPassword: '', query, parameters, readOnly, timeoutMs },
       })
       const bytes = json.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0)
       await sendReply(res, { text: '', parts: json, bytes }, account, limits.sendTimeoutMs)
