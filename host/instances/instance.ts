@@ -161,7 +161,13 @@ export class PostgresInstance implements Instance {
   }
 
   async withAdmin<Value>(database: string, work: (admin: AdminSession) => Promise<Value>): Promise<Value> {
-    return this.#using(() => withAdminAt(this.paths.socket, database, work))
+    const release = this.#use()
+    try {
+      await this.wake()
+      return await withAdminAt(this.paths.socket, database, work)
+    } finally {
+      release()
+    }
   }
 
   /** Adopts a server that an earlier daemon has left running. */
@@ -195,11 +201,7 @@ export class PostgresInstance implements Instance {
   }
 
   async connect(): Promise<Socket> {
-    this.#uses += 1
-    const release = () => {
-      this.#uses -= 1
-      this.#usedAt = Date.now()
-    }
+    const release = this.#use()
     try {
       if (this.#closedReason !== undefined) throw new InstanceUnavailable(this.#closedReason)
       await this.wake()
@@ -356,12 +358,10 @@ export class PostgresInstance implements Instance {
     return this.#record.isPaused || this.#record.sealed !== undefined
   }
 
-  async #using<Value>(work: () => Promise<Value>): Promise<Value> {
+  /** Keeps the instance awake until the returned function is called. */
+  #use(): () => void {
     this.#uses += 1
-    try {
-      await this.wake()
-      return await work()
-    } finally {
+    return () => {
       this.#uses -= 1
       this.#usedAt = Date.now()
     }
