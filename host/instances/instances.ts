@@ -7,7 +7,6 @@ import { NEW, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
 import { rotateLog } from '../logs/log-file.ts'
-import type { Limits } from '../settings/cgroup.ts'
 import type { Trial } from '../settings/configuration-trial.ts'
 import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
@@ -58,14 +57,11 @@ export interface CopySpec {
   sleepAfterSeconds?: number | null
 }
 
-export interface PoolOptions {
+export interface PoolOptions
+  extends Pick<HostFacts, 'isDurable' | 'isArchiving' | 'sleepAfterSeconds' | 'limits' | 'log'> {
   folders: HostFolders
+  /** Newest version first. */
   programs: readonly Programs[]
-  isDurable: boolean
-  isArchiving: boolean
-  sleepAfterSeconds: number | null
-  limits: Limits
-  log: HostFacts['log']
 }
 
 const DEFAULT_SIZE = 'micro'
@@ -94,19 +90,13 @@ export class InstancePool implements Instances {
 
   constructor(options: PoolOptions) {
     this.#options = options
-    const { isDurable, isArchiving, sleepAfterSeconds, log } = options
-    this.#spares = new Spares(options.folders, { isSynced: isDurable })
-    const starts = new Semaphore(Math.max(4, 2 * availableParallelism()))
+    this.#spares = new Spares(options.folders, { isSynced: options.isDurable })
     this.#facts = {
-      limits: options.limits,
-      isDurable,
-      isArchiving,
-      programsOf: (major) => this.programsOf(major),
-      sleepAfterSeconds,
-      log,
-      starts,
-      events: { starting: async () => {}, started: () => {} },
+      ...options,
       memoryBytes: totalmem(),
+      programsOf: (major) => this.programsOf(major),
+      starts: new Semaphore(Math.max(4, 2 * availableParallelism())),
+      events: { starting: async () => {}, started: () => {} },
     }
   }
 
@@ -385,13 +375,12 @@ export class InstancePool implements Instances {
 
   #recordOf({ name, major, size = DEFAULT_SIZE, sleepAfterSeconds }: InstanceSpec): InstanceRecord {
     sizeNamed(size)
-    const newest = String(Math.max(...this.versions.map((programs) => Number(programs.major))))
     const taken = this.list().flatMap(({ record }) => (record.account ? [record.account.uid] : []))
     const account = nextAccount([...taken, ...this.#reserved])
     if (account) this.#reserved.add(account.uid)
     return {
       name,
-      major: this.programsOf(major ?? newest).major,
+      major: this.programsOf(major ?? this.versions[0]?.major ?? '').major,
       size,
       isPaused: false,
       settings: {},
