@@ -157,22 +157,20 @@ export class InstancePool implements Instances {
   async seal<Value>(instance: PostgresInstance, work: (draft: Instance) => Promise<Value>): Promise<Value> {
     await instance.seal()
     const { record, paths } = instance
-    const quiet = { ...record, isPaused: false, sealed: undefined, settings: { ...record.settings, ...QUIET } }
-    const draft = new PostgresInstance(quiet, { paths, facts: this.#facts })
-    try {
-      return await work(draft)
-    } finally {
-      await draft.shutDown()
-    }
+    const draft = this.#quietDraft({ ...record, isPaused: false, sealed: undefined }, paths)
+    return work(draft).finally(() => draft.shutDown())
   }
 
   /** Writes the configuration files of an instance that is being created. */
   async writeConfiguration(data: string, record: InstanceRecord): Promise<void> {
     const paths = { ...pathsOf(this.#options.folders, record.name), data }
-    await new PostgresInstance(record, {
-      paths,
-      facts: this.#facts,
-    }).writeConfiguration()
+    await new PostgresInstance(record, { paths, facts: this.#facts }).writeConfiguration()
+  }
+
+  /** A server for the daemon alone, without background workers. */
+  #quietDraft(record: InstanceRecord, paths: InstancePaths, facts: Partial<HostFacts> = {}): PostgresInstance {
+    const quiet = { ...record, settings: { ...record.settings, ...QUIET } }
+    return new PostgresInstance(quiet, { paths, facts: { ...this.#facts, ...facts } })
   }
 
   socketOf(name: string): string {
@@ -288,20 +286,15 @@ export class InstancePool implements Instances {
     const folder = dirname(data)
     for (const name of ['log', 'wal']) await makePrivate(join(folder, name), record.account)
     const paths = { ...pathsOf(folders, record.name), folder, data, log: join(folder, 'log', 'postgres.log') }
-    const quiet = { ...record, settings: { ...record.settings, ...QUIET } }
-    const draft = new PostgresInstance(quiet, { paths, facts: { ...this.#facts, isArchiving: false } })
-    try {
-      await prepareCopy(draft, options)
-    } finally {
-      await draft.shutDown()
-    }
+    const draft = this.#quietDraft(record, paths, { isArchiving: false })
+    await prepareCopy(draft, options).finally(() => draft.shutDown())
   }
 
   /** A server of another version beside the instance's own, for data that is not in service yet. */
   draftOf({ record, paths }: PostgresInstance, major: string): PostgresInstance {
     const place = { ...paths, data: `${paths.data}${NEW}`, socket: `${paths.socket}${NEW}` }
-    const quiet = { ...record, major, settings: { ...record.settings, ...QUIET, ...BULK_LOAD } }
-    return new PostgresInstance(quiet, { paths: place, facts: { ...this.#facts, isArchiving: false } })
+    const settings = { ...record.settings, ...BULK_LOAD }
+    return this.#quietDraft({ ...record, major, settings }, place, { isArchiving: false })
   }
 
   get isDurable(): boolean {
