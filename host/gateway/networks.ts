@@ -1,4 +1,5 @@
 import { BlockList, isIP } from 'node:net'
+import { parseAddress } from '../../src/platform/net/ip-addresses.ts'
 
 const IPV4_MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
 
@@ -11,12 +12,10 @@ export function normalizeAddress(address: string): string {
 /** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 address, which one holder has as a whole. */
 export function addressGroup(address: string): string {
   const plain = normalizeAddress(address.replace(/\/64$/, ''))
-  if (isIP(plain) !== 6) return plain
-  const [head = '', tail] = plain.split('::')
-  const [left, right] = [head, tail ?? ''].map((part) => part.split(':').filter((group) => group !== ''))
-  const zeros = tail === undefined ? [] : Array(Math.max(0, 8 - (left?.length ?? 0) - (right?.length ?? 0))).fill('0')
-  const groups = [...(left ?? []), ...zeros, ...(right ?? [])].slice(0, 4).map((group) => Number.parseInt(group, 16))
-  return `${groups.map((group) => group.toString(16)).join(':')}::/64`
+  const bytes = parseAddress(plain)
+  if (bytes?.length !== 16) return plain
+  const view = new DataView(Uint8Array.from(bytes).buffer)
+  return `${[0, 2, 4, 6].map((at) => view.getUint16(at).toString(16)).join(':')}::/64`
 }
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128']

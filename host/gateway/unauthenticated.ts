@@ -27,7 +27,7 @@ export class Unauthenticated {
   /** Slots of each address, oldest first. */
   readonly #byAddress = new Map<string, Set<Slot>>()
   /** Waiting clients are counted by instance alone: the slow start of one must not lock out the clients of others. */
-  readonly #waiting = new Counter()
+  readonly #waiting = new Map<string, number>()
   #total = 0
 
   constructor(limits: UnauthenticatedLimits) {
@@ -56,15 +56,16 @@ export class Unauthenticated {
       clearTimeout(timer)
     }
     const waitFor = async <Value>(name: string, work: () => Promise<Value>): Promise<Value> => {
-      if (this.#waiting.get(name) >= unauthenticated) throw tooMany()
+      const waiting = () => this.#waiting.get(name) ?? 0
+      if (waiting() >= unauthenticated) throw tooMany()
       stop()
-      this.#waiting.add(name, 1)
+      this.#waiting.set(name, waiting() + 1)
       slot.isWaiting = true
       try {
         return await work()
       } finally {
         slot.isWaiting = false
-        this.#waiting.add(name, -1)
+        this.#waiting.set(name, waiting() - 1)
         if (!hasEnded) start()
       }
     }
@@ -95,18 +96,3 @@ export class Unauthenticated {
 }
 
 const tooMany = () => new Fatal('53300', 'too many connections that have not authenticated')
-
-/** Counts by key; a key whose count is zero takes no memory. */
-class Counter {
-  readonly #counts = new Map<string, number>()
-
-  get(key: string): number {
-    return this.#counts.get(key) ?? 0
-  }
-
-  add(key: string, change: number) {
-    const count = this.get(key) + change
-    if (count > 0) this.#counts.set(key, count)
-    else this.#counts.delete(key)
-  }
-}
