@@ -1,3 +1,4 @@
+import { BoundedMap } from '../../src/platform/bounded-map.ts'
 import type { Caller, CheckedLogin, Gateway } from '../gateway/gateway.ts'
 import type { Target } from './target.ts'
 
@@ -6,7 +7,7 @@ const TTL_MS = 10_000
 
 /** Caches successful logins for some seconds: checking a password takes milliseconds of CPU, by design. */
 export function cacheLogins(authenticate: Gateway['authenticate']) {
-  const logins = new Map<string, { until: number; login: Promise<CheckedLogin> }>()
+  const logins = new BoundedMap<string, { until: number; login: Promise<CheckedLogin> }>(ENTRIES_MAX)
 
   async function check(target: Target, caller: Caller): Promise<void> {
     const key = `${target.login}\0${caller.address}\0${caller.isSecure}`
@@ -20,9 +21,7 @@ export function cacheLogins(authenticate: Gateway['authenticate']) {
   }
 
   function add(key: string, { name, role, password }: Target, caller: Caller): Promise<CheckedLogin> {
-    if (logins.size >= ENTRIES_MAX) logins.delete(logins.keys().next().value ?? '')
     const entry = { until: performance.now() + TTL_MS, login: authenticate(name, role, password, caller) }
-    logins.delete(key)
     logins.set(key, entry)
     entry.login.catch(() => void (logins.get(key) === entry && logins.delete(key)))
     return entry.login

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import { errorMessage } from '../../dev/start-error.ts'
+import { BoundedMap } from '../../src/platform/bounded-map.ts'
 import { findRoute, type Route } from '../gateway/route.ts'
 import type { HostKey } from '../key.ts'
 import { Refusal } from './refusal.ts'
@@ -33,7 +34,7 @@ const TARGETS_MAX = 500
 /** Reads the connection string of a request, which names the instance as in a connection to the gateway. */
 export function openTargets(hostKey: HostKey, domain?: string): (headers: IncomingHttpHeaders) => Target {
   // Parsing takes much of the time of a small request. Only connection strings of pooled roles are cached, because they recur.
-  const cache = new Map<string, Target>()
+  const cache = new BoundedMap<string, Target>(TARGETS_MAX)
 
   return (headers) => {
     const text = headers['neon-connection-string']
@@ -44,9 +45,7 @@ export function openTargets(hostKey: HostKey, domain?: string): (headers: Incomi
     const cached = cache.get(cacheKey)
     if (cached) return cached
     const target = parse(text, isTrusted, domain)
-    if (target.pooling === 'single') return target
-    if (cache.size >= TARGETS_MAX) cache.clear()
-    cache.set(cacheKey, target)
+    if (target.pooling !== 'single') cache.set(cacheKey, target)
     return target
   }
 }
