@@ -4,15 +4,14 @@ import { sizeNamed } from './sizes.ts'
 
 /** Limits for the memory and processors of instances, enforced by the kernel. */
 export interface Limits {
-  /** False if the machine does not support limits: then a size only sets Postgres settings. */
-  readonly isActive: boolean
-  /** Limits a server and its child processes to its size. Resolves to false on failure; the instance then runs unlimited. */
-  assign(instance: { name: string; size: string; pid: number }): Promise<boolean>
+  /** Limits a server and its child processes to its size. After a failure the instance runs unlimited. */
+  assign(instance: { name: string; size: string; pid: number }): Promise<void>
   /** Removes the control group of a stopped instance. */
   remove(name: string): Promise<void>
 }
 
-const NO_LIMITS: Limits = { isActive: false, assign: async () => false, remove: async () => {} }
+/** The limits of a machine that supports none: there, a size only sets Postgres settings. */
+const NO_LIMITS: Limits = { assign: async () => {}, remove: async () => {} }
 
 const CONTROLLERS = ['cpu', 'memory']
 const PERIOD_US = 100_000
@@ -29,7 +28,6 @@ export async function openLimits(root = '/sys/fs/cgroup', isRoot = process.getui
     return NO_LIMITS
   }
   return {
-    isActive: true,
     assign: (instance) => assign(folder, instance),
     remove: (name) => remove(join(folder, name)),
   }
@@ -45,10 +43,10 @@ async function enable(group: string): Promise<void> {
   if (missing.length > 0) await writeFile(file, missing.map((name) => `+${name}`).join(' '))
 }
 
-async function assign(folder: string, instance: { name: string; size: string; pid: number }): Promise<boolean> {
+async function assign(folder: string, instance: { name: string; size: string; pid: number }): Promise<void> {
   const { name, size, pid } = instance
   // The control database has no size: it must never be throttled for the sake of a project.
-  if (name === 'control') return false
+  if (name === 'control') return
   const group = join(folder, name)
   const { memoryBytes, cpus } = sizeNamed(size)
   try {
@@ -58,9 +56,8 @@ async function assign(folder: string, instance: { name: string; size: string; pi
     await writeFile(join(group, 'cgroup.procs'), String(pid))
     // Child processes that were started before are still in the old group.
     for (const child of await childrenOf(pid)) await writeFile(join(group, 'cgroup.procs'), child).catch(() => {})
-    return true
   } catch {
-    return false
+    // Best effort.
   }
 }
 
