@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import pg from 'pg'
 import { inject } from 'vitest'
+import { ROWS_OF_TEXT } from './host/call-host.ts'
 
 interface Place {
   url: string
@@ -70,6 +71,7 @@ async function wake(name: string, { url, key }: Place): Promise<void> {
     headers: {
       authorization: `Bearer ${key}`,
       'neon-connection-string': `postgresql://supabase_admin.${name}@host/postgres`,
+      ...ROWS_OF_TEXT,
     },
     body: JSON.stringify({ query: 'SELECT', params: [] }),
   })

@@ -68,13 +68,10 @@ async function readWork(req: IncomingMessage, account: Account, limits: SqlLimit
 }
 
 function formatOf(headers: IncomingHttpHeaders, isBatch: boolean, { resultBytesMax }: SqlLimits): ReplyFormat {
-  return {
-    isBatch,
-    isRaw: headers['neon-raw-text-output'] === 'true',
-    asArray: headers['neon-array-mode'] === 'true',
-    bytesMax: MEMORY_FACTOR * resultBytesMax,
-    separate: separateOf(headers),
+  for (const name of ['neon-raw-text-output', 'neon-array-mode']) {
+    if (headers[name] !== 'true') throw new Refusal('0A000', `the header ${name} must be true: rows are arrays of text`)
   }
+  return { isBatch, bytesMax: MEMORY_FACTOR * resultBytesMax, separate: separateOf(headers) }
 }
 
 /** Finds the value to send after the JSON: it need not be escaped, and its receiver can pass it on without parsing it. */

@@ -3,7 +3,7 @@ import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { parameterText } from '../../src/engine/value-encoders.ts'
 import type { Account } from './budget.ts'
 import { Refusal } from './refusal.ts'
-import { type Columns, columnsOf, type Field, NO_COLUMNS, Reply, type ReplyFormat } from './reply.ts'
+import { columnsJson, type Field, NO_COLUMNS, Reply, type ReplyFormat } from './reply.ts'
 import type { RowSink } from './rows.ts'
 import type { Session } from './session.ts'
 
@@ -45,7 +45,8 @@ interface Settle {
 /** A statement prepared in a session. If its result columns change, Postgres reports an error. */
 export interface Plan {
   name: string
-  columns: Columns
+  /** JSON of its result columns. */
+  columns: string
 }
 
 const PLANS_MAX = 500
@@ -135,13 +136,13 @@ class TextQueries extends pg.Query implements RowSink {
     this.session.abort()
   }
 
-  private columns(): Columns {
+  private columns(): string {
     return this.plans[this.tags.length]?.columns ?? NO_COLUMNS
   }
 
   handleRowDescription({ fields }: { fields: Field[] }) {
     const plan = this.plans[this.tags.length]
-    if (plan) plan.columns = columnsOf(fields)
+    if (plan) plan.columns = columnsJson(fields)
   }
 
   row(values: (string | null)[]) {
@@ -154,7 +155,7 @@ class TextQueries extends pg.Query implements RowSink {
   }
 
   beginValue(index: number, isNull: boolean) {
-    if (this.isInReply()) this.reply.beginValue(this.columns(), index, isNull)
+    if (this.isInReply()) this.reply.beginValue(index, isNull)
   }
 
   part(part: JsonPiece) {

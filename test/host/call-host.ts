@@ -22,3 +22,6 @@ export async function callHost(host: HostAddress, method: string, path: string, 
   }
   return response
 }
+
+/** Headers with which Neon's driver requests each row as an array of text, the only format that the host has. */
+export const ROWS_OF_TEXT = { 'neon-raw-text-output': 'true', 'neon-array-mode': 'true' }

@@ -6,6 +6,7 @@ import { type Host, startHost } from '../../host/host.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import { oneHost } from '../engine/host-engine.ts'
 import { WAIT_MS } from '../support/wait.ts'
+import { ROWS_OF_TEXT } from './call-host.ts'
 
 const [A, B, C] = ['a', 'b', 'c'].map((letter) => letter.repeat(20)) as [string, string, string]
 const KEY = 'a key of the test, of enough letters'
@@ -62,6 +63,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped if this user ma
     const headers = {
       authorization: `Bearer ${KEY}`,
       'neon-connection-string': `postgresql://postgres.${name}@x/postgres`,
+      ...ROWS_OF_TEXT,
     }
     const body = JSON.stringify({ query, params: [] })
     const response = await fetch(`${host.url}/sql`, { method: 'POST', headers, body })

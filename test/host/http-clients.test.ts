@@ -4,6 +4,7 @@ import { Client } from '@neondatabase/serverless'
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { type Host, startHost } from '../../host/host.ts'
+import { ROWS_OF_TEXT } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const NAME = 'abcdefghijklmnopqrst'
@@ -63,7 +64,7 @@ it('takes the addresses of clients from the headers of a trusted proxy', async (
   const sent = async (headers: Record<string, string>) => {
     const response = await fetch(`${host.url}/sql`, {
       method: 'POST',
-      headers: { 'neon-connection-string': CONNECTION, ...headers },
+      headers: { 'neon-connection-string': CONNECTION, ...ROWS_OF_TEXT, ...headers },
       body: JSON.stringify({ query: 'select 1 as one' }),
     })
     const { code, message } = (await response.json()) as Record<string, string>

@@ -2,6 +2,7 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { request } from 'node:http'
 import { afterEach, describe, expect, it } from 'vitest'
+import { ROWS_OF_TEXT } from './call-host.ts'
 import { ask, KEY, type Query, startSqlHost, type TestHost } from './sql-host.ts'
 
 const A = 'aaaaaaaaaaaaaaaaaaaa'
@@ -106,6 +107,7 @@ async function askSlowly(name: string, query: Query) {
     headers: {
       'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,
       authorization: `Bearer ${KEY}`,
+      ...ROWS_OF_TEXT,
     },
   })
   req.end(JSON.stringify({ query: query[0] }))

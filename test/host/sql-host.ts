@@ -5,6 +5,7 @@ import { promisify } from 'node:util'
 import { hostKey } from '../../host/key.ts'
 import { Refusal } from '../../host/sql/refusal.ts'
 import { createSqlHandlers, type SqlHandlersOptions } from '../../host/sql/sql.ts'
+import { ROWS_OF_TEXT } from './call-host.ts'
 import { openPool, type TestInstance, testInstance } from './pooled-instance.ts'
 
 export const KEY = 'the-key-of-the-host-in-these-tests'
@@ -83,8 +84,7 @@ export async function ask(url: string, caller: SqlCaller, queries: Query | reado
   const body = isBatch(queries) ? { queries: queries.map(toStatement) } : toStatement(queries)
   const headers = {
     'neon-connection-string': `postgresql://${user}:${password}@any.host/postgres`,
-    'neon-raw-text-output': 'true',
-    'neon-array-mode': 'true',
+    ...ROWS_OF_TEXT,
     ...(key !== undefined && { authorization: `Bearer ${key}` }),
     ...caller.headers,
   }

@@ -2,6 +2,7 @@ import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { request } from 'node:http'
+import { ROWS_OF_TEXT } from './call-host.ts'
 import { KEY, startSqlHost } from './sql-host.ts'
 
 /**
@@ -46,8 +47,7 @@ async function measure() {
 async function lengthOf(url: string, name: string, { path, query }: { path: string; query: string }): Promise<number> {
   const headers = {
     'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,
-    'neon-raw-text-output': 'true',
-    'neon-array-mode': 'true',
+    ...ROWS_OF_TEXT,
     authorization: `Bearer ${KEY}`,
   }
   const req = request(url + path, { method: 'POST', headers })

@@ -4,6 +4,7 @@ import { neon } from '@neondatabase/serverless'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { InstanceUnavailable } from '../../host/instances/types.ts'
 import { route } from '../../src/platform/db/control-database.ts'
+import { ROWS_OF_TEXT } from './call-host.ts'
 import type { TestInstance } from './pooled-instance.ts'
 import { ask, DOMAIN, KEY, PASSWORD, type Query, startSqlHost, type TestHost } from './sql-host.ts'
 
@@ -341,7 +342,7 @@ it.each([3, 50_000, 400_000])(
     })
     const headers = {
       ...{ 'neon-connection-string': `postgresql://${storage.user}@any.host/postgres`, authorization: `Bearer ${KEY}` },
-      ...{ 'neon-raw-text-output': 'true', 'neon-array-mode': 'true' },
+      ...ROWS_OF_TEXT,
     }
     const send = (more: Record<string, string>) =>
       fetch(`${host.url}/sql`, { method: 'POST', body, headers: { ...headers, ...more } })
@@ -355,11 +356,9 @@ it.each([3, 50_000, 400_000])(
   },
 )
 
-it('answers with values and objects if neither text nor arrays are requested', async () => {
-  const headers = { 'neon-raw-text-output': 'false', 'neon-array-mode': 'false' }
-  const text = `select 1 as n, 1.5::float4 as f, 'inf'::float8 as inf, '[1,{"a":null}]'::json as j, false as no, 'x' as n2`
-  const [rows] = await ask(host.url, { ...storage, headers }, [text])
-  expect(rows).toEqual([{ n: 1, f: 1.5, inf: 'Infinity', j: [1, { a: null }], no: false, n2: 'x' }])
+it.each(Object.keys(ROWS_OF_TEXT))('refuses a request for another format of rows: %s', async (name) => {
+  const refusal = [400, '0A000', `the header ${name} must be true: rows are arrays of text`]
+  expect(await ask(host.url, { ...storage, headers: { [name]: 'false' } }, ['select 1'])).toEqual(refusal)
 })
 
 it('refuses an invalid request, and other paths', async () => {

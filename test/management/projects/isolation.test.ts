@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import type pg from 'pg'
 import { afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { ROWS_OF_TEXT } from '../../host/call-host.ts'
 import { adminRows } from '../../instances.ts'
 import { type Caller, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
 import { newPerson, remove } from '../../support/members.ts'
@@ -52,7 +53,7 @@ async function overHttp(user: string, password: string): Promise<number> {
   const place = new URL('postgresql://any.host/postgres')
   place.username = user
   place.password = password
-  const headers = { 'neon-connection-string': place.href }
+  const headers = { 'neon-connection-string': place.href, ...ROWS_OF_TEXT }
   const body = JSON.stringify({ query: 'select 1', params: [] })
   return (await fetch(`${inject('host').url}/sql`, { method: 'POST', headers, body })).status
 }
