@@ -55,9 +55,11 @@ export async function withOwnerExtensions(programs: Programs, root: string): Pro
   const name = `${programs.major}-${createHash('sha256').update(content).digest('hex').slice(0, 16)}`
   const target = relocated(join(root, name), source)
   if (!(await exists(join(root, name)))) {
-    await build(join(root, name), (folder) => fillLayout(relocated(folder, source), source, trusted)).catch((error) => {
-      throw new StartError(`Cannot make ${join(root, name)}: ${errorMessage(error)}`)
-    })
+    await publishFolder(join(root, name), (folder) => fillLayout(relocated(folder, source), source, trusted)).catch(
+      (error) => {
+        throw new StartError(`Cannot make ${join(root, name)}: ${errorMessage(error)}`)
+      },
+    )
   }
   return { ...programs, bin: target.bin, libraries: LOADED_AT_START.filter((library) => trusted.includes(library)) }
 }
@@ -115,12 +117,12 @@ async function linkAll(from: string, to: string, excepted: readonly string[]): P
   for (const entry of entries) await symlink(join(from, entry), join(to, entry))
 }
 
-/** Makes the folder readable for every account. Another daemon may build the same folder first, which does no harm. */
-async function build(target: string, work: (draft: string) => Promise<void>): Promise<void> {
+/** Makes a folder that every account can read. Another daemon may make the same folder first, which does no harm. */
+export async function publishFolder(target: string, fill: (draft: string) => Promise<void>): Promise<void> {
   await mkdir(dirname(target), { recursive: true, mode: 0o755 })
   const draft = await mkdtemp(`${target}.new-`)
   try {
-    await work(draft)
+    await fill(draft)
     await chmod(draft, 0o755)
     for (const entry of await readdir(draft, { withFileTypes: true, recursive: true })) {
       const path = join(entry.parentPath, entry.name)

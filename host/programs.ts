@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process'
-import { chmod, cp, lstat, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
+import { cp, lstat, readFile, rm, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { arch, platform } from 'node:os'
-import { basename, dirname, isAbsolute, join } from 'node:path'
+import { basename, dirname, isAbsolute, join, relative } from 'node:path'
 import { promisify } from 'node:util'
 import { errorMessage, StartError } from '../dev/start-error.ts'
 import { type Account, nextAccount } from './accounts.ts'
-import { withOwnerExtensions } from './extensions.ts'
+import { publishFolder, withOwnerExtensions } from './extensions.ts'
 import type { Programs } from './instances/types.ts'
 
 /** Folder that programs are copied to if only root can enter their own. */
@@ -87,7 +87,7 @@ async function createLinks(folder: string): Promise<void> {
   const list = await readFile(join(folder, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
   const links: { source: string; target: string }[] = JSON.parse(list)
   for (const { source, target } of links) {
-    const path = join(dirname(folder), target)
+    const path = join(folder, relative('native', target))
     const isThere = await lstat(path).catch(() => undefined)
     // Links that this user may not create here are created in the shared copy.
     if (!isThere) await symlink(basename(source), path).catch(() => {})
@@ -123,25 +123,13 @@ async function copyToSharedFolder(folder: string, account: NonNullable<Account>)
 }
 
 async function copyPackage(source: string, target: string): Promise<void> {
-  const draft = `${target}.new-${process.pid}`
   try {
-    await mkdir(SHARED_FOLDER, { recursive: true, mode: 0o755 })
-    await rm(draft, { recursive: true, force: true })
-    await cp(source, join(draft, 'native'), { recursive: true, verbatimSymlinks: true })
-    await createLinks(join(draft, 'native'))
-    await openForReading(draft)
     await rm(target, { recursive: true, force: true })
-    await rename(join(draft, 'native'), target)
+    await publishFolder(target, async (draft) => {
+      await cp(source, draft, { recursive: true, verbatimSymlinks: true })
+      await createLinks(draft)
+    })
   } catch (error) {
     throw new StartError(`Cannot copy Postgres's programs to ${target}: ${errorMessage(error)}`)
-  } finally {
-    await rm(draft, { recursive: true, force: true })
-  }
-}
-
-async function openForReading(folder: string): Promise<void> {
-  await chmod(folder, 0o755)
-  for (const entry of await readdir(folder, { withFileTypes: true, recursive: true })) {
-    if (!entry.isSymbolicLink()) await chmod(join(entry.parentPath, entry.name), 0o755)
   }
 }
