@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import { isHostToken } from '../src/platform/secrets/host-token.ts'
 
 /** The secret with which the control plane authenticates at the host. */
@@ -8,12 +8,7 @@ export interface HostKey {
   acceptsToken(token: string, instance: string): boolean
 }
 
-const digest = (text: string) => createHash('sha256').update(text).digest()
-
-export function hostKey(secret: string): HostKey {
-  const expected = digest(secret)
-  return {
-    matches: (candidate) => candidate !== undefined && timingSafeEqual(digest(candidate), expected),
-    acceptsToken: (token, instance) => isHostToken(secret, token, instance),
-  }
-}
+export const hostKey = (secret: string): HostKey => ({
+  matches: (candidate) => candidate !== undefined && isSameSecret(candidate, secret),
+  acceptsToken: (token, instance) => isHostToken(secret, token, instance),
+})
