@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises'
 import { availableParallelism, totalmem } from 'node:os'
-import { basename, dirname, join } from 'node:path'
-import { type Account, initdbAccount, nextAccount } from '../accounts.ts'
+import { dirname, join } from 'node:path'
+import { nextAccount } from '../accounts.ts'
 import { NEW, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
@@ -12,9 +12,9 @@ import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
 import { diskOf, inMib } from './disk.ts'
-import { copyFolder, exists, makePrivate, removeFolder, syncFolder } from './files.ts'
+import { copyFolder, makePrivate, removeFolder, syncFolder } from './files.ts'
 import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
-import { Mutex, Semaphore } from './mutex.ts'
+import { Semaphore } from './mutex.ts'
 import {
   type HostFolders,
   instancesIn,
@@ -82,7 +82,6 @@ export class InstancePool implements Instances {
   readonly #unopened = new Set<string>()
   /** Accounts of instances that are being created or could not be opened. */
   readonly #reserved = new Set<number>()
-  readonly #trials = new Mutex()
   readonly #spares: Spares
   readonly #creations = new Set<Promise<unknown>>()
   #isClosed = false
@@ -221,7 +220,9 @@ export class InstancePool implements Instances {
     return this.make(spec, async (data, record) => {
       const template = await this.#templateOf(record.major)
       const spare = await this.#spares.take(template)
-      await this.#fillFrom(spare ?? template, data, { account: record.account, isMoved: spare !== undefined })
+      // Its files say that their server was shut down, so Postgres does not sync them when it starts.
+      const options = { account: record.account, isSynced: this.isDurable, isMoved: spare !== undefined }
+      await copyFolder(spare ?? template, data, options)
       this.#spares.prepare(template)
     })
   }
@@ -301,22 +302,9 @@ export class InstancePool implements Instances {
     return this.#options.isDurable
   }
 
-  /** A data folder to try settings in before an instance gets them. */
+  /** What settings are tried with before an instance gets them. */
   async trialOf({ record: { major } }: Instance): Promise<Trial> {
-    const { folders } = this.#options
-    const template = await this.#templateOf(major)
-    const folder = join(folders.root, 'trials', basename(template))
-    await this.#trials.run(async () => {
-      if (await exists(folder)) return
-      await rm(`${folder}.new`, { recursive: true, force: true })
-      const account = await initdbAccount()
-      await mkdir(dirname(folder), { recursive: true, mode: 0o711 })
-      // The configuration of an instance names this folder beside its data.
-      await makePrivate(join(dirname(folder), 'wal'), account)
-      await this.#fillFrom(template, `${folder}.new`, { account })
-      await rename(`${folder}.new`, folder)
-    })
-    return { folder, facts: this.#facts }
+    return { folder: await this.#templateOf(major), facts: this.#facts }
   }
 
   /** Stops the server and deletes all files. */
@@ -387,11 +375,6 @@ export class InstancePool implements Instances {
   #templateOf(major: string): Promise<string> {
     const { folders, isDurable } = this.#options
     return ensureTemplate({ root: folders.root, programs: this.programsOf(major), isDurable })
-  }
-
-  /** Copies or moves the folder. Its files say that their server was shut down, so Postgres does not sync them when it starts. */
-  #fillFrom(folder: string, data: string, options: { account: Account; isMoved?: boolean }): Promise<void> {
-    return copyFolder(folder, data, { ...options, isSynced: this.isDurable })
   }
 
   #tick(): void {

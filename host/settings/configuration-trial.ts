@@ -1,14 +1,16 @@
 import { spawn } from 'node:child_process'
-import { chown, stat, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { KeyedMutex } from '../instances/mutex.ts'
+import { type Account, initdbAccount } from '../accounts.ts'
+import { copyFolder } from '../instances/files.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { type ConfigurationFacts, renderConfiguration } from './configuration.ts'
 import { sizeNamed } from './sizes.ts'
 
-/** A data folder in which a configuration is tested before an instance gets it. */
+/** What a configuration is tested with before an instance gets it. */
 export interface Trial {
-  /** A data folder of the same major version, without a running server. */
+  /** A data folder of the same major version, without a running server. It stays as it is. */
   folder: string
   facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving'>
 }
@@ -25,16 +27,27 @@ interface Candidate {
   changed: readonly string[]
 }
 
-const mutex = new KeyedMutex()
+/** Throws `Refused` if a server with the candidate's configuration would not start. */
+export async function tryConfiguration(instance: Instance, candidate: Candidate, trial: Trial): Promise<void> {
+  const scratch = await mkdtemp(join(tmpdir(), 'pilothouse-trial-'))
+  const place = { account: await initdbAccount(), folder: join(scratch, 'data') }
+  try {
+    await copyFolder(trial.folder, place.folder, { account: place.account, isSynced: false })
+    await tryIn(place, instance, candidate, trial)
+  } finally {
+    await rm(scratch, { recursive: true, force: true })
+  }
+}
 
-/** Throws `Refused` if a server with the candidate's configuration would not start. The folder is used by one trial at a time. */
-export const tryConfiguration = (instance: Instance, candidate: Candidate, trial: Trial): Promise<void> =>
-  mutex.run(trial.folder, () => tryNow(instance, candidate, trial))
+interface Place {
+  account: Account
+  folder: string
+}
 
-async function tryNow(instance: Instance, { record, changed }: Candidate, trial: Trial): Promise<void> {
-  const start = await createTester(instance, trial)
-  const failure = await start(record)
-  if (failure === undefined) return refuseBeyondSize(start.megabytes(), record, changed)
+async function tryIn(place: Place, instance: Instance, { record, changed }: Candidate, trial: Trial): Promise<void> {
+  const start = createTester(place, instance, trial)
+  const failure = await start(record, (megabytes) => refuseBeyondSize(megabytes, record, changed))
+  if (failure === undefined) return
   const refused = toRefused(failure, changed)
   // If the message names no setting, the host may be at fault: then the instance's current configuration fails as well.
   const isNamed = changed.some((name) => namesSetting(failure, name))
@@ -42,29 +55,24 @@ async function tryNow(instance: Instance, { record, changed }: Candidate, trial:
   throw refused
 }
 
-/** Returns a function that tests a record. It resolves to the errors of Postgres, or to undefined if a server would start. */
-async function createTester(instance: Instance, trial: Trial) {
-  const { folder } = trial
-  const { uid, gid } = await stat(folder)
-  const account = process.getuid?.() === 0 ? { uid, gid } : {}
-  const file = join(folder, 'postgresql.conf')
+/**
+ * Returns a function that tests a record. It resolves to the errors of Postgres, or to undefined if a server would start.
+ * `checkMemory` may refuse the shared memory before it is mapped.
+ */
+function createTester({ account, folder }: Place, instance: Instance, trial: Trial) {
   const program = join(instance.programs.bin, 'postgres')
   // The account may be unable to enter the parents of the folder, but a process can always use its working directory.
   const data = process.platform === 'linux' ? '/proc/self/cwd' : folder
   const flags = ['-D', data, ...PLAIN_MESSAGES]
-  let megabytes = 0
-  const start = async (record: InstanceRecord): Promise<string | undefined> => {
-    await writeFile(file, renderConfiguration(record, factsOf(instance, trial)), { mode: 0o600 })
-    if (account.uid !== undefined) await chown(file, uid, gid)
+  return async (record: InstanceRecord, checkMemory = (_megabytes: number) => {}): Promise<string | undefined> => {
+    await writeFile(join(folder, 'postgresql.conf'), renderConfiguration(record, factsOf(instance, trial)))
     // Both programs end by themselves. The first checks all values and their combination, the second maps the memory.
     const memory = await run(program, [...flags, '-C', 'shared_memory_size'], { ...account, cwd: folder })
     if (memory.code !== 0) return memory.errors
-    megabytes = Number(memory.output)
-    if (record !== instance.record && exceedsSize(megabytes, record)) return undefined
+    checkMemory(Number(memory.output))
     const mapped = await run(program, ['--check', ...flags], { ...account, cwd: folder })
     return mapped.code === 0 ? undefined : mapped.errors
   }
-  return Object.assign(start, { megabytes: () => megabytes })
 }
 
 const PLAIN_MESSAGES = ['log_line_prefix=', 'log_error_verbosity=default', 'lc_messages=C'].flatMap((flag) => [
@@ -103,12 +111,11 @@ function run(
 const memoryMaxOf = ({ name, size }: InstanceRecord): number =>
   name === 'control' ? Number.POSITIVE_INFINITY : sizeNamed(size).memoryBytes / 1024 ** 2
 
-const exceedsSize = (megabytes: number, record: InstanceRecord): boolean => megabytes >= memoryMaxOf(record)
-
 /** The size bounds shared memory, which a server keeps while it runs, even if no control group enforces it. */
 function refuseBeyondSize(megabytes: number, record: InstanceRecord, changed: readonly string[]): void {
-  if (!exceedsSize(megabytes, record)) return
-  const reason = `would take ${megabytes} MB of shared memory with the other settings; an instance of the size ${record.size} has ${memoryMaxOf(record)} MB`
+  const megabytesMax = memoryMaxOf(record)
+  if (megabytes < megabytesMax) return
+  const reason = `would take ${megabytes} MB of shared memory with the other settings; an instance of the size ${record.size} has ${megabytesMax} MB`
   throw new Refused([{ setting: likelyCause(changed), reason }])
 }
 
