@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { awaitWithin } from '../../src/platform/timeout.ts'
 
 /** A lock expires after this time unless it is renewed or an operation runs under it, in case its holder has died. */
 const EXPIRES_MS = 6_000
@@ -10,6 +11,8 @@ interface Held {
   /** Number of operations that run under the lock. */
   operations: number
   expiresAt: number
+  /** Resolves when the lock is free. */
+  freed: PromiseWithResolvers<void>
 }
 
 /** Another operation holds the lock on the instance, or the lock has expired. */
@@ -20,7 +23,6 @@ export class Locked extends Error {
 /** Exclusive locks on instances. The holder of a lock proves it by a random id. */
 export class Locks {
   readonly #held = new Map<string, Held>()
-  readonly #waiting = new Map<string, Set<() => void>>()
 
   async take(name: string, waitMs: number): Promise<string> {
     const until = Date.now() + waitMs
@@ -28,12 +30,13 @@ export class Locks {
       const held = this.#current(name)
       if (!held) {
         const id = randomUUID()
-        this.#held.set(name, { id, operations: 0, expiresAt: Date.now() + EXPIRES_MS })
+        const freed = Promise.withResolvers<void>()
+        this.#held.set(name, { id, operations: 0, expiresAt: Date.now() + EXPIRES_MS, freed })
         return id
       }
       const left = until - Date.now()
       if (left <= 0) throw new Locked(`Another operation is running on the instance ${name}`)
-      await this.#change(name, Math.min(left, Math.max(held.expiresAt - Date.now(), 50)))
+      await awaitWithin(Math.min(left, Math.max(held.expiresAt - Date.now(), 50)), held.freed.promise)
     }
   }
 
@@ -72,21 +75,7 @@ export class Locks {
   }
 
   #free(name: string): void {
+    this.#held.get(name)?.freed.resolve()
     this.#held.delete(name)
-    const waiting = this.#waiting.get(name)
-    this.#waiting.delete(name)
-    for (const go of waiting ?? []) go()
-  }
-
-  async #change(name: string, ms: number): Promise<void> {
-    const waiting = this.#waiting.get(name) ?? new Set()
-    this.#waiting.set(name, waiting)
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms)
-      waiting.add(() => {
-        clearTimeout(timer)
-        resolve()
-      })
-    })
   }
 }
