@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import { pipeline } from 'node:stream/promises'
 import { errorCode, errorMessage } from '../../dev/start-error.ts'
 import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { JSON_BYTES, SEPARATE_VALUE } from '../../src/engine/separate-value.ts'
@@ -189,7 +190,7 @@ function toErrorReply(error: unknown): Record<string, unknown> {
   return { message: errorMessage(error), ...fields }
 }
 
-function send(res: ServerResponse, status: number, text: string, headers: Record<string, number> = {}) {
+export function send(res: ServerResponse, status: number, text: string, headers: Record<string, number> = {}) {
   if (res.destroyed || res.headersSent) return
   res.writeHead(status, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text), ...headers })
   res.end(text)
@@ -207,27 +208,20 @@ export async function sendReply(
 ) {
   const headers: Record<string, number> = jsonBytes === undefined ? {} : { [JSON_BYTES]: jsonBytes }
   if (parts.length === 0) return send(res, 200, text, headers)
-  account.hold(bytes)
   const deadline = setTimeout(() => res.destroy(), timeoutMs)
-  let left = bytes
   res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes, ...headers })
-  for (let part = parts.shift(); part !== undefined && !res.destroyed; part = parts.shift()) {
-    if (!res.write(part)) await waitForDrain(res)
+  await pipeline(paced(parts, bytes, account), res).finally(() => clearTimeout(deadline))
+}
+
+/** Yields the parts at the pace of large results, and releases the memory of each that the socket has taken. */
+async function* paced(parts: JsonPiece[], bytes: number, account: Account): AsyncGenerator<JsonPiece> {
+  let left = bytes
+  account.hold(left)
+  for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
+    yield part
     const size = Buffer.byteLength(part)
     left -= size
     account.hold(left)
     if (bytes > UNPACED_BYTES) await waitToTransfer(size)
   }
-  clearTimeout(deadline)
-  res.end()
-}
-
-function waitForDrain(res: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const settle = () => {
-      res.off('drain', settle).off('close', settle)
-      resolve()
-    }
-    res.on('drain', settle).on('close', settle)
-  })
 }

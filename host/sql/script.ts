@@ -11,7 +11,7 @@ import type { Instance, Instances } from '../instances/types.ts'
 import type { HostKey } from '../key.ts'
 import { readBody } from './body.ts'
 import type { Account } from './budget.ts'
-import { sendReply } from './http.ts'
+import { send, sendReply } from './http.ts'
 import type { SqlLimits } from './limits.ts'
 import type { Session } from './session.ts'
 import type { Lease, SessionState, Sessions } from './sessions.ts'
@@ -67,10 +67,7 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
   }
 }
 
-function fail(res: ServerResponse, status: number, body: object) {
-  if (res.destroyed || res.headersSent) return
-  res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
-}
+const fail = (res: ServerResponse, status: number, body: object) => send(res, status, JSON.stringify(body))
 
 interface Source {
   instance: Instance
