@@ -20,8 +20,7 @@ import {
   instancesIn,
   isInstanceName,
   isReplicaName,
-  listLeftovers,
-  listNames,
+  listFolders,
   pathsOf,
   readRecord,
   writeRecord,
@@ -107,12 +106,13 @@ export class InstancePool implements Instances {
   /** Reads the instances, adopts servers that still run, and starts to put idle ones to sleep. */
   async open(): Promise<void> {
     const { folders, log } = this.#options
-    for (const folder of await listLeftovers(folders)) {
+    const { names, leftovers } = await listFolders(folders)
+    for (const folder of leftovers) {
       await removeData(join(folder, 'data'))
         .then(() => removeFolder(folder))
         .catch((error) => log('leftover_not_removed', { folder, error: String(error) }))
     }
-    for (const name of await listNames(folders)) {
+    for (const name of names) {
       await this.#openOne(name, async ({ folder, ...paths }) => {
         await sweepLeftovers({ folder, ...paths })
         this.#add(await readRecord(folder))

@@ -43,18 +43,11 @@ export const writeRecord = (folder: string, record: InstanceRecord, isDurable: b
 export const readRecord = async (folder: string): Promise<InstanceRecord> =>
   JSON.parse(await readFile(join(folder, FILE), 'utf8'))
 
-/** The names of all complete instances. */
-export const listNames = async (folders: HostFolders): Promise<string[]> =>
-  (await entriesOf(folders)).filter(isInstanceName)
-
-/** Lists the folders that an interrupted creation or removal has left. */
-export async function listLeftovers(folders: HostFolders): Promise<string[]> {
-  const names = (await entriesOf(folders)).filter((name) => !isInstanceName(name))
-  return names.map((name) => join(instancesIn(folders), name))
-}
-
-async function entriesOf(folders: HostFolders): Promise<string[]> {
+/** Lists the names of all complete instances, and the folders that an interrupted creation or removal has left. */
+export async function listFolders(folders: HostFolders): Promise<{ names: string[]; leftovers: string[] }> {
   const parent = instancesIn(folders)
   await mkdir(parent, { recursive: true, mode: 0o711 })
-  return readdir(parent)
+  const entries = await readdir(parent)
+  const leftovers = entries.filter((name) => !isInstanceName(name)).map((name) => join(parent, name))
+  return { names: entries.filter(isInstanceName), leftovers }
 }
