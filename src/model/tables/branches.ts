@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { boolean, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
-import { projects, projectTasks } from './projects.ts'
+import { ofProject, projects, projectTasks } from './projects.ts'
 
 export const BRANCH_STATUSES = [
   'CREATING_PROJECT',
@@ -61,9 +61,7 @@ export const branches = pgTable(
   'branches',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     parentRef: text('parent_ref')
       .notNull()
       .references(() => projects.ref),

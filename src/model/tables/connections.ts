@@ -2,8 +2,8 @@ import { sql } from 'drizzle-orm'
 import { bigint, boolean, index, integer, jsonb, pgTable, text, unique, uuid } from 'drizzle-orm/pg-core'
 import type { CommitReport } from '../../platform/github/repository.ts'
 import { branches } from './branches.ts'
-import { instant, organizations, users } from './identity.ts'
-import { projects } from './projects.ts'
+import { instant, lease, organizations, users } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 /** Connections of projects to GitHub repositories. A connected project cannot be transferred, so the organization never changes. */
 export const gitConnections = pgTable(
@@ -13,10 +13,7 @@ export const gitConnections = pgTable(
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref)
-      .unique(),
+    projectRef: ofProject().unique(),
     installationId: bigint('installation_id', { mode: 'number' }).notNull(),
     /** Identifies the repository: its name may change. */
     repositoryId: bigint('repository_id', { mode: 'number' }).notNull(),
@@ -54,9 +51,7 @@ export const gitBranches = pgTable(
     name: text().notNull(),
     /** Time of the next check of the branch; null if no check is due. */
     dueAt: instant('due_at'),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     attempts: integer().notNull().default(0),
     /** Number of requested checks, so that a request that arrives during a check is noticed. */
     asked: integer().notNull().default(0),

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { bigint, boolean, index, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import { accessTokens, instant, organizations, users } from './identity.ts'
-import { projects } from './projects.ts'
+import { accessTokens, instant, ofUser, organizations, users } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 const SETTING_AREAS = [
   'branching',
@@ -25,9 +25,7 @@ export type SettingArea = (typeof SETTING_AREAS)[number]
 export const projectSettings = pgTable(
   'project_settings',
   {
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     area: text({ enum: SETTING_AREAS }).notNull(),
     value: jsonb().$type<Record<string, unknown>>().notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -55,12 +53,8 @@ export interface JitRole {
 export const jitGrants = pgTable(
   'jit_grants',
   {
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
+    projectRef: ofProject(),
+    userId: ofUser(),
     roles: jsonb().$type<JitRole[]>().notNull(),
     updatedAt: instant('updated_at').notNull(),
   },
@@ -72,9 +66,7 @@ export const temporaryLogins = pgTable(
   'temporary_logins',
   {
     role: text().primaryKey(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     /** Null for the login role of the CLI. */
     userId: uuid('user_id').references(() => users.id, { onDelete: 'cascade' }),
     /** The access token that is the role's password. The role ends with the token: null means that it must be dropped. */
@@ -101,9 +93,7 @@ export const snippets = pgTable(
   'snippets',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     /** Organization of the project. */
     organizationId: uuid('organization_id')
       .notNull()
@@ -136,9 +126,7 @@ export const snippetFavorites = pgTable(
     snippetId: uuid('snippet_id')
       .notNull()
       .references(() => snippets.id, { onDelete: 'cascade' }),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
+    userId: ofUser(),
   },
   (t) => [primaryKey({ columns: [t.snippetId, t.userId] }), index('snippet_favorites_user').on(t.userId)],
 )
@@ -151,9 +139,7 @@ export const backups = pgTable(
   {
     /** The integer id in API responses. */
     id: bigint({ mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     kind: text({ enum: BACKUP_KINDS }).notNull(),
     /** Name of a restore point; null for a scheduled backup. */
     name: text(),

@@ -1,13 +1,11 @@
 import { sql } from 'drizzle-orm'
 import { pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { ofProject } from './projects.ts'
 
 /** Subdomains of PROJECT_DOMAIN at which projects answer, in addition to their refs. */
 export const vanitySubdomains = pgTable('vanity_subdomains', {
-  projectRef: text('project_ref')
-    .primaryKey()
-    .references(() => projects.ref),
+  projectRef: ofProject().primaryKey(),
   /** A single label in lower case. */
   subdomain: text().notNull().unique('vanity_subdomains_once'),
   createdAt: instant('created_at').notNull(),
@@ -33,9 +31,7 @@ export type HostnameStatus = (typeof HOSTNAME_STATUSES)[number]
 export const customHostnames = pgTable(
   'custom_hostnames',
   {
-    projectRef: text('project_ref')
-      .primaryKey()
-      .references(() => projects.ref),
+    projectRef: ofProject().primaryKey(),
     id: uuid().notNull().defaultRandom(),
     /** Host name in lower case, without a trailing dot. */
     hostname: text().notNull(),

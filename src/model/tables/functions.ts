@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { boolean, index, integer, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { ofProject } from './projects.ts'
 
 export const FUNCTION_STATUSES = ['ACTIVE', 'REMOVED', 'THROTTLED'] as const
 
@@ -10,9 +10,7 @@ export const functionDeployments = pgTable(
   'function_deployments',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     slug: text().notNull(),
     /** SHA-256 of the image, in hex. */
     sha256: text().notNull(),
@@ -33,9 +31,7 @@ export const functions = pgTable(
   'functions',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     slug: text().notNull(),
     name: text().notNull(),
     status: text({ enum: FUNCTION_STATUSES }).notNull(),
@@ -57,9 +53,7 @@ export const functions = pgTable(
 export const functionSecrets = pgTable(
   'function_secrets',
   {
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     name: text().notNull(),
     sealedValue: text('sealed_value').notNull(),
     /** SHA-256 of the value, in hex, by which clients compare values. */
@@ -73,9 +67,7 @@ export const functionSecrets = pgTable(
 export const functionDeletions = pgTable(
   'function_deletions',
   {
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     kind: text({ enum: ['function', 'secret'] }).notNull(),
     /** Slug of the function, or name of the secret. */
     name: text().notNull(),

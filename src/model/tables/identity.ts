@@ -19,6 +19,25 @@ import { type GrantType, RELEASE_CHANNELS } from './values.ts'
 /** A timestamp in milliseconds, so that a value that is read as a JavaScript date and sent back as a cursor compares equal. */
 export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3, mode: 'date' })
 
+/** Columns of rows that one holder at a time works on. */
+export const lease = () => ({
+  leaseUntil: instant('lease_until'),
+  /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
+  claim: uuid(),
+})
+
+/** The user that a row belongs to and ends with. */
+export const ofUser = () =>
+  uuid('user_id')
+    .notNull()
+    .references(() => users.id, { onDelete: 'cascade' })
+
+/** The organization that a row belongs to and ends with. */
+export const ofOrganization = () =>
+  uuid('organization_id')
+    .notNull()
+    .references(() => organizations.id, { onDelete: 'cascade' })
+
 export const users = pgTable(
   'users',
   {
@@ -60,12 +79,8 @@ export const memberRoles = pgTable(
   'member_roles',
   {
     id: uuid().primaryKey().defaultRandom(),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization(),
+    userId: ofUser(),
     role: text({ enum: ROLES }).notNull(),
     projectRef: text('project_ref'),
     createdAt: instant('created_at').notNull().defaultNow(),
@@ -81,9 +96,7 @@ export const invitations = pgTable(
   'invitations',
   {
     id: uuid().primaryKey().defaultRandom(),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization(),
     /** Email address in lower case. */
     email: text().notNull(),
     role: text({ enum: ROLES }).notNull(),
@@ -104,9 +117,7 @@ export const oauthApps = pgTable(
   'oauth_apps',
   {
     id: uuid().primaryKey().defaultRandom(),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization(),
     name: text().notNull(),
     /** SHA-256 of the client secret; null for a public client (RFC 6749, 2.1). */
     secretHash: text('secret_hash'),
@@ -133,9 +144,7 @@ export const accessTokens = pgTable(
     id: uuid().primaryKey().defaultRandom(),
     hash: text().notNull().unique(),
     name: text().notNull(),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
+    userId: ofUser(),
     oauthAppId: uuid('oauth_app_id').references(() => oauthApps.id, { onDelete: 'cascade' }),
     organizationId: uuid('organization_id').references(() => organizations.id, { onDelete: 'cascade' }),
     /** The grant that issued the token. The token ends with the grant. */
@@ -166,12 +175,8 @@ export const oauthGrants = pgTable(
     appId: uuid('app_id')
       .notNull()
       .references(() => oauthApps.id, { onDelete: 'cascade' }),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    userId: ofUser(),
+    organizationId: ofOrganization(),
     /** The personal access token with which the user approved. */
     approvedBy: uuid('approved_by')
       .notNull()

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { boolean, index, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { SIGNING_ALGORITHMS } from '../../platform/jwt/jwk.ts'
 import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { ofProject } from './projects.ts'
 
 export const API_KEY_TYPES = ['publishable', 'secret'] as const
 
@@ -11,9 +11,7 @@ export const apiKeys = pgTable(
   'api_keys',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     type: text({ enum: API_KEY_TYPES }).notNull(),
     name: text().notNull(),
     description: text(),
@@ -45,9 +43,7 @@ export const signingKeys = pgTable(
   {
     /** The `kid` of the tokens that the key signs. Several projects may hold the same key. */
     id: uuid().notNull().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     algorithm: text({ enum: SIGNING_ALGORITHMS }).notNull(),
     status: text({ enum: SIGNING_KEY_STATUSES }).notNull(),
     /** True for the project's JWT secret, whose JWK is not stored here. */
@@ -72,9 +68,7 @@ export const thirdPartyAuths = pgTable(
   'third_party_auths',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     type: text().notNull(),
     oidcIssuerUrl: text('oidc_issuer_url'),
     jwksUrl: text('jwks_url'),

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { index, integer, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { instant, lease } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 export const BACKEND_TYPES = [
   'postgres',
@@ -24,9 +24,7 @@ export const logDrains = pgTable(
   'log_drains',
   {
     id: uuid().primaryKey().default(sql`uuidv7()`),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     name: text().notNull(),
     description: text(),
     backendType: text('backend_type', { enum: BACKEND_TYPES }).notNull(),
@@ -38,9 +36,7 @@ export const logDrains = pgTable(
     failures: integer().notNull().default(0),
     /** Earliest time of the next batch. */
     nextAt: instant('next_at').notNull(),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
     deletedAt: instant('deleted_at'),

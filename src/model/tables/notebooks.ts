@@ -1,16 +1,14 @@
 import { sql } from 'drizzle-orm'
 import { index, jsonb, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
-import { instant, users } from './identity.ts'
-import { projects } from './projects.ts'
+import { instant, ofUser, users } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 /** Ordered cells of text and SQL. The notebook area defines the schema of a cell. Lists omit cells, as they may be large. */
 export const notebooks = pgTable(
   'notebooks',
   {
     id: uuid().primaryKey().default(sql`uuidv7()`),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     ownerId: uuid('owner_id').references(() => users.id, { onDelete: 'set null' }),
     updatedById: uuid('updated_by_id').references(() => users.id, { onDelete: 'set null' }),
     name: text().notNull(),
@@ -34,9 +32,7 @@ export const notebookFavorites = pgTable(
     notebookId: uuid('notebook_id')
       .notNull()
       .references(() => notebooks.id, { onDelete: 'cascade' }),
-    userId: uuid('user_id')
-      .notNull()
-      .references(() => users.id, { onDelete: 'cascade' }),
+    userId: ofUser(),
   },
   (t) => [primaryKey({ columns: [t.notebookId, t.userId] }), index('notebook_favorites_user').on(t.userId)],
 )

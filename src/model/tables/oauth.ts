@@ -1,6 +1,6 @@
 import { index, jsonb, pgTable, text, uuid } from 'drizzle-orm/pg-core'
 import type { Jwk } from '../../platform/jwt/jwk.ts'
-import { instant, organizations } from './identity.ts'
+import { instant, ofOrganization } from './identity.ts'
 
 /** Keys that sign the installation's ID tokens. The newest key signs. There are several only if two were created concurrently. */
 export const oauthSigningKeys = pgTable('oauth_signing_keys', {
@@ -15,9 +15,7 @@ export const oauthSigningKeys = pgTable('oauth_signing_keys', {
 export const assertionIssuers = pgTable(
   'assertion_issuers',
   {
-    organizationId: uuid('organization_id')
-      .primaryKey()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization().primaryKey(),
     /** Required `iss` claim of assertions. Not unique: each organization verifies with its own keys only. */
     issuer: text().notNull(),
     /** Null if the keys were configured or are found through the issuer's discovery document. */

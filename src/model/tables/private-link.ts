@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { index, integer, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { instant, lease } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 export const ASSOCIATION_STATUSES = [
   'CREATING',
@@ -19,9 +19,7 @@ export const privateLinkAssociations = pgTable(
   'private_link_associations',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     awsAccountId: text('aws_account_id').notNull(),
     accountName: text('account_name'),
     databaseType: text('database_type', { enum: DATABASE_TYPES }).notNull(),
@@ -40,9 +38,7 @@ export const privateLinkAssociations = pgTable(
     dueAt: instant('due_at'),
     /** Attempts since the last response from AWS. */
     attempts: integer().notNull().default(0),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull(),
   },

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import type { UpgradePhase } from '../upgrade-phases.ts'
-import { accessTokens, instant, oauthGrants, organizations, users } from './identity.ts'
+import { accessTokens, instant, lease, oauthGrants, organizations, users } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
 export const TASK_KINDS = [
@@ -100,6 +100,12 @@ export const projects = pgTable(
   ],
 )
 
+/** The project that a row belongs to. */
+export const ofProject = () =>
+  text('project_ref')
+    .notNull()
+    .references(() => projects.ref)
+
 /**
  * Tokens with which another user can take a project into their own organization. A project has one at most. It is deleted when it
  * is used or the project is removed, and invalid after its expiry or without the token or grant that created it.
@@ -107,9 +113,7 @@ export const projects = pgTable(
 export const projectClaimTokens = pgTable(
   'project_claim_tokens',
   {
-    projectRef: text('project_ref')
-      .primaryKey()
-      .references(() => projects.ref),
+    projectRef: ofProject().primaryKey(),
     /** SHA-256 of the token in hex. */
     hash: text().notNull().unique(),
     /** First and last characters of the token, enough to recognize it. */
@@ -158,9 +162,7 @@ export const projectTasks = pgTable(
   'project_tasks',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     kind: text({ enum: TASK_KINDS }).notNull(),
     /** Parameters of the task, depending on its kind. */
     input: jsonb().$type<TaskInput>().notNull().default({}),
@@ -171,9 +173,7 @@ export const projectTasks = pgTable(
     attempts: integer().notNull().default(0),
     /** Earliest time of the next attempt. Each failed attempt postpones it. */
     dueAt: instant('due_at').notNull(),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull().defaultNow(),
     finishedAt: instant('finished_at'),

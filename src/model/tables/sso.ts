@@ -1,6 +1,6 @@
 import { index, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { ofProject } from './projects.ts'
 
 export const NAME_ID_FORMATS = [
   'urn:oasis:names:tc:SAML:1.1:nameid-format:unspecified',
@@ -26,9 +26,7 @@ export const ssoProviders = pgTable(
   'sso_providers',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     entityId: text('entity_id').notNull(),
     metadataUrl: text('metadata_url'),
     metadataXml: text('metadata_xml').notNull(),
@@ -50,9 +48,7 @@ export const ssoDomains = pgTable(
     providerId: uuid('provider_id')
       .notNull()
       .references(() => ssoProviders.id, { onDelete: 'cascade' }),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     /** Domain in lower case. */
     domain: text().notNull(),
     createdAt: instant('created_at').notNull(),

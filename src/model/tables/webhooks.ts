@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { boolean, index, integer, json, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import type { EventType } from '../event-types.ts'
 import { branches } from './branches.ts'
-import { instant, organizations } from './identity.ts'
+import { instant, lease, ofOrganization } from './identity.ts'
 import { projects } from './projects.ts'
 
 export const DELIVERY_STATUSES = ['pending', 'success', 'failure', 'skipped'] as const
@@ -27,9 +27,7 @@ export const webhookEndpoints = pgTable(
   'webhook_endpoints',
   {
     id: timedId(),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization(),
     projectRef: text('project_ref').references(() => projects.ref),
     /** Set for the notify_url of a branch: the endpoint receives the events of that branch only and is not listed. */
     branchId: uuid('branch_id').references(() => branches.id),
@@ -60,9 +58,7 @@ export const webhookEvents = pgTable(
   'webhook_events',
   {
     id: timedId(),
-    organizationId: uuid('organization_id')
-      .notNull()
-      .references(() => organizations.id, { onDelete: 'cascade' }),
+    organizationId: ofOrganization(),
     projectRef: text('project_ref'),
     type: text().$type<EventType>().notNull(),
     payload: json().notNull(),
@@ -94,9 +90,7 @@ export const webhookDeliveries = pgTable(
     asked: boolean().notNull().default(false),
     /** Earliest time of the attempt. */
     nextAt: instant('next_at').notNull(),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     /** Number of claims; more than one if a sender has died. */
     claims: integer().notNull().default(0),
     attemptedAt: instant('attempted_at'),

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { index, integer, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import { instant } from './identity.ts'
-import { projects } from './projects.ts'
+import { instant, lease } from './identity.ts'
+import { ofProject } from './projects.ts'
 
 export const WORKER_RUNTIMES = ['node', 'deno'] as const
 /** Sizes in the short form, which people write, and in the long form, which clients send. */
@@ -38,9 +38,7 @@ export const workers = pgTable(
   'workers',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     name: text().notNull(),
     /** Last declared spec; after a failed build, the served spec again. */
     spec: jsonb().$type<WorkerSpec>().notNull(),
@@ -67,9 +65,7 @@ export const workerUploads = pgTable(
   'worker_uploads',
   {
     id: uuid().primaryKey().defaultRandom(),
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     workerName: text('worker_name').notNull(),
     expiresAt: instant('expires_at').notNull(),
   },
@@ -95,9 +91,7 @@ export const workerTasks = pgTable(
     attempts: integer().notNull().default(0),
     /** Earliest time of the next attempt. Each failed attempt postpones it. */
     dueAt: instant('due_at').notNull(),
-    leaseUntil: instant('lease_until'),
-    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
-    claim: uuid(),
+    ...lease(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull(),
     finishedAt: instant('finished_at'),
@@ -114,9 +108,7 @@ export const workerTasks = pgTable(
 export const workerImages = pgTable(
   'worker_images',
   {
-    projectRef: text('project_ref')
-      .notNull()
-      .references(() => projects.ref),
+    projectRef: ofProject(),
     sha256: text().notNull(),
     /** Time at which the image was last built or last stopped being served. */
     touchedAt: instant('touched_at').notNull(),
