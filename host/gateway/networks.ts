@@ -1,5 +1,5 @@
 import { BlockList, isIP } from 'node:net'
-import { parseAddress } from '../../src/platform/net/ip-addresses.ts'
+import { parseAddress, prefixOf } from '../../src/platform/net/ip-addresses.ts'
 
 const IPV4_MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
 
@@ -12,10 +12,10 @@ export function normalizeAddress(address: string): string {
 /** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 address, which one holder has as a whole. */
 export function addressGroup(address: string): string {
   const plain = normalizeAddress(address.replace(/\/64$/, ''))
-  const bytes = parseAddress(plain)
-  if (bytes?.length !== 16) return plain
-  const view = new DataView(Uint8Array.from(bytes).buffer)
-  return `${[0, 2, 4, 6].map((at) => view.getUint16(at).toString(16)).join(':')}::/64`
+  const parsed = parseAddress(plain)
+  if (parsed?.bits !== 128) return plain
+  const prefix = prefixOf(parsed, 64)
+  return `${[48n, 32n, 16n, 0n].map((shift) => ((prefix >> shift) & 0xffffn).toString(16)).join(':')}::/64`
 }
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128']

@@ -1,10 +1,12 @@
-type Bytes = readonly number[]
-interface Range {
-  prefix: Bytes
-  bits: number
-}
+import { isIP } from 'node:net'
 
-const GLOBAL_V6 = toRange('2000::/3')
+interface Address {
+  bits: 32 | 128
+  value: bigint
+}
+interface Range extends Address {
+  prefixLength: number
+}
 
 /** Reserved ranges, which must not be reached. v6 lists only ranges inside 2000::/3: all addresses outside it are reserved too. */
 export const RESERVED_RANGES = {
@@ -33,78 +35,51 @@ export const RESERVED_RANGES = {
   v6: ['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20'],
 }
 
+const GLOBAL_V6 = toRange('2000::/3')
 const RESERVED_V4 = RESERVED_RANGES.v4.map(toRange)
 const RESERVED_V6 = RESERVED_RANGES.v6.map(toRange)
 
 /** Whether a v4 or v6 address is a unicast address of the public internet. False for an invalid address. */
-export function isPublicAddress(address: string): boolean {
-  const bytes = parseAddress(address)
-  if (!bytes) return false
-  if (bytes.length === 4) return !RESERVED_V4.some((range) => contains(range, bytes))
-  return contains(GLOBAL_V6, bytes) && !RESERVED_V6.some((range) => contains(range, bytes))
+export function isPublicAddress(text: string): boolean {
+  const address = parseAddress(text)
+  if (!address) return false
+  if (address.bits === 32) return !RESERVED_V4.some((range) => contains(range, address))
+  return contains(GLOBAL_V6, address) && !RESERVED_V6.some((range) => contains(range, address))
 }
 
-/** Parses a v4 address to 4 bytes or a v6 address to 16. Refuses v4 parts with leading zeros and v6 zones as ambiguous. */
-export function parseAddress(text: string): Bytes | undefined {
-  return text.includes(':') ? parseV6(text) : parseV4(text)
+/** Parses a v4 or v6 address. Refuses v4 parts with leading zeros and v6 zones as ambiguous. */
+export function parseAddress(text: string): Address | undefined {
+  const family = isIP(text)
+  if (family === 0 || text.includes('%')) return undefined
+  if (family === 4) return { bits: 32, value: joinDigits(text.split('.').map(Number), 8) }
+  // A URL has the address in the shortest spelling, without v4 parts.
+  const [before = [], after = []] = new URL(`http://[${text}]`).hostname
+    .slice(1, -1)
+    .split('::')
+    .map((half) => half.split(':').flatMap((group) => (group === '' ? [] : Number.parseInt(group, 16))))
+  const zeros = new Array<number>(8 - before.length - after.length).fill(0)
+  return { bits: 128, value: joinDigits([...before, ...zeros, ...after], 16) }
 }
 
-function parseV4(text: string): Bytes | undefined {
-  const parts = text.split('.')
-  if (parts.length !== 4 || !parts.every((part) => /^(0|[1-9]\d{0,2})$/.test(part))) return undefined
-  const bytes = parts.map(Number)
-  return bytes.every((byte) => byte <= 255) ? bytes : undefined
-}
-
-function parseV6(text: string): Bytes | undefined {
-  const [head = '', tail, ...more] = text.split('::')
-  if (more.length > 0) return undefined
-  if (tail === undefined) {
-    const bytes = parseGroups(head, true)
-    return bytes?.length === 16 ? bytes : undefined
-  }
-  const before = parseGroups(head, false)
-  const after = parseGroups(tail, true)
-  if (!before || !after) return undefined
-  const zeros = 16 - before.length - after.length
-  return zeros >= 2 ? [...before, ...new Array<number>(zeros).fill(0), ...after] : undefined
-}
-
-/** Parses groups of up to four hexadecimal digits. At the end of the address, the last group may be a v4 address. */
-function parseGroups(text: string, atEnd: boolean): Bytes | undefined {
-  if (text === '') return []
-  const groups = text.split(':')
-  const bytes: number[] = []
-  for (const [index, group] of groups.entries()) {
-    const parsed = atEnd && index === groups.length - 1 && group.includes('.') ? parseV4(group) : parseGroup(group)
-    if (!parsed) return undefined
-    bytes.push(...parsed)
-  }
-  return bytes
-}
-
-function parseGroup(group: string): Bytes | undefined {
-  if (!/^[0-9a-f]{1,4}$/i.test(group)) return undefined
-  const value = Number.parseInt(group, 16)
-  return [value >> 8, value & 0xff]
+function joinDigits(digits: readonly number[], bitsEach: number): bigint {
+  return digits.reduce((value, digit) => (value << BigInt(bitsEach)) | BigInt(digit), 0n)
 }
 
 function toRange(text: string): Range {
-  const [address = '', bits] = text.split('/')
-  const prefix = parseAddress(address)
-  if (!prefix) throw new Error(`invalid CIDR range: ${text}`)
-  return { prefix, bits: Number(bits) }
+  const [address = '', prefixLength] = text.split('/')
+  const parsed = parseAddress(address)
+  if (!parsed) throw new Error(`invalid CIDR range: ${text}`)
+  return { ...parsed, prefixLength: Number(prefixLength) }
 }
 
-function contains({ prefix, bits }: Range, address: Bytes): boolean {
-  return prefix.every((byte, index) => ((byte ^ (address[index] ?? 0)) & maskAt(index, bits)) === 0)
-}
+const contains = ({ prefixLength, ...range }: Range, address: Address): boolean =>
+  prefixOf(range, prefixLength) === prefixOf(address, prefixLength)
 
-/** Mask of the byte at `index` for a prefix of `bits` bits. */
-const maskAt = (index: number, bits: number): number => (0xff00 >> Math.min(8, Math.max(0, bits - index * 8))) & 0xff
+/** The first bits of an address. */
+export const prefixOf = ({ bits, value }: Address, length: number): bigint => value >> BigInt(bits - length)
 
-/** Normalizes a network in CIDR notation, so that equal networks have equal texts. Bits beyond the prefix are cleared. */
-export function networkOf(text: string): string {
-  const { prefix, bits } = toRange(text)
-  return `${prefix.map((byte, index) => byte & maskAt(index, bits)).join('.')}/${bits}`
+/** Returns a key of a network in CIDR notation: equal networks have equal keys, whatever their spelling and the bits beyond the prefix. */
+export function networkKey(text: string): string {
+  const { prefixLength, ...range } = toRange(text)
+  return `${range.bits} ${prefixOf(range, prefixLength)}/${prefixLength}`
 }

@@ -1,7 +1,7 @@
 import type { Bindings } from '../bindings.ts'
 import { BoundedMap } from '../bounded-map.ts'
 import type { PlatformCtx } from '../context.ts'
-import { parseAddress } from '../net/ip-addresses.ts'
+import { parseAddress, prefixOf } from '../net/ip-addresses.ts'
 import type { Decision, Rule } from './rule.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
@@ -57,8 +57,8 @@ export function rateLimitCaller(caller: LimitedCaller | undefined, address: stri
 
 /** The /64 block of an IPv6 address: a client with one address usually controls the whole block. */
 function addressBlockOf(address: string): string {
-  const bytes = address.includes(':') ? parseAddress(address) : undefined
-  return bytes ? `${Buffer.from(bytes.slice(0, 8)).toString('hex')}::/64` : address
+  const parsed = parseAddress(address)
+  return parsed?.bits === 128 ? `${prefixOf(parsed, 64).toString(16)}::/64` : address
 }
 
 export interface Quota {

@@ -2,7 +2,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { networkOf } from '../../../platform/net/ip-addresses.ts'
+import { networkKey } from '../../../platform/net/ip-addresses.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { changeStored } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
@@ -17,7 +17,7 @@ type Networks = Pick<Stored, 'v4' | 'v6'>
 const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
 /** Joins the networks without duplicates, each in its first spelling. */
 const textOf = (networks: readonly string[]): string =>
-  Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
+  Array.from(Map.groupBy(networks, networkKey).values(), ([first]) => first).join(' ')
 
 /** Returns the allowed networks; null if all addresses are allowed, so that no check is needed. */
 export function restrictionOf({ v4, v6 }: Networks): string[] | null {
@@ -73,8 +73,8 @@ export async function patchRestrictions(
   { add = {}, remove = {} }: z.output<typeof PatchRestrictions>,
 ): Promise<z.input<typeof PatchedRestrictions>> {
   const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) => {
-    const removed = new Set(less.map(networkOf))
-    return textOf([...listOf(before), ...more].filter((network) => !removed.has(networkOf(network))))
+    const removed = new Set(less.map(networkKey))
+    return textOf([...listOf(before), ...more].filter((network) => !removed.has(networkKey(network))))
   }
   const { value, updatedAt } = await restrict(ctx, project, ({ v4, v6 }) => ({
     v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
