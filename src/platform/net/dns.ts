@@ -2,7 +2,6 @@ import * as z from 'zod'
 import { BoundedMap } from '../bounded-map.ts'
 import { parseJson } from '../http/parse-json.ts'
 import { readText } from '../http/read-text.ts'
-import { awaitWithin } from '../timeout.ts'
 import { parseAddress } from './ip-addresses.ts'
 
 export type Resolution =
@@ -48,46 +47,23 @@ type Reply = Records | Exclude<Resolution, { kind: 'addresses' }>
 const unavailable = (reason: string) => ({ kind: 'unavailable', reason }) as const
 const timedOut = unavailable('the resolver did not respond in time')
 
-/**
- * Creates a resolver over DNS-over-HTTPS (JSON). Addresses are cached for their TTL, 30 s at most; failures are not cached.
- * Concurrent queries for the same host share one query.
- */
+/** Creates a resolver over DNS-over-HTTPS (JSON). Addresses are cached for their TTL, 30 s at most; failures are not cached. */
 export function createResolver(url: string, options: ResolverOptions = {}): Resolver {
   const { timeoutMs = TIMEOUT_MS, now = Date.now } = options
   const cache = new BoundedMap<string, { resolution: Resolution; until: number }>(CACHE_HOSTS_MAX)
-  const pendingQueries = new Map<string, Promise<Resolution>>()
-
-  async function queryBoth(host: string, startedAt: number): Promise<Resolution> {
-    const replies = await Promise.all([
-      queryAddresses(queryUrl(url, host, 'A'), timeoutMs),
-      queryAddresses(queryUrl(url, host, 'AAAA'), timeoutMs),
-    ])
-    const { resolution, ttlSeconds } = combine(replies)
-    const until = startedAt + Math.min(ttlSeconds, CACHE_SECONDS_MAX) * 1_000
-    if (until > now()) cache.set(host, { resolution, until })
-    return resolution
-  }
 
   async function resolve(host: string): Promise<Resolution> {
     const at = now()
     const known = cache.get(host)
     if (known && at < known.until) return known.resolution
-    const pending = pendingQueries.get(host)
-    if (pending) {
-      // The query rejects if the request that sent it ends: workerd aborts it then, even if others wait.
-      const shared = pending.catch(() => undefined)
-      const settled = await awaitWithin(timeoutMs, shared)
-      if (pendingQueries.get(host) === pending) pendingQueries.delete(host)
-      return settled ? (settled.value ?? resolve(host)) : timedOut
-    }
-
-    const query = queryBoth(host, at)
-    pendingQueries.set(host, query)
-    try {
-      return await query
-    } finally {
-      if (pendingQueries.get(host) === query) pendingQueries.delete(host)
-    }
+    const replies = await Promise.all([
+      queryAddresses(queryUrl(url, host, 'A'), timeoutMs),
+      queryAddresses(queryUrl(url, host, 'AAAA'), timeoutMs),
+    ])
+    const { resolution, ttlSeconds } = combine(replies)
+    const until = at + Math.min(ttlSeconds, CACHE_SECONDS_MAX) * 1_000
+    if (until > now()) cache.set(host, { resolution, until })
+    return resolution
   }
 
   return { resolve }

@@ -162,28 +162,6 @@ describe('the cache of a resolver', () => {
     expect(await resolver.resolve(HOST)).toEqual({ kind: 'addresses', addresses: ['8.8.8.8'] })
   })
 
-  it('sends one query for a host, however many callers want it at the same time', async () => {
-    const { resolver } = resolverAt()
-    doh.zones.set(HOST, { A: [PUBLIC], ttl: 0 })
-    const resolutions = await Promise.all(Array.from({ length: 100 }, () => resolver.resolve(HOST)))
-    expect(new Set(resolutions.map((resolution) => JSON.stringify(resolution))).size).toBe(1)
-    expect(doh.queries).toHaveLength(2)
-  })
-
-  it('sends the query again for the others when its caller leaves', async () => {
-    let calls = 0
-    const now = () => {
-      calls++
-      if (calls === 3) throw new Error('gone')
-      return 0
-    }
-    const resolver = createResolver(doh.url, { now })
-    doh.zones.set(HOST, { A: [PUBLIC] })
-    const [lost, other] = await Promise.allSettled([resolver.resolve(HOST), resolver.resolve(HOST)])
-    expect(lost).toMatchObject({ status: 'rejected' })
-    expect(other).toEqual({ status: 'fulfilled', value: { kind: 'addresses', addresses: [PUBLIC] } })
-  })
-
   it('keeps a limited number of hosts, the newest', async () => {
     const { resolver } = resolverAt()
     const hosts = Array.from({ length: 1_001 }, (_, index) => `h${index}.acme.dev`)
