@@ -1,13 +1,10 @@
-import { Client } from '@neondatabase/serverless'
+import type { Client } from '@neondatabase/serverless'
 import { BoundedMap } from '../platform/bounded-map.ts'
-import { hostTokenQuery } from '../platform/secrets/host-token.ts'
-import { withTimeout } from '../platform/timeout.ts'
+import { connectClient, createClient, dropClient } from '../platform/db/websocket-client.ts'
 import { isDatabaseError } from './database-errors.ts'
 import { EngineUnavailable } from './engine-errors.ts'
 import type { RowSink } from './json-rows.ts'
 import type { ProjectNames } from './names.ts'
-
-const CONNECT_TIMEOUT_MS = 10_000
 
 /** A Postgres server and how its administrator connects to it. */
 export interface Server {
@@ -187,28 +184,24 @@ async function open(server: Server, login: Login) {
   const options = Object.entries({ ...settings, ...enforcedSettings(server) }).map(
     ([name, value]) => `-c ${name}=${value}`,
   )
-  const client = new Client({
+  const config = {
     host: hostname,
     port: Number(port || 5432),
     user: userOf(server, user),
     password: server.key === undefined ? password : '',
     database,
     options: options.join(' '),
-  })
-  configureProxy(client, server, user)
-  // Without a listener a lost connection would be an uncaught error. The running query rejects by itself.
-  client.on('error', () => {})
+  }
+  const client = createClient(config, server)
+  client.neonConfig.pipelineConnect = false
+  client.neonConfig.pipelineTLS = false
   let version = 0
   internals(client).connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
     if (parameterName === 'server_version') version = Number.parseInt(parameterValue, 10)
   })
-  try {
-    const timeoutError = () => new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)
-    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), timeoutError)
-  } catch (error) {
-    drop(client)
+  await connectClient(client).catch((error) => {
     throw unavailable(error)
-  }
+  })
   const { connection, processID } = internals(client)
   const session: Session = {
     processId: processID,
@@ -216,31 +209,15 @@ async function open(server: Server, login: Login) {
     rows: async (text, values) => (await client.query(text, values && [...values])).rows,
     submit: (exchange) => submit(client, exchange),
     close: () => close(client),
-    drop: () => drop(client),
+    drop: () => dropClient(client),
   }
   return { session, version }
-}
-
-function configureProxy(client: Client, server: Server, role: string): void {
-  const { proxy, key } = server
-  client.neonConfig.pipelineConnect = false
-  client.neonConfig.pipelineTLS = false
-  if (proxy === undefined) return
-  const { host, protocol } = new URL(proxy)
-  const token = key === undefined ? '' : `&${hostTokenQuery(key, userOf(server, role))}`
-  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}${token}`
-  client.neonConfig.useSecureWebSocket = protocol === 'https:'
 }
 
 function close(client: Client): void {
   // workerd refuses a coalesced Terminate message, which would be sent after the socket is closed.
   client.neonConfig.coalesceWrites = false
   void client.end()
-}
-
-function drop(client: Client): void {
-  client.neonConfig.coalesceWrites = false
-  internals(client).connection.stream.destroy()
 }
 
 /** The cast is safe: the driver accepts any object with these handlers, but its types declare only `submit`. */

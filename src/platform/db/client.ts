@@ -1,14 +1,13 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { Client, neon } from '@neondatabase/serverless'
+import { neon } from '@neondatabase/serverless'
 import { type SQL, sql } from 'drizzle-orm'
 import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
-import { hostTokenQuery } from '../secrets/host-token.ts'
-import { withTimeout } from '../timeout.ts'
 import { type DatabaseAddress, route } from './control-database.ts'
 import { isUnavailable } from './postgres-errors.ts'
+import { connectClient, createClient } from './websocket-client.ts'
 
 export type Db = NeonHttpDatabase
 /** Query interface of services, the same inside and outside a transaction. */
@@ -89,22 +88,13 @@ export async function inTransaction<T>(options: TransactionOptions, work: (tx: W
 }
 
 async function runTransaction<T>(
-  { url, proxy, key, lockTimeoutMs = 0 }: TransactionOptions,
+  { lockTimeoutMs = 0, ...address }: TransactionOptions,
   work: (tx: Writer) => Promise<T>,
 ): Promise<T> {
-  const client = new Client(url)
-  if (proxy) {
-    const { host, protocol } = new URL(proxy)
-    const token = key === undefined ? '' : `&${hostTokenQuery(key, new URL(url).username)}`
-    Object.assign(client.neonConfig, {
-      wsProxy: (address: string, port: number) => `${host}/v2?address=${address}:${port}${token}`,
-      useSecureWebSocket: protocol === 'https:',
-      pipelineTLS: false,
-      pipelineConnect: false,
-    })
-  }
-  client.on('error', () => {})
-  await connect(client)
+  const client = createClient(address.url, address)
+  await connectClient(client).catch((cause) => {
+    throw new ApiError('service_unavailable.control_database', { cause })
+  })
   const tx = drizzleOverSocket(client)
   try {
     // Both statements in one round trip, which Drizzle's own transactions cannot do.
@@ -119,23 +109,4 @@ async function runTransaction<T>(
     // Not awaited: on a lost connection it never settles.
     void client.end().catch(() => {})
   }
-}
-
-const CONNECT_TIMEOUT_MS = 10_000
-
-/** Connects, or rejects with an error after which the caller may retry, as nothing has been done yet. */
-async function connect(client: Client): Promise<void> {
-  const timedOut = () => new Error(`no connection in ${CONNECT_TIMEOUT_MS} ms`)
-  try {
-    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), timedOut)
-  } catch (cause) {
-    destroySocket(client)
-    throw new ApiError('service_unavailable.control_database', { cause })
-  }
-}
-
-/** Closes a socket that may still connect, or the database would keep the session. The cast reaches a field that the types hide. */
-function destroySocket(client: Client): void {
-  const { connection } = client as unknown as { connection: { stream: { destroy(): void } } }
-  connection.stream.destroy()
 }
