@@ -31,32 +31,22 @@ export class Superseded extends Error {
 }
 
 export class SqlError extends Error implements SqlErrorFields {
-  readonly severity: string
-  readonly code: string
-  readonly position?: number
-  readonly hint?: string
-  readonly detail?: string
-  readonly where?: string
-  readonly schema?: string
-  readonly table?: string
-  readonly column?: string
-  readonly constraint?: string
-  readonly statement?: string
+  override name = 'SqlError'
+  declare readonly severity: string
+  declare readonly code: string
+  declare readonly position?: number
+  declare readonly hint?: string
+  declare readonly detail?: string
+  declare readonly where?: string
+  declare readonly schema?: string
+  declare readonly table?: string
+  declare readonly column?: string
+  declare readonly constraint?: string
+  declare readonly statement?: string
 
   constructor(fields: SqlErrorFields) {
     super(fields.message)
-    this.name = 'SqlError'
-    this.severity = fields.severity ?? 'ERROR'
-    this.code = fields.code
-    this.position = fields.position
-    this.hint = fields.hint
-    this.detail = fields.detail
-    this.where = fields.where
-    this.schema = fields.schema
-    this.table = fields.table
-    this.column = fields.column
-    this.constraint = fields.constraint
-    this.statement = fields.statement
+    Object.assign(this, fields, { severity: fields.severity ?? 'ERROR' })
   }
 }
 
