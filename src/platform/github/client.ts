@@ -59,7 +59,7 @@ export async function callGithub<S extends z.ZodType>(
   path: string,
   { method = 'GET', token, body, answer }: ApiCall<S>,
 ): Promise<z.output<S>> {
-  const bearer = token ?? (await appToken(github.app, github.now()))
+  const bearer = token ?? appToken(github.app, github.now())
   const { signal, clear } = timeout(TIMEOUT_MS)
   const what = `${method} ${path.split('?')[0]}`
   try {

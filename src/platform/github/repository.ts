@@ -32,13 +32,9 @@ export async function openRepository(
   github: Github,
   { installationId, repositoryId }: RepositoryId,
 ): Promise<Repository> {
-  const { token } = await callGithub(github, `/app/installations/${installationId}/access_tokens`, {
-    method: 'POST',
-    body: {
-      repository_ids: [repositoryId],
-      permissions: { contents: 'read', metadata: 'read', pull_requests: 'read', statuses: 'write' },
-    },
-    answer: z.object({ token: z.string().min(1) }),
+  const token = await createToken(github, installationId, {
+    repository_ids: [repositoryId],
+    permissions: { contents: 'read', metadata: 'read', pull_requests: 'read', statuses: 'write' },
   })
   const { repositories } = await callGithub(github, '/installation/repositories?per_page=1', {
     token,
@@ -54,13 +50,19 @@ export async function findInstallation(github: Github, name: string): Promise<Re
   const { id: installationId } = await callGithub(github, `/repos/${name}/installation`, {
     answer: z.object({ id: z.int() }),
   })
-  const { token } = await callGithub(github, `/app/installations/${installationId}/access_tokens`, {
-    method: 'POST',
-    body: { permissions: { metadata: 'read' } },
-    answer: z.object({ token: z.string().min(1) }),
-  })
+  const token = await createToken(github, installationId, { permissions: { metadata: 'read' } })
   const { id: repositoryId, full_name } = await callGithub(github, `/repos/${name}`, { token, answer: RepositoryBody })
   return { installationId, repositoryId, name: full_name }
+}
+
+async function createToken(github: Github, installationId: number, body: object): Promise<string> {
+  const path = `/app/installations/${installationId}/access_tokens`
+  const answer = z.object({ token: z.string().min(1) })
+  return (await callGithub(github, path, { method: 'POST', body, answer })).token
+}
+
+const ignoreNotFound = (error: unknown): undefined => {
+  if (!(error instanceof GithubRefused) || error.status !== 404) throw error
 }
 
 const Sha = z.string().regex(/^([0-9a-f]{40}|[0-9a-f]{64})$/)
@@ -69,13 +71,8 @@ const Sha = z.string().regex(/^([0-9a-f]{40}|[0-9a-f]{64})$/)
 export async function headCommitOf({ github, name, token }: Repository, branch: string): Promise<string | undefined> {
   const path = branch.split('/').map(encodeURIComponent).join('/')
   const answer = z.object({ object: z.object({ sha: Sha }) })
-  return callGithub(github, `/repos/${name}/git/ref/heads/${path}`, { token, answer }).then(
-    ({ object }) => object.sha,
-    (error) => {
-      if (error instanceof GithubRefused && error.status === 404) return undefined
-      throw error
-    },
-  )
+  const found = callGithub(github, `/repos/${name}/git/ref/heads/${path}`, { token, answer })
+  return (await found.catch(ignoreNotFound))?.object.sha
 }
 
 const PullRequest = z.object({
@@ -113,10 +110,7 @@ export async function openPullRequests(
 }
 
 const findPullRequest = ({ github, name, token }: Repository, number: number): Promise<PullRequest | undefined> =>
-  callGithub(github, `/repos/${name}/pulls/${number}`, { token, answer: PullRequest }).catch((error) => {
-    if (error instanceof GithubRefused && error.status === 404) return undefined
-    throw error
-  })
+  callGithub(github, `/repos/${name}/pulls/${number}`, { token, answer: PullRequest }).catch(ignoreNotFound)
 
 const FILES_PER_PAGE = 100
 /** GitHub lists 3,000 files of a pull request at most. */

@@ -86,41 +86,26 @@ function createLimitChecks() {
     exceeded = new UnusableCommit(problem)
     throw exceeded
   }
+  const add = (name: keyof typeof total, by: number, max: number, problem: string) => {
+    total[name] += by
+    require(total[name] <= max, problem)
+  }
+  const { packedBytes, unpackedBytes, entries, fileBytes, keptBytes } = LIMITS
   return {
     exceeded: () => exceeded,
-    packed(size: number) {
-      total.packed += size
-      require(total.packed <=
-        LIMITS.packedBytes, `the archive of the repository is larger than ${LIMITS.packedBytes / MiB} MiB`)
-    },
-    unpacked(size: number) {
-      total.unpacked += size
-      require(total.unpacked <=
-        LIMITS.unpackedBytes, `the repository unpacks to more than ${LIMITS.unpackedBytes / MiB} MiB`)
-    },
-    entry() {
-      total.entries += 1
-      require(total.entries <= LIMITS.entries, `the repository has more than ${LIMITS.entries} files`)
-    },
+    packed: (size: number) =>
+      add('packed', size, packedBytes, `the archive of the repository is larger than ${packedBytes / MiB} MiB`),
+    unpacked: (size: number) =>
+      add('unpacked', size, unpackedBytes, `the repository unpacks to more than ${unpackedBytes / MiB} MiB`),
+    entry: () => add('entries', 1, entries, `the repository has more than ${entries} files`),
     kept(path: string, size: number) {
-      total.kept += size
-      require(size <= LIMITS.fileBytes, `${path} is larger than ${LIMITS.fileBytes / MiB} MiB`)
-      require(total.kept <=
-        LIMITS.keptBytes, `migrations and seed are larger than ${LIMITS.keptBytes / MiB} MiB together`)
+      require(size <= fileBytes, `${path} is larger than ${fileBytes / MiB} MiB`)
+      add('kept', size, keptBytes, `migrations and seed are larger than ${keptBytes / MiB} MiB together`)
     },
     require,
   }
 }
 type LimitChecks = ReturnType<typeof createLimitChecks>
-
-/** Reports the size of each chunk. The chunks are unpacked already, so they need not be split. */
-const countUnpacked = (count: (size: number) => void) =>
-  new TransformStream<Uint8Array, Uint8Array>({
-    transform(chunk, controller) {
-      count(chunk.byteLength)
-      controller.enqueue(chunk)
-    },
-  })
 
 async function unpack(
   body: ReadableStream<Uint8Array>,
@@ -131,20 +116,17 @@ async function unpack(
   const entries = body
     .pipeThrough(countBytes(limits.packed))
     .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
-    .pipeThrough(countUnpacked(limits.unpacked))
+    .pipeThrough(countBytes(limits.unpacked, Number.POSITIVE_INFINITY))
     .pipeThrough(createTarDecoder({ strict: true }))
   for await (const entry of entries) {
     limits.entry()
     const path = pathOf(entry)
     const interest = path === undefined ? 'none' : interestIn(path)
     const { type = 'file', size } = entry.header
-    if (path === undefined || interest === 'none' || type === 'directory') {
-      await entry.body.cancel()
-      continue
-    }
-    limits.require(type === 'file', `${path} must be a regular file: links are not followed`)
-    // The path is a file here, not a folder, so nothing below it is kept.
-    if (interest === 'above') {
+    const isIgnored = path === undefined || interest === 'none' || type === 'directory'
+    limits.require(isIgnored || type === 'file', `${path} must be a regular file: links are not followed`)
+    // A file at the path of a folder has nothing below it that is kept.
+    if (isIgnored || interest === 'above') {
       await entry.body.cancel()
       continue
     }
