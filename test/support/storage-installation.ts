@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { PutObjectCommand, paginateListObjectsV2, UploadPartCommand } from '@aws-sdk/client-s3'
+import { PutObjectCommand, paginateListObjectsV2, type S3Client, UploadPartCommand } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { inject } from 'vitest'
@@ -10,7 +10,7 @@ import { startServices } from '../../dev/services.ts'
 import { createCtx } from '../../src/ctx.ts'
 import { memberRoles, organizations } from '../../src/model/tables/index.ts'
 import type { Bindings as WorkerBindings } from '../../src/platform/bindings.ts'
-import { openBlobs } from '../../src/platform/blobs/client.ts'
+import { openBucket } from '../../src/platform/blobs/bucket.ts'
 import { fixedTime } from '../../src/platform/clock.ts'
 import type { LogFields } from '../../src/platform/http/log.ts'
 import { blobKey, blobPrefix } from '../../src/services/storage/blob-key.ts'
@@ -90,7 +90,7 @@ export async function startInstallation({ proxyTo, serve = serveInstallation }: 
         await client.end()
       }
     },
-    bytes: bytesIn(openBlobs(ctxAt().config), vars.S3_BUCKET ?? ''),
+    bytes: bytesIn(openBucket(ctxAt().config).client, vars.S3_BUCKET ?? ''),
     async stop() {
       await stop()
       await close()
@@ -105,7 +105,7 @@ export type SweptStorage = Awaited<ReturnType<Installation['newStorage']>>
 const WRITERS = 20
 
 /** Returns the bucket itself, without the code under test. */
-function bytesIn(client: ReturnType<typeof openBlobs>, Bucket: string) {
+function bytesIn(client: S3Client, Bucket: string) {
   async function put(ref: string, versions: readonly string[]): Promise<void> {
     const waiting = [...versions]
     const putNext = async () => {

@@ -3,7 +3,7 @@ import { eq, sql } from 'drizzle-orm'
 import type { Hono } from 'hono'
 import type { SystemCtx } from '../../ctx.ts'
 import { heartbeats } from '../../model/tables/index.ts'
-import { openBlobs } from '../../platform/blobs/client.ts'
+import { openBucket } from '../../platform/blobs/bucket.ts'
 import type { AppEnv } from '../kernel/app-env.ts'
 import { CHECK_MS_MAX, cacheCheck, runCheck } from './health-checks.ts'
 
@@ -49,7 +49,7 @@ async function checkHealth(ctx: SystemCtx): Promise<Health> {
 }
 
 const headBucket = ({ config, bindings }: SystemCtx) =>
-  openBlobs(config, bindings.SERVICES_EGRESS).send(new HeadBucketCommand({ Bucket: config.S3_BUCKET }), {
+  openBucket(config, bindings.SERVICES_EGRESS).client.send(new HeadBucketCommand({ Bucket: config.S3_BUCKET }), {
     abortSignal: AbortSignal.timeout(CHECK_MS_MAX),
   })
 

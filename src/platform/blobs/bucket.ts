@@ -1,7 +1,6 @@
-import type { S3Client } from '@aws-sdk/client-s3'
+import { S3Client } from '@aws-sdk/client-s3'
 import { S3RequestPresigner } from '@aws-sdk/s3-request-presigner'
 import type { Config } from '../../config.ts'
-import { BucketUnreachable, openBlobs, openNetwork } from './client.ts'
 
 /** The bucket, with plain requests for bytes: sending them through the S3 client costs three times the CPU. */
 export interface Bucket {
@@ -15,6 +14,11 @@ interface RequestOptions {
   query?: Record<string, string>
   headers?: Record<string, string>
   body?: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>
+}
+
+/** The bucket sent no response, or not all of it. */
+export class BucketUnreachable extends Error {
+  override name = 'BucketUnreachable'
 }
 
 /** Error response of the bucket. */
@@ -34,19 +38,25 @@ const ATTEMPTS = 3
 const BACKOFF_MS = 100
 const SIGNATURE_VALID_SECONDS = 900
 
-const buckets = new WeakMap<S3Client, Bucket>()
+const buckets = new WeakMap<object, Bucket>()
 
-/** Opens the bucket, once per isolate, because it caches its signing key. */
+/** Opens the bucket, once per isolate, because it caches its signing key and holds no connection. */
 export function openBucket(config: Config, egress?: Fetcher): Bucket {
-  const client = openBlobs(config, egress)
-  const known = buckets.get(client)
+  const known = buckets.get(egress ?? config)
   if (known) return known
+  const send = async (request: Request | string, init?: RequestInit): Promise<Response> => {
+    try {
+      return await (egress ? egress.fetch(request, init) : fetch(request, init))
+    } catch (cause) {
+      throw new BucketUnreachable('the bucket cannot be reached', { cause })
+    }
+  }
+  const client = createClient(config, send)
   const sign = createSigner(client, {
     endpoint: config.S3_ENDPOINT,
     bucket: config.S3_BUCKET,
     expiresInSeconds: SIGNATURE_VALID_SECONDS,
   })
-  const send = openNetwork(egress)
 
   async function attempt(method: 'GET' | 'PUT', key: string, options: RequestOptions): Promise<Response> {
     const { query = {}, headers, body } = options
@@ -69,9 +79,21 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
   }
 
   const bucket = { name: config.S3_BUCKET, client, request }
-  buckets.set(client, bucket)
+  buckets.set(egress ?? config, bucket)
   return bucket
 }
+
+const createClient = (config: Config, send: (request: Request) => Promise<Response>): S3Client =>
+  new S3Client({
+    endpoint: config.S3_ENDPOINT,
+    region: config.S3_REGION,
+    credentials: { accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY },
+    forcePathStyle: true,
+    // By default streams are sent in a chunked encoding, which most servers refuse or store undecoded.
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: { customFetch: send },
+  })
 
 /** Whether a request failed because of the state of the bucket and may succeed later. */
 export function isBucketUnavailable(error: unknown): boolean {

@@ -1,6 +1,5 @@
 import type { PlatformCtx } from '../context.ts'
-import { createSigner } from './bucket.ts'
-import { openBlobs } from './client.ts'
+import { createSigner, openBucket } from './bucket.ts'
 
 /** Creates a URL with which anybody may PUT bytes of any type at the key, at the endpoint for clients. */
 export function presignPut(
@@ -9,6 +8,6 @@ export function presignPut(
   { expiresInSeconds }: { expiresInSeconds: number },
 ): Promise<string> {
   const endpoint = config.S3_PUBLIC_ENDPOINT ?? config.S3_ENDPOINT
-  const client = openBlobs(config, bindings.SERVICES_EGRESS)
+  const { client } = openBucket(config, bindings.SERVICES_EGRESS)
   return createSigner(client, { endpoint, bucket: config.S3_BUCKET, expiresInSeconds })('PUT', key)
 }

@@ -7,8 +7,7 @@ import {
   NotFound,
 } from '@aws-sdk/client-s3'
 import type { PlatformCtx } from '../context.ts'
-import { type Bucket, BucketError, openBucket } from './bucket.ts'
-import { BucketUnreachable } from './client.ts'
+import { type Bucket, BucketError, BucketUnreachable, openBucket } from './bucket.ts'
 import {
   beginParts,
   copyParts,
