@@ -4,19 +4,25 @@ import type { Bindings } from '../platform/bindings.ts'
 import { describeError } from '../platform/http/log.ts'
 import { RemovalsPaused } from '../platform/removals.ts'
 
-/** Work that the cron runs every minute, by name. `minute` is the scheduled time of the run. */
+/** Periodic work, by name. `minute` is the scheduled time of the run. */
 export type Duties = Record<string, (ctx: SystemCtx, minute: Date) => Promise<unknown>>
 
-export const createCronHandler = (duties: Duties) =>
-  async function runDuties({ scheduledTime }: ScheduledController, bindings: Bindings, execution: ExecutionContext) {
+/** Runs duties concurrently. A duty that fails does not stop the others. */
+export async function runDuties(ctx: SystemCtx, duties: Duties, minute: Date): Promise<void> {
+  await Promise.all(
+    Object.entries(duties).map(([duty, run]) =>
+      run(ctx, minute).catch((error) => {
+        if (error instanceof RemovalsPaused) ctx.log.info('sweep_postponed', { duty })
+        else ctx.log.error('sweep_failed', { duty, error: describeError(error) })
+      }),
+    ),
+  )
+}
+
+/** Creates the handler of the cron, which runs the duties every minute. */
+export const createCronHandler =
+  (duties: Duties) =>
+  ({ scheduledTime }: ScheduledController, bindings: Bindings, execution: ExecutionContext): Promise<void> => {
     const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
-    // A duty that fails must not stop the others.
-    await Promise.all(
-      Object.entries(duties).map(([duty, run]) =>
-        run(ctx, new Date(scheduledTime)).catch((error) => {
-          if (error instanceof RemovalsPaused) ctx.log.info('sweep_postponed', { duty })
-          else ctx.log.error('sweep_failed', { duty, error: describeError(error) })
-        }),
-      ),
-    )
+    return runDuties(ctx, duties, new Date(scheduledTime))
   }

@@ -14,7 +14,7 @@ import { endDueLogins } from '../management/database/database-access/temporary-l
 import { keepReadOnly } from '../management/database/database-settings/read-only.ts'
 import { replicaJobs } from '../management/database/database-settings/replicas.ts'
 import { workOnAssociation, workOnDueAssociations } from '../management/database/private-link/association-task.ts'
-import { pullPostgresLogs, purgePostgresLogs } from '../management/observability/analytics/pull-postgres-logs.ts'
+import { pullPostgresLogs, purgeLogCursors } from '../management/observability/analytics/pull-postgres-logs.ts'
 import { removeUnusedDeployments } from '../management/programs/functions/remove-deployments.ts'
 import { workerJobs } from '../management/programs/workers/jobs.ts'
 import { removeOversizedUploads, sweepUploads } from '../management/programs/workers/remove-uploads.ts'
@@ -75,34 +75,38 @@ export const handlers: Handlers = {
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
 
-export const duties: Duties = {
-  heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
+/** Duties that the sweeper runs every 10 s. */
+export const urgentDuties: Duties = {
   project_tasks: projectLeases.sendDue,
+  worker_tasks: workerLeases.sendDue,
+  git_branches: sendDueGitBranches,
+  webhooks: wakeOverdue,
+  log_drains: wakeDrains,
+}
+
+/** Duties that the cron runs every minute: also the urgent ones, in case the alarm of the sweeper is lost. */
+export const duties: Duties = {
+  ...urgentDuties,
+  heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   moves: settleMoves,
   woken_projects: restoreWokenProjects,
-  worker_tasks: workerLeases.sendDue,
   worker_uploads: sweepUploads,
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,
   worker_crons: callScheduledWorkers,
   branches: removeDueBranches,
-  git_branches: sendDueGitBranches,
   git_deliveries: purgeGitDeliveries,
-  webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
   webhook_endpoints: purgeEndpoints,
-  log_drains: wakeDrains,
   log_drain_entries: expireEntries,
   log_drains_deleted: removeDeletedDrains,
   idle_programs: endIdleIsolates,
   busy_programs: reportBusyProcesses,
-  invocations: (ctx) => purgeLogs(ctx, 'invocations'),
   postgres_logs: pullPostgresLogs,
-  postgres_logs_purge: purgePostgresLogs,
+  postgres_log_cursors: purgeLogCursors,
+  logs: purgeLogs,
   request_counts: purgeRequestCounts,
-  storage_requests: (ctx) => purgeLogs(ctx, 'storage_requests'),
-  data_api_requests: (ctx) => purgeLogs(ctx, 'data_api_requests'),
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,

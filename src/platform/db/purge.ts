@@ -1,4 +1,4 @@
-import { type SQL, sql } from 'drizzle-orm'
+import { type SQL, type SQLWrapper, sql } from 'drizzle-orm'
 import type { Db } from './client.ts'
 import { rowsOf } from './client.ts'
 
@@ -17,3 +17,14 @@ export async function purgeInPortions(db: Db, deletion: (portion: number) => SQL
   }
   return total
 }
+
+/**
+ * Deletes the rows of a table that are due, as `purgeInPortions` does. `order` is the column of an index. The condition is checked
+ * twice, because a row may be extended between the read and the lock.
+ */
+export const purgeRows = (db: Db, table: SQLWrapper, isDue: SQL, order: SQL): Promise<number> =>
+  purgeInPortions(
+    db,
+    (portion) => sql`delete from ${table} where ${isDue} and ctid = any(array(
+      select ctid from ${table} where ${isDue} order by ${order} limit ${portion}))`,
+  )

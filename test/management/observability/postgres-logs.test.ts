@@ -2,11 +2,9 @@ import { eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import type { SystemCtx } from '../../../src/ctx.ts'
 import type { DatabaseLogs, LogPage } from '../../../src/engine/logs.ts'
-import {
-  pullPostgresLogs,
-  purgePostgresLogs,
-} from '../../../src/management/observability/analytics/pull-postgres-logs.ts'
+import { pullPostgresLogs } from '../../../src/management/observability/analytics/pull-postgres-logs.ts'
 import { postgresLogCursors, postgresLogs } from '../../../src/model/tables/index.ts'
+import { purgeLogs } from '../../../src/outbound/logs/purge.ts'
 import { control, newOrganization, type TestOrganization, tick, unhurried } from '../../support/api.ts'
 import { jsonOf, newWebhookDrain, untilSwept } from '../../support/log-drains.ts'
 import { newProject, untilStatus } from '../../support/projects.ts'
@@ -207,7 +205,7 @@ describe('a collection round over given hosts', () => {
       { ...values, message: 'old', at: daysAgo(8) },
       { ...values, message: 'young', at: daysAgo(6) },
     ])
-    await purgePostgresLogs(context(hosts({})))
+    await purgeLogs(context(hosts({})))
     expect((await stored(project)).map(({ message }) => message)).toEqual(['young'])
   })
 })

@@ -2,8 +2,8 @@ import { and, eq, isNull, lte, or, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
-import { gitBranches } from '../../../model/tables/index.ts'
-import { purgeInPortions } from '../../../platform/db/purge.ts'
+import { gitBranches, gitDeliveries } from '../../../model/tables/index.ts'
+import { purgeRows } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { GRACE_MS, isLapsed, LEASE_MS, startRenewing, withClaim } from '../../kernel/task-leases.ts'
@@ -129,9 +129,5 @@ const DELIVERIES_KEPT_MS = 7 * 24 * 3_600_000
 export async function purgeGitDeliveries(ctx: SystemCtx): Promise<void> {
   if (!(await claimHourlyRun(ctx, 'git_deliveries'))) return
   const before = new Date(ctx.now().getTime() - DELIVERIES_KEPT_MS).toISOString()
-  await purgeInPortions(
-    ctx.db,
-    (portion) =>
-      sql`delete from git_deliveries where id in (select id from git_deliveries where at <= ${before} order by at limit ${portion})`,
-  )
+  await purgeRows(ctx.db, gitDeliveries, sql`at <= ${before}`, sql`at`)
 }

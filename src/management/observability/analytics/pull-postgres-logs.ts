@@ -2,9 +2,7 @@ import { eq, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { DatabaseLogs, LogPage } from '../../../engine/logs.ts'
 import { postgresLogCursors, postgresLogs } from '../../../model/tables/index.ts'
-import { purgeLogs } from '../../../outbound/logs/purge.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
-import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { awaitWithin } from '../../../platform/timeout.ts'
 
@@ -128,13 +126,8 @@ function skippedNotice({ now }: SystemCtx, { skippedBytes, lines }: LogPage): Lo
   return [{ timestamp, message, fields: { error_severity: 'WARNING' } }]
 }
 
-/** Deletes messages older than a week and the cursors of removed projects. */
-export async function purgePostgresLogs(ctx: SystemCtx): Promise<void> {
-  await purgeLogs(ctx, 'postgres_logs')
-  await purgeInPortions(
-    ctx.db,
-    (portion) => sql`delete from ${postgresLogCursors} where project_ref in (
-      select c.project_ref from ${postgresLogCursors} c join projects p on p.ref = c.project_ref
-      where p.removed_at is not null limit ${portion})`,
-  )
+/** Deletes the cursors of removed projects. */
+export async function purgeLogCursors({ db }: SystemCtx): Promise<void> {
+  await db.execute(sql`delete from ${postgresLogCursors} c using projects p
+    where p.ref = c.project_ref and p.removed_at is not null`)
 }
