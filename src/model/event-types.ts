@@ -15,40 +15,9 @@ interface Member {
 interface Invitation {
   member: { invitation: { email: string; role: Role } }
 }
-interface Billing {
-  billing: { plan: string }
-}
 interface Leak {
   secrets: { name: string; url: string | null }[]
 }
-type Empty = Record<never, never>
-
-/** Payload of each event type, without organization_slug, project_ref and actor. docs/webhooks.md lists what publishes each type. */
-export interface Payloads {
-  'v1.project.created': { source: { type: 'clone'; project_ref: string } | null }
-  'v1.project.paused': { reason: 'api_request' | 'inactivity' | 'other' }
-  'v1.project.restored': Empty
-  'v1.project.restarted': Empty
-  'v1.project.removed': Empty
-  'v1.project.transferred': { source: { organization_slug: string }; target: { organization_slug: string } }
-  'v1.project.status.changed': { previous_status: ProjectStatus; current_status: ProjectStatus }
-  'v1.project.backup.started': Empty
-  'v1.project.branch.created': Branch
-  'v1.project.branch.updated': Branch
-  'v1.project.branch.removed': Branch
-  'v1.project.secrets.leaked': Leak
-  'v1.organization.member.invitation.created': Invitation
-  'v1.organization.member.invitation.canceled': Invitation
-  'v1.organization.member.added': Member
-  'v1.organization.member.removed': Member
-  'v1.organization.member.role.assigned': Member
-  'v1.organization.member.role.removed': Member
-  'v1.organization.member.role.updated': Member
-  'v1.organization.billing.plan.upgraded': Billing
-  'v1.organization.billing.plan.downgraded': Billing
-  'v1.organization.secrets.leaked': Leak
-}
-export type EventType = keyof Payloads
 
 const branch: Branch = {
   branch: {
@@ -65,17 +34,26 @@ const member: Member = {
 }
 const invitation: Invitation = { member: { invitation: { email: 'test@example.com', role } } }
 const leak: Leak = { secrets: [{ name: 'test', url: null }] }
+const empty: Record<never, never> = {}
 
-/** Payload of the test event of each type, in the order of the specification. */
-export const SAMPLES: { readonly [T in EventType]: Payloads[T] } = {
-  'v1.project.paused': { reason: 'other' },
-  'v1.project.created': { source: null },
-  'v1.project.restored': {},
+const sample = <Payload>(payload: Payload): Payload => payload
+
+/**
+ * Every event type with the payload of its test event, in the order of the specification. Payloads are without organization_slug,
+ * project_ref and actor. docs/webhooks.md lists what publishes each type.
+ */
+export const SAMPLES = {
+  'v1.project.paused': sample<{ reason: 'api_request' | 'inactivity' | 'other' }>({ reason: 'other' }),
+  'v1.project.created': sample<{ source: { type: 'clone'; project_ref: string } | null }>({ source: null }),
+  'v1.project.restored': empty,
   'v1.project.transferred': { source: { organization_slug: 'test' }, target: { organization_slug: 'test' } },
-  'v1.project.removed': {},
-  'v1.project.restarted': {},
-  'v1.project.status.changed': { previous_status: 'UNKNOWN', current_status: 'UNKNOWN' },
-  'v1.project.backup.started': {},
+  'v1.project.removed': empty,
+  'v1.project.restarted': empty,
+  'v1.project.status.changed': sample<{ previous_status: ProjectStatus; current_status: ProjectStatus }>({
+    previous_status: 'UNKNOWN',
+    current_status: 'UNKNOWN',
+  }),
+  'v1.project.backup.started': empty,
   'v1.project.branch.created': branch,
   'v1.project.branch.updated': branch,
   'v1.project.branch.removed': branch,
@@ -91,6 +69,9 @@ export const SAMPLES: { readonly [T in EventType]: Payloads[T] } = {
   'v1.organization.billing.plan.downgraded': { billing: { plan: 'free' } },
   'v1.organization.secrets.leaked': leak,
 }
+export type Payloads = typeof SAMPLES
+export type EventType = keyof Payloads
+
 export const EVENT_TYPES = Object.keys(SAMPLES) as [EventType, ...EventType[]]
 
 /** `v1.project.paused` is also known as `project.v1.paused`. */
