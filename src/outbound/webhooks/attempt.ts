@@ -139,7 +139,7 @@ async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Pr
   if (!headers.has('accept')) headers.set('accept', '*/*')
   headers.set('webhook-id', id)
   headers.set('webhook-timestamp', String(timestampSeconds))
-  headers.set('webhook-signature', await sign({ id, timestampSeconds, body }, secrets))
+  headers.set('webhook-signature', sign({ id, timestampSeconds, body }, secrets))
   return { method: 'POST', headers, body, redirect: 'manual' }
 }
 

@@ -1,3 +1,5 @@
+import { createHmac } from 'node:crypto'
+
 /** Signatures by the Standard Webhooks specification: HMAC-SHA256 over `<id>.<timestamp>.<body>`. */
 const PREFIX = 'whsec_'
 const PRINTABLE = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/
@@ -18,31 +20,19 @@ export function secretProblem(secret: string): string | undefined {
   return undefined
 }
 
-/** Returns the HMAC key of a secret: `whsec_` followed by base64 is decoded, other texts are used as bytes. Never empty. */
-export function keyOf(secret: string): Uint8Array {
+/** Returns the HMAC key of a secret: `whsec_` followed by base64 is decoded, other texts are used as bytes. */
+export function keyOf(secret: string): Buffer {
   const encoded = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : ''
-  if (encoded.length >= BASE64_LENGTH_MIN && BASE64.test(encoded)) return decode(encoded.replace(/=+$/, ''))
-  // WebCrypto rejects an empty key. HMAC pads keys with zero bytes, so this key gives the same signatures.
-  return secret === '' ? new Uint8Array(1) : new TextEncoder().encode(secret)
+  return encoded.length >= BASE64_LENGTH_MIN && BASE64.test(encoded)
+    ? Buffer.from(encoded, 'base64')
+    : Buffer.from(secret)
 }
 
 /** Returns the webhook-signature header: one `v1,<base64>` per secret in the given order, newest first. */
-export async function sign(
-  message: { id: string; timestampSeconds: number; body: string },
+export function sign(
+  { id, timestampSeconds, body }: { id: string; timestampSeconds: number; body: string },
   secrets: readonly string[],
-): Promise<string> {
-  const signed = new TextEncoder().encode(`${message.id}.${message.timestampSeconds}.${message.body}`)
-  const signatures = await Promise.all(secrets.map((secret) => hmac(keyOf(secret), signed)))
-  return signatures.map((signature) => `v1,${btoa(String.fromCharCode(...signature))}`).join(' ')
-}
-
-async function hmac(key: Uint8Array, data: Uint8Array): Promise<Uint8Array> {
-  const imported = await crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign'])
-  return new Uint8Array(await crypto.subtle.sign('HMAC', imported, data))
-}
-
-function decode(digits: string): Uint8Array {
-  // A single digit after groups of four does not encode a byte: the libraries drop it, but atob would throw.
-  const whole = digits.length % 4 === 1 ? digits.slice(0, -1) : digits
-  return Uint8Array.from(atob(whole), (char) => char.charCodeAt(0))
+): string {
+  const signed = `${id}.${timestampSeconds}.${body}`
+  return secrets.map((secret) => `v1,${createHmac('sha256', keyOf(secret)).update(signed).digest('base64')}`).join(' ')
 }

@@ -13,8 +13,8 @@ const KEY_42 = 'MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDEyMzQ1Njc4OTAx'
 const LENGTH = 'must have 8 to 64 characters'
 const CHARACTERS = 'must consist of printable ASCII characters and must not start or end with a space'
 
-const ascii = (text: string) => Uint8Array.from(Buffer.from(text, 'latin1'))
-const base64 = (text: string) => Uint8Array.from(Buffer.from(text, 'base64'))
+const ascii = (text: string) => Buffer.from(text, 'latin1')
+const base64 = (text: string) => Buffer.from(text, 'base64')
 
 const decoded: [secret: string, key: Uint8Array][] = [
   [`whsec_${KEY_24}`, ascii('012345678901234567890123')],
@@ -30,7 +30,7 @@ const decoded: [secret: string, key: Uint8Array][] = [
   ['whsec_YQ==', ascii('a')],
   ['whsec_abcde', base64('abcd')],
   ['whsec_abcde=', base64('abcd')],
-  ['whsec_AAAA', new Uint8Array(3)],
+  ['whsec_AAAA', Buffer.alloc(3)],
   ['whsec_++//++//', base64('++//++//')],
 ]
 
@@ -130,7 +130,6 @@ describe('a signing secret', () => {
 
   it.each(refused)('is refused, and could still sign: %j', async (secret, problem) => {
     expect(secretProblem(secret)).toBe(problem)
-    expect(keyOf(secret).length).toBeGreaterThan(0)
     expect(await sign({ id: ID, timestampSeconds: 1, body: '' }, [secret])).toMatch(/^v1,[A-Za-z0-9+/]{43}=$/)
   })
 
