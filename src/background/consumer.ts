@@ -6,30 +6,22 @@ import { describeError } from '../platform/http/log.ts'
 import { Message } from '../platform/queue/message.ts'
 import { awaitWithin } from '../platform/timeout.ts'
 
-type MessageOf<T extends Message['type']> = Extract<Message, { type: T }>
-
-/** The handler of each message type. */
-export type Handlers = {
-  [T in Message['type']]: {
-    run(ctx: SystemCtx, message: MessageOf<T>): Promise<void>
-    /** Called when the message reaches the dead-letter queue. */
-    handleDead?(ctx: SystemCtx, message: MessageOf<T>): Promise<void>
-    /**
-     * Number of runs that may go on in one isolate after their messages are acknowledged. For work that takes hours and that a
-     * sweeper restarts after a crash. Without it, a message is acknowledged when its work ends.
-     */
-    detachedMax?: number
-  }
-}
-
-interface Handler {
-  run(ctx: SystemCtx, message: Message): Promise<void>
-  handleDead?(ctx: SystemCtx, message: Message): Promise<void>
+interface Handler<M> {
+  run(ctx: SystemCtx, message: M): Promise<void>
+  /** Called when the message reaches the dead-letter queue. */
+  handleDead?(ctx: SystemCtx, message: M): Promise<void>
+  /**
+   * Number of runs that may go on in one isolate after their messages are acknowledged. For work that takes hours and that a
+   * sweeper restarts after a crash. Without it, a message is acknowledged when its work ends.
+   */
   detachedMax?: number
 }
 
+/** The handler of each message type. */
+export type Handlers = { [T in Message['type']]: Handler<Extract<Message, { type: T }>> }
+
 /** The cast is safe: the handler is looked up by the type of the message. */
-const handlerOf = (handlers: Handlers, { type }: Message) => handlers[type] as unknown as Handler
+const handlerOf = (handlers: Handlers, { type }: Message) => handlers[type] as Handler<Message>
 
 /** A heartbeat's `at` is logged as `sent_at`, since `at` is the time of the log line. */
 const fieldsOf = (message: Message): LogFields =>
