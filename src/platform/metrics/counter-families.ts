@@ -2,18 +2,16 @@ import { BUCKETS, COUNTERS, DURATION, seriesOf } from './counters.ts'
 import type { Counts } from './counts.ts'
 import type { Family, Sample } from './openmetrics.ts'
 
-const HELP: Record<keyof typeof COUNTERS, string> = {
-  http_requests: 'Requests by operation and status, of all isolates.',
-  webhook_attempts: 'Attempts to deliver webhooks by their result.',
-  tasks_ended: 'Background tasks that have ended.',
-}
-
 /** Creates the metric families from the totals of all isolates. */
 export function counterFamilies(totals: Counts): Family[] {
-  const counters = (Object.keys(HELP) as (keyof typeof COUNTERS)[]).map((name): Family => {
-    const found = valuesOf(totals, name, COUNTERS[name])
-    const samples = found.map(({ labels, numbers: [value = 0] }) => ({ labels, value }))
-    return { name, type: 'counter', help: HELP[name], samples }
+  const counters = Object.entries(COUNTERS).map(([name, { labels, help }]): Family => {
+    const found = valuesOf(totals, name, labels)
+    return {
+      name,
+      type: 'counter',
+      help,
+      samples: found.map(({ labels, numbers: [value = 0] }) => ({ labels, value })),
+    }
   })
   const help = 'Time from a request to the start of its reply.'
   const samples = valuesOf(totals, DURATION, ['service']).flatMap(histogramSamples)

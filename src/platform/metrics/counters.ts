@@ -8,11 +8,14 @@ interface MetricsCtx {
   waitUntil(work: Promise<unknown>): void
 }
 
-/** Labels of each counter, in the order of their values. */
+/** Every counter, with its labels in the order of their values. */
 export const COUNTERS = {
-  http_requests: ['operation', 'status'],
-  webhook_attempts: ['status'],
-  tasks_ended: ['queue', 'kind', 'state'],
+  http_requests: {
+    labels: ['operation', 'status'],
+    help: 'Requests by operation and status, of all isolates.',
+  },
+  webhook_attempts: { labels: ['status'], help: 'Attempts to deliver webhooks by their result.' },
+  tasks_ended: { labels: ['queue', 'kind', 'state'], help: 'Background tasks that have ended.' },
 } as const
 type Counter = keyof typeof COUNTERS
 
