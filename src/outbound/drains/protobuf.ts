@@ -6,15 +6,7 @@ const VARINT = 0
 const FIXED64 = 1
 const LENGTH = 2
 
-export function concat(parts: readonly Bytes[]): Bytes {
-  const all = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0))
-  let at = 0
-  for (const part of parts) {
-    all.set(part, at)
-    at += part.byteLength
-  }
-  return all
-}
+export const concat = (parts: readonly Bytes[]): Bytes => Buffer.concat(parts)
 
 function number(value: number): Bytes {
   const bytes: number[] = []
