@@ -1,5 +1,5 @@
 import { isMemoryWanted, type MemoryReservation, reserveMemory } from './memory-budget.ts'
-import { type PartReader, readParts } from './part-reader.ts'
+import { readParts } from './part-reader.ts'
 
 /** A part that takes longer than this and is slower than the minimum rate loses its memory if another request waits for it. */
 const SLOW_MS = 10_000
@@ -8,15 +8,6 @@ const SLOW_BYTES_PER_SECOND = 64 * 1024
 /** The owner of a key: its first two segments, `projects/{ref}`. */
 export const ownerOf = (key: string): string => key.split('/', 2).join('/')
 
-export interface BufferedParts extends Omit<PartReader, 'next' | 'received'> {
-  /** Reads the next bytes, appended to `behind`, as `PartReader.next` does. */
-  next(size: number, behind?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>
-  /** Waits for the memory of a part before any bytes are read. */
-  reserve(): Promise<void>
-  /** Releases the memory. Must be called in the end. */
-  release(): void
-}
-
 interface PartMemory {
   /** Maximum size of a part. */
   bytes: number
@@ -24,7 +15,7 @@ interface PartMemory {
 }
 
 /** Reads a body in parts. Buffers one part in memory at a time, after waiting for memory unless the whole body is short. */
-export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: PartMemory): BufferedParts {
+export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: PartMemory) {
   let reservation: MemoryReservation | undefined
   /** Time at which the reading of the current part started, and the bytes received before it. */
   let started: { at: number; received: number } | undefined
@@ -40,10 +31,12 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
   }
   const { next, ended, rest, received, cancel, discard } = readParts(body, { isTooSlow })
   return {
-    next(size, behind) {
+    /** Reads the next bytes, appended to `behind`, as `readParts` does. */
+    next(size: number, behind?: Uint8Array<ArrayBuffer>) {
       if (reservation) startPart()
       return next(size, { onGrowth: reservation ? undefined : reserve, behind })
     },
+    /** Waits for the memory of a part before any bytes are read. */
     reserve,
     ended() {
       if (reservation) startPart()
@@ -52,6 +45,7 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
     rest,
     cancel,
     discard,
+    /** Releases the memory. Must be called in the end. */
     release: () => reservation?.release(),
   }
 
@@ -60,3 +54,4 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
     startPart()
   }
 }
+export type BufferedParts = ReturnType<typeof bufferParts>

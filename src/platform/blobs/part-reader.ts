@@ -3,33 +3,14 @@ import { discardBody } from './discard-body.ts'
 
 type Bytes = Uint8Array<ArrayBuffer>
 
-export interface PartReader {
-  /**
-   * Reads the next `size` bytes, fewer only at the end. Awaits `onGrowth` once before it buffers more than one chunk. With `behind`,
-   * the bytes are appended to it up to a total of `size`; `behind` must own its buffer, which is transferred.
-   */
-  next(
-    size: number,
-    options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
-  ): Promise<Bytes>
-  /** Whether the body has no further bytes. Waits for the next ones. */
-  ended(): Promise<boolean>
-  /** Bytes of the current part that were received before reading it failed. */
-  rest(): Bytes
-  /** Number of bytes received so far. */
-  received(): number
-  cancel(reason: unknown): Promise<void>
-  /** Discards the rest of the body, for a refused client that is still sending. */
-  discard(): void
-}
-
 /** Reads a body in parts, each of which is in memory. A short body takes at most twice its length. */
-export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits): PartReader {
+export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits) {
   const chunks = readChunks(body, limits)
   let received = 0
   let chunk: Uint8Array | undefined = new Uint8Array()
   let rest: Bytes = new Uint8Array()
 
+  /** Whether the body has no further bytes. Waits for the next ones. */
   async function ended(): Promise<boolean> {
     while (chunk?.length === 0) {
       chunk = await chunks.next()
@@ -38,7 +19,11 @@ export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits)
     return !chunk
   }
 
-  const next: PartReader['next'] = async (size, { onGrowth, behind } = {}) => {
+  /**
+   * Reads the next `size` bytes, fewer only at the end. Awaits `onGrowth` once before it buffers more than one chunk. With `behind`,
+   * the bytes are appended to it up to a total of `size`; `behind` must own its buffer, which is transferred.
+   */
+  async function next(size: number, { onGrowth, behind }: NextOptions = {}): Promise<Bytes> {
     let used = behind?.length ?? 0
     let buffer = behind ? behind.buffer.transfer(size) : new ArrayBuffer(Math.min(size, CHUNK_BYTES))
     try {
@@ -60,6 +45,20 @@ export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits)
   }
 
   const { cancel } = chunks
-  const discard = () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
-  return { next, ended, rest: () => rest, received: () => received, cancel, discard }
+  return {
+    next,
+    ended,
+    /** Bytes of the current part that were received before reading it failed. */
+    rest: () => rest,
+    /** Number of bytes received so far. */
+    received: () => received,
+    cancel,
+    /** Discards the rest of the body, for a refused client that is still sending. */
+    discard: () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel }),
+  }
+}
+
+interface NextOptions {
+  onGrowth?: (() => Promise<void>) | undefined
+  behind?: Bytes | undefined
 }

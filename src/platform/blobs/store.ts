@@ -23,38 +23,6 @@ import { put, putUnknown, type Stored } from './put.ts'
 export { PartsGone, type SentPart } from './multipart.ts'
 export { BlobIncomplete, BlobTooLarge, type Stored } from './put.ts'
 
-/** Files in the bucket. A key is written once and its bytes never change. Bodies stream in constant memory. */
-export interface Blobs {
-  /** Stores a body of known length. Rejects, and stores nothing, if the body is shorter or longer. */
-  put(key: string, body: Body, options: { size: number; contentType?: string | undefined }): Promise<Stored>
-  /** Stores a body of unknown length. Rejects with BlobTooLarge as soon as it is longer than `sizeMax`. */
-  putUnknown(key: string, body: ReadableStream<Uint8Array>, options: UnknownSize): Promise<Stored>
-  /** Reads all bytes or a range, which must exist, in one request. Returns undefined if the key does not exist. */
-  get(key: string, range?: Range): Promise<Found | undefined>
-  /** Returns undefined if `from` does not exist. */
-  copy(from: string, to: string, options: { size: number }): Promise<Stored | undefined>
-  /** Removes keys; one that does not exist counts as removed. Tries all, then rejects with BlobsNotRemoved if any is left. */
-  remove(keys: readonly string[]): Promise<void>
-  /** Multipart uploads over several requests. `end` and `put` reject with PartsGone if the upload was ended or dropped. */
-  parts: {
-    /** Returns the upload's id. */
-    begin(key: string, options: { contentType?: string | undefined }): Promise<string>
-    /** Stores part `n`, from 1 to 10,000. All parts but the last have the same length of at least 5 MiB. Returns the ETag. */
-    put(upload: PartsUpload, n: number, bytes: Uint8Array<ArrayBuffer>): Promise<string>
-    /** Creates the object from the parts, in the order of their numbers. */
-    end(upload: PartsUpload, parts: readonly SentPart[]): Promise<{ etag: string }>
-    /** Aborts the upload; one that does not exist counts as aborted. */
-    drop(upload: PartsUpload): Promise<void>
-  }
-  /** Returns the metadata of a key; undefined if it does not exist. */
-  head(key: string): Promise<BlobMetadata | undefined>
-  /** Lists up to 1,000 files in the order of their keys. */
-  list(
-    prefix: string,
-    options: { after?: string | undefined; count: number },
-  ): Promise<{ blobs: ListedBlob[]; more: boolean }>
-}
-
 type Body = ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>
 
 interface UnknownSize {
@@ -104,7 +72,8 @@ const REMOVED_KEYS_MAX = 1000
 
 const COPIED_PART_BYTES = 1024 ** 3
 
-export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUntil'>): Blobs {
+/** Opens the files in the bucket. A key is written once and its bytes never change. Bodies stream in constant memory. */
+export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUntil'>) {
   const bucket = openBucket(ctx.config, ctx.bindings.SERVICES_EGRESS)
   // Otherwise the request of a client that disconnects would end before its upload is cleaned up.
   const keepAlive = (upload: Promise<Stored>) => {
@@ -112,21 +81,37 @@ export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUn
     return upload
   }
   return {
-    put: (key, body, options) => keepAlive(put(bucket, { key, ...options }, body)),
-    putUnknown: (key, body, options) => keepAlive(putUnknown(bucket, { key, ...options }, body)),
-    get: (key, range) => orUndefined(get(bucket, key, range)),
-    copy: (from, to, { size }) => orUndefined(copy(bucket, { from, to, size })),
-    remove: (keys) => remove(bucket, keys),
+    /** Stores a body of known length. Rejects, and stores nothing, if the body is shorter or longer. */
+    put: (key: string, body: Body, options: { size: number; contentType?: string | undefined }) =>
+      keepAlive(put(bucket, { key, ...options }, body)),
+    /** Stores a body of unknown length. Rejects with BlobTooLarge as soon as it is longer than `sizeMax`. */
+    putUnknown: (key: string, body: ReadableStream<Uint8Array>, options: UnknownSize) =>
+      keepAlive(putUnknown(bucket, { key, ...options }, body)),
+    /** Reads all bytes or a range, which must exist, in one request. Returns undefined if the key does not exist. */
+    get: (key: string, range?: Range) => orUndefined(get(bucket, key, range)),
+    /** Returns undefined if `from` does not exist. */
+    copy: (from: string, to: string, { size }: { size: number }) => orUndefined(copy(bucket, { from, to, size })),
+    /** Removes keys; one that does not exist counts as removed. Tries all, then rejects with BlobsNotRemoved if any is left. */
+    remove: (keys: readonly string[]) => remove(bucket, keys),
+    /** Multipart uploads over several requests. `end` and `put` reject with PartsGone if the upload was ended or dropped. */
     parts: {
-      begin: (key, options) => beginParts(bucket, { key, ...options }),
-      put: (upload, n, body) => uploadPart(bucket, { ...upload, n, body }),
-      end: (upload, parts) => endParts(bucket, upload, parts),
-      drop: (upload) => dropParts(bucket, upload).catch(ignoreGone),
+      /** Returns the upload's id. */
+      begin: (key: string, options: { contentType?: string | undefined }) => beginParts(bucket, { key, ...options }),
+      /** Stores part `n`, from 1 to 10,000. All parts but the last have the same length of at least 5 MiB. Returns the ETag. */
+      put: (upload: PartsUpload, n: number, body: Uint8Array<ArrayBuffer>) =>
+        uploadPart(bucket, { ...upload, n, body }),
+      /** Creates the object from the parts, in the order of their numbers. */
+      end: (upload: PartsUpload, parts: readonly SentPart[]) => endParts(bucket, upload, parts),
+      /** Aborts the upload; one that does not exist counts as aborted. */
+      drop: (upload: PartsUpload) => dropParts(bucket, upload).catch(ignoreGone),
     },
-    head: (key) => orUndefined(head(bucket, key)),
-    list: (prefix, options) => list(bucket, prefix, options),
+    /** Returns the metadata of a key; undefined if it does not exist. */
+    head: (key: string) => orUndefined(head(bucket, key)),
+    /** Lists up to 1,000 files in the order of their keys. */
+    list: (prefix: string, options: { after?: string | undefined; count: number }) => list(bucket, prefix, options),
   }
 }
+export type Blobs = ReturnType<typeof openStore>
 
 async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {
   try {
