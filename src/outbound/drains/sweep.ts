@@ -5,6 +5,7 @@ import { logDrainEntries, logDrains } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { firstIdOf } from '../../platform/db/id.ts'
 import { purgeInPortions } from '../../platform/db/purge.ts'
+import { forEachConcurrently } from '../../platform/for-each-concurrently.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { LOGS_KEPT_DAYS } from '../logs/purge.ts'
 import { dueDrains } from './store.ts'
@@ -21,9 +22,7 @@ export async function wakeDrains(ctx: SystemCtx): Promise<void> {
   let page: string[] = []
   do {
     page = await dueDrains(db, now, { after: page.at(-1) ?? FIRST_ID, count: PAGE })
-    for (let start = 0; start < page.length; start += CONCURRENCY) {
-      await Promise.all(page.slice(start, start + CONCURRENCY).map((id) => wake(ctx, id)))
-    }
+    await forEachConcurrently(page, CONCURRENCY, (id) => wake(ctx, id))
   } while (page.length === PAGE)
 }
 

@@ -1,4 +1,5 @@
 import type { SystemCtx } from '../../ctx.ts'
+import { forEachConcurrently } from '../../platform/for-each-concurrently.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Message } from '../../platform/queue/message.ts'
 import { send } from '../../platform/queue/send.ts'
@@ -13,20 +14,16 @@ const CONCURRENCY = 8
 type SenderStub = ReturnType<SystemCtx['bindings']['WEBHOOK_SENDERS']['get']>
 
 /** Calls senders with limited concurrency. An unreachable one is logged and does not stop the others. */
-async function callEach(
+const callEach = (
   { bindings: { WEBHOOK_SENDERS: senders }, log }: SystemCtx,
   endpointIds: readonly string[],
   call: (sender: SenderStub, endpointId: string) => Promise<void>,
-): Promise<void> {
-  for (let start = 0; start < endpointIds.length; start += CONCURRENCY) {
-    const slice = endpointIds.slice(start, start + CONCURRENCY)
-    const calls = await Promise.allSettled(slice.map((id) => call(senders.get(senders.idFromName(id)), id)))
-    for (const [index, result] of calls.entries()) {
-      if (result.status === 'fulfilled') continue
-      log.error('webhook_sender_unreachable', { endpoint: slice[index], error: describeError(result.reason) })
-    }
-  }
-}
+): Promise<void> =>
+  forEachConcurrently(endpointIds, CONCURRENCY, (endpoint) =>
+    call(senders.get(senders.idFromName(endpoint)), endpoint).catch((error) =>
+      log.error('webhook_sender_unreachable', { endpoint, error: describeError(error) }),
+    ),
+  )
 
 /** Ends the senders of deleted endpoints. An unreachable sender only keeps a few bytes of storage. */
 export const endSenders = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>

@@ -2,6 +2,7 @@ import { and, eq, isNull, lte, or, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { privateLinkAssociations, projects } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { forEachConcurrently } from '../../../platform/for-each-concurrently.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { isRefusal, openRam, type Ram } from './aws-ram.ts'
@@ -46,10 +47,9 @@ export async function workOnDueAssociations(ctx: SystemCtx): Promise<void> {
     .where(isDue(ctx.now()))
     .orderBy(privateLinkAssociations.dueAt)
     .limit(BATCH_MAX)
-  const workOnNext = async () => {
-    for (let next = due.shift(); next && Date.now() < endsAt; next = due.shift()) await workOnAssociation(ctx, next.id)
-  }
-  await Promise.all(Array.from({ length: CONCURRENCY }, workOnNext))
+  await forEachConcurrently(due, CONCURRENCY, async ({ id }) => {
+    if (Date.now() < endsAt) await workOnAssociation(ctx, id)
+  })
 }
 
 const isDue = (at: Date) =>

@@ -3,6 +3,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import type { DatabaseLogs, LogPage } from '../../../engine/logs.ts'
 import { postgresLogCursors, postgresLogs } from '../../../model/tables/index.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
+import { forEachConcurrently } from '../../../platform/for-each-concurrently.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { awaitWithin } from '../../../platform/timeout.ts'
 
@@ -28,10 +29,7 @@ export async function pullPostgresLogs(ctx: SystemCtx): Promise<void> {
   const { ends, unreachable } = await engine.logs.ends()
   if (unreachable.length > 0) log.error('logs_unreachable', { hosts: unreachable })
   const due = await selectProjectsToRead(ctx, ends)
-  const next = async () => {
-    for (let project = due.shift(); project; project = due.shift()) await pullOrLog(ctx, project)
-  }
-  await Promise.all(Array.from({ length: CONCURRENCY }, next))
+  await forEachConcurrently(due, CONCURRENCY, (project) => pullOrLog(ctx, project))
 }
 
 const FRESHEN_MS_MAX = 2_000
