@@ -14,7 +14,7 @@ import { createMethodTable } from './management/kernel/method-table.ts'
 import { mount } from './management/kernel/mount.ts'
 import { rateLimitUnmatched } from './management/kernel/rate-limits.ts'
 import type { Bindings } from './platform/bindings.ts'
-import { discardBodyOnError, discardPartsOnError } from './platform/http/early-refusal.ts'
+import { discardBodyOnError } from './platform/http/early-refusal.ts'
 import { ApiError, JSON_TYPE, renderError } from './platform/http/error.ts'
 import { createLogger, describeError } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
@@ -81,12 +81,12 @@ export function createFetch() {
       return discardBodyOnError(request, () => serveDataApi({ request, address: dataApi, bindings, execution }))
     }
     if (storageAddressOf(request, bindings) !== undefined) {
-      return discardPartsOnError(request, () => storage.fetch(request, bindings, execution))
+      return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))
     }
     // The management API is not served at a project's host: the path prefix makes the router answer 404.
     const isStray = project?.ref !== undefined && project.path === url.pathname
     const apiRequest = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
-    return discardPartsOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
+    return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) =>
     isReadable(request, bindings)

@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { awaitWithin } from '../timeout.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 
 const BYTES_MAX = 32 * 1024 * 1024
@@ -14,16 +15,14 @@ export function discardBody(chunks: ChunkReader): void {
 
 /** Discards what a refused client still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection with unread bytes. */
 export async function discard({ next, cancel }: ChunkReader): Promise<void> {
-  const stop = new AbortController()
+  const until = Date.now() + MS_MAX
   const discarding = async () => {
-    for (let bytes = 0; bytes < BYTES_MAX && !stop.signal.aborted; ) {
+    for (let bytes = 0; bytes < BYTES_MAX && Date.now() < until; ) {
       const chunk = await next()
       if (!chunk) return
       bytes += chunk.length
     }
   }
-  const tooLate = scheduler.wait(MS_MAX, { signal: stop.signal }).catch(() => {})
-  await Promise.race([discarding(), tooLate]).catch(() => {})
-  stop.abort()
+  await awaitWithin(MS_MAX, discarding()).catch(() => {})
   void cancel('refused').catch(() => {})
 }

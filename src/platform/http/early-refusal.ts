@@ -3,17 +3,13 @@ import { discard, discardedBodies } from '../blobs/discard-body.ts'
 
 type Answer = () => Response | Promise<Response>
 
-/** Runs a handler. Sends an error response at once, but keeps it open while the unread rest of the request body is discarded. */
-export const discardBodyOnError = async (request: Request, answer: Answer): Promise<Response> =>
-  keepOpen(request, await answer(), [])
-
-/** The same for a handler that reads bodies in parts, and calls `discardBody` for those that it has not read to their end. */
-export async function discardPartsOnError(request: Request, answer: Answer): Promise<Response> {
+/**
+ * Runs a handler. Sends an error response at once, but keeps it open while the unread rest of the request body is discarded. A handler
+ * that reads its body in parts calls `discardBody` for what it has not read to the end.
+ */
+export async function discardBodyOnError(request: Request, answer: Answer): Promise<Response> {
   const discarding: Promise<void>[] = []
-  return keepOpen(request, await discardedBodies.run(discarding, answer), discarding)
-}
-
-function keepOpen(request: Request, response: Response, discarding: Promise<void>[]): Response | Promise<Response> {
+  const response = await discardedBodies.run(discarding, answer)
   if (response.status >= 400 && !request.bodyUsed && request.body && !request.body.locked)
     discarding.push(discard(readChunks(request.body)))
   return discarding.length === 0 ? response : keepOpenUntil(Promise.all(discarding), response)
