@@ -46,10 +46,8 @@ interface Hold {
  */
 export function createAdmission(clock: () => number, max = HELD_MAX): Admission {
   const holds = new Set<Hold>()
-  const queue = new Map<object, { seenAt: number }>()
-  /** The number of tickets ever issued and of those that left; their difference is about the length of the queue. */
-  let issuedCount = 0
-  let leftCount = 0
+  /** The time of the last poll of each waiting sender, by its ticket. */
+  const queue = new Map<object, number>()
 
   function freeCapacity(now: number): number {
     let heldCount = 0
@@ -62,16 +60,12 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
     return Math.max(max, RESERVED) - heldCount
   }
 
-  function leave(ticket: object): void {
-    if (queue.delete(ticket)) leftCount += 1
-  }
-
   /** Returns true if there is capacity for the ticket after those ahead of it. */
   function isNext(ticket: object, now: number): boolean {
     let left = freeCapacity(now)
-    for (const [other, { seenAt }] of queue) {
+    for (const [other, seenAt] of queue) {
       if (other === ticket || left < RESERVED) break
-      if (Math.abs(now - seenAt) > ABANDONED_MS) leave(other)
+      if (Math.abs(now - seenAt) > ABANDONED_MS) queue.delete(other)
       else left -= RESERVED
     }
     return left >= RESERVED
@@ -107,16 +101,14 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
   return {
     async enter(wanted, timeout) {
       const ticket = {}
-      let position = 0
       for (;;) {
         const now = clock()
-        if (!queue.has(ticket)) position = issuedCount++
-        queue.set(ticket, { seenAt: now })
+        queue.set(ticket, now)
         if (isNext(ticket, now)) {
-          leave(ticket)
+          queue.delete(ticket)
           return permit(countFor(wanted, now))
         }
-        const ahead = Math.max(0, position - leftCount)
+        const ahead = Array.from(queue.keys()).indexOf(ticket)
         await waitFor(timeout(Math.min(POLL_MS_MAX, POLL_MS_MIN + ahead * POLL_MS_PER_POSITION)))
       }
     },
