@@ -44,21 +44,15 @@ export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): 
   let column: Column | undefined
   let value: JsonPiece[] = []
 
-  function write(more: string) {
+  function write(more: JsonPiece) {
     if (length > jsonLengthMax) return
     length += more.length
     if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
-    text += more
-    if (text.length < PIECE_LENGTH) return
-    pieces.push(encoder.encode(text))
-    text = ''
-  }
-
-  function writeBytes(bytes: Uint8Array) {
-    if (length > jsonLengthMax) return
-    length += bytes.length
-    if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
-    pieces.push(text, bytes)
+    if (typeof more === 'string') {
+      text += more
+      if (text.length < PIECE_LENGTH) return
+      pieces.push(encoder.encode(text))
+    } else pieces.push(text, more)
     text = ''
   }
 
@@ -96,8 +90,8 @@ export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): 
     part(part) {
       if (!column) return
       if (column.encode !== asText && column.encode !== asIs) value.push(part)
-      else if (typeof part === 'string') write(column.encode === asText ? asText(part).slice(1, -1) : part)
-      else writeBytes(column.encode === asText ? escapeJson(part) : part)
+      else if (column.encode === asIs) write(part)
+      else write(typeof part === 'string' ? asText(part).slice(1, -1) : escapeJson(part))
     },
     endValue() {
       if (column?.encode === asText) write('"')
