@@ -19,23 +19,30 @@ export interface Owner {
 const showsHeaders = ({ actor }: Ctx, role: Role) =>
   roleAllows(role, 'secrets:read') && actor.scopes.includes('secrets:read')
 
-export const ofProject = (
-  ctx: Ctx,
-  { ref, organizationId: id, organizationSlug: slug, role }: ProjectAccess,
-): Owner => ({
+const ofProject = (ctx: Ctx, { ref, organizationId: id, organizationSlug: slug, role }: ProjectAccess): Owner => ({
   organization: { id, slug },
   projectRef: ref,
   showsHeaders: showsHeaders(ctx, role),
   path: `/v2/projects/${ref}`,
 })
 
-export const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: OrganizationAccess): Owner => ({
+const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: OrganizationAccess): Owner => ({
   organization: { id, slug },
   projectRef: null,
   showsHeaders: showsHeaders(ctx, role),
   path: `/v2/organizations/${slug}`,
   ...(onlyProjects && { onlyProjects }),
 })
+
+interface OwnerRequest {
+  ctx: Ctx
+  /** Undefined if the path names an organization. */
+  project?: ProjectAccess
+  organization: OrganizationAccess
+}
+
+export const ownerOf = ({ ctx, project, organization }: OwnerRequest): Owner =>
+  project ? ofProject(ctx, project) : ofOrganization(ctx, organization)
 
 /** Restricts a query to the endpoints of the owner. */
 export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { del, get, patch, post } from '../../kernel/route.ts'
 import { getDelivery, listDeliveries, retryDelivery, sendTestEvent } from './deliveries.ts'
-import { ofOrganization, ofProject } from './endpoint-owner.ts'
+import { ownerOf } from './endpoint-owner.ts'
 import {
   createEndpoint,
   deleteEndpoint,
@@ -24,288 +24,171 @@ import {
   UpdateEndpoint,
 } from './schema.ts'
 
-const id = z.uuid().toLowerCase()
+const params = { id: z.uuid().toLowerCase() }
 
-/** Route options shared by the endpoints of projects and of organizations. */
-const LIST = {
-  summary: 'List webhook endpoints',
-  scope: 'any caller',
-  query: EndpointListQuery,
-  returns: EndpointList,
-} as const
-const CREATE = {
-  summary: 'Create a webhook endpoint',
-  scope: 'any caller',
-  body: CreateEndpoint,
-  returns: EndpointReply,
-  status: 201,
-  errors: ['bad_request.endpoint.too_many', 'service_unavailable.name_resolution'],
-} as const
-const DELETE_ALL = {
-  summary: 'Delete all webhook endpoints with their deliveries',
-  scope: 'any caller',
-  returns: EndpointsReply,
-} as const
-const GET = {
-  summary: 'Get a webhook endpoint',
-  scope: 'any caller',
-  params: { id },
-  returns: EndpointReply,
-  errors: ['not_found.endpoint'],
-} as const
-const UPDATE = {
-  summary: 'Update a webhook endpoint',
-  description:
-    'A new signing secret applies at once. The previous one also signs for `WEBHOOK_ROTATION_HOURS` (24 by default).',
-  scope: 'any caller',
-  params: { id },
-  body: UpdateEndpoint,
-  returns: EndpointReply,
-  errors: ['not_found.endpoint', 'service_unavailable.name_resolution'],
-} as const
-const DELETE = {
-  summary: 'Delete a webhook endpoint with its deliveries',
-  scope: 'any caller',
-  params: { id },
-  returns: EndpointReply,
-  errors: ['not_found.endpoint'],
-} as const
-const DELIVERIES = {
-  summary: 'List deliveries of an endpoint, newest first',
-  description: 'Each attempt is a delivery. Deliveries are kept for 14 days.',
-  scope: 'any caller',
-  params: { id },
-  query: DeliveryListQuery,
-  returns: DeliveryList,
-  errors: ['not_found.endpoint'],
-} as const
-const TEST = {
-  summary: 'Send a test event to an endpoint',
-  description: 'The payload contains `is_test: true`. The event is sent once, without retries.',
-  scope: 'any caller',
-  params: { id },
-  body: TestEvent,
-  returns: Ingress,
-  status: 201,
-  limit: 'webhookTest',
-  errors: ['not_found.endpoint', 'bad_request.endpoint.test.disabled', 'bad_request.endpoint.test.wrong_event_type'],
-} as const
-const DELIVERY = {
-  summary: 'Get a delivery with its event',
-  scope: 'any caller',
-  params: { id },
-  returns: DeliveryReply,
-  errors: ['not_found.delivery'],
-} as const
-const RETRY = {
-  summary: 'Retry a delivery',
-  description: 'Makes one attempt at once. A pending attempt is moved forward instead.',
-  scope: 'any caller',
-  params: { id },
-  returns: Ingress,
-  status: 201,
-  limit: 'webhookRetry',
-  errors: ['not_found.delivery', 'bad_request.endpoint.test.disabled'],
-} as const
+/** Projects and organizations have endpoints of their own, with the same routes below their paths. */
+const OWNERS = [
+  { path: '/v2/projects/{ref}', prefix: 'v2-projects-ref', read: 'projects:read', write: 'projects:write' },
+  {
+    path: '/v2/organizations/{slug}',
+    prefix: 'v2-organizations-slug',
+    read: 'organizations:read',
+    write: 'organizations:write',
+  },
+] as const
 
-export const webhookRoutes = [
+export const webhookRoutes = OWNERS.flatMap(({ path, prefix, read, write }) => [
   get(
-    '/v2/projects/{ref}/webhooks/endpoints',
+    `${path}/webhooks/endpoints`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-get',
-      ...LIST,
-      permission: 'projects:read',
+      id: `${prefix}-webhooks-endpoints-get`,
+      summary: 'List webhook endpoints',
+      scope: 'any caller',
+      permission: read,
+      query: EndpointListQuery,
+      returns: EndpointList,
     },
-    ({ ctx, project, query }) => listEndpoints(ctx, ofProject(ctx, project), query),
+    (request) => listEndpoints(request.ctx, ownerOf(request), request.query),
   ),
 
   post(
-    '/v2/projects/{ref}/webhooks/endpoints',
+    `${path}/webhooks/endpoints`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-post',
-      ...CREATE,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-endpoints-post`,
+      summary: 'Create a webhook endpoint',
+      scope: 'any caller',
+      permission: write,
+      body: CreateEndpoint,
+      returns: EndpointReply,
+      status: 201,
+      errors: ['bad_request.endpoint.too_many', 'service_unavailable.name_resolution'],
     },
-    ({ ctx, project, body }) => createEndpoint(ctx, ofProject(ctx, project), body),
+    (request) => createEndpoint(request.ctx, ownerOf(request), request.body),
   ),
 
   del(
-    '/v2/projects/{ref}/webhooks/endpoints',
+    `${path}/webhooks/endpoints`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-delete',
-      ...DELETE_ALL,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-endpoints-delete`,
+      summary: 'Delete all webhook endpoints with their deliveries',
+      scope: 'any caller',
+      permission: write,
+      returns: EndpointsReply,
     },
-    ({ ctx, project }) => deleteEndpoints(ctx, ofProject(ctx, project)),
+    (request) => deleteEndpoints(request.ctx, ownerOf(request)),
   ),
 
   get(
-    '/v2/projects/{ref}/webhooks/endpoints/{id}',
+    `${path}/webhooks/endpoints/{id}`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-id-get',
-      ...GET,
-      permission: 'projects:read',
+      id: `${prefix}-webhooks-endpoints-id-get`,
+      summary: 'Get a webhook endpoint',
+      scope: 'any caller',
+      permission: read,
+      params,
+      returns: EndpointReply,
+      errors: ['not_found.endpoint'],
     },
-    ({ ctx, project, params }) => getEndpoint(ctx, ofProject(ctx, project), params.id),
+    (request) => getEndpoint(request.ctx, ownerOf(request), request.params.id),
   ),
 
   patch(
-    '/v2/projects/{ref}/webhooks/endpoints/{id}',
+    `${path}/webhooks/endpoints/{id}`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-id-patch',
-      ...UPDATE,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-endpoints-id-patch`,
+      summary: 'Update a webhook endpoint',
+      description:
+        'A new signing secret applies at once. The previous one also signs for `WEBHOOK_ROTATION_HOURS` (24 by default).',
+      scope: 'any caller',
+      permission: write,
+      params,
+      body: UpdateEndpoint,
+      returns: EndpointReply,
+      errors: ['not_found.endpoint', 'service_unavailable.name_resolution'],
     },
-    ({ ctx, project, params, body }) => updateEndpoint(ctx, ofProject(ctx, project), params.id, body),
+    (request) => updateEndpoint(request.ctx, ownerOf(request), request.params.id, request.body),
   ),
 
   del(
-    '/v2/projects/{ref}/webhooks/endpoints/{id}',
+    `${path}/webhooks/endpoints/{id}`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-id-delete',
-      ...DELETE,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-endpoints-id-delete`,
+      summary: 'Delete a webhook endpoint with its deliveries',
+      scope: 'any caller',
+      permission: write,
+      params,
+      returns: EndpointReply,
+      errors: ['not_found.endpoint'],
     },
-    ({ ctx, project, params }) => deleteEndpoint(ctx, ofProject(ctx, project), params.id),
+    (request) => deleteEndpoint(request.ctx, ownerOf(request), request.params.id),
   ),
 
   get(
-    '/v2/projects/{ref}/webhooks/endpoints/{id}/deliveries',
+    `${path}/webhooks/endpoints/{id}/deliveries`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-id-deliveries-get',
-      ...DELIVERIES,
-      permission: 'projects:read',
+      id: `${prefix}-webhooks-endpoints-id-deliveries-get`,
+      summary: 'List deliveries of an endpoint, newest first',
+      description: 'Each attempt is a delivery. Deliveries are kept for 14 days.',
+      scope: 'any caller',
+      permission: read,
+      params,
+      query: DeliveryListQuery,
+      returns: DeliveryList,
+      errors: ['not_found.endpoint'],
     },
-    ({ ctx, project, params, query }) => listDeliveries(ctx, ofProject(ctx, project), params.id, query),
+    (request) => listDeliveries(request.ctx, ownerOf(request), request.params.id, request.query),
   ),
 
   post(
-    '/v2/projects/{ref}/webhooks/endpoints/{id}/test',
+    `${path}/webhooks/endpoints/{id}/test`,
     {
-      id: 'v2-projects-ref-webhooks-endpoints-id-test-post',
-      ...TEST,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-endpoints-id-test-post`,
+      summary: 'Send a test event to an endpoint',
+      description: 'The payload contains `is_test: true`. The event is sent once, without retries.',
+      scope: 'any caller',
+      permission: write,
+      params,
+      body: TestEvent,
+      returns: Ingress,
+      status: 201,
+      limit: 'webhookTest',
+      errors: [
+        'not_found.endpoint',
+        'bad_request.endpoint.test.disabled',
+        'bad_request.endpoint.test.wrong_event_type',
+      ],
     },
-    ({ ctx, project, params, body }) => sendTestEvent(ctx, ofProject(ctx, project), params.id, body),
+    (request) => sendTestEvent(request.ctx, ownerOf(request), request.params.id, request.body),
   ),
 
   get(
-    '/v2/projects/{ref}/webhooks/deliveries/{id}',
+    `${path}/webhooks/deliveries/{id}`,
     {
-      id: 'v2-projects-ref-webhooks-deliveries-id-get',
-      ...DELIVERY,
-      permission: 'projects:read',
+      id: `${prefix}-webhooks-deliveries-id-get`,
+      summary: 'Get a delivery with its event',
+      scope: 'any caller',
+      permission: read,
+      params,
+      returns: DeliveryReply,
+      errors: ['not_found.delivery'],
     },
-    ({ ctx, project, params }) => getDelivery(ctx, ofProject(ctx, project), params.id),
+    (request) => getDelivery(request.ctx, ownerOf(request), request.params.id),
   ),
 
   post(
-    '/v2/projects/{ref}/webhooks/deliveries/{id}/retry',
+    `${path}/webhooks/deliveries/{id}/retry`,
     {
-      id: 'v2-projects-ref-webhooks-deliveries-id-retry-post',
-      ...RETRY,
-      permission: 'projects:write',
+      id: `${prefix}-webhooks-deliveries-id-retry-post`,
+      summary: 'Retry a delivery',
+      description: 'Makes one attempt at once. A pending attempt is moved forward instead.',
+      scope: 'any caller',
+      permission: write,
+      params,
+      returns: Ingress,
+      status: 201,
+      limit: 'webhookRetry',
+      errors: ['not_found.delivery', 'bad_request.endpoint.test.disabled'],
     },
-    ({ ctx, project, params }) => retryDelivery(ctx, ofProject(ctx, project), params.id),
+    (request) => retryDelivery(request.ctx, ownerOf(request), request.params.id),
   ),
-
-  get(
-    '/v2/organizations/{slug}/webhooks/endpoints',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-get',
-      ...LIST,
-      permission: 'organizations:read',
-    },
-    ({ ctx, organization, query }) => listEndpoints(ctx, ofOrganization(ctx, organization), query),
-  ),
-
-  post(
-    '/v2/organizations/{slug}/webhooks/endpoints',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-post',
-      ...CREATE,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization, body }) => createEndpoint(ctx, ofOrganization(ctx, organization), body),
-  ),
-
-  del(
-    '/v2/organizations/{slug}/webhooks/endpoints',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-delete',
-      ...DELETE_ALL,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization }) => deleteEndpoints(ctx, ofOrganization(ctx, organization)),
-  ),
-
-  get(
-    '/v2/organizations/{slug}/webhooks/endpoints/{id}',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-id-get',
-      ...GET,
-      permission: 'organizations:read',
-    },
-    ({ ctx, organization, params }) => getEndpoint(ctx, ofOrganization(ctx, organization), params.id),
-  ),
-
-  patch(
-    '/v2/organizations/{slug}/webhooks/endpoints/{id}',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-id-patch',
-      ...UPDATE,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization, params, body }) => updateEndpoint(ctx, ofOrganization(ctx, organization), params.id, body),
-  ),
-
-  del(
-    '/v2/organizations/{slug}/webhooks/endpoints/{id}',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-id-delete',
-      ...DELETE,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization, params }) => deleteEndpoint(ctx, ofOrganization(ctx, organization), params.id),
-  ),
-
-  get(
-    '/v2/organizations/{slug}/webhooks/endpoints/{id}/deliveries',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-id-deliveries-get',
-      ...DELIVERIES,
-      permission: 'organizations:read',
-    },
-    ({ ctx, organization, params, query }) => listDeliveries(ctx, ofOrganization(ctx, organization), params.id, query),
-  ),
-
-  post(
-    '/v2/organizations/{slug}/webhooks/endpoints/{id}/test',
-    {
-      id: 'v2-organizations-slug-webhooks-endpoints-id-test-post',
-      ...TEST,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization, params, body }) => sendTestEvent(ctx, ofOrganization(ctx, organization), params.id, body),
-  ),
-
-  get(
-    '/v2/organizations/{slug}/webhooks/deliveries/{id}',
-    {
-      id: 'v2-organizations-slug-webhooks-deliveries-id-get',
-      ...DELIVERY,
-      permission: 'organizations:read',
-    },
-    ({ ctx, organization, params }) => getDelivery(ctx, ofOrganization(ctx, organization), params.id),
-  ),
-
-  post(
-    '/v2/organizations/{slug}/webhooks/deliveries/{id}/retry',
-    {
-      id: 'v2-organizations-slug-webhooks-deliveries-id-retry-post',
-      ...RETRY,
-      permission: 'organizations:write',
-    },
-    ({ ctx, organization, params }) => retryDelivery(ctx, ofOrganization(ctx, organization), params.id),
-  ),
-]
+])
