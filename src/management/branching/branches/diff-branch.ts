@@ -5,8 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { toApiError } from '../../database/database/service.ts'
-import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { requireActive, throwApiError } from '../../database/database/service.ts'
 import { requireActiveParent } from './parent-project.ts'
 import type { DiffQuery } from './schema.ts'
 
@@ -16,9 +15,7 @@ export async function diffBranch(
   { included_schemas: schemas }: z.output<typeof DiffQuery>,
 ): Promise<string> {
   if (isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
-  if (!ACTIVE.includes(project.status)) {
-    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
-  }
+  requireActive(project)
   const [parent] = await ctx.db.select().from(projects).where(eq(projects.ref, parentRef))
   if (!parent) throw new ApiError('not_found.branch')
   requireActiveParent(parent.status)
@@ -29,7 +26,5 @@ export async function diffBranch(
     })),
   )
   if (!from || !to) throw new ApiError('not_found.branch')
-  return ctx.engine.diff({ from, to, ...(schemas && { schemas }) }).catch((error) => {
-    throw toApiError(error)
-  })
+  return ctx.engine.diff({ from, to, ...(schemas && { schemas }) }).catch(throwApiError)
 }

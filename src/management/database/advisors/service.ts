@@ -7,7 +7,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
-import { requireActive, toApiError } from '../database/service.ts'
+import { requireActive, throwApiError } from '../database/service.ts'
 import { restrictionOf } from '../database-settings/networks.ts'
 import { checkDatabase } from './database.ts'
 import { type Finding, toLint } from './finding.ts'
@@ -31,18 +31,16 @@ export const getSecurityAdvisors = (ctx: Ctx, project: ProjectAccess, only?: 'sq
 async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly RequestableLint[]) {
   requireActive(project)
   const facts = await readFacts(ctx, project)
-  const findings = await checkDatabase(ctx, project, lints.filter(isDatabaseLint), facts.apiSchemas).catch((error) => {
-    throw toFailure(error)
-  })
+  const findings = await checkDatabase(ctx, project, lints.filter(isDatabaseLint), facts.apiSchemas).catch(throwFailure)
   return { lints: toLints([...findings, ...checkSettings(lints, facts)]) }
 }
 
 /** The statement itself is valid, so a database error means a state problem, such as a catalogue that changes meanwhile. */
-function toFailure(error: unknown): unknown {
+function throwFailure(error: unknown): never {
   if (error instanceof EngineUnavailable || error instanceof SqlTimeout || !(error instanceof Error)) {
-    return toApiError(error)
+    throwApiError(error)
   }
-  return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
+  throw new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
 }
 
 /** Runs each requested lint once. A lint that cannot be checked is reported and does not fail the others. */

@@ -4,15 +4,13 @@ import type { Ctx } from '../../../ctx.ts'
 import { addressIn } from '../../../platform/rate-limit/quota.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { toApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import type { LiftNetworkBans } from './schema.ts'
 
 const BANNED_SERVICE = 'postgres'
 
 export async function getBans({ engine }: Ctx, { ref }: ProjectAccess): Promise<{ banned_ipv4_addresses: string[] }> {
-  const banned = await engine.bans?.list(ref).catch((error) => {
-    throw toApiError(error)
-  })
+  const banned = await engine.bans?.list(ref).catch(throwApiError)
   return { banned_ipv4_addresses: banned ?? [] }
 }
 
@@ -41,9 +39,7 @@ export async function liftBans(
       "must be false: this installation does not know the caller's address; list it in ipv4_addresses",
     )
   const addresses = [...listed, ...(address === undefined ? [] : [address])]
-  await ctx.engine.bans?.lift(ref, addresses).catch((error) => {
-    throw toApiError(error)
-  })
+  await ctx.engine.bans?.lift(ref, addresses).catch(throwApiError)
   await mutate(ctx, ({ trace }) =>
     trace({ action: 'project.network_bans.lift', organizationId, projectRef: ref, detail: { addresses } }),
   )

@@ -6,7 +6,7 @@ import { invalidField } from '../../kernel/invalid-field.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
-import { toApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
 
 export const GIGABYTE = 1024 ** 3
@@ -54,9 +54,7 @@ export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.in
 }
 
 async function usedBytesOf({ engine }: Ctx, ref: string): Promise<number> {
-  const sizes = await engine.settings.sizesOf([ref]).catch((error) => {
-    throw toApiError(error)
-  })
+  const sizes = await engine.settings.sizesOf([ref]).catch(throwApiError)
   const bytes = sizes.get(ref)
   if (bytes === undefined) {
     throw new ApiError('service_unavailable.project_database', { detail: 'the database does not exist yet' })

@@ -2,7 +2,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { EffectiveSetting } from '../../../engine/settings.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
-import { toApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import { PostgresConfig } from './schema.ts'
 
 type Value = string | number | boolean
@@ -17,9 +17,7 @@ export async function effectiveConfig(
   chosen: PostgresConfig,
 ): Promise<PostgresConfig> {
   if (!ACTIVE.includes(status)) return chosen
-  const rows = await engine.settings.listEffective(ref).catch((error) => {
-    throw toApiError(error)
-  })
+  const rows = await engine.settings.listEffective(ref).catch(throwApiError)
   const written = new Map<string, Value>(Object.entries(chosen))
   const entries = rows.flatMap((row) => {
     const value = toValue(row, written.get(row.name))

@@ -8,7 +8,7 @@ import { changeStored } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
 import { requireActive } from '../database/service.ts'
-import { settingsFailure } from './postgres.ts'
+import { throwSettingsFailure } from './postgres.ts'
 import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
 
 type Stored = Settings<'network'>
@@ -104,9 +104,7 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
     async work(before) {
       const after = change(before)
       if (toAddresses(after).length > NETWORKS_MAX) throw tooMany()
-      await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch((error) => {
-        throw settingsFailure(error)
-      })
+      await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch(throwSettingsFailure)
       return { ...after, old_v4: before.v4, old_v6: before.v6 }
     },
   })

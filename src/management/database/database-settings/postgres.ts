@@ -5,7 +5,7 @@ import { SettingsRefused } from '../../../engine/settings.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
-import { requireActive, toApiError } from '../database/service.ts'
+import { requireActive, throwApiError } from '../database/service.ts'
 import { effectiveConfig, withoutDefaults } from './effective-config.ts'
 import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 
@@ -28,16 +28,11 @@ export async function updatePostgresConfig(
       const after = replace
         ? withoutDefaults(body, before, await effectiveConfig(ctx, project, before))
         : { ...before, ...body }
-      await configure(ctx, ref, after, { before, restart }).catch((error) => {
-        throw settingsFailure(error)
-      })
+      await configure(ctx, ref, after, { before, restart }).catch(throwSettingsFailure)
       return after
     },
   })
-  if (restart)
-    await ctx.engine.restart(ref).catch((error) => {
-      throw toApiError(error)
-    })
+  if (restart) await ctx.engine.restart(ref).catch(throwApiError)
   return effectiveConfig(ctx, project, chosen)
 }
 
@@ -59,13 +54,13 @@ export async function configure(
   await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
 }
 
-/** Converts an error. For settings that Postgres refused, the result names the fields. */
-export function settingsFailure(error: unknown): unknown {
-  if (!(error instanceof SettingsRefused)) return toApiError(error)
+/** Throws the error of the API for an error of the engine. For settings that Postgres refused, it names the fields. */
+export function throwSettingsFailure(error: unknown): never {
+  if (!(error instanceof SettingsRefused)) throwApiError(error)
   const issues = error.refusals.map(({ setting, reason }) => ({
     field: `body.${setting}`,
     code: 'refused',
     message: reason,
   }))
-  return new ApiError('bad_request.validation_failed', { issues, cause: error })
+  throw new ApiError('bad_request.validation_failed', { issues, cause: error })
 }

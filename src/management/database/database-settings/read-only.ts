@@ -8,7 +8,7 @@ import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { parseSettings, type Settings } from '../../projects/settings/setting-areas.ts'
-import { requireActive, toApiError } from '../database/service.ts'
+import { requireActive, throwApiError } from '../database/service.ts'
 import { GIGABYTE } from './disk.ts'
 import type { ReadOnlyStatus } from './schema.ts'
 
@@ -54,9 +54,7 @@ export async function disableReadOnly(ctx: Ctx, project: ProjectAccess): Promise
 }
 
 const setReadOnly = ({ engine }: SystemCtx, ref: string, readOnly: boolean): Promise<void> =>
-  engine.settings.setReadOnly(ref, readOnly).catch((error) => {
-    throw toApiError(error)
-  })
+  engine.settings.setReadOnly(ref, readOnly).catch(throwApiError)
 
 /** Makes each project read-only or writable, depending on its size, the operator and an override. */
 export async function keepReadOnly(ctx: SystemCtx): Promise<void> {

@@ -6,7 +6,7 @@ import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
 import { requireActive } from '../database/service.ts'
-import { settingsFailure } from './postgres.ts'
+import { throwSettingsFailure } from './postgres.ts'
 import type { SslEnforcement } from './schema.ts'
 
 /** `appliedSuccessfully` is always true: a setting is stored only after it was applied. */
@@ -28,9 +28,7 @@ export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, req
   }
   const { ref } = project
   const work = async () => {
-    await ctx.engine.settings.setLoginRules(ref, { ssl: requested.database }).catch((error) => {
-      throw settingsFailure(error)
-    })
+    await ctx.engine.settings.setLoginRules(ref, { ssl: requested.database }).catch(throwSettingsFailure)
     return requested
   }
   return toSslEnforcement(await changeSettings(ctx, { project, area: 'ssl', work }))

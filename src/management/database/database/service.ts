@@ -30,27 +30,26 @@ export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script)
   const { query, parameters, readOnly } = script
   const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
   const request = { ref: project.ref, runnerPassword, query, readOnly, timeoutMs, ...(parameters && { parameters }) }
-  return ctx.engine.runSql(request).catch((error) => {
-    throw toApiError(error)
-  })
+  return ctx.engine.runSql(request).catch(throwApiError)
 }
 
-export function toApiError(error: unknown): unknown {
-  if (error instanceof SqlError) return sqlFailure(error)
+/** Throws the error of the API for an error of the engine, and any other error as it is. */
+export function throwApiError(error: unknown): never {
+  if (error instanceof SqlError) throw sqlFailure(error)
   if (error instanceof SqlTimeout) {
-    return new ApiError('bad_request.sql_timeout', { detail: `${error.timeoutMs / 1000} s`, cause: error })
+    throw new ApiError('bad_request.sql_timeout', { detail: `${error.timeoutMs / 1000} s`, cause: error })
   }
   if (error instanceof SqlResultTooLarge) {
-    return new ApiError('bad_request.sql_result_too_large', {
+    throw new ApiError('bad_request.sql_result_too_large', {
       detail: `at most ${error.sizeBytesMax} bytes`,
       cause: error,
     })
   }
   if (error instanceof EngineUnavailable) {
     const detail = error instanceof NoCapacity ? error.message : describeFullDatabase(error)
-    return new ApiError('service_unavailable.project_database', { detail, cause: error })
+    throw new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
-  return error
+  throw error
 }
 
 /** Describes why the database refuses further sessions. A limit that the owner has set does not end by itself. */
@@ -75,7 +74,7 @@ function sqlFailure(error: SqlError): ApiError {
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
   requireActive(project)
   await changePassword(ctx, project, password).catch((error) => {
-    if (!(error instanceof SettingsRefused)) throw toApiError(error)
+    if (!(error instanceof SettingsRefused)) throwApiError(error)
     const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
     throw new ApiError('bad_request.validation_failed', { issues, cause: error })
   })

@@ -4,7 +4,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { requireActive, toApiError } from '../database/service.ts'
+import { requireActive, throwApiError } from '../database/service.ts'
 import {
   findMigration,
   listVersions,
@@ -71,9 +71,7 @@ export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from:
 
 async function withDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
   requireActive(project)
-  return work().catch((error) => {
-    throw toApiError(error)
-  })
+  return work().catch(throwApiError)
 }
 
 function toMigration({ actor }: Ctx, { body, idempotencyKey: header }: Request): NewMigration {

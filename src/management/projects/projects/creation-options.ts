@@ -3,7 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import type { RegionOptions } from '../../../engine/engine.ts'
 import { REGION_CODES, RELEASE_CHANNEL, type RegionCode } from '../../../model/tables/index.ts'
 import type { ApiError } from '../../../platform/http/error.ts'
-import { toApiError } from '../../database/database/service.ts'
+import { throwApiError } from '../../database/database/service.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { DEFAULT_REGION, GROUP_REGION, REGIONS } from './region-values.ts'
 import type { CreateProject } from './schema.ts'
@@ -20,9 +20,7 @@ export interface Options {
 }
 
 export const listRegionOptions = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly RegionOptions[]> =>
-  engine.listRegions().catch((error) => {
-    throw toApiError(error)
-  })
+  engine.listRegions().catch(throwApiError)
 
 /** Chooses region and version of a new project. If an option is not available, the error names those that are. */
 export function chooseOptions(options: readonly RegionOptions[], requested: RequestedOptions): Options {
