@@ -2,18 +2,15 @@ import type { SystemCtx } from '../ctx.ts'
 import { purgeOAuth } from '../management/account/oauth/sweep.ts'
 import { branchJobs } from '../management/branching/branches/jobs.ts'
 import { removeDueBranches } from '../management/branching/branches/remove-branch.ts'
-import {
-  purgeGitDeliveries,
-  runGitBranchTask,
-  sendDueGitBranches,
-} from '../management/branching/connections/git-branch-task.ts'
+import { gitBranchLeases } from '../management/branching/connections/followed-branch.ts'
+import { purgeGitDeliveries, runGitBranchTask } from '../management/branching/connections/git-branch-task.ts'
 import { runScheduledBackups, scheduleDailyBackups } from '../management/database/backups/backup-schedule.ts'
 import { backupJobs } from '../management/database/backups/jobs.ts'
 import { removeOldBackups } from '../management/database/backups/remove-backups.ts'
 import { endDueLogins } from '../management/database/database-access/temporary-logins.ts'
 import { keepReadOnly } from '../management/database/database-settings/read-only.ts'
 import { replicaJobs } from '../management/database/database-settings/replicas.ts'
-import { workOnAssociation, workOnDueAssociations } from '../management/database/private-link/association-task.ts'
+import { associationLeases, workOnAssociation } from '../management/database/private-link/association-task.ts'
 import { pullPostgresLogs, purgeLogCursors } from '../management/observability/analytics/pull-postgres-logs.ts'
 import { removeUnusedDeployments } from '../management/programs/functions/remove-deployments.ts'
 import { workerJobs } from '../management/programs/workers/jobs.ts'
@@ -79,7 +76,7 @@ export const handlers: Handlers = {
 export const urgentDuties: Duties = {
   project_tasks: projectLeases.sendDue,
   worker_tasks: workerLeases.sendDue,
-  git_branches: sendDueGitBranches,
+  git_branches: gitBranchLeases.sendDue,
   webhooks: wakeOverdue,
   log_drains: wakeDrains,
 }
@@ -115,7 +112,7 @@ export const duties: Duties = {
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,
   third_party_keys: refreshIssuers,
-  private_links: workOnDueAssociations,
+  private_links: associationLeases.sendDue,
   oauth: purgeOAuth,
   reconcile: reconcileProjects,
   upgrades: upgradeProjects,

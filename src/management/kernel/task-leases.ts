@@ -1,7 +1,7 @@
-import { and, eq, lte, notInArray, or, type SQL, sql } from 'drizzle-orm'
+import { and, eq, isNull, lte, notInArray, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
 import type { SystemCtx } from '../../ctx.ts'
-import type { projectTasks, workerTasks } from '../../model/tables/index.ts'
+import type { gitBranches, privateLinkAssociations, projectTasks, workerTasks } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Message } from '../../platform/queue/message.ts'
 import { send, sendLater } from '../../platform/queue/send.ts'
@@ -17,30 +17,32 @@ interface LeasedTask {
   attempts: number
 }
 
+type MessageType = Extract<Message, { id: string }>['type']
+
 interface Options {
   table: Table
-  type: Extract<Message, { id: string }>['type']
+  type: MessageType
   /** Expression for the project of a task. */
   project: SQL | PgColumn
   /** Maximum number of tasks of a project that run at once. The sweeper sends at most this many. */
   runningMax: number
 }
 
-export const LEASE_MS = 30_000
+const LEASE_MS = 30_000
 const RENEWAL_MS = 7_500
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
 const WAIT_MS = 3_000
 const SENT_MAX = 100
 /** Time that the sweeper leaves a message to arrive before it sends another one. */
-export const GRACE_MS = 5_000
+const GRACE_MS = 5_000
 const DEAD_DELAY_MS = 60_000
 
 /** Claims of the tasks that this isolate is running. */
 const heldClaims = new Set<string>()
 
 /** Runs work under a new claim. */
-export async function withClaim<Value>(work: (claim: string) => Promise<Value>): Promise<Value> {
+async function withClaim<Value>(work: (claim: string) => Promise<Value>): Promise<Value> {
   const claim = crypto.randomUUID()
   heldClaims.add(claim)
   try {
@@ -61,7 +63,7 @@ export function isLapsed(
 }
 
 /** Renews a lease until the returned function is called, as work may take longer than one lease. */
-export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
+function startRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
   const timer = setInterval(
     () => renew().catch((error) => log.error('lease_not_renewed', { task: task.id, error: describeError(error) })),
     RENEWAL_MS,
@@ -69,10 +71,23 @@ export function startRenewing({ log }: SystemCtx, task: { id: string }, renew: (
   return () => clearInterval(timer)
 }
 
+const leaseEnd = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
+
+/** Delay of the next attempt after this number of failed ones. */
+export const backoffMs = (attempts: number, maxMs = RETRY_MS_MAX): number =>
+  Math.min(RETRY_BASE_MS * 2 ** (attempts - 1), maxMs)
+
+async function sendAgain(ctx: SystemCtx, type: MessageType, due: readonly { id: string }[]): Promise<void> {
+  if (due.length === 0) return
+  await send(
+    ctx,
+    due.map(({ id }) => ({ type, id })),
+  )
+  ctx.log.info('tasks_sent_again', { type, count: due.length })
+}
+
 /** Leases and retries for the tasks of one table. */
 export function createLeases({ table, type, project, runningMax }: Options) {
-  const leaseEnd = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
-
   const isLeasedBy = ({ id, claim }: LeasedTask) =>
     and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
 
@@ -121,7 +136,7 @@ export function createLeases({ table, type, project, runningMax }: Options) {
 
     /** Releases the task after a failed attempt and schedules a retry. False if the lease is lost. */
     async postpone(ctx: SystemCtx, task: LeasedTask, lastError: string): Promise<boolean> {
-      const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
+      const delayMs = backoffMs(task.attempts)
       const dueAt = new Date(ctx.now().getTime() + delayMs)
       const freed = await ctx.db
         .update(table)
@@ -175,12 +190,7 @@ export function createLeases({ table, type, project, runningMax }: Options) {
         .where(lte(ranked.rank, runningMax))
         .orderBy(ranked.dueAt)
         .limit(SENT_MAX)
-      if (due.length === 0) return
-      await send(
-        ctx,
-        due.map(({ id }) => ({ type, id })),
-      )
-      ctx.log.info('tasks_sent_again', { type, count: due.length })
+      await sendAgain(ctx, type, due)
     },
 
     /** Delays a task whose message is dead-lettered; the sweeper then sends it again. */
@@ -189,6 +199,64 @@ export function createLeases({ table, type, project, runningMax }: Options) {
         .update(table)
         .set({ dueAt: new Date(now().getTime() + DEAD_DELAY_MS) })
         .where(and(eq(table.id, id), eq(table.state, 'pending')))
+    },
+  }
+}
+
+/** Time between two runs of the sweeper, which sends the messages for later times. */
+const SWEEP_MS = 60_000
+
+type DueTable = typeof gitBranches | typeof privateLinkAssociations
+
+/** Leases for rows that are processed each time they are due. A row without a due time waits until something makes it due. */
+export function createDueLeases<T extends DueTable>({ table, type }: { table: T; type: MessageType }) {
+  type Row = T['$inferSelect']
+  const columns: DueTable = table
+
+  /** Selects the row for as long as this holder has the lease. */
+  const isLeasedBy = ({ id, claim }: Pick<Row, 'id' | 'claim'>) =>
+    and(eq(columns.id, id), eq(columns.claim, claim ?? ''))
+
+  const isDue = (ctx: SystemCtx, at: Date) =>
+    and(lte(columns.dueAt, at), or(isNull(columns.leaseUntil), isLapsed(ctx, columns, at)))
+
+  return {
+    isLeasedBy,
+
+    /** Runs work on a due row under a lease and renews it meanwhile. A second message finds the row leased and does nothing. */
+    run: (ctx: SystemCtx, id: string, work: (row: Row) => Promise<void>): Promise<void> =>
+      withClaim(async (claim) => {
+        const [row] = await ctx.db
+          .update(columns)
+          // The attempt is counted before the work, so that a row that kills its consumer also reaches the limit.
+          .set({ claim, leaseUntil: leaseEnd(ctx), attempts: sql`${columns.attempts} + 1` })
+          .where(and(eq(columns.id, id), isDue(ctx, ctx.now())))
+          .returning()
+        if (!row) return
+        const renew = async () =>
+          ctx.db
+            .update(columns)
+            .set({ leaseUntil: leaseEnd(ctx) })
+            .where(isLeasedBy(row))
+        const stop = startRenewing(ctx, row, renew)
+        await work(row as Row).finally(stop)
+      }),
+
+    /** Sends the message for a row that is due before the sweeper runs. */
+    async sendSoon(ctx: SystemCtx, id: string, dueAt: Date): Promise<void> {
+      const delayMs = Math.max(0, dueAt.getTime() - ctx.now().getTime())
+      if (delayMs < SWEEP_MS) await sendLater(ctx, { type, id }, delayMs)
+    },
+
+    /** Sends messages for rows whose message was lost or whose consumer died, longest overdue first. */
+    async sendDue(ctx: SystemCtx): Promise<void> {
+      const due = await ctx.db
+        .select({ id: columns.id })
+        .from(columns)
+        .where(isDue(ctx, new Date(ctx.now().getTime() - GRACE_MS)))
+        .orderBy(columns.dueAt)
+        .limit(SENT_MAX)
+      await sendAgain(ctx, type, due)
     },
   }
 }

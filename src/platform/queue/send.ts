@@ -30,4 +30,4 @@ export async function send<M extends Message>({ bindings, log }: PlatformCtx, me
 
 /** Sends a message that is delivered after `delayMs`. */
 export const sendLater = ({ bindings }: PlatformCtx, message: Message, delayMs: number): Promise<unknown> =>
-  queueOf(bindings, message).send(message, { delaySeconds: delayMs / 1000 })
+  queueOf(bindings, message).send(message, { delaySeconds: Math.ceil(delayMs / 1000) })

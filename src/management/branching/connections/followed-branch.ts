@@ -1,6 +1,6 @@
-import { and, eq } from 'drizzle-orm'
 import { gitBranches, type gitConnections, type projects } from '../../../model/tables/index.ts'
 import type { Repository } from '../../../platform/github/repository.ts'
+import { createDueLeases } from '../../kernel/task-leases.ts'
 
 export type GitBranch = typeof gitBranches.$inferSelect
 
@@ -12,4 +12,5 @@ export interface FollowedBranch {
   repository: Repository
 }
 
-export const isLeasedBy = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
+export const gitBranchLeases = createDueLeases({ table: gitBranches, type: 'git-branch' })
+export const { isLeasedBy } = gitBranchLeases
