@@ -36,7 +36,7 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
     await ctx.db.execute(setStep(ctx, input.run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
     if (status) await setStatus(ctx, task, input, status)
-    return name === 'clone' ? { postgresVersion: await ctx.engine.version(input.own.ref) } : undefined
+    if (name === 'clone') return { postgresVersion: await ctx.engine.version(input.own.ref) }
   },
 })
 

@@ -24,26 +24,21 @@ const RESTORE_POINTS_MAX = 7
 
 const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
 
-const step = (
-  name: string,
-  run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>,
-  changes?: (ctx: SystemCtx) => Changes,
-): Step => ({
+/** Creates a step that fails without another attempt if Postgres refuses a statement or the backup is gone. */
+const step = (name: string, run: Step['run']): Step => ({
   name,
-  async run(ctx, work, fence) {
-    await run(ctx, work, fence).catch((error) => rethrowPermanent(error))
-    return changes?.(ctx)
-  },
+  run: (ctx, work, fence) => run(ctx, work, fence).catch(rethrowPermanent),
 })
 
 /** Fails if the backup no longer exists, and then marks it as removed. */
-async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
+async function findBackup(ctx: SystemCtx, { task }: Work): Promise<Changes> {
   const backup = backupOf(task)
   await ctx.engine.backups.find(backup).catch(async (error) => {
     const { id } = backup
     if (error instanceof BackupGone) await ctx.db.update(backups).set(removal(ctx.now())).where(eq(backups.id, id))
     throw error
   })
+  return unpreparedColumns(ctx)
 }
 
 /** Describes the restore by the id of its task, so that another process can continue it. */
@@ -96,7 +91,7 @@ export const backupJobs = {
   },
   restore_backup: {
     steps: [
-      step('find_backup', findBackup, unpreparedColumns),
+      step('find_backup', findBackup),
       step('replace_database', async (ctx, { project, task }, fence) =>
         ctx.engine.backups.restore(
           { ...backupOf(task), restoreId: task.id, password: await passwordOf(ctx, project) },
@@ -113,11 +108,10 @@ export const backupJobs = {
   },
   restore_moment: {
     steps: [
-      step(
-        'begin_restore',
-        (ctx, { task }, fence) => requirePointInTime(ctx).begin(restoreTargetOf(task), fence),
-        unpreparedColumns,
-      ),
+      step('begin_restore', async (ctx, { task }, fence) => {
+        await requirePointInTime(ctx).begin(restoreTargetOf(task), fence)
+        return unpreparedColumns(ctx)
+      }),
       step('finish_restore', finishRestore),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
       checkHealth,

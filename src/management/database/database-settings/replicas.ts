@@ -1,15 +1,14 @@
 import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../ctx.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { ProjectEngine } from '../../../engine/engine.ts'
-import type { Fence } from '../../../engine/fence.ts'
 import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
-import { type Jobs, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
+import { type Jobs, type Step, startTask } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
 /** Starts a task that creates a replica, which is listed among the project's databases at once. */
@@ -43,23 +42,16 @@ async function start(ctx: Ctx, { ref, organizationId }: ProjectAccess, kind: Tas
   })
 }
 
-const step = (
-  name: string,
-  run: (ctx: SystemCtx, work: Work & { replica: string }, fence: Fence) => Promise<void>,
-): Step => ({
-  name,
-  async run(ctx, work, fence) {
-    await run(ctx, { ...work, replica: work.task.input.replica ?? '' }, fence)
-    return undefined
-  },
-})
-
-const add = step('add_replica', ({ engine }, { project, replica }, fence) =>
-  requireReplicas(engine).add(project.ref, replica, fence),
-)
-const remove = step('remove_replica', ({ engine }, { project, replica }, fence) =>
-  requireReplicas(engine).remove(project.ref, replica, fence),
-)
+const add: Step = {
+  name: 'add_replica',
+  run: ({ engine }, { task: { projectRef, input } }, fence) =>
+    requireReplicas(engine).add(projectRef, input.replica ?? '', fence),
+}
+const remove: Step = {
+  name: 'remove_replica',
+  run: ({ engine }, { task: { projectRef, input } }, fence) =>
+    requireReplicas(engine).remove(projectRef, input.replica ?? '', fence),
+}
 
 /** These tasks leave the status of the project unchanged. */
 export const replicaJobs = {

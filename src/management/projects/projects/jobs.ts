@@ -24,29 +24,19 @@ export const checkHealth: Step = {
   run: async ({ engine }, { project: { ref } }) => {
     const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
     if (!health.healthy) throw new EngineUnavailable(health.error ?? 'the database does not answer')
-    return undefined
   },
 }
 const removeObjects: Step = {
   name: 'remove_objects',
-  run: async (ctx, { project: { ref } }) => {
-    await removeAllBytes(ctx, ref)
-    return undefined
-  },
+  run: (ctx, { project: { ref } }) => removeAllBytes(ctx, ref),
 }
 const removeWorkers: Step = {
   name: 'remove_workers',
-  run: async (ctx, { project: { ref } }) => {
-    await removeAllWorkers(ctx, ref)
-    return undefined
-  },
+  run: (ctx, { project: { ref } }) => removeAllWorkers(ctx, ref),
 }
 const step = (name: string, run: (engine: ProjectEngine, ref: string, fence: Fence) => Promise<void>): Step => ({
   name,
-  run: async ({ engine }, { project: { ref } }, fence) => {
-    await run(engine, ref, fence)
-    return undefined
-  },
+  run: ({ engine }, { project: { ref } }, fence) => run(engine, ref, fence),
 })
 
 export const projectJobs = {

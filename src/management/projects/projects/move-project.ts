@@ -7,7 +7,7 @@ import { type projects as projectRows, projects, projectTasks, REGION_CODES } fr
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { specOf } from './database-spec.ts'
-import { type Changes, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
+import { type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
 function requireMoves({ engine }: SystemCtx): ProjectMoves {
   if (!engine.moves) throw new PermanentError(`the driver ${engine.name} has no hosts to move between`)
@@ -16,7 +16,7 @@ function requireMoves({ engine }: SystemCtx): ProjectMoves {
 
 const step = (
   name: string,
-  run: (ctx: SystemCtx, work: Work & { from: string; to: string }, fence: Fence) => Promise<Changes | undefined>,
+  run: (ctx: SystemCtx, work: Work & { from: string; to: string }, fence: Fence) => ReturnType<Step['run']>,
 ): Step => ({
   name,
   run: (ctx, work, fence) => {
@@ -38,7 +38,6 @@ const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fe
   // Programs keep the old database address in their environment until they restart.
   const secretsGeneration = sql`${projects.secretsGeneration} + 1`
   await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
-  return undefined
 })
 
 async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {
@@ -50,14 +49,13 @@ async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }
 
 /** Removes the instance from the old host. If that host does not respond, `settleMoves` removes the instance later. */
 const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from }, fence) => {
-  if (task.input.isSourceLost) return undefined
+  if (task.input.isSourceLost) return
   await requireMoves(ctx)
     .removeFrom(ref, from, fence)
     .catch((error) => {
       if (error instanceof Superseded) throw error
       ctx.log.error('host_not_left', { project: ref, host: from, error: describeError(error) })
     })
-  return undefined
 })
 
 /** Moves a project to another host. The project keeps its status, because it is available except during the switch. */

@@ -21,7 +21,7 @@ async function runSteps(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   try {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
       const changes = await run(ctx, { project, task }, fence)
-      if (!(await recordStep(ctx, task, name, changes))) return
+      if (!(await recordStep(ctx, task, name, changes ?? {}))) return
       // If a later step fails, the outcome depends on the steps done.
       task.stepsDone.push(name)
     }

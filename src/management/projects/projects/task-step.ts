@@ -13,7 +13,7 @@ export async function findWork({ db }: SystemCtx, leasedRow: SQL): Promise<Work 
 }
 
 /** Records a step and changes the project's columns in one statement, if the lease is still held. */
-export async function recordStep(ctx: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
+export async function recordStep(ctx: SystemCtx, task: Task, name: string, changes: Changes): Promise<boolean> {
   const record = ctx.db
     .update(projectTasks)
     .set({

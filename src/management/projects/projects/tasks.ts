@@ -24,7 +24,8 @@ export interface Work {
 export interface Step {
   name: string
   /** Runs the step; it must be idempotent. The returned columns of the project are stored with the record of the step. */
-  run(ctx: SystemCtx, work: Work, fence: Fence): Promise<Changes | undefined>
+  // biome-ignore lint/suspicious/noConfusingVoidType: most steps change no columns and return nothing
+  run(ctx: SystemCtx, work: Work, fence: Fence): Promise<Changes | void>
 }
 
 interface End extends Work {

@@ -40,11 +40,10 @@ const takeBackup: Step = {
     const { ref } = project
     const ofProject = and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED'))
     const [earlier] = await ctx.db.select({ id: backups.id }).from(backups).where(ofProject).limit(1)
-    if (!earlier || !ctx.engine.capabilities.backups) return undefined
+    if (!earlier || !ctx.engine.capabilities.backups) return
     const id = task.input.backupId ?? (await insertBackup(ctx, task))
     await ctx.engine.backups.make({ ref, id }, fence)
     await ctx.db.update(backups).set({ status: 'COMPLETED', completedAt: ctx.now() }).where(eq(backups.id, id))
-    return undefined
   },
 }
 
