@@ -73,7 +73,50 @@ function decodeBase64(cursor: string): string {
   }
 }
 
-/** Cursors of the page's first and last row. An empty page has the cursor of its request. */
+/** Links of a v2 list with cursors. */
+export const PageLinks = z.object({
+  first: z.string().nullable().optional(),
+  prev: z.string().nullable(),
+  next: z.string().nullable(),
+})
+
+interface Cursors {
+  'page[after]'?: string | undefined
+  'page[before]'?: string | undefined
+}
+
+/** Requires that the query of a list has at most one cursor. */
+export const withOneCursor = <Query extends z.ZodType<Cursors>>(query: Query): Query =>
+  query.refine((given) => !(given['page[after]'] && given['page[before]']), {
+    path: ['page[before]'],
+    message: 'cannot be combined with page[after]',
+  })
+
+/**
+ * Cuts the page from rows of which one more than the page was selected, and links its neighbours. Rows before a cursor are selected
+ * in reverse order. An empty page has the cursor of its request.
+ */
+export function cutPage<Row>(
+  path: string,
+  { 'page[after]': after, 'page[before]': before, ...query }: Cursors & PageQuery,
+  rows: readonly Row[],
+  cursorAt: (row: Row) => string,
+) {
+  const backwards = before !== undefined
+  const more = rows.length > query['page[size]']
+  const page = rows.slice(0, query['page[size]'])
+  if (backwards) page.reverse()
+  const cursor = (row: Row | undefined) => row && cursorAt(row)
+  const links = pageLinks(path, query, {
+    before: (backwards ? more : after !== undefined) ? (cursor(page[0]) ?? after) : undefined,
+    after: backwards || more ? (cursor(page.at(-1)) ?? before) : undefined,
+  })
+  return { page, links }
+}
+
+type PageQuery = { 'page[size]': number } & Record<string, string | number | undefined>
+
+/** Cursors of the page's first and last row; undefined if there is no page beyond. */
 interface Neighbours {
   before: string | undefined
   after: string | undefined

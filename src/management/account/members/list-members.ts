@@ -5,7 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { ROLE_NAMES, ROLES, type Role } from '../../../model/roles.ts'
 import { memberRoles, projects, users } from '../../../model/tables/index.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
-import { pageLinks } from '../../../platform/http/pagination.ts'
+import { cutPage } from '../../../platform/http/pagination.ts'
 import type { MemberList, MemberListQuery } from './schema.ts'
 
 type ListedMember = z.input<typeof MemberList>['data'][number]
@@ -45,20 +45,8 @@ export async function listMembers(
       select u.id, u.username, u.primary_email, u.mfa_enabled, u.avatar_url, ${selectHeldRoles(organization)} as "heldRoles"
       from page join ${users} u using (id) order by u.id ${order}`,
   )
-  const page = rows.slice(0, size)
-  if (backwards) page.reverse()
-  const more = rows.length > size
-  return {
-    data: page.map(toMember),
-    links: pageLinks(
-      `/v2/organizations/${organization.slug}/members`,
-      { 'page[size]': size, ...filters },
-      {
-        before: (backwards ? more : after !== undefined) ? (page[0]?.id ?? after) : undefined,
-        after: backwards || more ? (page.at(-1)?.id ?? before) : undefined,
-      },
-    ),
-  }
+  const { page, links } = cutPage(`/v2/organizations/${organization.slug}/members`, query, rows, ({ id }) => id)
+  return { data: page.map(toMember), links }
 }
 
 type Filters = Pick<z.output<typeof MemberListQuery>, 'filter[username]' | 'filter[primary_email]'>

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { ROLES } from '../../../model/roles.ts'
 import { Ref, Text, wholeNumber } from '../../../platform/http/common-values.ts'
+import { PageLinks, withOneCursor } from '../../../platform/http/pagination.ts'
 
 const PROJECTS_MAX = 250
 const EMAIL_LENGTH_MAX = 320
@@ -8,18 +9,15 @@ const EMAIL_LENGTH_MAX = 320
 /** E-mail address in lower case, so that each address has one spelling. */
 const Email = z.email().max(EMAIL_LENGTH_MAX).toLowerCase()
 
-export const MemberListQuery = z
-  .object({
+export const MemberListQuery = withOneCursor(
+  z.object({
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': z.uuid().toLowerCase().optional(),
     'page[before]': z.uuid().toLowerCase().optional(),
     'filter[username]': Text.optional().meta({ description: 'The exact user name; empty for all members' }),
     'filter[primary_email]': Email.optional(),
-  })
-  .refine((query) => !(query['page[after]'] && query['page[before]']), {
-    path: ['page[before]'],
-    message: 'cannot be combined with page[after]',
-  })
+  }),
+)
 
 const MemberRole = z
   .object({
@@ -45,11 +43,7 @@ export const MemberList = z
         }),
       }),
     ),
-    links: z.object({
-      first: z.string().nullable().optional(),
-      prev: z.string().nullable(),
-      next: z.string().nullable(),
-    }),
+    links: PageLinks,
   })
   .meta({ id: 'OrganizationMemberList' })
 

@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { gitConnections, projects, users } from '../../../model/tables/index.ts'
-import { pageLinks } from '../../../platform/http/pagination.ts'
+import { cutPage } from '../../../platform/http/pagination.ts'
 import type { ConnectionList, ConnectionListQuery } from './schema.ts'
 
 type ListedConnection = z.input<typeof ConnectionList>['data'][number]
@@ -15,7 +15,6 @@ export async function listConnections(
 ) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before, 'filter[project_ref]': ref } = query
   const { projectRef } = gitConnections
-  const backwards = before !== undefined
   const { onlyProjects } = organization
   const rows = await db
     .select({ connection: gitConnections, project: { id: projects.id, name: projects.name }, user: users })
@@ -31,22 +30,11 @@ export async function listConnections(
         onlyProjects && inArray(projectRef, [...onlyProjects]),
       ),
     )
-    .orderBy(backwards ? desc(projectRef) : asc(projectRef))
+    .orderBy(before ? desc(projectRef) : asc(projectRef))
     .limit(size + 1)
-  const page = rows.slice(0, size)
-  if (backwards) page.reverse()
-  const more = rows.length > size
-  return {
-    data: page.map(toConnection),
-    links: pageLinks(
-      `/v2/organizations/${organization.slug}/integrations/github/connections`,
-      { 'page[size]': size, 'filter[project_ref]': ref },
-      {
-        before: (backwards ? more : after !== undefined) ? (page[0]?.connection.projectRef ?? after) : undefined,
-        after: backwards || more ? (page.at(-1)?.connection.projectRef ?? before) : undefined,
-      },
-    ),
-  }
+  const path = `/v2/organizations/${organization.slug}/integrations/github/connections`
+  const { page, links } = cutPage(path, query, rows, ({ connection }) => connection.projectRef)
+  return { data: page.map(toConnection), links }
 }
 
 interface Row {

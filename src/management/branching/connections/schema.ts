@@ -1,17 +1,15 @@
 import * as z from 'zod'
 import { Ref, wholeNumber } from '../../../platform/http/common-values.ts'
+import { PageLinks, withOneCursor } from '../../../platform/http/pagination.ts'
 
-export const ConnectionListQuery = z
-  .object({
+export const ConnectionListQuery = withOneCursor(
+  z.object({
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': Ref.optional(),
     'page[before]': Ref.optional(),
     'filter[project_ref]': Ref.optional(),
-  })
-  .refine((query) => !(query['page[after]'] && query['page[before]']), {
-    path: ['page[before]'],
-    message: 'cannot be combined with page[after]',
-  })
+  }),
+)
 
 const Connection = z
   .object({
@@ -38,10 +36,6 @@ const Connection = z
 export const ConnectionList = z
   .object({
     data: z.array(Connection),
-    links: z.object({
-      first: z.string().nullable().optional(),
-      prev: z.string().nullable(),
-      next: z.string().nullable(),
-    }),
+    links: PageLinks,
   })
   .meta({ id: 'GithubConnectionList' })

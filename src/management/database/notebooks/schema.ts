@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { Name, Text, wholeNumber } from '../../../platform/http/common-values.ts'
+import { PageLinks, withOneCursor } from '../../../platform/http/pagination.ts'
 import { withIds } from './cells.ts'
 
 const ROW_LIMIT_DEFAULT = 100
@@ -102,25 +103,18 @@ export const Notebook = z
 export const NotebookList = z
   .object({
     data: z.array(resourceOf(z.object(listed))),
-    links: z.object({
-      first: z.string().nullable().optional(),
-      prev: z.string().nullable(),
-      next: z.string().nullable(),
-    }),
+    links: PageLinks,
   })
   .meta({ id: 'NotebookList' })
 
 const Cursor = z.string().min(1).max(8_192).optional()
 
-export const NotebookListQuery = z
-  .object({
+export const NotebookListQuery = withOneCursor(
+  z.object({
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': Cursor,
     'page[before]': Cursor,
     'filter[name]': Text.min(1).max(255).optional().meta({ description: 'Part of the name, case-insensitive' }),
     sort: z.enum(['name', '-name', 'inserted_at', '-inserted_at']).default('-inserted_at'),
-  })
-  .refine((query) => !(query['page[after]'] && query['page[before]']), {
-    path: ['page[before]'],
-    message: 'cannot be combined with page[after]',
-  })
+  }),
+)

@@ -4,6 +4,7 @@ import { DELIVERY_STATUSES } from '../../../model/tables/index.ts'
 import { headerProblem } from '../../../outbound/webhooks/delivery-headers.ts'
 import { SECRET_RULES, secretProblem } from '../../../outbound/webhooks/signature.ts'
 import { HttpUrl, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
+import { withOneCursor } from '../../../platform/http/pagination.ts'
 import { URL_LENGTH_MAX } from '../../../platform/net/destination.ts'
 
 const EVENT_TYPES_MAX = EVENT_TYPES.length + 1
@@ -148,16 +149,13 @@ const Delivery = z
 export const DeliveryReply = z.object({ data: Delivery }).meta({ id: 'WebhookDeliveryReply' })
 export const DeliveryList = z.object({ data: z.array(Delivery), links: Links }).meta({ id: 'WebhookDeliveryList' })
 
-export const DeliveryListQuery = z
-  .object({
+export const DeliveryListQuery = withOneCursor(
+  z.object({
     'page[size]': PageSize,
     'page[after]': z.uuid().optional(),
     'page[before]': z.uuid().optional(),
-  })
-  .refine((query) => !(query['page[after]'] && query['page[before]']), {
-    path: ['page[before]'],
-    message: 'cannot be combined with page[after]',
-  })
+  }),
+)
 
 /** Strict, because ignoring a misplaced field would send an event of the wrong type. */
 export const TestEvent = z

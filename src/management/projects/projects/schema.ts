@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { DatabasePassword, Name, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
+import { withOneCursor } from '../../../platform/http/pagination.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
@@ -121,18 +122,15 @@ export const ProjectPageQuery = z.object({
   statuses: Statuses.optional().meta({ description: 'Project statuses, separated by commas' }),
 })
 
-export const ProjectListQueryV2 = z
-  .object({
+export const ProjectListQueryV2 = withOneCursor(
+  z.object({
     'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': z.string().min(1).optional(),
     'page[before]': z.string().min(1).optional(),
     sort: z.enum(['inserted_at', '-inserted_at']).default('inserted_at'),
     search: Text.min(1).max(256).optional(),
-  })
-  .refine((query) => !(query['page[after]'] && query['page[before]']), {
-    path: ['page[before]'],
-    message: 'cannot be combined with page[after]',
-  })
+  }),
+)
 
 export const ProjectListV2 = z
   .object({
