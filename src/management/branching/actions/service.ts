@@ -1,4 +1,4 @@
-import { and, asc, count, desc, eq, or, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, or, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -38,10 +38,8 @@ export async function listActionRuns(
   return rows.map(toActionRun)
 }
 
-export async function countActionRuns({ db }: Ctx, project: ProjectAccess): Promise<number> {
-  const [row] = await db.select({ runs: count() }).from(actionRuns).where(ofProject(project))
-  return row?.runs ?? 0
-}
+export const countActionRuns = async ({ db }: Ctx, project: ProjectAccess): Promise<number> =>
+  db.$count(actionRuns, ofProject(project))
 
 export const getActionRun = async (ctx: Ctx, project: ProjectAccess, id: string) =>
   toActionRun(await findRun(ctx, project, id))

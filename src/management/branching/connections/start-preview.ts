@@ -1,4 +1,4 @@
-import { and, count, eq, isNull, not } from 'drizzle-orm'
+import { and, eq, isNull, not } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
@@ -123,18 +123,8 @@ async function insertPreview(
 async function requirePreviewAllowed({ tx }: Mutation, { connection, project }: FollowedBranch): Promise<void> {
   const { value } = await readSettings(tx, project.ref, 'branching')
   if (!value.enabled) throw new PreviewRefused('Branching is disabled for the project')
-  const [row] = await tx
-    .select({ previews: count() })
-    .from(branches)
-    .where(
-      and(
-        eq(branches.parentRef, project.ref),
-        isNull(branches.removedAt),
-        not(branches.isDefault),
-        not(branches.persistent),
-      ),
-    )
-  const previews = row?.previews ?? 0
+  const isPreview = and(isNull(branches.removedAt), not(branches.isDefault), not(branches.persistent))
+  const previews = await tx.$count(branches, and(eq(branches.parentRef, project.ref), isPreview))
   const { branchLimit } = connection
   if (previews >= branchLimit)
     throw new PreviewRefused(`The project has ${previews} of ${branchLimit} preview branches`)

@@ -1,4 +1,4 @@
-import { and, count, eq, gt, isNull } from 'drizzle-orm'
+import { and, eq, gt, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -32,11 +32,8 @@ export async function createLoginRole(
   await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, ref)
-    const [existing] = await tx
-      .select({ roles: count() })
-      .from(temporaryLogins)
-      .where(and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now)))
-    if (existing && existing.roles >= ROLES_MAX) {
+    const open = await tx.$count(temporaryLogins, and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now)))
+    if (open >= ROLES_MAX) {
       throw new ApiError('conflict.login_roles', {
         detail: `at most ${ROLES_MAX} can be open at once; delete them or wait until they expire`,
       })

@@ -1,4 +1,4 @@
-import { and, asc, eq, ne, sql } from 'drizzle-orm'
+import { and, asc, eq, ne } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -142,11 +142,8 @@ async function removeEnded(ctx: Ctx, mutation: Mutation, account: Account): Prom
 
 /** Requires the project lock, so that concurrent requests cannot exceed the limit. */
 async function requireAssociationQuota(tx: Writer, ref: string): Promise<void> {
-  const [row] = await tx
-    .select({ associations: sql<number>`count(*)::int` })
-    .from(privateLinkAssociations)
-    .where(eq(privateLinkAssociations.projectRef, ref))
-  if ((row?.associations ?? 0) < ASSOCIATIONS_MAX) return
+  const associations = await tx.$count(privateLinkAssociations, eq(privateLinkAssociations.projectRef, ref))
+  if (associations < ASSOCIATIONS_MAX) return
   const detail = `a project can have at most ${ASSOCIATIONS_MAX}, including those being deleted`
   throw new ApiError('unprocessable.too_many_private_links', { detail })
 }

@@ -215,10 +215,8 @@ async function requireEndpointQuota({ tx }: Mutation, owner: Owner): Promise<voi
   await tx.execute(
     sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks ${organization.id} ${projectRef}`}, 0))`,
   )
-  const [row] = await tx.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner))
-  if ((row?.endpoints ?? 0) >= ENDPOINTS_MAX) {
-    throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed` })
-  }
+  if ((await tx.$count(webhookEndpoints, ownedBy(owner))) < ENDPOINTS_MAX) return
+  throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed` })
 }
 
 function withOldSecret({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
