@@ -32,22 +32,7 @@ export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, act
     .leftJoin(users, eq(users.id, notebooks.ownerId))
     .leftJoin(editors, eq(editors.id, notebooks.updatedById))
 
-interface Person {
-  id: number
-  username: string
-}
-
-interface NotebookRow {
-  id: string
-  name: string
-  description: string | null
-  insertedAt: Date
-  updatedAt: Date
-  owner: Person | null
-  editor: Person | null
-  favorite: boolean
-}
-
+type NotebookRow = Awaited<ReturnType<typeof selectNotebooks<Record<never, PgColumn>>>>[number]
 type Listed = z.input<typeof NotebookList>['data'][number]
 
 export const toListedNotebook = ({ id, insertedAt, updatedAt, editor, ...row }: NotebookRow): Listed => ({

@@ -3,14 +3,7 @@ import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type * as z from 'zod'
 import { visibleOrganizations, visibleProjects } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import {
-  organizations,
-  projects,
-  type SNIPPET_VISIBILITIES,
-  snippetFavorites,
-  snippets,
-  users,
-} from '../../../model/tables/index.ts'
+import { organizations, projects, snippetFavorites, snippets, users } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Snippet, SnippetList } from './schema.ts'
 
@@ -42,18 +35,7 @@ export const selectSnippets = <More extends Record<string, PgColumn>>({ db, acto
     .innerJoin(users, eq(users.id, snippets.ownerId))
     .leftJoin(editors, eq(editors.id, snippets.updatedById))
 
-interface SnippetRow {
-  id: string
-  visibility: (typeof SNIPPET_VISIBILITIES)[number]
-  name: string
-  description: string | null
-  insertedAt: Date
-  updatedAt: Date
-  project: { id: number; name: string }
-  owner: { id: number; username: string }
-  editor: { id: number; username: string } | null
-  favorite: boolean
-}
+type SnippetRow = Awaited<ReturnType<typeof selectSnippets<Record<never, PgColumn>>>>[number]
 
 export const toListedSnippet = ({
   insertedAt,
