@@ -6,6 +6,7 @@ import type { Backup } from '../../../engine/backup.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
 import { backups, organizations, projects } from '../../../model/tables/index.ts'
+import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
 import { backupDaysKept, dailyBackupDays } from './backup-plan.ts'
@@ -87,21 +88,15 @@ async function expireBackups({ db, now }: SystemCtx): Promise<void> {
 
 const DAY_MS = 86_400_000
 const LISTED_MS = 30 * DAY_MS
-const PURGED_MAX = 1_000
-const BATCHES_MAX = 10
 
 /** Deletes the rows of removed backups after 30 days, during which they are still listed. */
 async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
-  const old = db
-    .select({ id: backups.id })
-    .from(backups)
-    .where(lt(backups.removedAt, new Date(now().getTime() - LISTED_MS)))
-    .orderBy(backups.removedAt)
-    .limit(PURGED_MAX)
-  for (let batch = 0; batch < BATCHES_MAX; batch++) {
-    const purged = await db.delete(backups).where(inArray(backups.id, old)).returning({ id: backups.id })
-    if (purged.length < PURGED_MAX) return
-  }
+  const before = new Date(now().getTime() - LISTED_MS).toISOString()
+  await purgeInPortions(
+    db,
+    (portion) =>
+      sql`delete from backups where id in (select id from backups where removed_at < ${before} order by removed_at limit ${portion})`,
+  )
 }
 
 /**
