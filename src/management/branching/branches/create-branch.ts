@@ -152,14 +152,13 @@ type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
 
 async function insertBranch(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
   const at = ctx.now()
-  const branch = requireRow(
+  return requireRow(
     await tx
       .insert(branches)
       .values({ ...row, createdAt: at, updatedAt: at })
       .returning()
       .catch((error) => rejectTakenName(error, row.name)),
   )
-  return branch
 }
 
 export function rejectTakenName(error: unknown, name: string): never {
@@ -169,6 +168,12 @@ export function rejectTakenName(error: unknown, name: string): never {
   throw new ApiError('conflict.branch_name', { detail, cause: error })
 }
 
+const defaultBranchOf = (ref: string) =>
+  ({
+    ...{ projectRef: ref, parentRef: ref, isDefault: true, persistent: true, withData: true },
+    status: 'FUNCTIONS_DEPLOYED',
+  }) as const
+
 /** Inserts the default branch, which stands for the parent itself, so nothing is copied. */
 async function insertDefaultBranch(
   ctx: Ctx,
@@ -177,14 +182,9 @@ async function insertDefaultBranch(
   input: NewBranch,
 ): Promise<BranchRow> {
   const branch = await insertBranch(ctx, mutation, {
-    projectRef: parent.ref,
-    parentRef: parent.ref,
+    ...defaultBranchOf(parent.ref),
     name: input.branch_name,
     gitBranch: input.git_branch || null,
-    isDefault: true,
-    persistent: true,
-    withData: true,
-    status: 'FUNCTIONS_DEPLOYED',
     notifyUrl: input.notify_url ?? null,
   })
   if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
@@ -202,17 +202,7 @@ export async function ensureDefaultBranch(
   const at = ctx.now()
   const [branch] = await mutation.tx
     .insert(branches)
-    .values({
-      projectRef: parent.ref,
-      parentRef: parent.ref,
-      name: DEFAULT_NAME,
-      isDefault: true,
-      persistent: true,
-      withData: true,
-      status: 'FUNCTIONS_DEPLOYED',
-      createdAt: at,
-      updatedAt: at,
-    })
+    .values({ ...defaultBranchOf(parent.ref), name: DEFAULT_NAME, createdAt: at, updatedAt: at })
     .onConflictDoNothing()
     .returning()
   if (branch) await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
