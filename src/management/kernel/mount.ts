@@ -180,10 +180,11 @@ function narrowIssue(issue: Issue): Issue {
   return { path: [...issue.path, ...first.path], code: first.code, message: Array.from(messages).join(', or: ') }
 }
 
-function requireValid(
+/** Returns the parsed value. The error names each invalid field below `place`, such as `body`. */
+export function requireValid<Value>(
   place: string,
-  result: { success: true; data: unknown } | { success: false; error: ValidationError },
-) {
+  result: { success: true; data: Value } | { success: false; error: ValidationError },
+): Value {
   if (result.success) return result.data
   throw new ApiError('bad_request.validation_failed', {
     issues: result.error.issues

@@ -14,6 +14,7 @@ import { addressIn, isAddressOverLimit } from '../../../platform/rate-limit/quot
 import { withTimeout } from '../../../platform/timeout.ts'
 import type { AppEnv } from '../../kernel/app-env.ts'
 import { bodyTimeout } from '../../kernel/body.ts'
+import { requireValid } from '../../kernel/mount.ts'
 import { limitInvalidToken } from '../../kernel/rate-limits.ts'
 
 const PATH = '/integrations/github/webhook'
@@ -34,7 +35,8 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     if (!github) throw new ApiError('not_found.github_app')
     if (isAddressOverLimit(addressIn(ctx, c.req.raw.headers), ctx.now().getTime())) await limitInvalidToken(c)
     const header = (name: string) => c.req.header(name) ?? ''
-    const { event, delivery } = headersOf({ event: header('x-github-event'), delivery: header('x-github-delivery') })
+    const given = { 'x-github-event': header('x-github-event'), 'x-github-delivery': header('x-github-delivery') }
+    const { 'x-github-event': event, 'x-github-delivery': delivery } = requireValid('header', Headers.safeParse(given))
     const signature = SIGNATURE.exec(header('x-hub-signature-256'))?.[1]
     const body = signature === undefined ? undefined : await readBody(c)
     const isAuthentic = signature && body && (await isSigned(github.webhookSecret, signature, body))
@@ -50,20 +52,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
 
 const SIGNATURE = /^sha256=([0-9a-f]{64})$/
 
-const Headers = z.object({ event: z.string().min(1).max(100), delivery: z.uuid() })
-const HEADER_OF: Record<string, string> = { event: 'x-github-event', delivery: 'x-github-delivery' }
-
-function headersOf(given: z.input<typeof Headers>) {
-  const { success, data, error } = Headers.safeParse(given)
-  if (success) return data
-  throw new ApiError('bad_request.validation_failed', {
-    issues: error.issues.map(({ path, code, message }) => ({
-      field: `header.${HEADER_OF[String(path[0])]}`,
-      code,
-      message,
-    })),
-  })
-}
+const Headers = z.object({ 'x-github-event': z.string().min(1).max(100), 'x-github-delivery': z.uuid() })
 
 async function readBody({ req, var: { ctx } }: Context<AppEnv>): Promise<Uint8Array<ArrayBuffer>> {
   const request = req.raw
@@ -159,17 +148,8 @@ function readHint(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
   return { branch: pull.head.ref, pullRequest: number, repository, installation }
 }
 
-function payloadOf<S extends z.ZodType>(schema: S, body: Uint8Array<ArrayBuffer>): z.output<S> {
-  const { success, data, error } = schema.safeParse(parse(body))
-  if (success) return data
-  throw new ApiError('bad_request.validation_failed', {
-    issues: error.issues.map(({ path, code = 'invalid', message }) => ({
-      field: ['body', ...path].join('.'),
-      code,
-      message,
-    })),
-  })
-}
+const payloadOf = <S extends z.ZodType>(schema: S, body: Uint8Array<ArrayBuffer>): z.output<S> =>
+  requireValid('body', schema.safeParse(parse(body)))
 
 function parse(body: Uint8Array<ArrayBuffer>): unknown {
   try {
