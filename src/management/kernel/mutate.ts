@@ -16,6 +16,8 @@ import { send } from '../../platform/queue/send.ts'
 interface Trace {
   /** `<noun>.<verb>`, such as `project.pause`. */
   action: string
+  /** Stands for `organizationId` and `projectRef`. */
+  project?: { organizationId: string; ref: string }
   organizationId?: string
   projectRef?: string
   /** Names of the changed fields, never secret values. */
@@ -90,7 +92,8 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
  * role in it. The key-share lock keeps the project in its organization until the commit; it conflicts only with the lock of a transfer.
  */
 async function writeAuditEntry(ctx: SystemCtx, tx: Writer, trace: Trace, author: Author): Promise<void> {
-  const { action, organizationId = null, projectRef = null, detail = {} } = trace
+  const { action, project, detail = {} } = trace
+  const { organizationId = project?.organizationId ?? null, projectRef = project?.ref ?? null } = trace
   const { actorUserId = null, actorAppId = null } = author
   const recorded = await rowsOf(
     tx,

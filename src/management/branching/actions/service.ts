@@ -104,8 +104,7 @@ export async function updateActionRun(
       .update(actionRuns)
       .set({ steps: sql`${JSON.stringify(steps)}::jsonb`, updatedAt: ctx.now() })
       .where(eq(actionRuns.id, runId))
-    const { ref: projectRef, organizationId } = project
-    await trace({ action: 'action_run.update', organizationId, projectRef, detail: { run: runId, ...statuses } })
+    await trace({ project, action: 'action_run.update', detail: { run: runId, ...statuses } })
   })
   return { message: 'ok' }
 }

@@ -2,11 +2,6 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type BranchRow, toEventFields } from './convert.ts'
 
-export const subject = ({ organizationId, ref }: Pick<ProjectAccess, 'organizationId' | 'ref'>) => ({
-  organizationId,
-  projectRef: ref,
-})
-
 type BranchEvent = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.project.branch.removed'
 
 interface EventOptions {

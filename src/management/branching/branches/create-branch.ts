@@ -15,7 +15,7 @@ import { requireReleaseChannel, unavailableOption } from '../../projects/project
 import { insertProject, type NewProject, prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
-import { publishBranchEvent, subject } from './branch-events.ts'
+import { publishBranchEvent } from './branch-events.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
 import { startRun } from './runs.ts'
@@ -144,7 +144,7 @@ export async function addBranch(
   const branch = await insertBranch(ctx, mutation, { ...row, ...place })
   await begin(branch)
   await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
-  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
+  await mutation.trace({ project: parent, action: 'branch.create', detail: { branch: branch.id, ref } })
   return branch
 }
 
@@ -189,7 +189,7 @@ async function insertDefaultBranch(
   })
   if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
   await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
-  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
+  await mutation.trace({ project: parent, action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
   return branch
 }
 

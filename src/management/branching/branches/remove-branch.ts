@@ -10,7 +10,7 @@ import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from '../../projects/projects/tasks.ts'
 import { saveSettings } from '../../projects/settings/read-settings.ts'
-import { publishBranchEvent, subject } from './branch-events.ts'
+import { publishBranchEvent } from './branch-events.ts'
 import type { BranchRow } from './convert.ts'
 import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
@@ -58,7 +58,7 @@ async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: Br
     .returning()
   if (!branch) return false
   await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
-  await mutation.trace({ ...subject(project), action: 'branch.delete.schedule', detail: { branch: id } })
+  await mutation.trace({ project, action: 'branch.delete.schedule', detail: { branch: id } })
   return true
 }
 
@@ -75,7 +75,7 @@ export async function removeBranchProject(
   { id, project }: Removable,
   condition?: SQL,
 ): Promise<boolean> {
-  const { ref, organizationId } = project
+  const { ref } = project
   // The project is locked first, as in its deletion by ref.
   const before = await lockStatus(mutation, ref)
   if (!before || !(await removeRow(ctx, mutation, project, and(eq(branches.id, id), condition)))) return false
@@ -83,7 +83,7 @@ export async function removeBranchProject(
   await changeStatus(mutation, project, { before, status: 'GOING_DOWN' })
   await startTask(ctx, mutation, { ref, kind: 'delete' })
   await endAssociations(mutation, ofProjects([ref]), ctx.now())
-  await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
+  await mutation.trace({ project, action: 'branch.delete', detail: { branch: id } })
   return true
 }
 
@@ -121,7 +121,7 @@ export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
       .returning()
     if (!branch) throw new ApiError('unprocessable.branch', { detail: 'it is not scheduled for deletion' })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
-    await mutation.trace({ ...subject(project), action: 'branch.restore', detail: { branch: id } })
+    await mutation.trace({ project, action: 'branch.restore', detail: { branch: id } })
   })
   return { message: 'Branch restoration initiated' }
 }
@@ -135,7 +135,7 @@ export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promis
     await removeAllBranches(ctx, mutation, project)
     const value = { enabled: false }
     await saveSettings(mutation.tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
-    await mutation.trace({ ...subject(project), action: 'branching.disable' })
+    await mutation.trace({ project, action: 'branching.disable' })
   })
 }
 

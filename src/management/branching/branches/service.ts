@@ -19,7 +19,7 @@ import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
-import { publishBranchEvent, subject } from './branch-events.ts'
+import { publishBranchEvent } from './branch-events.ts'
 import { toBranch } from './convert.ts'
 import { rejectTakenName } from './create-branch.ts'
 import { requireMigration } from './migration-version.ts'
@@ -99,7 +99,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
     if (input.notify_url !== undefined) await setNotifyUrl(ctx, mutation, project.organizationId, branch)
     if (Object.keys(input).length > 0) await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     const fields = Object.keys(input)
-    await mutation.trace({ ...subject(project), action: 'branch.update', detail: { branch: branch.id, fields } })
+    await mutation.trace({ project, action: 'branch.update', detail: { branch: branch.id, fields } })
     return branch
   })
   return toBranch(row, project.status)
@@ -137,7 +137,7 @@ export async function startAction(
     const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...resetFields })
     if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
-    await mutation.trace({ ...subject(project), action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
+    await mutation.trace({ project, action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
     return runId
   })
   return { workflow_run_id: id, message: 'ok' }

@@ -10,7 +10,7 @@ import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
-import { publishBranchEvent, subject } from '../branches/branch-events.ts'
+import { publishBranchEvent } from '../branches/branch-events.ts'
 import type { BranchRow } from '../branches/convert.ts'
 import { addBranch, ensureDefaultBranch } from '../branches/create-branch.ts'
 import { removeBranchProject } from '../branches/remove-branch.ts'
@@ -74,7 +74,7 @@ export const startCommit = (
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     const own = { ...project, ref: projectRef }
     const detail = { branch: branch.id, run: runId, commit }
-    await mutation.trace({ ...subject(own), action: 'branch.commit', detail })
+    await mutation.trace({ project: own, action: 'branch.commit', detail })
     return updated
   })
 

@@ -41,25 +41,26 @@ async function scheduleOf(
   return { scheduleFor: project.createdAt.toISOString().slice(11, 19), updatedAt: project.createdAt }
 }
 
-export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
+export async function updateSchedule(ctx: Ctx, project: ProjectAccess, scheduleFor: string) {
   requireBackups(ctx)
-  await requireOrganizationPlan(ctx.db, organizationId, 'backup_schedule')
+  await requireOrganizationPlan(ctx.db, project.organizationId, 'backup_schedule')
   const now = ctx.now()
   const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
   await mutate(ctx, async ({ tx, trace }) => {
-    await saveSettings(tx, { ref, area: AREA, value, updatedAt: now })
-    await trace({ action: 'backup_schedule.update', organizationId, projectRef: ref, detail: { scheduleFor } })
+    await saveSettings(tx, { ref: project.ref, area: AREA, value, updatedAt: now })
+    await trace({ project, action: 'backup_schedule.update', detail: { scheduleFor } })
   })
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
 }
 
 /** Turns daily backups off. The row stays: without one, the schedule of the plan would apply. */
-export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
+export async function removeSchedule(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  const { ref } = project
   const wasOn = (await scheduleOf(ctx, ref)) !== undefined
   const value = { schedule_for: null, due_at: null }
   await mutate(ctx, async ({ tx, trace }) => {
     await saveSettings(tx, { ref, area: AREA, value, updatedAt: ctx.now() })
-    if (wasOn) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
+    if (wasOn) await trace({ project, action: 'backup_schedule.delete' })
   })
 }
 

@@ -196,7 +196,7 @@ async function startRestore(
   project: ProjectAccess,
   task: { kind: TaskKind; input: TaskInput },
 ): Promise<void> {
-  const { ref, organizationId } = project
+  const { ref } = project
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
     await requireNoReadingRun(mutation, ref)
@@ -205,6 +205,6 @@ async function startRestore(
     await expireLogins(mutation.tx, ctx.now(), eq(temporaryLogins.projectRef, ref))
     const { backupId, targetUnix } = task.input
     const detail = backupId ? { backup: backupId } : { targetUnix }
-    await mutation.trace({ action: 'backup.restore', organizationId, projectRef: ref, detail })
+    await mutation.trace({ project, action: 'backup.restore', detail })
   })
 }

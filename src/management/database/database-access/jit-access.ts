@@ -27,7 +27,7 @@ export async function authorizeJit(
   { role: name, rhost }: z.output<typeof AuthorizeJit>,
 ) {
   requireActive(project)
-  const { ref, organizationId } = project
+  const { ref } = project
   const { userId, tokenId, token } = ctx.actor
   const { logins } = ctx.engine
   const power = logins.powerOf(ref, name)
@@ -48,7 +48,7 @@ export async function authorizeJit(
       .insert(temporaryLogins)
       .values({ role, projectRef: ref, userId, tokenId, grantedRole: power, readOnly: power === 'reader', ...period })
       .onConflictDoUpdate({ target: temporaryLogins.role, set: period, setWhere: eq(temporaryLogins.tokenId, tokenId) })
-    await trace({ action: 'project.jit.login', organizationId, projectRef: ref, detail: { role, power, rhost } })
+    await trace({ project, action: 'project.jit.login', detail: { role, power, rhost } })
     return { entry, networks, expiresAt }
   })
   const { entry, networks, expiresAt } = granted

@@ -23,7 +23,7 @@ export async function createLoginRole(
   { read_only: readOnly }: z.output<typeof CreateLoginRole>,
 ) {
   requireActive(project)
-  const { ref, organizationId } = project
+  const { ref } = project
   const now = ctx.now()
   const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)
   const role = loginRole('cli', randomLetters(8))
@@ -47,16 +47,16 @@ export async function createLoginRole(
       expiresAt,
       createdAt: now,
     })
-    await trace({ action: 'project.login.create', organizationId, projectRef: ref, detail: { role, readOnly } })
+    await trace({ project, action: 'project.login.create', detail: { role, readOnly } })
   })
   await makeLogin(ctx, { ref, role, power, password, expiresAt })
   return { role, password, ttl_seconds: TTL_SECONDS }
 }
 
-export async function deleteLoginRoles(ctx: Ctx, { ref, organizationId }: ProjectAccess) {
+export async function deleteLoginRoles(ctx: Ctx, project: ProjectAccess) {
   const ended = await mutate(ctx, async ({ tx, trace }) => {
-    await trace({ action: 'project.login.delete', organizationId, projectRef: ref })
-    return expireLogins(tx, ctx.now(), isCliLogin(ref))
+    await trace({ project, action: 'project.login.delete' })
+    return expireLogins(tx, ctx.now(), isCliLogin(project.ref))
   })
   await endLogins(ctx, ended)
   return { message: 'ok' as const }

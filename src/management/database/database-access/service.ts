@@ -35,12 +35,12 @@ export async function updateJitAccess(
 ): Promise<z.input<typeof JitAccess>> {
   const unavailable = whyUnavailable(ctx, project)
   if (unavailable) return unavailable
-  const { ref, organizationId } = project
+  const { ref } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
     await lockProject({ tx }, ref)
     await saveSettings(tx, { ref, area: 'jit', value: { state }, updatedAt: now })
-    await trace({ action: 'project.jit.update', organizationId, projectRef: ref, detail: { state } })
+    await trace({ project, action: 'project.jit.update', detail: { state } })
     if (state === 'enabled') return []
     return expireLogins(tx, now, and(eq(temporaryLogins.projectRef, ref), isNotNull(temporaryLogins.userId)))
   })
@@ -104,7 +104,7 @@ export async function updateJitMapping(
   const roles = requested.map(withoutEmptyLists)
   requireGrantableRoles(ctx, project.ref, roles)
   requireFutureExpiry(ctx, roles)
-  const { ref, organizationId } = project
+  const { ref } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
     const [member] = await memberships(tx, project, userId).limit(1)
@@ -118,12 +118,8 @@ export async function updateJitMapping(
       .insert(jitGrants)
       .values({ projectRef: ref, userId, roles, updatedAt: now })
       .onConflictDoUpdate({ target: [jitGrants.projectRef, jitGrants.userId], set: { roles, updatedAt: now } })
-    await trace({
-      action: 'project.jit.grant',
-      organizationId,
-      projectRef: ref,
-      detail: { userId, roles: roles.map(({ role }) => role) },
-    })
+    const detail = { userId, roles: roles.map(({ role }) => role) }
+    await trace({ project, action: 'project.jit.grant', detail })
     const changed = changedPowers((role) => ctx.engine.logins.powerOf(ref, role), before?.roles ?? [], roles)
     return expireLogins(
       tx,
@@ -196,11 +192,11 @@ export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId:
     requireScope(ctx, 'database:write')
     requireAdministrator(project)
   }
-  const { ref, organizationId } = project
+  const { ref } = project
   const ended = await mutate(ctx, async ({ tx, trace }) => {
     const deleted = await tx.delete(jitGrants).where(grantOf(ref, userId)).returning({ userId: jitGrants.userId })
     if (deleted.length === 0) throw new ApiError('not_found.jit_access')
-    await trace({ action: 'project.jit.revoke', organizationId, projectRef: ref, detail: { userId } })
+    await trace({ project, action: 'project.jit.revoke', detail: { userId } })
     return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
   })
   await endLogins(ctx, ended)

@@ -27,9 +27,10 @@ export async function getEnrichedBans(ctx: Ctx, project: ProjectAccess) {
 
 export async function liftBans(
   ctx: Ctx,
-  { ref, organizationId }: ProjectAccess,
+  project: ProjectAccess,
   { body, headers }: { body: z.output<typeof LiftNetworkBans>; headers: Headers },
 ): Promise<void> {
+  const { ref } = project
   const { ipv4_addresses: listed, requester_ip: includeCaller = false, identifier = ref } = body
   if (identifier !== ref) throw invalid('identifier', `must be the project's ref, ${ref}`)
   const address = includeCaller ? addressIn(ctx, headers) : undefined
@@ -40,9 +41,7 @@ export async function liftBans(
     )
   const addresses = [...listed, ...(address === undefined ? [] : [address])]
   await ctx.engine.bans?.lift(ref, addresses).catch(throwApiError)
-  await mutate(ctx, ({ trace }) =>
-    trace({ action: 'project.network_bans.lift', organizationId, projectRef: ref, detail: { addresses } }),
-  )
+  await mutate(ctx, ({ trace }) => trace({ project, action: 'project.network_bans.lift', detail: { addresses } }))
 }
 
 const invalid = (field: string, message: string) => invalidField(`body.${field}`, message, 'refused')

@@ -34,11 +34,12 @@ function requireReplicas({ name, replicas }: ProjectEngine) {
   throw new ApiError('bad_request.driver', { detail: `the driver ${name} does not support read replicas` })
 }
 
-async function start(ctx: Ctx, { ref, organizationId }: ProjectAccess, kind: TaskKind, replica: string): Promise<void> {
+async function start(ctx: Ctx, project: ProjectAccess, kind: TaskKind, replica: string): Promise<void> {
+  const { ref } = project
   await mutate(ctx, async (mutation) => {
     await requireStatus(mutation, ref)
     await startTask(ctx, mutation, { ref, kind, input: { replica } })
-    await mutation.trace({ action: `project.${kind}`, organizationId, projectRef: ref, detail: { replica } })
+    await mutation.trace({ project, action: `project.${kind}`, detail: { replica } })
   })
 }
 

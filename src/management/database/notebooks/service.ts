@@ -15,8 +15,6 @@ import type { CreateNotebook, UpdateNotebook } from './schema.ts'
 /** The maximum number of notebooks per project; with the content limit, it bounds the storage. */
 const NOTEBOOKS_MAX = 1_000
 
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
-
 export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateNotebook>) {
   const { favorite = false, content, ...fields } = data.attributes
   requireUniqueIds(content.cells)
@@ -33,7 +31,7 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
     const times = { insertedAt: at, updatedAt: at }
     await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells })
     if (favorite) await setFavorite(tx, { notebookId: id, userId }, favorite)
-    await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
+    await trace({ project, action: 'notebook.create', detail: { notebook: id } })
   })
   return getNotebook(ctx, project, id)
 }
@@ -85,7 +83,7 @@ export async function updateNotebook(
       .update(notebooks)
       .set({ ...columns, ...(content && { cells: withIds(content.cells) }), updatedById: userId, updatedAt: ctx.now() })
       .where(eq(notebooks.id, id))
-    await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
+    await trace({ project, action: 'notebook.update', detail: { notebook: id, fields } })
   })
   return getNotebook(ctx, project, id)
 }
@@ -94,6 +92,6 @@ export async function deleteNotebook(ctx: Ctx, project: ProjectAccess, id: strin
   await mutate(ctx, async ({ tx, trace }) => {
     const deleted = await tx.delete(notebooks).where(isNotebook(project.ref, id)).returning({ id: notebooks.id })
     if (deleted.length === 0) throw new ApiError('not_found.notebook')
-    await trace({ ...subject(project), action: 'notebook.delete', detail: { notebook: id } })
+    await trace({ project, action: 'notebook.delete', detail: { notebook: id } })
   })
 }

@@ -23,7 +23,7 @@ export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, roo
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
     await saveSettings(mutation.tx, settings)
-    await mutation.trace({ ...subject(project), action: 'project.pgsodium.update', detail: { fields: ['root_key'] } })
+    await mutation.trace({ project, action: 'project.pgsodium.update', detail: { fields: ['root_key'] } })
   })
   return { root_key: rootKey }
 }
@@ -37,7 +37,7 @@ async function createKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
     const { value: existing } = await readSettings(mutation.tx, project.ref, AREA)
     if (existing) return existing.sealed_root_key
     await saveSettings(mutation.tx, settings)
-    await mutation.trace({ ...subject(project), action: 'project.pgsodium.create' })
+    await mutation.trace({ project, action: 'project.pgsodium.create' })
     return settings.value.sealed_root_key
   })
 }
@@ -48,5 +48,3 @@ const newSettings = async ({ config, now }: Ctx, ref: string, rootKey: string) =
   value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, rootKeyAssociatedData(ref)) },
   updatedAt: now(),
 })
-
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })

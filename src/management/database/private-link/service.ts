@@ -21,8 +21,6 @@ type Row = typeof privateLinkAssociations.$inferSelect
 type Input = z.output<typeof CreateAssociation>['data']['attributes']
 type Association = z.input<typeof AssociationReply>['data']
 
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
-
 export async function listAssociations({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof AssociationList>> {
   const rows = await db
     .select()
@@ -67,7 +65,7 @@ export async function createAssociation(
     const { id, awsAccountId, databaseIdentifier } = inserted
     enqueue({ type: 'private-link', id })
     const detail = { association: id, aws_account_id: awsAccountId, database: databaseIdentifier }
-    await trace({ ...subject(project), action: 'private_link.create', detail })
+    await trace({ project, action: 'private_link.create', detail })
     return inserted
   })
   return { data: toAssociation(row) }
@@ -91,7 +89,7 @@ export async function deleteAssociation(
     })
     if ((await endAssociations(mutation, condition, ctx.now())) === 0) return
     const detail = { aws_account_id: accountId, database: identifier }
-    await mutation.trace({ ...subject(project), action: 'private_link.delete', detail })
+    await mutation.trace({ project, action: 'private_link.delete', detail })
   })
 }
 

@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
-import { findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import { findProject, requirePermission } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { projects, snippetFavorites, snippets } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -10,8 +10,6 @@ import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { findSnippet, getSnippet } from './read-snippet.ts'
 import type { CreateSnippet, UpdateSnippet } from './schema.ts'
-
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
 export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnippet>) {
   const { project_ref: ref, favorite = false, visibility = 'user', ...fields } = input
@@ -37,7 +35,7 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
         .returning({ id: snippets.id }),
     )
     if (favorite) await setFavorite(tx, { snippetId: row.id, userId }, favorite)
-    await trace({ ...subject(project), action: 'snippet.create', detail: { snippet: row.id, visibility } })
+    await trace({ project, action: 'snippet.create', detail: { snippet: row.id, visibility } })
     return row.id
   })
   return getSnippet(ctx, id)
@@ -92,7 +90,7 @@ export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof
       .update(snippets)
       .set({ ...changes, updatedById: userId, updatedAt: ctx.now() })
       .where(eq(snippets.id, id))
-    await trace({ ...subject(project), action: 'snippet.update', detail: { snippet: id, fields } })
+    await trace({ project, action: 'snippet.update', detail: { snippet: id, fields } })
   })
   return getSnippet(ctx, id)
 }
@@ -102,7 +100,7 @@ export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
     const deleted = await tx.delete(snippets).where(eq(snippets.id, id)).returning({ id: snippets.id })
     if (deleted.length === 0) throw new ApiError('not_found.snippet')
-    await trace({ ...subject(project), action: 'snippet.delete', detail: { snippet: id } })
+    await trace({ project, action: 'snippet.delete', detail: { snippet: id } })
   })
 }
 

@@ -22,7 +22,6 @@ type Row = typeof logDrains.$inferSelect
 /** The maximum number of drains per project: every log record is queued for each drain. */
 const LOG_DRAINS_MAX = 20
 
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 const ofProject = (ref: string) => and(eq(logDrains.projectRef, ref), isNull(logDrains.deletedAt))
 const isLogDrain = (ref: string, id: string) => and(ofProject(ref), eq(logDrains.id, id))
 
@@ -51,7 +50,7 @@ export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }:
         .returning(),
     )
     await trace({
-      ...subject(project),
+      project,
       action: 'log_drain.create',
       detail: { log_drain: id, backend_type: backendType },
     })
@@ -90,7 +89,7 @@ export async function updateLogDrain(
       .returning()
     if (!after) throw new Error('the log drain was not updated')
     const fields = Object.keys(data.attributes)
-    await trace({ ...subject(project), action: 'log_drain.update', detail: { log_drain: id, fields } })
+    await trace({ project, action: 'log_drain.update', detail: { log_drain: id, fields } })
     return after
   })
   return row ? { data: toLogDrain(row) } : updateLogDrain(ctx, project, id, { data })
@@ -151,7 +150,7 @@ export async function deleteLogDrain(ctx: Ctx, project: ProjectAccess, id: strin
       .where(isLogDrain(project.ref, id))
       .returning({ id: logDrains.id })
     if (!deleted) throw new ApiError('not_found.log_drain')
-    await trace({ ...subject(project), action: 'log_drain.delete', detail: { log_drain: id } })
+    await trace({ project, action: 'log_drain.delete', detail: { log_drain: id } })
   })
 }
 
