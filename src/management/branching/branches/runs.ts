@@ -12,7 +12,6 @@ import {
   type RunStep,
   type StepRecord,
   type StepStatus,
-  type TaskKind,
 } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
@@ -30,14 +29,6 @@ export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
   merge: ['pull', 'health', 'migrate', 'deploy'],
   reset: RUN_STEPS,
   commit: ['pull', 'health', 'migrate', 'seed'],
-}
-
-const TASK_OF: Record<RunKind, TaskKind> = {
-  create: 'branch_create',
-  push: 'branch_push',
-  merge: 'branch_merge',
-  reset: 'branch_reset',
-  commit: 'branch_commit',
 }
 
 interface NewRun {
@@ -60,7 +51,7 @@ export async function startRun(
   const ref = kind === 'merge' ? parentRef : projectRef
   const taskId = await startTask(ctx, mutation, {
     ref,
-    kind: TASK_OF[kind],
+    kind: `branch_${kind}`,
     input: { runId: id, ...(statusBefore && { statusBefore }) },
   })
   const at = ctx.now()
