@@ -53,7 +53,7 @@ export const privateLinkRoutes = [
       status: 204,
     },
     ({ ctx, project, params }) =>
-      deleteAssociation(ctx, project, { accountId: params.aws_account_id, identifier: project.ref }),
+      deleteAssociation(ctx, project, { awsAccountId: params.aws_account_id, databaseIdentifier: project.ref }),
   ),
 
   del(
@@ -69,6 +69,9 @@ export const privateLinkRoutes = [
       status: 204,
     },
     ({ ctx, project, params }) =>
-      deleteAssociation(ctx, project, { accountId: params.aws_account_id, identifier: params.database_identifier }),
+      deleteAssociation(ctx, project, {
+        awsAccountId: params.aws_account_id,
+        databaseIdentifier: params.database_identifier,
+      }),
   ),
 ]

@@ -1,4 +1,4 @@
-import { and, asc, eq, ne } from 'drizzle-orm'
+import { and, asc, eq, ne, type SQL } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -43,14 +43,15 @@ export async function createAssociation(
     if (!hasPrivateLink(ctx.config)) throw unavailable('private link is not configured on this installation')
     await lockProject(mutation, ref)
     const database = await findDatabase(ctx, tx, ref, input.database_identifier ?? ref)
-    const account = { projectRef: ref, awsAccountId: input.aws_account_id, databaseIdentifier: database.identifier }
-    await removeEnded(ctx, mutation, account)
+    const account = { awsAccountId: input.aws_account_id, databaseIdentifier: database.identifier }
+    await removeEnded(ctx, mutation, isAssociation(ref, account))
     await requireAssociationQuota(tx, ref)
     const at = ctx.now()
     const inserted = requireRow(
       await tx
         .insert(privateLinkAssociations)
         .values({
+          projectRef: ref,
           ...account,
           accountName: input.account_name ?? null,
           databaseType: database.type,
@@ -71,31 +72,17 @@ export async function createAssociation(
   return { data: toAssociation(row) }
 }
 
-interface AssociationKey {
-  accountId: string
-  identifier: string
-}
-
-export async function deleteAssociation(
-  ctx: Ctx,
-  project: ProjectAccess,
-  { accountId, identifier }: AssociationKey,
-): Promise<void> {
+export async function deleteAssociation(ctx: Ctx, project: ProjectAccess, account: Account): Promise<void> {
   await mutate(ctx, async (mutation) => {
-    const condition = isAssociation({
-      projectRef: project.ref,
-      awsAccountId: accountId,
-      databaseIdentifier: identifier,
-    })
-    if ((await endAssociations(mutation, condition, ctx.now())) === 0) return
-    const detail = { aws_account_id: accountId, database: identifier }
+    if ((await endAssociations(mutation, isAssociation(project.ref, account), ctx.now())) === 0) return
+    const detail = { aws_account_id: account.awsAccountId, database: account.databaseIdentifier }
     await mutation.trace({ project, action: 'private_link.delete', detail })
   })
 }
 
-type Account = Pick<Row, 'projectRef' | 'awsAccountId' | 'databaseIdentifier'>
+type Account = Pick<Row, 'awsAccountId' | 'databaseIdentifier'>
 
-const isAssociation = ({ projectRef, awsAccountId, databaseIdentifier }: Account) =>
+const isAssociation = (projectRef: string, { awsAccountId, databaseIdentifier }: Account) =>
   and(
     eq(privateLinkAssociations.projectRef, projectRef),
     eq(privateLinkAssociations.databaseIdentifier, databaseIdentifier),
@@ -125,11 +112,11 @@ async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, id
 
 const ENDED_STATUSES: readonly Row['status'][] = ['CREATION_FAILED', 'ASSOCIATION_REQUEST_EXPIRED']
 
-async function removeEnded(ctx: Ctx, mutation: Mutation, account: Account): Promise<void> {
+async function removeEnded(ctx: Ctx, mutation: Mutation, condition: SQL | undefined): Promise<void> {
   const [existing] = await mutation.tx
     .select({ id: privateLinkAssociations.id, status: privateLinkAssociations.status })
     .from(privateLinkAssociations)
-    .where(and(isAssociation(account), ne(privateLinkAssociations.status, 'DELETING')))
+    .where(and(condition, ne(privateLinkAssociations.status, 'DELETING')))
     .for('update')
   if (!existing) return
   if (!ENDED_STATUSES.includes(existing.status)) {
