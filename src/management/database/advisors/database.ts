@@ -4,21 +4,9 @@ import { parseRows } from '../../../engine/engine.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { checkStatement, type DatabaseCheck } from './checks/statement.ts'
 import type { Finding } from './finding.ts'
-import type { Lint } from './schema.ts'
 
 /** Shorter than the lock timeout, so that a long lock ends in a timeout and not in a refusal. */
 const CHECK_SECONDS_MAX = 20
-
-interface Row {
-  lint: DatabaseCheck
-  schema: string | null
-  name: string | null
-  type: Lint['metadata']['type']
-  key: string[]
-  detail: string
-  more: Pick<Lint['metadata'], 'fkey_name' | 'fkey_columns'> | null
-  total: number
-}
 
 /** Runs all checks as a read-only role, in one session and one query. Throws the engine's errors. */
 export async function checkDatabase(
@@ -34,9 +22,5 @@ export async function checkDatabase(
     readOnly: true,
     timeoutMs: Math.min(ctx.config.SQL_TIMEOUT_SECONDS, CHECK_SECONDS_MAX) * 1000,
   })
-  // Rows have the columns that the statement selects.
-  return ((await parseRows(result)) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
-    const metadata = { type, ...(schema !== null && { schema }), ...(name !== null && { name }), ...more }
-    return { lint, detail, key, metadata, total }
-  })
+  return (await parseRows(result)) as Finding[]
 }

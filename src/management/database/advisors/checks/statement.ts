@@ -15,6 +15,8 @@ const CHECKS: Record<DatabaseLint | 'db_connection_limit_reached', string> = {
 }
 export type DatabaseCheck = keyof typeof CHECKS
 
+const METADATA = `jsonb_strip_nulls(jsonb_build_object('type', type, 'schema', schema, 'name', name) || coalesce(more::jsonb, '{}'))`
+
 /** Keys must not change with the session settings of the database's owner. */
 const SETTINGS = `SELECT ${Object.entries({
   search_path: 'pg_catalog',
@@ -25,11 +27,11 @@ const SETTINGS = `SELECT ${Object.entries({
   .map(([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`)
   .join(', ')}`
 
-/** Returns one row per finding: a single statement for all lints, after one that fixes the session settings. */
+/** Returns one row per `Finding`: a single statement for all lints, after one that fixes the session settings. */
 export function checkStatement(lints: readonly DatabaseCheck[], apiSchemas: readonly string[]): string {
   const selects = lints.map(
-    (lint) => `(SELECT '${lint}' AS lint, found.*, (count(*) OVER ())::int AS total FROM (${CHECKS[lint]}) AS found
-      ORDER BY key COLLATE "C" LIMIT ${FINDINGS_MAX})`,
+    (lint) => `(SELECT '${lint}' AS lint, detail, key, ${METADATA} AS metadata, (count(*) OVER ())::int AS total
+      FROM (${CHECKS[lint]}) AS found ORDER BY key COLLATE "C" LIMIT ${FINDINGS_MAX})`,
   )
   if (selects.length === 0) return 'SELECT WHERE false'
   return `${SETTINGS};\nWITH ${scope(apiSchemas)}\n${selects.join('\nUNION ALL\n')}`
