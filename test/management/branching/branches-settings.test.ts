@@ -1,8 +1,8 @@
 import { createHmac } from 'node:crypto'
-import { and, asc, eq, like, sql } from 'drizzle-orm'
+import { and, asc, eq, like } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { openAuthSecret } from '../../../src/model/secrets/auth.ts'
-import { auditLog, projectSettings, projects } from '../../../src/model/tables/index.ts'
+import { auditLog, projectSettings } from '../../../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
 import { act, newBranch, rows, untilBranch } from '../../support/branches.ts'
 import { extended } from '../../support/extended.ts'
@@ -286,49 +286,6 @@ describe('contradictory settings of a branch', () => {
     await change(own, { auth: { smtp_host: '' } })
     expect(await reset(branch)).not.toContain('contradict')
     expect(await read(own, 'auth')).toMatchObject({ external_github_enabled: true, smtp_host: null, smtp_user: null })
-  })
-})
-
-describe('settings of a branch without a recorded origin', () => {
-  it('are its own if the parent has another value, and follow the parent otherwise', async () => {
-    const ref = await newProject(organization)
-    await change(ref, {
-      pooler: { default_pool_size: 7, pool_mode: 'transaction' },
-      auth: { jwt_exp: 70, mailer_otp_exp: 70, external_x_secret: 'sssh', external_zoom_secret: 'sssh' },
-      storage: { fileSizeLimit: 7 },
-    })
-    const branch = await newBranch(owner, ref)
-    const own = branch.project_ref
-    await inherited(own)
-    await change(own, { pooler: { default_pool_size: 8 }, auth: { jwt_exp: 80, external_zoom_secret: 'sssh 8' } })
-    await control
-      .update(projectSettings)
-      .set({ value: sql`${projectSettings.value} - 'own'` })
-      .where(eq(projectSettings.projectRef, own))
-    await control
-      .update(projects)
-      .set({ storageConfig: sql`${projects.storageConfig} - 'own'` })
-      .where(eq(projects.ref, own))
-    await change(own, { auth: { sessions_tags: 'a' }, storage: { fileSizeLimit: 7 } })
-    await change(ref, {
-      auth: { jwt_exp: 90, mailer_otp_exp: 90, external_x_secret: 'sssh 9', external_zoom_secret: '' },
-    })
-    await reset(branch)
-    expect(await inherited(own)).toEqual({ auth: ['external_x_secret', 'mailer_otp_exp'] })
-    await change(ref, { pooler: { default_pool_size: 9, pool_mode: 'session' }, storage: { fileSizeLimit: 9 } })
-    await reset(branch)
-    expect(await inherited(own)).toEqual({ pooler: ['pool_mode'], storage: ['fileSizeLimit'] })
-    expect(await effective(own)).toMatchObject({
-      pooler: { default_pool_size: 8, pool_mode: 'session' },
-      auth: {
-        jwt_exp: 80,
-        mailer_otp_exp: 90,
-        sessions_tags: 'a',
-        external_x_secret: hmac(own, 'sssh 9'),
-        external_zoom_secret: hmac(own, 'sssh 8'),
-      },
-      storage: { file_size_limit: 9 },
-    })
   })
 })
 

@@ -2,7 +2,6 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { readOwnFields } from './own-fields.ts'
 import { readSettings, type StoredSettings, saveSettings } from './read-settings.ts'
 import { type Area, changedFields, isInherited, type Settings } from './setting-areas.ts'
 
@@ -31,10 +30,7 @@ export async function changeStored<A extends Area>(ctx: SystemCtx, { project, ar
     const value = await work(stored.value)
     const fields = value === undefined ? [] : changedFields(area, stored.value, value)
     if (value === undefined || fields.length === 0) return stored
-    const own =
-      parentRef !== null && isInherited(area)
-        ? Array.from(new Set([...(await readOwnFields(ctx, tx, { ref, parentRef, area, stored })), ...fields]))
-        : undefined
+    const own = parentRef !== null && isInherited(area) ? [...new Set([...stored.own, ...fields])] : undefined
     const updatedAt = ctx.now()
     await saveSettings(tx, { ref, area, value, own, updatedAt })
     await trace({ action: `project.${area}.update`, organizationId, projectRef: ref, detail: { fields } })

@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { inheritAuthConfig } from '../../service-config/auth-config/inherit-auth-config.ts'
-import { inferOwnFields, resealSettings } from './own-fields.ts'
+import { resealFor } from '../../service-config/auth-config/stored-config.ts'
 import { readAllSettings, saveSettings } from './read-settings.ts'
 import {
   changedFields,
@@ -23,14 +23,15 @@ export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: stri
     const storedOf = await readAllSettings(tx, [from, to])
     const allLeftOut: string[] = []
     for (const area of INHERITED) {
-      const mine = storedOf(to, area)
-      const theirs = await resealSettings(ctx, { from, to, area, value: storedOf(from, area).value })
-      const own = mine.own ?? inferOwnFields(area, mine.value, theirs)
-      const { value, leftOut } = mergeSettings(area, mine.value, theirs, own)
+      const { value: mine, own } = storedOf(to, area)
+      const { value: theirs } = storedOf(from, area)
+      // Secrets are sealed for the row that contains them; only Auth has any.
+      const copy = area === 'auth' ? await resealFor(ctx, from, to, theirs as Settings<'auth'>) : theirs
+      const { value, leftOut } = mergeSettings(area, mine, copy, own)
       allLeftOut.push(...leftOut)
-      const fields = changedFields(area, mine.value, value)
-      if (fields.length > 0 || !mine.own) await saveSettings(tx, { ref: to, area, value, own, updatedAt: ctx.now() })
+      const fields = changedFields(area, mine, value)
       if (fields.length === 0) continue
+      await saveSettings(tx, { ref: to, area, value, own, updatedAt: ctx.now() })
       await trace({ action: `project.${area}.inherit`, organizationId, projectRef: to, detail: { from, fields } })
     }
     return allLeftOut

@@ -12,8 +12,8 @@ export const isSettingsRow = (ref: string, ...areas: SettingArea[]) =>
 
 export interface StoredSettings<A extends Area> {
   value: Settings<A>
-  /** The fields of a branch that do not follow its parent; undefined if they were not recorded. */
-  own: readonly string[] | undefined
+  /** The fields of a branch that do not follow its parent. */
+  own: readonly string[]
   /** Undefined if nothing was ever set. The area `storage` has no time. */
   updatedAt: Date | undefined
 }
@@ -57,20 +57,19 @@ interface Row {
 }
 
 /** Metadata stored with the fields of an area. */
-const Metadata = z.object({ own: z.array(z.string()).optional() })
-const readOwn = (value: object): readonly string[] | undefined =>
-  Object.keys(value).length === 0 ? [] : Metadata.parse(value).own
+const Metadata = z.object({ own: z.array(z.string()).default([]) })
 
 export const parseSettingsRow = <A extends Area>(area: A, [row]: readonly Row[]): StoredSettings<A> => ({
   value: parseSettings(area, row?.value),
-  own: readOwn(row?.value ?? {}),
+  own: Metadata.parse(row?.value ?? {}).own,
   updatedAt: row?.updatedAt,
 })
 
-interface NewSettings<A extends Area> extends Partial<Pick<StoredSettings<A>, 'own'>> {
+interface NewSettings<A extends Area> {
   ref: string
   area: A
   value: NonNullable<Settings<A>>
+  own?: readonly string[] | undefined
   updatedAt: Date
 }
 
