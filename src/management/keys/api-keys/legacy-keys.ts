@@ -6,8 +6,8 @@ import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { legacyKeys } from '../../../services/gateway/credentials.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
-import { changeKeys } from './change-keys.ts'
 import { toLegacyKey } from './convert.ts'
 
 /** Lists the legacy keys. The anon key is public. The service_role key bypasses every policy, so it is only revealed on request. */
@@ -21,11 +21,11 @@ export const getLegacyApiKeys = async ({ db }: Ctx, { ref }: ProjectAccess) =>
   (await readSettings(db, ref, 'legacy_api_keys')).value
 
 export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enabled: boolean) {
-  const { ref, organizationId } = project
-  await changeKeys(ctx, project, async ({ tx, trace }) => {
+  const { ref } = project
+  await changeProject(ctx, project, async ({ tx, record }) => {
     if (enabled) await requireJwtSecretValid(tx, ref)
     await saveSettings(tx, { ref, area: 'legacy_api_keys', value: { enabled }, updatedAt: ctx.now() })
-    await trace({ action: 'project.legacy_api_keys.update', organizationId, projectRef: ref, detail: { enabled } })
+    await record('project.legacy_api_keys.update', { enabled })
   })
   return { enabled }
 }

@@ -8,10 +8,10 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
-import { changeKeys } from './change-keys.ts'
 import { toApiKey } from './convert.ts'
 import { listLegacyKeys } from './legacy-keys.ts'
 import type { CreateApiKey, DeleteApiKeyQuery, UpdateApiKey } from './schema.ts'
@@ -87,7 +87,7 @@ export async function createApiKey(
     description: description ?? null,
     secretJwtTemplate: template ?? null,
   })
-  const created = await changeKeys(ctx, project, async (mutation) => {
+  const created = await changeProject(ctx, project, async (mutation) => {
     const inserted = requireRow(
       await mutation.tx
         .insert(apiKeys)
@@ -97,7 +97,7 @@ export async function createApiKey(
     )
     await requireKeyQuota(mutation, project.ref)
     await incrementSecretsGeneration(mutation, project.ref)
-    await mutation.trace({ ...subject(project), action: 'api_key.create', detail: { id: inserted.id, type, name } })
+    await mutation.record('api_key.create', { id: inserted.id, type, name })
     return inserted
   })
   return toApiKey(ctx, created, reveal)
@@ -124,7 +124,7 @@ interface Update {
 
 export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body, reveal }: Update) {
   const { name, description, secret_jwt_template: template } = body
-  const updated = await changeKeys(ctx, project, async (mutation) => {
+  const updated = await changeProject(ctx, project, async (mutation) => {
     const [before] = await mutation.tx.select().from(apiKeys).where(isActiveKey(project.ref, id))
     if (!before) throw new ApiError('not_found.api_key')
     if (before.type === 'publishable' && template) throw invalidTemplate(SECRET_KEYS_ONLY)
@@ -144,7 +144,7 @@ export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body,
     if (!row) throw new Error('the API key was deleted despite the project lock')
     if (template !== undefined) await requireKeyQuota(mutation, project.ref)
     if (name !== undefined) await incrementSecretsGeneration(mutation, project.ref)
-    await mutation.trace({ ...subject(project), action: 'api_key.update', detail: { id, fields } })
+    await mutation.record('api_key.update', { id, fields })
     return row
   })
   return toApiKey(ctx, updated, reveal)
@@ -157,7 +157,7 @@ export async function deleteApiKey(
   id: string,
   { reveal, was_compromised: wasCompromised, reason }: z.output<typeof DeleteApiKeyQuery>,
 ) {
-  const deleted = await changeKeys(ctx, project, async (mutation) => {
+  const deleted = await changeProject(ctx, project, async (mutation) => {
     const [row] = await mutation.tx
       .update(apiKeys)
       .set({ deletedAt: ctx.now(), wasCompromised: wasCompromised ?? null, deletionReason: reason ?? null })
@@ -167,7 +167,7 @@ export async function deleteApiKey(
     await incrementSecretsGeneration(mutation, project.ref)
     const { type, name } = row
     const detail = { id, type, name, ...(wasCompromised !== undefined && { was_compromised: wasCompromised }) }
-    await mutation.trace({ ...subject(project), action: 'api_key.delete', detail })
+    await mutation.record('api_key.delete', detail)
     if (wasCompromised) await publishLeak(mutation, project, name)
     return row
   })
@@ -181,8 +181,6 @@ const publishLeak = ({ publish }: Mutation, project: ProjectAccess, name: string
     projectRef: project.ref,
     fields: { secrets: [{ name, url: null }] },
   })
-
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
 const invalidTemplate = (message: string) => invalidField('body.secret_jwt_template', message, 'refused')
 

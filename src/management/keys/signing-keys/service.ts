@@ -46,21 +46,21 @@ export async function getLegacySigningKey({ db }: Ctx, { ref }: ProjectAccess) {
 
 export async function createSigningKey(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateSigningKey>) {
   const { algorithm, status, private_jwk: importedJwk } = input
-  const { ref: projectRef, organizationId } = project
+  const { ref: projectRef } = project
   const { id, privateJwk, publicJwk } = await (importedJwk
     ? importKeyPair(algorithm, importedJwk)
     : generateKeyPair(algorithm))
   const sealedPrivateJwk = await sealSigningKey(ctx, { ref: projectRef, id }, privateJwk)
   const now = ctx.now()
-  const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
+  const row = await changeKeys(ctx, project, async ({ tx, record, keys }) => {
     requireKeyQuota(keys, id, status)
     const retired = status === 'in_use' ? await retireCurrentKey(tx, keys, now) : undefined
     const [row] = await tx
       .insert(signingKeys)
       .values({ id, projectRef, algorithm, status, sealedPrivateJwk, publicJwk, createdAt: now, updatedAt: now })
       .returning()
-    const detail = { key: id, algorithm, status, imported: importedJwk !== undefined, retired: retired?.id }
-    await trace({ action: 'signing_key.create', organizationId, projectRef, detail })
+    const imported = importedJwk !== undefined
+    await record('signing_key.create', { key: id, algorithm, status, imported, retired: retired?.id })
     return row as SigningKeyRow
   })
   return toSigningKey(row)
@@ -84,17 +84,16 @@ export function requireStandbyFree(keys: readonly SigningKeyRow[]): void {
 
 /** Turns the JWT secret into a signing key, which can then be rotated and revoked like any other. */
 export async function createLegacySigningKey(ctx: Ctx, project: ProjectAccess) {
-  const { ref: projectRef, organizationId } = project
+  const { ref: projectRef } = project
   const now = ctx.now()
-  const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
+  const row = await changeKeys(ctx, project, async ({ tx, record, keys }) => {
     if (keys.some(({ isLegacy }) => isLegacy)) throw new ApiError('conflict.legacy_signing_key')
     const retired = await retireCurrentKey(tx, keys, now)
     const [row] = await tx
       .insert(signingKeys)
       .values({ projectRef, algorithm: 'HS256', status: 'in_use', isLegacy: true, createdAt: now, updatedAt: now })
       .returning()
-    const detail = { key: row?.id, retired: retired?.id }
-    await trace({ action: 'signing_key.migrate', organizationId, projectRef, detail })
+    await record('signing_key.migrate', { key: row?.id, retired: retired?.id })
     return row as SigningKeyRow
   })
   return toSigningKey(row)

@@ -4,9 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
-import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { changeProject, type ProjectChange } from '../../kernel/change-project.ts'
 import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import type { SigningKey } from './schema.ts'
 
@@ -35,40 +33,24 @@ export const toSigningKey = (row: PublicRow): z.input<typeof SigningKey> => ({
 export const ofProject = (ref: string) => eq(signingKeys.projectRef, ref)
 export const isSigningKey = (ref: string, id: string) => and(ofProject(ref), eq(signingKeys.id, id))
 
-interface Change extends Mutation {
+interface Change extends ProjectChange {
   /** All signing keys of the project, oldest first. */
   keys: SigningKeyRow[]
 }
 
-/**
- * Serializes changes of a project's signing keys, because each change depends on all keys. Programs load the published keys at
- * start, so they restart if those change.
- */
-export async function changeKeys<T>(
-  ctx: Ctx,
-  { ref }: ProjectAccess,
-  work: (change: Change) => Promise<T>,
-): Promise<T> {
-  try {
-    return await mutate(ctx, async (mutation) => {
-      const keys = await lockKeys(mutation.tx, ref)
-      const result = await work({ ...mutation, keys })
-      if (publishedIds(keys) !== publishedIds(await readKeys(mutation.tx, ref)))
-        await incrementSecretsGeneration(mutation, ref)
-      return result
-    })
-  } finally {
-    clearProjectCaches(ref)
-  }
-}
+/** Changes signing keys of a project. Programs load the published keys at start, so they restart if those change. */
+export const changeKeys = <T>(ctx: Ctx, project: ProjectAccess, work: (change: Change) => Promise<T>): Promise<T> =>
+  changeProject(ctx, project, async (change) => {
+    const { ref } = project
+    const keys = await readKeys(change.tx, ref)
+    const result = await work({ ...change, keys })
+    if (publishedIds(keys) !== publishedIds(await readKeys(change.tx, ref)))
+      await incrementSecretsGeneration(change, ref)
+    return result
+  })
 
 const publishedIds = (keys: readonly SigningKeyRow[]): string =>
   keys.flatMap(({ id, status, publicJwk }) => (publicJwk && status !== 'revoked' ? [id] : [])).join()
-
-async function lockKeys(tx: Writer, ref: string): Promise<SigningKeyRow[]> {
-  await lockProject({ tx }, ref)
-  return readKeys(tx, ref)
-}
 
 const readKeys = (tx: Writer, ref: string): Promise<SigningKeyRow[]> =>
   tx.select().from(signingKeys).where(ofProject(ref)).orderBy(asc(signingKeys.createdAt), asc(signingKeys.id))

@@ -22,9 +22,9 @@ const JWT_SECONDS_MIN = 3_600
 
 /** Updates the status. Setting the standby key in use is a rotation: the current key becomes previously used. */
 export async function updateSigningKey(ctx: Ctx, project: ProjectAccess, id: string, status: Status) {
-  const { ref: projectRef, organizationId } = project
+  const { ref: projectRef } = project
   const now = ctx.now()
-  const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
+  const row = await changeKeys(ctx, project, async ({ tx, record, keys }) => {
     const key = findKey(keys, id)
     if (key.status === status) return key
     requireTransition(key, status)
@@ -36,8 +36,7 @@ export async function updateSigningKey(ctx: Ctx, project: ProjectAccess, id: str
       .set({ status, updatedAt: now, revokedAt: status === 'revoked' ? now : null })
       .where(isSigningKey(projectRef, id))
       .returning()
-    const detail = { key: id, from: key.status, to: status, retired: retired?.id }
-    await trace({ action: 'signing_key.update', organizationId, projectRef, detail })
+    await record('signing_key.update', { key: id, from: key.status, to: status, retired: retired?.id })
     return row as SigningKeyRow
   })
   return toSigningKey(row)
@@ -64,14 +63,13 @@ async function requireLegacyApiKeysOff(tx: Writer, ref: string): Promise<void> {
 
 /** Deletes a revoked key once all tokens that it signed have expired. Until then it can be restored. */
 export async function deleteSigningKey(ctx: Ctx, project: ProjectAccess, id: string) {
-  const { ref: projectRef, organizationId } = project
-  const row = await changeKeys(ctx, project, async ({ tx, trace, keys }) => {
+  const { ref: projectRef } = project
+  const row = await changeKeys(ctx, project, async ({ tx, record, keys }) => {
     const key = findKey(keys, id)
     if (key.isLegacy) throw new ApiError('conflict.signing_key_status', { detail: 'the JWT secret cannot be deleted' })
     await requireTokensExpired(ctx, tx, key)
     await tx.delete(signingKeys).where(isSigningKey(projectRef, id))
-    const detail = { key: id, algorithm: key.algorithm }
-    await trace({ action: 'signing_key.delete', organizationId, projectRef, detail })
+    await record('signing_key.delete', { key: id, algorithm: key.algorithm })
     return key
   })
   return toSigningKey(row)

@@ -2,10 +2,11 @@ import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
-import { changeFunctions, requireFunctionQuota } from './function-rows.ts'
+import { requireFunctionQuota } from './function-rows.ts'
 import { deployableSince } from './remove-deployments.ts'
 import type { BulkFunction } from './schema.ts'
 
@@ -14,15 +15,14 @@ type NewRow = typeof functions.$inferInsert
 /** Activates bundles for many functions, all or none. A repeated request changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   if (list.length === 0) return { functions: [] }
-  const { ref, organizationId } = project
-  const updated = await changeFunctions(ctx, ref, async (mutation) => {
+  const { ref } = project
+  const updated = await changeProject(ctx, project, async (mutation) => {
     const [before, bundles] = await Promise.all([currentRows(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
     const rows = list.map((input, n) => rowOf(ctx, ref, { input, n, before, bundles }))
     const added = list.filter(({ slug }) => !before.has(slug)).length
     if (added > 0) await requireFunctionQuota(mutation.tx, project, added)
     const written = await upsertRows(ctx, mutation, rows, before)
-    const detail = { slugs: list.map(({ slug }) => slug) }
-    await mutation.trace({ action: 'function.bulk_update', organizationId, projectRef: ref, detail })
+    await mutation.record('function.bulk_update', { slugs: list.map(({ slug }) => slug) })
     return written
   })
   return { functions: updated }

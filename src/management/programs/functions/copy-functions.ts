@@ -5,11 +5,12 @@ import type { Fence } from '../../../engine/fence.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import type { DeploymentRow } from './convert.ts'
 import { clearDeletions, deletedAtByName, selectDeletions } from './deletions.ts'
 import { deploy } from './deploy-function.ts'
 import { addDeployment } from './deployment.ts'
-import { changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
+import { type Deployed, selectDeployed } from './function-rows.ts'
 
 interface Project {
   ref: string
@@ -95,18 +96,16 @@ interface FunctionSets {
   targets: readonly Deployed[]
 }
 
-async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: FunctionSets) {
-  await clearDeletions(ctx.db, ref, 'function')
+async function removeOthers(ctx: SystemCtx, project: Project, { sources, targets }: FunctionSets) {
+  await clearDeletions(ctx.db, project.ref, 'function')
   const kept = new Set(sources.map(({ row }) => row.slug))
   const others = targets.filter(({ row }) => !kept.has(row.slug))
   if (others.length === 0) return
   const ids = others.map(({ row }) => row.id)
-  await changeFunctions(ctx, ref, async (mutation) => {
-    const { tx } = mutation
+  await changeProject(ctx, project, async ({ tx, record }) => {
     const removed = await tx.delete(functions).where(inArray(functions.id, ids)).returning()
     const unused = removed.map(({ deploymentId }) => deploymentId)
     await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, unused))
-    const detail = { slugs: removed.map(({ slug }) => slug) }
-    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail })
+    await record('function.delete', { slugs: removed.map(({ slug }) => slug) })
   })
 }

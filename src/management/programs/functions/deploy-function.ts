@@ -4,17 +4,11 @@ import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { ApiError, type Issue } from '../../../platform/http/error.ts'
 import type { SourceFile } from '../../../services/runtime/build-client.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
-import {
-  bySlug,
-  changeFunctions,
-  type Deployed,
-  findFunctionOrQuota,
-  requireFunctionQuota,
-  selectDeployed,
-} from './function-rows.ts'
+import { bySlug, type Deployed, findFunctionOrQuota, requireFunctionQuota, selectDeployed } from './function-rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
 
 export async function deployFunction(
@@ -116,13 +110,11 @@ export async function deploy(
   settings: Settings,
   rules: Rules = {},
 ): Promise<Deployed> {
-  const { ref, organizationId } = project
-  return changeFunctions(ctx, ref, async (mutation) => {
+  return changeProject(ctx, project, async (mutation) => {
     const deployed = await activate(ctx, mutation, project, { deployment, settings, rules })
     if (deployed.deployment.id !== deployment.id) return deployed
     const { slug, version } = deployed.row
-    const detail = { slug, version, deployment: deployment.id }
-    await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
+    await mutation.record('function.deploy', { slug, version, deployment: deployment.id })
     return deployed
   })
 }

@@ -1,13 +1,10 @@
 import { and, eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Plan } from '../../../config.ts'
-import type { Ctx, SystemCtx } from '../../../ctx.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions, organizations } from '../../../model/tables/index.ts'
 import { type Db, rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { forgetFunction } from '../../../services/functions/open-function.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** The maximum number of functions by plan; other plans have no limit. */
@@ -27,28 +24,6 @@ export const selectDeployed = (db: Pick<Db, 'select'>) =>
     .select({ row: functions, deployment: functionDeployments })
     .from(functions)
     .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
-
-type Step<T> = (mutation: Mutation, ref: string) => Promise<T>
-
-/**
- * Serializes changes of a project's functions and their secrets, rejects them during its removal, and applies them to this
- * isolate at once.
- */
-export async function changeFunctions<T>(
-  ctx: Ctx | SystemCtx,
-  ref: string,
-  work: Step<T>,
-  lock: Step<unknown> = lockProject,
-): Promise<T> {
-  try {
-    return await mutate(ctx, async (mutation) => {
-      await lock(mutation, ref)
-      return work(mutation, ref)
-    })
-  } finally {
-    forgetFunction(ref)
-  }
-}
 
 interface Usage {
   plan: Plan

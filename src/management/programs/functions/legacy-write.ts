@@ -2,10 +2,11 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { toFunction } from './convert.ts'
 import { deploy, invalid, type Settings, toDeployed } from './deploy-function.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, changeFunctions, type Deployed, findFunctionOrQuota } from './function-rows.ts'
+import { bySlug, type Deployed, findFunctionOrQuota } from './function-rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
 import { findFunction } from './service.ts'
 
@@ -57,18 +58,19 @@ export async function updateFunction(
   return toDeployed(await deploy(ctx, project, deployment, settings, { exists: true }))
 }
 
-async function configure(ctx: Ctx, { ref, organizationId }: ProjectAccess, found: Deployed, settings: Settings) {
+async function configure(ctx: Ctx, project: ProjectAccess, found: Deployed, settings: Settings) {
+  const { ref } = project
   const { slug } = found.row
   const { name, verifyJwt } = settings
-  const row = await changeFunctions(ctx, ref, async (mutation) => {
-    const [row] = await mutation.tx
+  const row = await changeProject(ctx, project, async ({ tx, record }) => {
+    const [row] = await tx
       .update(functions)
       .set({ ...(name !== undefined && { name }), ...(verifyJwt !== undefined && { verifyJwt }), updatedAt: ctx.now() })
       .where(bySlug(ref, slug))
       .returning()
     if (!row) throw new ApiError('not_found.function')
     const fields = Object.keys(settings).filter((key) => settings[key as keyof Settings] !== undefined)
-    await mutation.trace({ action: 'function.update', organizationId, projectRef: ref, detail: { slug, fields } })
+    await record('function.update', { slug, fields })
     return row
   })
   if (row.deploymentId === found.deployment.id) return toFunction(row, found.deployment)

@@ -5,11 +5,12 @@ import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { sourceKey } from '../../../services/runtime/program-keys.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import type { Streamed } from '../../kernel/route.ts'
 import { toFunction } from './convert.ts'
 import { recordDeletion } from './deletions.ts'
 import { rethrowBucketFailure } from './deployment.ts'
-import { bySlug, changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
+import { bySlug, type Deployed, selectDeployed } from './function-rows.ts'
 
 export async function listFunctions({ db }: Ctx, { ref }: ProjectAccess) {
   const found = await selectDeployed(db)
@@ -53,15 +54,16 @@ function rethrowAsUnavailable(cause: unknown): never {
   throw cause instanceof ApiError ? cause : new ApiError('service_unavailable.bucket', { cause })
 }
 
-export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectAccess, slug: string): Promise<void> {
-  await changeFunctions(ctx, ref, async (mutation) => {
-    const [removed] = await mutation.tx.delete(functions).where(bySlug(ref, slug)).returning()
+export async function deleteFunction(ctx: Ctx, project: ProjectAccess, slug: string): Promise<void> {
+  const { ref } = project
+  await changeProject(ctx, project, async ({ tx, record }) => {
+    const [removed] = await tx.delete(functions).where(bySlug(ref, slug)).returning()
     if (!removed) throw new ApiError('not_found.function')
-    await mutation.tx
+    await tx
       .update(functionDeployments)
       .set({ unusedSince: ctx.now() })
       .where(eq(functionDeployments.id, removed.deploymentId))
-    await recordDeletion(mutation.tx, { ref, kind: 'function', names: [slug], at: ctx.now() })
-    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail: { slug } })
+    await recordDeletion(tx, { ref, kind: 'function', names: [slug], at: ctx.now() })
+    await record('function.delete', { slug })
   })
 }

@@ -2,9 +2,9 @@ import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { openFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets } from '../../../model/tables/index.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { clearDeletions, deletedAtByName, selectDeletions } from '../functions/deletions.ts'
-import { changeFunctions } from '../functions/function-rows.ts'
 import { incrementSecretsGeneration, saveSecrets, toSecretRow } from './service.ts'
 
 interface Inheritance {
@@ -21,7 +21,7 @@ export async function inheritSecrets(
   ctx: SystemCtx,
   { from, to, ownSecrets, restoreDeleted }: Inheritance,
 ): Promise<number> {
-  return changeFunctions(ctx, to.ref, async (mutation) => {
+  return changeProject(ctx, to, async (mutation) => {
     const { tx } = mutation
     const rowsOf = (ref: string) => tx.select().from(functionSecrets).where(eq(functionSecrets.projectRef, ref))
     const sourceRows = await rowsOf(from)
@@ -44,13 +44,7 @@ export async function inheritSecrets(
     await incrementSecretsGeneration(mutation, to.ref)
     const exceeded = await saveSecrets(mutation, to.ref, rows)
     if (exceeded) throw new PermanentError(`the secrets of ${to.ref} exceed the limit (${exceeded}): delete some`)
-    const detail = { names: rows.map(({ name }) => name) }
-    await mutation.trace({
-      action: 'secret.inherit',
-      organizationId: to.organizationId,
-      projectRef: to.ref,
-      detail,
-    })
+    await mutation.record('secret.inherit', { names: rows.map(({ name }) => name) })
     return rows.length
   })
 }

@@ -1,13 +1,13 @@
-import { and, asc, eq, inArray, isNull, sql } from 'drizzle-orm'
-import { type ProjectAccess, requireNotGoingDown } from '../../../access/access.ts'
+import { and, asc, eq, inArray, sql } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { sealFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { recordDeletion } from '../functions/deletions.ts'
-import { changeFunctions } from '../functions/function-rows.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** The maximum number of secrets per project: every running function has all of them in memory. */
@@ -25,15 +25,16 @@ export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
 }
 
 /** Creates or replaces secrets. If a name occurs twice, the last value wins. */
-export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, list: NewSecrets) {
+export async function createSecrets(ctx: Ctx, project: ProjectAccess, list: NewSecrets) {
+  const { ref } = project
   if (list.length === 0) return
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
   const rows = await Promise.all(values.map((secret) => toSecretRow(ctx, ref, secret)))
-  await changeSecrets(ctx, ref, async (mutation) => {
+  await changeProject(ctx, project, async (mutation) => {
+    await incrementSecretsGeneration(mutation, ref)
     const exceeded = await saveSecrets(mutation, ref, rows)
     if (exceeded) throw new ApiError('bad_request.secrets', { detail: exceeded })
-    const detail = { names: values.map(({ name }) => name) }
-    await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
+    await mutation.record('secret.create', { names: values.map(({ name }) => name) })
   })
 }
 
@@ -83,31 +84,23 @@ async function measure({ tx }: Mutation, ref: string): Promise<{ count: number; 
   return totals ?? { count: 0, kib: 0 }
 }
 
-/** Changes secrets so that functions started later see the change. */
-const changeSecrets = <T>(ctx: Ctx, ref: string, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
-  changeFunctions(ctx, ref, work, incrementSecretsGeneration)
-
-/** Increments the generation of a project's secrets, which also locks the project. */
-export async function incrementSecretsGeneration({ tx }: Mutation, ref: string): Promise<void> {
-  const [changed] = await tx
-    .update(projects)
-    .set({ secretsGeneration: sql`${projects.secretsGeneration} + 1` })
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .returning({ status: projects.status })
-  if (!changed) throw new ApiError('not_found.project')
-  requireNotGoingDown(changed)
+/** Increments the generation of a project's secrets, so that programs started later see the change. */
+export async function incrementSecretsGeneration({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
+  const secretsGeneration = sql`${projects.secretsGeneration} + 1`
+  await tx.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
 }
 
-export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
+export async function deleteSecrets(ctx: Ctx, project: ProjectAccess, names: readonly string[]) {
   if (names.length === 0) return
-  await changeSecrets(ctx, ref, async (mutation) => {
-    const removed = await mutation.tx
+  const { ref } = project
+  await changeProject(ctx, project, async ({ tx, record }) => {
+    await incrementSecretsGeneration({ tx }, ref)
+    const removed = await tx
       .delete(functionSecrets)
       .where(and(eq(functionSecrets.projectRef, ref), inArray(functionSecrets.name, [...names])))
       .returning({ name: functionSecrets.name })
     const deleted = removed.map(({ name }) => name)
-    await recordDeletion(mutation.tx, { ref, kind: 'secret', names: deleted, at: ctx.now() })
-    const detail = { names: deleted }
-    await mutation.trace({ action: 'secret.delete', organizationId, projectRef: ref, detail })
+    await recordDeletion(tx, { ref, kind: 'secret', names: deleted, at: ctx.now() })
+    await record('secret.delete', { names: deleted })
   })
 }

@@ -5,8 +5,8 @@ import { functionSecrets, workers } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { INSTALLATION_VARIABLES } from '../../../services/runtime/environment.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
 import { toWorker, type WorkerRow } from './convert.ts'
 import type { Deployment, Spelling } from './schema.ts'
 import { invalidUpload, requireUpload } from './uploads.ts'
@@ -20,16 +20,15 @@ interface Request extends Deployment {
 }
 
 export async function deployWorker(ctx: Ctx, project: ProjectAccess, request: Request) {
-  const { ref, organizationId } = project
+  const { ref } = project
   const { name, spelling, spec, context_upload_id: uploadId } = request
   await requireSecrets(ctx, ref, spec)
   if (uploadId) await requireUpload(ctx, ref, { name, id: uploadId })
-  const worker = await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  const worker = await changeProject(ctx, project, async (mutation) => {
     const row = await upsertWorker(ctx, mutation, { ref, name, spec })
     const startedUpload = await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
     if (!startedUpload && !row.served) throw invalidUpload('is required: the worker has no earlier build')
-    await mutation.trace({ action: 'worker.deploy', organizationId, projectRef: ref, detail: { name } })
+    await mutation.record('worker.deploy', { name })
     return row
   })
   return { data: await toWorker(ctx, project, worker, spelling) }

@@ -9,9 +9,8 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
 import { SPELLINGS, type Spelling } from './schema.ts'
 
 const EXPIRES_IN_SECONDS = 3_600
@@ -35,12 +34,12 @@ const CONTEXT_TYPES: readonly string[] = [
 /** Creates a presigned URL for an upload from the client to the bucket. The deployment validates the content. */
 export async function createUpload(
   ctx: Ctx,
-  { ref, organizationId }: ProjectAccess,
+  project: ProjectAccess,
   { name, spelling }: { name: string; spelling: Spelling },
 ) {
+  const { ref } = project
   const expiresAt = new Date(ctx.now().getTime() + EXPIRES_IN_SECONDS * 1000)
-  const id = await mutate(ctx, async ({ tx, trace }) => {
-    await lockProject({ tx }, ref)
+  const id = await changeProject(ctx, project, async ({ tx, record }) => {
     await requireUploadQuota(ctx, tx, ref)
     const upload = requireRow(
       await tx
@@ -48,7 +47,7 @@ export async function createUpload(
         .values({ projectRef: ref, workerName: name, expiresAt })
         .returning({ id: workerUploads.id }),
     )
-    await trace({ action: 'worker.upload.create', organizationId, projectRef: ref, detail: { name } })
+    await record('worker.upload.create', { name })
     return upload.id
   })
   const url = await presignPut(ctx, uploadKey(ref, id), { expiresInSeconds: EXPIRES_IN_SECONDS })

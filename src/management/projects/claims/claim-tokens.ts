@@ -5,8 +5,7 @@ import { hashToken, randomHex } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { accessTokens, projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { type Claim, claimOf, readClaim } from './claim.ts'
 import { endClaimTokens } from './end-claims.ts'
 import type { ClaimToken, NewClaimToken } from './schema.ts'
@@ -21,7 +20,7 @@ export async function getClaimToken(ctx: Ctx, { ref }: ProjectAccess): Promise<z
 
 /** Creates a claim token in place of the previous one. Only this reply contains the token. */
 export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof NewClaimToken>> {
-  const { ref, organizationId, parentRef } = project
+  const { ref, parentRef } = project
   await requireOrganizationWrite(ctx, project)
   if (parentRef !== null) {
     const detail = `a branch moves with its project: create a claim token for ${parentRef}`
@@ -37,9 +36,7 @@ export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promis
     createdAt,
     expiresAt: new Date(createdAt.getTime() + LIFE_MS),
   }
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
-    const { tx, trace } = mutation
+  await changeProject(ctx, project, async ({ tx, record }) => {
     const [usedToken] = await tx
       .select({ grantId: accessTokens.oauthGrantId })
       .from(accessTokens)
@@ -50,18 +47,15 @@ export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promis
       .insert(projectClaimTokens)
       .values({ ...row, projectRef: ref })
       .onConflictDoUpdate({ target: projectClaimTokens.projectRef, set: row })
-    await trace({ action: 'claim_token.create', organizationId, projectRef: ref, detail: { alias: stored.alias } })
+    await record('claim_token.create', { alias: stored.alias })
   })
   return { ...toClaimToken(stored), token }
 }
 
 export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promise<void> {
-  const { ref, organizationId } = project
   await requireOrganizationWrite(ctx, project)
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
-    if (await endClaimTokens(mutation, [ref]))
-      await mutation.trace({ action: 'claim_token.delete', organizationId, projectRef: ref })
+  await changeProject(ctx, project, async ({ tx, record }) => {
+    if (await endClaimTokens({ tx }, [project.ref])) await record('claim_token.delete')
   })
 }
 

@@ -5,8 +5,8 @@ import type { Ctx } from '../../../ctx.ts'
 import { organizations, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { lockOrganization } from '../../kernel/lock-organization.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { chooseOptions, listRegionOptions, unavailableOption } from './creation-options.ts'
@@ -59,14 +59,13 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
 }
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
-  await mutate(ctx, async ({ tx, trace }) => {
-    await lockProject({ tx }, project.ref)
+  await changeProject(ctx, project, async ({ tx, record }) => {
     await tx
       .update(projects)
       .set({ name })
       .where(eq(projects.ref, project.ref))
       .catch((error) => rejectTakenName(error, name))
-    await trace({ ...subject(project), action: 'project.update', detail: { fields: ['name'] } })
+    await record('project.update', { fields: ['name'] })
   })
   return toProjectHandle({ ...project, name })
 }
@@ -89,11 +88,13 @@ export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<v
     }
     await changeStatus(mutation, project, { before: 'RESTORING', status: 'PAUSING' })
     await startTask(ctx, mutation, { ref: project.ref, kind: 'pause' })
-    await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
+    await mutation.trace({
+      organizationId: project.organizationId,
+      projectRef: project.ref,
+      action: 'project.restore.cancel',
+    })
   })
 }
-
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
 function rejectTakenName(error: unknown, name: string): never {
   if (uniqueViolation(error) === NAME_TAKEN) throw new ApiError('conflict.project_name', { detail: name, cause: error })

@@ -1,6 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { inheritAuthConfig } from '../../service-config/auth-config/inherit-auth-config.ts'
 import { resealFor } from '../../service-config/auth-config/stored-config.ts'
 import { readAllSettings, saveSettings } from './read-settings.ts'
@@ -18,8 +17,7 @@ import {
  * to apply them to the database. Returns the fields left unchanged because the parent's value contradicts the branch's own.
  */
 export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: string; to: string }): Promise<string[]> {
-  return mutate(ctx, async ({ tx, trace }) => {
-    const { organizationId } = await lockProject({ tx }, to)
+  return changeProject(ctx, { ref: to }, async ({ tx, record }) => {
     const storedOf = await readAllSettings(tx, [from, to])
     const allLeftOut: string[] = []
     for (const area of INHERITED) {
@@ -32,7 +30,7 @@ export async function inheritSettings(ctx: SystemCtx, { from, to }: { from: stri
       const fields = changedFields(area, mine, value)
       if (fields.length === 0) continue
       await saveSettings(tx, { ref: to, area, value, own, updatedAt: ctx.now() })
-      await trace({ action: `project.${area}.inherit`, organizationId, projectRef: to, detail: { from, fields } })
+      await record(`project.${area}.inherit`, { from, fields })
     }
     return allLeftOut
   })

@@ -9,8 +9,7 @@ import { hostProblem } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { forgetHost } from '../../../services/gateway/hostnames.ts'
 import { isDnsName } from '../../../services/gateway/project-address.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { changeProject, type ProjectChange } from '../../kernel/change-project.ts'
 import { challengeName, describeRecordProblem, verifyHostname } from './challenge.ts'
 import type { CustomHostnameConfig } from './schema.ts'
 
@@ -29,8 +28,8 @@ export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostn
   const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, destinationRules(ctx).ownHosts)
   if (problem) throw invalidHostname(problem)
   const now = ctx.now()
-  const row = await changeHostname(ctx, project, async (mutation) => {
-    const [inserted] = await mutation.tx
+  const row = await changeHostname(ctx, project, async ({ tx, record }) => {
+    const [inserted] = await tx
       .insert(customHostnames)
       .values({
         ...{ projectRef: project.ref, hostname, status: '2_initiated', challenge: crypto.randomUUID() },
@@ -39,7 +38,7 @@ export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostn
       .onConflictDoNothing()
       .returning()
     if (!inserted) throw new ApiError('conflict.custom_hostname')
-    await trace(mutation, project, 'custom_hostname.initialize', inserted)
+    await record('custom_hostname.initialize', traced(inserted))
     return inserted
   })
   return toConfig(ctx, row)
@@ -52,15 +51,15 @@ export async function reverifyHostname(ctx: Ctx, project: ProjectAccess): Promis
   const [before] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
   requirePending(before)
   const found = await verifyHostname(ctx, { ...before, origin: originOf(ctx, project.ref) })
-  const row = await changeHostname(ctx, project, async (mutation) => {
-    const [updated] = await mutation.tx
+  const row = await changeHostname(ctx, project, async ({ tx, record }) => {
+    const [updated] = await tx
       .update(customHostnames)
       // A verified hostname stays verified without the record.
       .set({ ...found, ...(found.status === '2_initiated' && { status: sql`status` }), updatedAt: ctx.now() })
       .where(and(eq(customHostnames.id, before.id), inArray(customHostnames.status, [...PENDING])))
       .returning()
     if (!updated) throw new ApiError('bad_request.custom_hostname.not_pending')
-    if (updated.status !== before.status) await trace(mutation, project, 'custom_hostname.verify', updated)
+    if (updated.status !== before.status) await record('custom_hostname.verify', traced(updated))
     return updated
   })
   return toConfig(ctx, row)
@@ -74,8 +73,7 @@ function requirePending(row: Row | undefined): asserts row is Row {
 }
 
 export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
-  const row = await changeHostname(ctx, project, async (mutation) => {
-    const { tx } = mutation
+  const row = await changeHostname(ctx, project, async ({ tx, record }) => {
     const [before] = await tx.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
     if (before?.status === '5_services_reconfigured') throw new ApiError('bad_request.custom_hostname.active')
     if (before?.status !== '4_origin_setup_completed') throw new ApiError('bad_request.custom_hostname.unverified')
@@ -85,7 +83,7 @@ export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promis
       .where(eq(customHostnames.id, before.id))
       .returning()
     if (!updated) throw new Error('the custom hostname was not updated')
-    await trace(mutation, project, 'custom_hostname.activate', updated)
+    await record('custom_hostname.activate', traced(updated))
     return updated
   })
   forgetHost(row.hostname)
@@ -93,29 +91,22 @@ export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promis
 }
 
 export async function deleteHostname(ctx: Ctx, project: ProjectAccess): Promise<void> {
-  const { hostname } = await changeHostname(ctx, project, async (mutation) => {
-    const [deleted] = await mutation.tx
-      .delete(customHostnames)
-      .where(eq(customHostnames.projectRef, project.ref))
-      .returning()
+  const { hostname } = await changeHostname(ctx, project, async ({ tx, record }) => {
+    const [deleted] = await tx.delete(customHostnames).where(eq(customHostnames.projectRef, project.ref)).returning()
     if (!deleted) throw new ApiError('bad_request.custom_hostname.not_configured')
-    await trace(mutation, project, 'custom_hostname.delete', deleted)
+    await record('custom_hostname.delete', traced(deleted))
     return deleted
   })
   forgetHost(hostname)
 }
 
-const changeHostname = <T>(ctx: Ctx, { ref }: ProjectAccess, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
-  mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
-    return work(mutation)
-  }).catch((error: unknown) => {
+const changeHostname = <T>(ctx: Ctx, project: ProjectAccess, work: (change: ProjectChange) => Promise<T>): Promise<T> =>
+  changeProject(ctx, project, work).catch((error: unknown) => {
     if (uniqueViolation(error) === UNIQUE_HOSTNAME) throw invalidHostname('the hostname is used by another project')
     throw error
   })
 
-const trace = (mutation: Mutation, { ref, organizationId }: ProjectAccess, action: string, { hostname, status }: Row) =>
-  mutation.trace({ action, organizationId, projectRef: ref, detail: { hostname, status } })
+const traced = ({ hostname, status }: Row) => ({ hostname, status })
 
 /** Returns the host to which the custom hostname must point: the project's own host or that of the installation. */
 const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): string =>

@@ -6,8 +6,7 @@ import { customHostnames, vanitySubdomains } from '../../../model/tables/index.t
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forgetHost } from '../../../services/gateway/hostnames.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { problemOf } from './domain-names.ts'
 import { isQuarantined, releaseSubdomain } from './quarantine.ts'
 import type { VanitySubdomainConfig } from './schema.ts'
@@ -44,13 +43,11 @@ export async function checkVanity(ctx: Ctx, { ref }: ProjectAccess, subdomain: s
 }
 
 export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain: string) {
-  const { ref, organizationId } = project
+  const { ref } = project
   const host = hostOf(ctx.config, subdomain)
   const reserved = problem(ctx.config, subdomain, host)
   if (reserved) throw invalidSubdomain(reserved)
-  const before = await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
-    const { tx } = mutation
+  const before = await changeProject(ctx, project, async ({ tx, record }) => {
     const [current] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
     if (current?.subdomain === subdomain) return subdomain
     await releaseSubdomain(tx, ref, ctx.now())
@@ -61,8 +58,7 @@ export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain
       .onConflictDoUpdate({ target: vanitySubdomains.projectRef, set: values })
     // Checked after the write, so that a concurrent release is visible.
     if (await isQuarantined(tx, { subdomain, ref }, ctx.now())) throw invalidSubdomain(`${subdomain} is taken`)
-    const detail = { subdomain, ...(current && { before: current.subdomain }) }
-    await mutation.trace({ action: 'vanity_subdomain.activate', organizationId, projectRef: ref, detail })
+    await record('vanity_subdomain.activate', { subdomain, ...(current && { before: current.subdomain }) })
     return current?.subdomain
   }).catch((error: unknown) => {
     if (uniqueViolation(error) === UNIQUE_SUBDOMAIN) throw invalidSubdomain(`${subdomain} is taken`)
@@ -72,14 +68,12 @@ export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain
   return { custom_domain: host }
 }
 
-export async function deleteVanity(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
-  const deleted = await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
-    await releaseSubdomain(mutation.tx, ref, ctx.now())
-    const [row] = await mutation.tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref)).returning()
-    if (!row) return undefined
-    const detail = { subdomain: row.subdomain }
-    await mutation.trace({ action: 'vanity_subdomain.delete', organizationId, projectRef: ref, detail })
+export async function deleteVanity(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  const { ref } = project
+  const deleted = await changeProject(ctx, project, async ({ tx, record }) => {
+    await releaseSubdomain(tx, ref, ctx.now())
+    const [row] = await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref)).returning()
+    if (row) await record('vanity_subdomain.delete', { subdomain: row.subdomain })
     return row
   })
   if (deleted) forgetHost(deleted.subdomain)

@@ -3,7 +3,6 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
-import { forgetProject } from '../../../services/gateway/open-project.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { UpdatePostgrestConfig } from './schema.ts'
@@ -14,16 +13,8 @@ export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {
   return maySeeSecrets ? { ...value, jwt_secret: await jwtSecretOf(ctx, project) } : value
 }
 
-export async function updatePostgrestConfig(
+export const updatePostgrestConfig = (
   ctx: Ctx,
   project: ProjectAccess,
   changes: z.output<typeof UpdatePostgrestConfig>,
-) {
-  const changed = await changeSettings(ctx, {
-    project,
-    area: 'postgrest',
-    work: async (before) => ({ ...before, ...changes }),
-  })
-  forgetProject(project.ref)
-  return changed
-}
+) => changeSettings(ctx, { project, area: 'postgrest', work: async (before) => ({ ...before, ...changes }) })

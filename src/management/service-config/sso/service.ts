@@ -7,9 +7,8 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { attributeToField, UnusableValue } from '../../../platform/http/unusable-value.ts'
 import { fetchText } from '../../../platform/net/fetch-text.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
 import { METADATA_BYTES_MAX, readMetadata } from './metadata.ts'
 import {
   DOMAIN_ORDER,
@@ -29,15 +28,11 @@ const DOMAINS_MAX = 1_000
 type Update = z.output<typeof UpdateProvider>
 type Source = Pick<ProviderRow, 'entityId' | 'metadataUrl' | 'metadataXml'>
 
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
-
 export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateProvider>) {
   await requireSaml(ctx, project)
   const source = await readSource(ctx, input)
   if (!source) throw new Error('the provider has no metadata')
-  return mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, project.ref)
+  return changeProject(ctx, project, async ({ tx, record }) => {
     const now = ctx.now()
     const [row] = await tx
       .insert(ssoProviders)
@@ -48,8 +43,7 @@ export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.
     const domains = await setDomains(tx, row, input.domains ?? [], now)
     await requireProviderQuota(tx, project.ref, input)
     const { id: provider, entityId: entity } = row
-    const detail = { provider, entity, domains: domains.map(({ domain }) => domain) }
-    await trace({ ...subject(project), action: 'sso_provider.create', detail })
+    await record('sso_provider.create', { provider, entity, domains: domains.map(({ domain }) => domain) })
     return toProvider(row, domains)
   })
 }
@@ -59,9 +53,7 @@ export async function updateProvider(ctx: Ctx, project: ProjectAccess, id: strin
   const fields = Object.keys(input)
   if (fields.length === 0) return toProvider(before.row, before.domains)
   const source = await readSource(ctx, input, before.row.entityId)
-  return mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, project.ref)
+  return changeProject(ctx, project, async ({ tx, record }) => {
     const now = ctx.now()
     const [row] = await tx
       .update(ssoProviders)
@@ -71,24 +63,21 @@ export async function updateProvider(ctx: Ctx, project: ProjectAccess, id: strin
     if (!row) throw new ApiError('not_found.sso_provider')
     const domains = input.domains ? await setDomains(tx, row, input.domains, now) : await domainsOf(tx, id)
     await requireProviderQuota(tx, project.ref, input)
-    await trace({ ...subject(project), action: 'sso_provider.update', detail: { provider: id, fields } })
+    await record('sso_provider.update', { provider: id, fields })
     return toProvider(row, domains)
   })
 }
 
 export async function deleteProvider(ctx: Ctx, project: ProjectAccess, id: string) {
   await findProvider(ctx, project, id)
-  return mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, project.ref)
+  return changeProject(ctx, project, async ({ tx, record }) => {
     const domains = await domainsOf(tx, id)
     const [row] = await tx
       .delete(ssoProviders)
       .where(and(eq(ssoProviders.projectRef, project.ref), eq(ssoProviders.id, id)))
       .returning()
     if (!row) throw new ApiError('not_found.sso_provider')
-    const detail = { provider: id, entity: row.entityId }
-    await trace({ ...subject(project), action: 'sso_provider.delete', detail })
+    await record('sso_provider.delete', { provider: id, entity: row.entityId })
     return toProvider(row, domains)
   })
 }

@@ -3,7 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { forgetProject, storageConfigOf } from '../../../services/gateway/open-project.ts'
+import { storageConfigOf } from '../../../services/gateway/open-project.ts'
 import { runQuery } from '../../database/database/service.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import type { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
@@ -34,7 +34,6 @@ export async function updateStorageConfig(
 ) {
   if (fileSizeLimit === undefined) return {}
   await changeSettings(ctx, { project, area: 'storage', work: async (before) => ({ ...before, fileSizeLimit }) })
-  forgetProject(project.ref)
   return {}
 }
 

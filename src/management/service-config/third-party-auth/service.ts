@@ -8,9 +8,7 @@ import { requireRow } from '../../../platform/db/require-row.ts'
 import { isDepthAtMost, isStorable } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { attributeToField } from '../../../platform/http/unusable-value.ts'
-import { clearProjectCaches } from '../../kernel/clear-project-caches.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { KEY_SET_CHARACTERS_MAX, readJwks } from './jwks.ts'
 import { nextRefresh } from './refresh-schedule.ts'
 import { resolveKeys } from './resolve-keys.ts'
@@ -22,8 +20,6 @@ export const INTEGRATIONS_MAX = 10
 type Row = typeof thirdPartyAuths.$inferSelect
 type ResolvedRow = Pick<Row, 'type' | 'issuer' | 'resolvedJwks' | 'refreshAt'> &
   Partial<Pick<Row, 'oidcIssuerUrl' | 'jwksUrl' | 'customJwks'>>
-
-const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
 export async function listIntegrations({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
@@ -43,9 +39,7 @@ export async function getIntegration({ db }: Ctx, { ref }: ProjectAccess, id: st
 export async function createIntegration(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateIntegration>) {
   const { ref } = project
   const found = await findKeys(ctx, input)
-  const row = await mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, ref)
+  const row = await changeProject(ctx, project, async ({ tx, record }) => {
     await requireIntegrationQuota(tx, ref)
     const now = ctx.now()
     const inserted = requireRow(
@@ -56,22 +50,19 @@ export async function createIntegration(ctx: Ctx, project: ProjectAccess, input:
     )
     const { id, type, issuer, jwksUrl } = inserted
     const detail = { integration: id, type, issuer, jwks_url: jwksUrl && withoutQuery(jwksUrl) }
-    await trace({ ...subject(project), action: 'third_party_auth.create', detail })
+    await record('third_party_auth.create', detail)
     return inserted
   })
-  clearProjectCaches(ref)
   return toIntegration(row)
 }
 
 export async function deleteIntegration(ctx: Ctx, project: ProjectAccess, id: string) {
-  const { ref } = project
-  const row = await mutate(ctx, async ({ tx, trace }) => {
-    const [deleted] = await tx.delete(thirdPartyAuths).where(isIntegration(ref, id)).returning()
+  const row = await changeProject(ctx, project, async ({ tx, record }) => {
+    const [deleted] = await tx.delete(thirdPartyAuths).where(isIntegration(project.ref, id)).returning()
     if (!deleted) throw new ApiError('not_found.third_party_auth')
-    await trace({ ...subject(project), action: 'third_party_auth.delete', detail: { integration: id } })
+    await record('third_party_auth.delete', { integration: id })
     return deleted
   })
-  clearProjectCaches(ref)
   return toIntegration(row)
 }
 
