@@ -80,7 +80,7 @@ export const addDeployment = (ctx: SystemCtx, deployment: NewDeployment): Promis
     return row
   })
 
-const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
+export const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
 
 async function build(builder: Builder, { entrypoint, importMap, staticPatterns, files }: Program) {
   const spec = { entrypoint, ...(importMap !== undefined && { importMap }), ...(staticPatterns && { staticPatterns }) }

@@ -2,10 +2,12 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { decodeUtf8 } from '../../kernel/body.ts'
 import { changeProject } from '../../kernel/change-project.ts'
+import { invalidField } from '../../kernel/invalid-field.ts'
 import { toFunction } from './convert.ts'
-import { deploy, invalid, type Settings, toDeployed } from './deploy-function.ts'
-import { makeDeployment } from './deployment.ts'
+import { deploy, type Settings, toDeployed } from './deploy-function.ts'
+import { makeDeployment, utf8 } from './deployment.ts'
 import { bySlug, type Deployed, findFunctionOrQuota } from './function-rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
 import { findFunction } from './service.ts'
@@ -28,7 +30,7 @@ export async function createFunction(ctx: Ctx, project: ProjectAccess, query: Wr
 function requireSlug(slug: string | undefined): string {
   const { data, error } = Slug.safeParse(slug ?? '')
   if (data !== undefined) return data
-  throw invalid({ field: 'query.slug', code: 'invalid', message: error?.issues[0]?.message ?? '' })
+  throw invalidField('query.slug', error?.issues[0]?.message ?? '')
 }
 
 /** With a body, replaces the source with a single file. Without, only updates the settings. */
@@ -38,11 +40,7 @@ export async function updateFunction(
   { slug, query, body }: { slug: string; query: WriteOptions; body: Body | undefined },
 ) {
   if (query.slug !== undefined && query.slug !== slug)
-    throw invalid({
-      field: 'query.slug',
-      code: 'immutable',
-      message: 'must equal the slug in the path: a slug cannot change',
-    })
+    throw invalidField('query.slug', 'must equal the slug in the path: a slug cannot change', 'immutable')
   const found = await findFunction(ctx, project.ref, slug)
   const { text, fields } = body === undefined ? { fields: {}, text: undefined } : readBody(body)
   const settings = settingsOf(fields, query)
@@ -89,16 +87,16 @@ function sourceText(bytes: Uint8Array<ArrayBuffer>): string {
   const head = new TextDecoder('latin1').decode(bytes.subarray(0, 5))
   if (MAGICS.some((magic) => head.startsWith(magic))) throw new ApiError('bad_request.eszip')
   try {
-    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
+    const text = decodeUtf8(bytes)
     if (text !== '' && !text.includes('\0')) return text
   } catch {}
-  throw invalid({ field: 'body', code: 'invalid', message: 'must be the text of a TypeScript or JavaScript module' })
+  throw invalidField('body', 'must be the text of a TypeScript or JavaScript module')
 }
 
-const singleFile = ({ now }: Ctx, slug: string, entrypoint: string, text: string) => {
-  const bytes = new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
-  return { slug, entrypoint, files: [{ path: entrypoint, bytes }], requestedAt: now() }
-}
+const singleFile = ({ now }: Ctx, slug: string, entrypoint: string, text: string) => ({
+  ...{ slug, entrypoint, files: [{ path: entrypoint, bytes: utf8(text) }] },
+  requestedAt: now(),
+})
 
 const settingsOf = (fields: Write, query: WriteOptions): Settings => ({
   name: fields.name ?? query.name,
@@ -108,19 +106,16 @@ const settingsOf = (fields: Write, query: WriteOptions): Settings => ({
 const SINGLE_FILE_ONLY = 'must be absent: functions with several files are deployed with /functions/deploy'
 
 function rejectImportMap({ import_map: flag, import_map_path: path }: WriteOptions): void {
-  if (flag) throw invalid({ field: 'query.import_map', code: 'invalid', message: SINGLE_FILE_ONLY })
-  if (path !== undefined) throw invalid({ field: 'query.import_map_path', code: 'invalid', message: SINGLE_FILE_ONLY })
+  if (flag) throw invalidField('query.import_map', SINGLE_FILE_ONLY)
+  if (path !== undefined) throw invalidField('query.import_map_path', SINGLE_FILE_ONLY)
 }
-
-const BODY_REQUIRED = 'must be unchanged unless a body is sent'
 
 function requireUnchangedPaths({ deployment }: Deployed, query: WriteOptions): void {
   const { import_map: flag, import_map_path: importMap, entrypoint_path: entrypoint } = query
-  const issues = [
-    { field: 'query.import_map', differs: flag !== undefined && flag !== (deployment.importMap !== null) },
-    { field: 'query.import_map_path', differs: importMap !== undefined && importMap !== deployment.importMap },
-    { field: 'query.entrypoint_path', differs: entrypoint !== undefined && entrypoint !== deployment.entrypoint },
-  ]
-  for (const { field, differs } of issues)
-    if (differs) throw invalid({ field, code: 'invalid', message: BODY_REQUIRED })
+  const refuse = (field: string) => {
+    throw invalidField(field, 'must be unchanged unless a body is sent')
+  }
+  if (flag !== undefined && flag !== (deployment.importMap !== null)) refuse('query.import_map')
+  if (importMap !== undefined && importMap !== deployment.importMap) refuse('query.import_map_path')
+  if (entrypoint !== undefined && entrypoint !== deployment.entrypoint) refuse('query.entrypoint_path')
 }

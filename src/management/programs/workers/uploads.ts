@@ -2,7 +2,6 @@ import { and, eq, gt } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { workerUploads } from '../../../model/tables/index.ts'
-import { isBucketUnavailable } from '../../../platform/blobs/bucket.ts'
 import { presignPut } from '../../../platform/blobs/presign.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -11,6 +10,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
 import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
+import { rethrowBucketFailure } from '../functions/deployment.ts'
 import { SPELLINGS, type Spelling } from './schema.ts'
 
 const EXPIRES_IN_SECONDS = 3_600
@@ -79,9 +79,7 @@ export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name:
   if (upload.expiresAt <= ctx.now()) throw invalidUpload('the upload has expired: create another')
   const store = openStore(ctx)
   const key = uploadKey(ref, id)
-  const blob = await store.head(key).catch((cause) => {
-    throw isBucketUnavailable(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
-  })
+  const blob = await store.head(key).catch(rethrowBucketFailure)
   if (!blob) throw invalidUpload('the upload is empty: PUT the build context to its URL first')
   const [type = ''] = blob.contentType.toLowerCase().split(';', 1)
   if (!CONTEXT_TYPES.includes(type.trim()))
