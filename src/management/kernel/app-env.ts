@@ -12,7 +12,7 @@ export interface Resources {
 export interface AppEnv extends RequestEnv {
   Variables: RequestEnv['Variables'] & {
     access: Partial<Resources>
-    /** The validated body of a route that accepts content types other than JSON. */
+    /** The validated body; undefined if it was omitted. */
     body: unknown
   }
 }

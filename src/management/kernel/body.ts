@@ -4,6 +4,7 @@ import { BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { MemoryExhausted, reserveMemory } from '../../platform/blobs/memory-budget.ts'
 import { readParts } from '../../platform/blobs/part-reader.ts'
 import { ApiError, type ErrorCode } from '../../platform/http/error.ts'
+import { withTimeout } from '../../platform/timeout.ts'
 import type { AppEnv } from './app-env.ts'
 
 /** Parser and schema for one content type. */
@@ -15,16 +16,17 @@ interface Form<T = unknown> {
 }
 type Bytes = Uint8Array<ArrayBuffer>
 
-/**
- * A body that may have content types other than JSON. If it may be larger than UNCOUNTED_BYTES_MAX, it counts against the memory
- * budget until the request is answered.
- */
+const MIB = 1024 * 1024
+
+/** A body that is received as a whole, in one of several forms. */
 export interface BufferedBody<T = unknown> {
   /** Forms by content type. */
   forms: Record<string, Form<T>>
   sizeBytesMax: number
   /** Whether the request may omit the body. */
   optional: boolean
+  /** Whether the body counts against the memory budget until the request is answered. It may then arrive slowly. */
+  isCounted: boolean
 }
 
 interface Options {
@@ -36,7 +38,17 @@ export const bufferedBody = <const F extends Record<string, Form>>(
   forms: F,
   { sizeBytesMax, optional = false }: Options,
 ): BufferedBody<F[string] extends Form<infer T> ? T : never> =>
-  ({ forms, sizeBytesMax, optional }) as BufferedBody<F[string] extends Form<infer T> ? T : never>
+  ({ forms, sizeBytesMax, optional, isCounted: sizeBytesMax > MIB }) as BufferedBody<
+    F[string] extends Form<infer T> ? T : never
+  >
+
+/** A body of JSON only, which is optional if its schema is. */
+export const jsonBody = (schema: z.ZodType, sizeBytesMax = MIB): BufferedBody => ({
+  forms: { 'application/json': asJson(schema) },
+  sizeBytesMax,
+  optional: schema instanceof z.ZodOptional,
+  isCounted: false,
+})
 
 export const isBufferedBody = (body: unknown): body is BufferedBody =>
   typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
@@ -134,19 +146,17 @@ async function parseMultipart(bytes: Bytes, contentType: string): Promise<FormDa
 
 /** Number of copies of a body in memory: the received bytes, the decoded text and the parsed value. */
 const COPIES = 3
-/** Bodies up to the size limit of JSON bodies do not count against the memory budget, as JSON bodies do not. */
-const UNCOUNTED_BYTES_MAX = 1024 * 1024
-const isCounted = ({ sizeBytesMax }: BufferedBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
 
-/** Buffers the body, parses it by its content type and passes the validated value to the handler. */
-export function readBufferedBody(body: BufferedBody, check: (schema: z.ZodType, value: unknown) => unknown) {
-  return async function readBufferedBody(c, next) {
-    if (body.optional && isAbsent(c)) return next()
+/** Buffers the body, parses it by its content type and passes the validated value to the handler. An empty one counts as omitted. */
+export function readBody(body: BufferedBody, check: (schema: z.ZodType, value: unknown) => unknown) {
+  return async function readBody(c, next) {
     const type = c.req.header('content-type')
-    const declaredForm = formFor(body, type)
+    const requiredForm = body.optional ? undefined : formFor(body, type)
     const release = await reserveBodyMemory(c, body)
     try {
-      const bytes = await readBytes(c, body.sizeBytesMax)
+      const bytes = await readBytes(c, body)
+      if (body.optional && bytes.length === 0) return await next()
+      const declaredForm = requiredForm ?? formFor(body, type)
       const form = declaredForm.selectForm?.(bytes) ?? declaredForm
       const value = await form.read(bytes, type ?? '')
       c.set('body', check(form.schema, value))
@@ -157,21 +167,19 @@ export function readBufferedBody(body: BufferedBody, check: (schema: z.ZodType, 
   } satisfies MiddlewareHandler<AppEnv>
 }
 
-const isAbsent = ({ req }: Context): boolean => !req.raw.body || req.header('content-length') === '0'
-
 function formFor({ forms }: BufferedBody, type: string | undefined): Form {
-  const [essence = ''] = (type ?? '').split(';')
-  const form = forms[essence.trim().toLowerCase()]
+  const [essence = ''] = (type ?? '').toLowerCase().split(';')
+  const form = forms[essence.trim().replace(/^application\/[\w.-]+\+json$/, 'application/json')]
   if (form) return form
   const given = type ? `its content-type is ${type}` : 'it has no content-type'
   throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${given}` })
 }
 
 async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promise<() => void> {
-  const { sizeBytesMax } = body
+  const { sizeBytesMax, isCounted } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
-  if (!isCounted(body)) return () => {}
+  if (!isCounted) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
   const memory = await reserveMemory(COPIES * declared, owner).catch((cause) => {
     throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause
@@ -179,15 +187,17 @@ async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promis
   return memory.release
 }
 
-async function readBytes({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: number): Promise<Bytes> {
+/** Receives a counted body within a time for each chunk, and any other within a time for each MiB. */
+async function readBytes({ req, var: { ctx } }: Context<AppEnv>, { sizeBytesMax, isCounted }: BufferedBody) {
   if (!req.raw.body) return new Uint8Array()
-  const { BODY_TIMEOUT_SECONDS: seconds } = ctx.config
   const bytesMax = Number(req.header('content-length') ?? sizeBytesMax)
+  const seconds = ctx.config.BODY_TIMEOUT_SECONDS * (isCounted ? 1 : Math.max(1, Math.ceil(bytesMax / MIB)))
   const parts = readParts(req.raw.body, { bytesMax, chunkMsMax: seconds * 1000 })
-  const bytes = await parts.next(sizeBytesMax + 1).catch((cause) => {
+  const received = parts.next(bytesMax + 1).catch((cause) => {
     if (cause instanceof BodyStalled) throw bodyTimeout(seconds, { cause })
     throw new ApiError('bad_request.malformed_body', { detail: 'it ended before it was complete', cause })
   })
+  const bytes = await (isCounted ? received : withTimeout(seconds * 1000, received, () => bodyTimeout(seconds)))
   if (bytes.length <= sizeBytesMax) return bytes
   parts.discard()
   throw tooLarge(sizeBytesMax)
@@ -201,12 +211,8 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
   'bad_request.malformed_body',
   'payload_too_large',
   'unsupported_media_type',
-  ...(isCounted(body) ? (['service_unavailable.memory'] as const) : []),
+  ...(body.isCounted ? (['service_unavailable.memory'] as const) : []),
 ]
 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
   new ApiError('request_timeout', { detail: `the body was not received within ${seconds} s`, ...options })
-
-/** Returns the validated body of the request. */
-export const validBody = (c: Context<AppEnv>, body: unknown): unknown =>
-  isBufferedBody(body) ? c.var.body : body && c.req.valid('json' as never)

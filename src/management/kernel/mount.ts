@@ -14,15 +14,13 @@ import { DEPRECATION } from '../../platform/http/deprecation.ts'
 import { ApiError, type ErrorCode, ISSUES_MAX, JSON_TYPE } from '../../platform/http/error.ts'
 import { markReached } from '../../platform/rate-limit/quota.ts'
 import type { AppEnv } from './app-env.ts'
-import { isBufferedBody, readBufferedBody, validBody } from './body.ts'
-import { readJson } from './json-body.ts'
+import { isBufferedBody, jsonBody, readBody } from './body.ts'
 import { countMiss, countRefused, type Find, limitRefused, quotaOf, rateLimit } from './rate-limits.ts'
 import {
   type Answer,
   changesProject,
   errorsOf,
   isAnswer,
-  isOptional,
   isSchema,
   isStream,
   isText,
@@ -43,14 +41,14 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
       ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
-      ...(route.clientOf ? readBody(route).map((read) => limitRefused(read, route)) : []),
+      ...(route.clientOf ? receiveBody(route).map((receive) => limitRefused(receive, route)) : []),
       rateLimit(route),
       countRefused(requireScope(route), find),
       countRefused(validate('param', route.params), find),
       resolve(route, find),
       ...(refusesUnknownQuery(route) ? [refuseUnknownQuery(route)] : []),
       ...(route.query ? [validate('query', route.query)] : []),
-      ...(route.clientOf ? [] : readBody(route)),
+      ...(route.clientOf ? [] : receiveBody(route)),
     ]
     const handle = (c: Context<AppEnv>) => respond(route, c)
     if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(forHeadOnly))
@@ -137,15 +135,14 @@ function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
   }
 }
 
-function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
+function receiveBody({ body, bodySizeBytesMax }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
-  if (isBufferedBody(body))
-    return [readBufferedBody(body, (schema, value) => requireValid('body', schema.safeParse(value)))]
-  return readJson(validate('json', body), { isOptional: isOptional(body), sizeBytesMax: route.bodySizeBytesMax })
+  const buffered = isBufferedBody(body) ? body : jsonBody(body, bodySizeBytesMax)
+  return [readBody(buffered, (schema, value) => requireValid('body', schema.safeParse(value)))]
 }
 
 const INVALID_PARAM: Record<string, ErrorCode> = { ref: 'bad_request.invalid_ref', slug: 'bad_request.invalid_slug' }
-const PLACE = { param: 'path', query: 'query', json: 'body' } as const
+const PLACE = { param: 'path', query: 'query' } as const
 
 function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHandler<AppEnv> {
   return zValidator(target, schema, (result) => {
@@ -205,7 +202,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       ctx: c.var.ctx,
       params: valid('param'),
       query: route.query && valid('query'),
-      body: validBody(c, route.body),
+      body: c.var.body,
       idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
       headers: c.req.raw.headers,
       ...c.var.access,

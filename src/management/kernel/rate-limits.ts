@@ -16,7 +16,6 @@ import {
 } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
 import type { AppEnv, Resources } from './app-env.ts'
-import { validBody } from './body.ts'
 import type { Route } from './route.ts'
 
 /** Looks up the resources that the path names. */
@@ -62,11 +61,11 @@ export const quotaOf = (
 })
 
 /** Returns the quota of an application that sends its secret, otherwise that of the address. Wrong secrets count like wrong tokens. */
-async function quotaOfClient(c: Context<AppEnv>, { clientOf, body }: Partial<Route>): Promise<Quota> {
+async function quotaOfClient(c: Context<AppEnv>, { clientOf }: Partial<Route>): Promise<Quota> {
   const quota = quotaOf(c, 'none')
   const mayGuess = !isAddressOverLimit(addressIn(c.var.ctx, c.req.raw.headers), quota.now)
   try {
-    const appId = await clientOf?.(c.var.ctx, { body: validBody(c, body), headers: c.req.raw.headers }, mayGuess)
+    const appId = await clientOf?.(c.var.ctx, { body: c.var.body, headers: c.req.raw.headers }, mayGuess)
     return appId === undefined ? quota : { ...quota, caller: rateLimitCaller({ appId }, undefined) }
   } catch (error) {
     if (!(error instanceof ApiError)) throw error

@@ -1,4 +1,3 @@
-import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { isCanceled, isLockTimeout, isUnavailable } from '../db/postgres-errors.ts'
 
@@ -229,8 +228,6 @@ export class ApiError extends Error {
 
   static from(error: unknown): ApiError {
     if (error instanceof ApiError) return error
-    if (error instanceof HTTPException && error.status === 413) return new ApiError('payload_too_large')
-    if (error instanceof HTTPException && error.status === 400) return new ApiError('bad_request.malformed_json')
     return new ApiError(codeOf(error), { cause: error })
   }
 }
