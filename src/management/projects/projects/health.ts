@@ -15,24 +15,21 @@ type HealthCheck = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Prom
 
 const database: HealthCheck = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
 
-/** Checks the tables of the storage server: the server itself runs with the API. */
-const storage: HealthCheck = async (ctx, project, timeoutMs) => {
-  const health = await database(ctx, project, timeoutMs)
-  // A query would wake the database.
-  if (!health.healthy || health.isAsleep) return health
-  return healthWithTimeout(timeoutMs, checkTables(ctx, project, 'storage', STORAGE_TABLES))
-}
-
-/** Checks the role of the Data API and the table by which it notices changes: the Data API itself runs with the API. */
-const dataApi: HealthCheck = async (ctx, project, timeoutMs) => {
-  const health = await database(ctx, project, timeoutMs)
-  if (!health.healthy || health.isAsleep) return health
-  return healthWithTimeout(timeoutMs, checkTables(ctx, project, 'dataApi', [SCHEMA_CHANGES]))
-}
+/** Creates the check of a service that runs with the API: its role must be able to read its tables. */
+const tablesOf =
+  (service: 'storage' | 'dataApi', tables: readonly string[]): HealthCheck =>
+  async (ctx, project, timeoutMs) => {
+    const health = await database(ctx, project, timeoutMs)
+    // A query would wake the database.
+    if (!health.healthy || health.isAsleep) return health
+    return healthWithTimeout(timeoutMs, checkTables(ctx, project, service, tables))
+  }
 
 /** Health checks of the services of this installation. Other services are left out, as clients wait for unhealthy ones. */
 const HEALTH_CHECKS: Partial<Record<Reply['name'], HealthCheck>> = {
-  ...{ db: database, db_postgres_user: database, storage, rest: dataApi },
+  ...{ db: database, db_postgres_user: database },
+  storage: tablesOf('storage', ['storage.buckets', 'storage.objects']),
+  rest: tablesOf('dataApi', [SCHEMA_CHANGES]),
 }
 
 export async function getServicesHealth(
@@ -67,8 +64,6 @@ async function stateOf({ status }: ProjectAccess, check: () => Promise<EngineHea
   if (healthy) return { healthy, status: 'ACTIVE_HEALTHY' as const }
   return { healthy, status: 'UNHEALTHY' as const, ...(error && { error }) }
 }
-
-const STORAGE_TABLES = ['storage.buckets', 'storage.objects']
 
 async function checkTables(
   ctx: Ctx,

@@ -1,5 +1,5 @@
 import { eq, sql } from 'drizzle-orm'
-import type { ProjectEngine } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { deleteProjectRows } from '../../../model/project-rows.ts'
@@ -19,24 +19,14 @@ const createDatabase: Step = {
   },
 }
 const HEALTH_TIMEOUT_MS = 10_000
-export const checkHealth: Step = {
-  name: 'check_health',
-  run: async ({ engine }, { project: { ref } }) => {
-    const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
-    if (!health.healthy) throw new EngineUnavailable(health.error ?? 'the database does not answer')
-  },
-}
-const removeObjects: Step = {
-  name: 'remove_objects',
-  run: (ctx, { project: { ref } }) => removeAllBytes(ctx, ref),
-}
-const removeWorkers: Step = {
-  name: 'remove_workers',
-  run: (ctx, { project: { ref } }) => removeAllWorkers(ctx, ref),
-}
-const step = (name: string, run: (engine: ProjectEngine, ref: string, fence: Fence) => Promise<void>): Step => ({
+const step = (name: string, run: (ctx: SystemCtx, ref: string, fence: Fence) => Promise<void>): Step => ({
   name,
-  run: ({ engine }, { project: { ref } }, fence) => run(engine, ref, fence),
+  run: (ctx, { project: { ref } }, fence) => run(ctx, ref, fence),
+})
+
+export const checkHealth = step('check_health', async ({ engine }, ref) => {
+  const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
+  if (!health.healthy) throw new EngineUnavailable(health.error ?? 'the database does not answer')
 })
 
 export const projectJobs = {
@@ -46,25 +36,29 @@ export const projectJobs = {
     failed: () => ({ status: 'INIT_FAILED' }),
   },
   pause: {
-    steps: [step('close_database', (engine, ref, fence) => engine.pause(ref, fence))],
+    steps: [step('close_database', ({ engine }, ref, fence) => engine.pause(ref, fence))],
     done: { status: 'INACTIVE' },
     event: 'v1.project.paused',
     failed: () => ({ status: 'PAUSE_FAILED' }),
   },
   restore: {
-    steps: [step('open_database', (engine, ref, fence) => engine.resume(ref, fence)), checkHealth],
+    steps: [step('open_database', ({ engine }, ref, fence) => engine.resume(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
     event: 'v1.project.restored',
     failed: () => ({ status: 'RESTORE_FAILED' }),
   },
   restart: {
-    steps: [step('end_sessions', (engine, ref, fence) => engine.restart(ref, fence)), checkHealth],
+    steps: [step('end_sessions', ({ engine }, ref, fence) => engine.restart(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
     event: 'v1.project.restarted',
     failed: () => ({ status: 'ACTIVE_UNHEALTHY' }),
   },
   delete: {
-    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects, removeWorkers],
+    steps: [
+      step('remove_database', ({ engine }, ref, fence) => engine.remove(ref, fence)),
+      step('remove_objects', removeAllBytes),
+      step('remove_workers', removeAllWorkers),
+    ],
     done: { status: 'REMOVED' },
     event: 'v1.project.removed',
     async ended(mutation, { task, at, project: { ref }, organization: { id, slug } }) {

@@ -1,9 +1,10 @@
-import { and, eq, inArray, sql } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
 import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
+import { cancelTasks } from './tasks.ts'
 
 /** Time after which no consumer works on a removed project any more. */
 const GRACE_MS = 10 * 60_000
@@ -49,10 +50,6 @@ async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise
 
 async function cancelLeftoverTasks(ctx: SystemCtx): Promise<void> {
   const removedRefs = sql`(select ref from ${projects} where removed_at <= ${removedBefore(ctx)})`
-  const canceled = await ctx.db
-    .update(projectTasks)
-    .set({ state: 'canceled', claim: null, leaseUntil: null, finishedAt: ctx.now() })
-    .where(and(inArray(projectTasks.state, ['pending', 'running']), sql`${projectTasks.projectRef} in ${removedRefs}`))
-    .returning({ id: projectTasks.id })
-  if (canceled.length > 0) ctx.log.info('leftover_tasks_canceled', { count: canceled.length })
+  const count = await cancelTasks(ctx, { tx: ctx.db }, sql`${projectTasks.projectRef} in ${removedRefs}`)
+  if (count > 0) ctx.log.info('leftover_tasks_canceled', { count })
 }
