@@ -74,12 +74,8 @@ async function lease({ db, databaseNow }: SystemCtx, isFailing: boolean): Promis
 
 async function refresh(ctx: SystemCtx, leased: Leased): Promise<void> {
   const found = await resolveKeys(ctx, leased, { allowEmpty: true }).catch((error: unknown) => error)
-  if (!isResolved(found)) return postpone(ctx, leased, found)
-  const isSame =
-    found.issuer === leased.issuer &&
-    JSON.stringify(sortMembers(found.jwks)) === JSON.stringify(sortMembers(leased.resolvedJwks))
-  if (isSame) await confirm(ctx, leased)
-  else await replace(ctx, leased, found)
+  if (isResolved(found)) await store(ctx, leased, found)
+  else await postpone(ctx, leased, found)
 }
 
 const isResolved = (found: unknown): found is Resolved => typeof found === 'object' && found !== null && 'jwks' in found
@@ -91,31 +87,20 @@ const sortMembers = ({ keys }: KeySet) => keys.map((key) => Object.entries(key).
 const isLeasedBy = ({ id, leasedUntil }: Leased) =>
   and(eq(thirdPartyAuths.id, id), sql`${thirdPartyAuths.refreshAt}::text = ${leasedUntil}`)
 
-async function confirm({ db, now }: SystemCtx, leased: Leased): Promise<void> {
-  const at = now()
-  await db
-    .update(thirdPartyAuths)
-    .set({ resolvedAt: at, refreshAt: nextRefresh(at), refreshError: null })
-    .where(isLeasedBy(leased))
-}
-
-async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolved): Promise<void> {
+/** Stores the keys. Only a change of them has an entry in the audit log and clears caches. */
+async function store(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolved): Promise<void> {
   const { id, ref } = leased
+  const isSame =
+    issuer === leased.issuer && JSON.stringify(sortMembers(jwks)) === JSON.stringify(sortMembers(leased.resolvedJwks))
   const at = ctx.now()
   await mutate(ctx, async ({ tx, trace }) => {
+    const times = { resolvedAt: at, refreshAt: nextRefresh(at), ...(!isSame && { updatedAt: at }) }
     const [row] = await tx
       .update(thirdPartyAuths)
-      .set({
-        issuer,
-        resolvedJwks: jwks,
-        resolvedAt: at,
-        updatedAt: at,
-        refreshAt: nextRefresh(at),
-        refreshError: null,
-      })
+      .set({ issuer, resolvedJwks: jwks, ...times, refreshError: null })
       .where(isLeasedBy(leased))
       .returning({ id: thirdPartyAuths.id })
-    if (!row) return
+    if (!row || isSame) return
     const [project] = await tx
       .select({ organizationId: projects.organizationId })
       .from(projects)
@@ -124,7 +109,7 @@ async function replace(ctx: SystemCtx, leased: Leased, { issuer, jwks }: Resolve
     const entry = { ...project, projectRef: ref, detail: { integration: id, keys } }
     await trace({ ...entry, action: 'third_party_auth.refresh' })
   })
-  clearProjectCaches(ref)
+  if (!isSame) clearProjectCaches(ref)
 }
 
 async function postpone({ db, now, log }: SystemCtx, leased: Leased, error: unknown): Promise<void> {
