@@ -28,27 +28,18 @@ export function rateLimit({ limit = 'standard', id, ...route }: Partial<Route>):
     const quota = route.clientOf ? await quotaOfClient(c, route) : quotaOf(c)
     if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
     // Anonymous requests use the standard limit: a stricter one would let one client exhaust the quota of a shared address.
-    const decision = await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
-    sendLimitHeaders(c, decision)
-    requireAllowed(decision)
+    await takeFromQuota(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
     await next()
   }
 }
 
 /** Limits a request that matches no route; these requests share the quota of unknown names. */
-export async function rateLimitUnmatched(c: Context<AppEnv>): Promise<void> {
-  const decision = await takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && UNKNOWN_NAME_SCOPE), 'standard')
-  sendLimitHeaders(c, decision)
-  requireAllowed(decision)
-}
+export const rateLimitUnmatched = (c: Context<AppEnv>): Promise<void> =>
+  takeFromQuota(c, quotaOf(c, callerOf(c.var.ctx.actor) && UNKNOWN_NAME_SCOPE))
 
 /** Takes a request with an invalid token or signature from the quota of its address. */
-export async function limitInvalidToken(c: Context<AppEnv>): Promise<void> {
-  const quota = invalidTokenQuota(addressIn(c.var.ctx, c.req.raw.headers), c.var.ctx.now().getTime())
-  const decision = await takeFromQuota(c, quota, 'standard')
-  sendLimitHeaders(c, decision)
-  requireAllowed(decision)
-}
+export const limitInvalidToken = (c: Context<AppEnv>): Promise<void> =>
+  takeFromQuota(c, invalidTokenQuota(addressIn(c.var.ctx, c.req.raw.headers), c.var.ctx.now().getTime()))
 
 /** Returns the quota of a request, which depends on the caller and on the project or organization. */
 export const quotaOf = (
@@ -73,7 +64,12 @@ async function quotaOfClient(c: Context<AppEnv>, { clientOf }: Partial<Route>): 
   }
 }
 
-const takeFromQuota = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
+/** Takes the request from a quota that the headers of the reply describe. */
+async function takeFromQuota(c: Context<AppEnv>, quota: Quota, limit: Limit = 'standard'): Promise<void> {
+  const decision = await takeQuota(c.env.RATE_LIMITERS, quota, limit)
+  sendLimitHeaders(c, decision)
+  requireAllowed(decision)
+}
 
 function sendLimitHeaders(c: Context<AppEnv>, decision: Decision): void {
   for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
@@ -90,7 +86,7 @@ function requireAllowed({ allowed, limit, windowMs, resetMs }: Decision): void {
 
 /** Counts a guess. If it is refused, the headers describe this counter and not the counter of the path. */
 async function countGuess(c: Context<AppEnv>, scope = UNKNOWN_NAME_SCOPE): Promise<void> {
-  const decision = await takeFromQuota(c, quotaOf(c, scope), 'standard')
+  const decision = await takeQuota(c.env.RATE_LIMITERS, quotaOf(c, scope), 'standard')
   if (!decision.allowed) sendLimitHeaders(c, decision)
   requireAllowed(decision)
 }
