@@ -86,38 +86,35 @@ interface Issue {
   now: Date
 }
 
-/** Issues an access token and the first refresh token. Neither outlives the approving token. */
+/** Issues an access token and the first refresh token. */
 export async function issueTokens(mutation: Mutation, issue: Issue) {
   const family = `sbr_${randomHex()}`
   const changes = { codeUsedAt: issue.now, refreshFamilyHash: await hashToken(family) }
-  return issueWithRefreshToken(mutation, issue, { refreshToken: family + randomHex(), changes })
+  return continueGrant(mutation, issue, { refreshToken: family + randomHex(), changes })
 }
 
-/** Issues an access token, and the refresh token that replaces the previous one. */
-export async function issueWithRefreshToken(
-  mutation: Mutation,
-  issue: Issue,
-  { refreshToken, changes }: { refreshToken: string; changes: Partial<Grant> },
-) {
-  const issued = await continueGrant(mutation, issue, { ...changes, refreshHash: await hashToken(refreshToken) })
-  return { ...issued, refresh_token: refreshToken }
+interface Continuation {
+  /** Replaces the previous refresh token. */
+  refreshToken?: string
+  changes?: Partial<Grant>
 }
 
-/** Issues an access token and extends the grant, as it is in use. */
+/** Issues an access token and extends the grant, as it is in use. No token outlives the approving one. */
 export async function continueGrant(
   { tx }: Mutation,
   { app, locked, scopes, now }: Issue,
-  changes: Partial<Grant> = {},
+  { refreshToken, changes }: Continuation = {},
 ) {
   const { grant, approverEndsAt } = locked
+  const hash = refreshToken !== undefined && { refreshHash: await hashToken(refreshToken) }
   const until = (ms: number) =>
     new Date(Math.min(now.getTime() + ms, approverEndsAt?.getTime() ?? Number.POSITIVE_INFINITY))
   const issued = await issueAccessToken({ tx }, { app, grant, scopes, now, expiresAt: until(ACCESS_MS) })
   await tx
     .update(oauthGrants)
-    .set({ ...changes, expiresAt: until(REFRESH_MS) })
+    .set({ ...changes, ...hash, expiresAt: until(REFRESH_MS) })
     .where(eq(oauthGrants.id, grant.id))
-  return { ...issued, project_refs: null }
+  return { ...issued, project_refs: null, ...(refreshToken !== undefined && { refresh_token: refreshToken }) }
 }
 
 /** Ends grants with all their tokens. `reason` is for the audit log. */

@@ -9,7 +9,7 @@ import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { invalidGrant } from './assertion.ts'
 import { exchangeAssertion } from './assertion-grant.ts'
-import { endGrants, familyOf, type Grant, issueTokens, issueWithRefreshToken, lockGrant } from './grants.ts'
+import { continueGrant, endGrants, familyOf, type Grant, issueTokens, lockGrant } from './grants.ts'
 import { type App, authenticateClient, type SentCredentials } from './oauth-client.ts'
 import { matchesChallenge } from './pkce.ts'
 import { isOwnResource } from './resource.ts'
@@ -82,7 +82,7 @@ async function exchangeRefreshToken(ctx: SystemCtx, app: App, { refresh_token: t
     // The next token depends on this one only, so that processes that refresh at the same time all continue with one token.
     const refreshToken = family + (await hmacOf(ctx.config.ENCRYPTION_KEY, token)).slice(0, 40)
     const changes = isRetry ? {} : { previousRefreshHash: hash, refreshedAt: now }
-    return issueWithRefreshToken(mutation, { app, locked, scopes, now }, { refreshToken, changes })
+    return continueGrant(mutation, { app, locked, scopes, now }, { refreshToken, changes })
   })
   if (!issued) throw invalidGrant('the refresh token was already used: its authorization is revoked')
   return issued
