@@ -1,4 +1,4 @@
-import { and, count, eq, isNull, sql } from 'drizzle-orm'
+import { and, eq, isNull, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functionSecrets, workers } from '../../../model/tables/index.ts'
@@ -73,11 +73,7 @@ async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }:
       })
       .returning(),
   )
-  const [{ active } = { active: 0 }] = await tx
-    .select({ active: count() })
-    .from(workers)
-    .where(and(eq(workers.projectRef, ref), isNull(workers.deletedAt)))
-  if (active > WORKERS_MAX)
+  if ((await tx.$count(workers, and(eq(workers.projectRef, ref), isNull(workers.deletedAt)))) > WORKERS_MAX)
     throw new ApiError('unprocessable.too_many_workers', { detail: `a project can have at most ${WORKERS_MAX}` })
   return worker
 }

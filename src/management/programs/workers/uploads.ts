@@ -60,8 +60,7 @@ const OPEN_MAX = 100
 
 async function requireUploadQuota({ now }: Ctx, tx: Writer, ref: string): Promise<void> {
   const isOpen = and(eq(workerUploads.projectRef, ref), gt(workerUploads.expiresAt, now()))
-  const uploads = await tx.select({ id: workerUploads.id }).from(workerUploads).where(isOpen).limit(OPEN_MAX)
-  if (uploads.length < OPEN_MAX) return
+  if ((await tx.$count(workerUploads, isOpen)) < OPEN_MAX) return
   const detail = `a project can have at most ${OPEN_MAX} open uploads; each expires after an hour`
   throw new ApiError('unprocessable.too_many_uploads', { detail })
 }

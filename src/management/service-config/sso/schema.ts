@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { NAME_ID_FORMATS } from '../../../model/tables/index.ts'
-import { Text } from '../../../platform/http/common-values.ts'
+import { isDepthAtMost, isStorable, Text } from '../../../platform/http/common-values.ts'
 import { METADATA_BYTES_MAX } from './metadata.ts'
 
 const DOMAINS_MAX = 100
@@ -15,7 +15,7 @@ const AttributeName = Text.min(1).max(1_024)
 const Default = z
   .union([z.looseObject({}), z.number(), z.string(), z.boolean()])
   // Limits the nesting, because serializing the mapping is recursive.
-  .refine((value) => isStorable(value), {
+  .refine((value) => isDepthAtMost(value, DEFAULT_DEPTH_MAX) && isStorable(value), {
     error: `must contain only valid text and must not nest deeper than ${DEFAULT_DEPTH_MAX} levels`,
     abort: true,
   })
@@ -38,14 +38,6 @@ const AttributeMapping = z
     message: `must be at most ${MAPPING_LENGTH_MAX} characters of JSON`,
   })
   .meta({ id: 'AttributeMapping' })
-
-/** Postgres accepts neither NUL nor a lone surrogate, in names and values. */
-function isStorable(value: unknown, depth = 0): boolean {
-  if (typeof value === 'string') return Text.safeParse(value).success
-  if (typeof value !== 'object' || value === null) return true
-  if (depth === DEFAULT_DEPTH_MAX) return false
-  return Object.entries(value).every(([name, inner]) => isStorable(name) && isStorable(inner, depth + 1))
-}
 
 const DOMAIN =
   /^(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+(?!\d+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/

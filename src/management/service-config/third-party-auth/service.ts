@@ -1,4 +1,4 @@
-import { and, asc, eq, sql } from 'drizzle-orm'
+import { and, asc, eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -103,11 +103,7 @@ const storableOriginal = (value: unknown) =>
 
 /** Requires the project lock, so that concurrent requests cannot exceed the limit. */
 async function requireIntegrationQuota(tx: Writer, ref: string): Promise<void> {
-  const [row] = await tx
-    .select({ integrations: sql<number>`count(*)::int` })
-    .from(thirdPartyAuths)
-    .where(eq(thirdPartyAuths.projectRef, ref))
-  if ((row?.integrations ?? 0) < INTEGRATIONS_MAX) return
+  if ((await tx.$count(thirdPartyAuths, eq(thirdPartyAuths.projectRef, ref))) < INTEGRATIONS_MAX) return
   throw new ApiError('bad_request.third_party_auths', { detail: `a project can have at most ${INTEGRATIONS_MAX}` })
 }
 
