@@ -1,9 +1,9 @@
+import { SizedCache } from '../platform/sized-cache.ts'
 import type { Fetched, Network } from './build-network.ts'
 import { Problem } from './build-problem.ts'
-import { openCache } from './cache.ts'
 import { CACHE_LIMITS, LIMITS } from './limits.ts'
 
-const cache = openCache<Fetched>({ bytesMax: CACHE_LIMITS.remoteBytes, ms: CACHE_LIMITS.metadataMs })
+const cache = new SizedCache<Fetched>({ sizeMax: CACHE_LIMITS.remoteBytes, ms: CACHE_LIMITS.metadataMs })
 
 /** Fetches modules that are imported by their address, each at most once per build. */
 export function openRemote(network: Network) {

@@ -1,7 +1,7 @@
 import * as z from 'zod'
+import { SizedCache } from '../../platform/sized-cache.ts'
 import type { Network } from '../build-network.ts'
 import { Problem, Unavailable } from '../build-problem.ts'
-import { openCache } from '../cache.ts'
 import { CACHE_LIMITS, LIMITS } from '../limits.ts'
 import type { Settings } from '../settings.ts'
 import { checkIntegrity, Dist } from './integrity.ts'
@@ -14,8 +14,8 @@ const Packument = z.object({
 })
 export type Packument = z.output<typeof Packument>
 
-const packuments = openCache<Packument>({ bytesMax: CACHE_LIMITS.metadataBytes, ms: CACHE_LIMITS.metadataMs })
-const packages = openCache<Package>({ bytesMax: CACHE_LIMITS.packageBytes })
+const packuments = new SizedCache<Packument>({ sizeMax: CACHE_LIMITS.metadataBytes, ms: CACHE_LIMITS.metadataMs })
+const packages = new SizedCache<Package>({ sizeMax: CACHE_LIMITS.packageBytes })
 
 /** Registries for one build: fetches each package once, within the limits. */
 export function openRegistry(network: Network, settings: Settings) {

@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { BatchRequest, Row, Statement } from '../../engine/engine.ts'
 import { EngineUnavailable } from '../../engine/engine-errors.ts'
+import { SizedCache } from '../../platform/sized-cache.ts'
 import { withTimeout } from '../../platform/timeout.ts'
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
 import type { OpenedProject } from '../gateway/open-project.ts'
@@ -10,7 +11,6 @@ import type { Compiled, ResultRow } from './compile.ts'
 import { DataApiError } from './data-api-error.ts'
 import type { Preferences } from './request/preferences.ts'
 import { introspect } from './schema/introspection.ts'
-import { cachedSchema, keepSchema } from './schema/kept-schemas.ts'
 import { schemaCacheOf } from './schema/schema-cache.ts'
 import type { SchemaCache } from './schema/types.ts'
 import { VERSION } from './schema/version.ts'
@@ -49,13 +49,23 @@ async function run(
   }
 }
 
+/**
+ * Schemas by project and exposed schemas, bounded by the length of their texts; as objects they take a few times as much memory. They
+ * are read again after a while, because some changes, such as those of server settings, do not change their version.
+ */
+const schemas = new SizedCache<SchemaCache>({ sizeMax: 12 * 1024 * 1024, ms: 600_000 })
+
+const keyOf = ({ project, config }: DataApi) => [project.ref, ...config.schemas].join('\0')
+
+const cachedSchema = (api: DataApi): SchemaCache | undefined => schemas.get(keyOf(api), api.ctx.now().getTime())
+
 async function loadSchema(api: DataApi): Promise<SchemaCache> {
-  const { project, config } = api
   const path: Statement = { text: `SELECT set_config('search_path', 'pg_catalog', true)`, params: [] }
   // A new session: one from before a change of the settings could fail because of them.
-  const [, rows] = await run(api, [path, introspect(config.schemas)], { sessionKey: crypto.randomUUID() })
-  const cache = schemaCacheOf(String(rows?.[0]?.found))
-  keepSchema(project.ref, config.schemas, { cache, at: api.ctx.now().getTime() })
+  const [, rows] = await run(api, [path, introspect(api.config.schemas)], { sessionKey: crypto.randomUUID() })
+  const text = String(rows?.[0]?.found)
+  const cache = schemaCacheOf(text)
+  schemas.set(keyOf(api), cache, text.length, api.ctx.now().getTime())
   return cache
 }
 
@@ -67,7 +77,7 @@ async function isOutdated(api: DataApi, { version, settingsVersion }: SchemaCach
 
 /** The schema as it is now, for replies that need no other statement. */
 export async function currentSchema(api: DataApi): Promise<SchemaCache> {
-  const known = cachedSchema(api.project.ref, api.config.schemas, api.ctx.now().getTime())
+  const known = cachedSchema(api)
   return known && !(await isOutdated(api, known)) ? known : loadSchema(api)
 }
 
@@ -89,7 +99,7 @@ interface Request {
  * has changed since; then the schema is read again. A request that the cached schema refuses may be allowed by now: that is checked.
  */
 export async function execute(api: DataApi, request: Request): Promise<Outcome> {
-  const known = cachedSchema(api.project.ref, api.config.schemas, api.ctx.now().getTime())
+  const known = cachedSchema(api)
   let cache = known ?? (await loadSchema(api))
   for (let runs = 1; ; runs += 1) {
     try {

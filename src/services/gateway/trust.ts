@@ -4,6 +4,7 @@ import { jwtSecretOf } from '../../model/secrets/project.ts'
 import { openSigningKey } from '../../model/secrets/signing-key.ts'
 import type { API_KEY_TYPES, SIGNING_KEY_STATUSES } from '../../model/tables/index.ts'
 import { type Algorithm, type Jwk, secretJwk, type VerificationKey } from '../../platform/jwt/jwk.ts'
+import { SizedCache } from '../../platform/sized-cache.ts'
 
 /** The keys and issuers that a project's own services accept, with all secrets opened. */
 export interface Trust {
@@ -86,30 +87,17 @@ export const TRUST = sql.raw(`json_build_object(
     select (s.value ->> 'enabled')::boolean
     from project_settings s where s.project_ref = p.ref and s.area = 'legacy_api_keys'))::text`)
 
-const SEALED_MAX = 20_000
 /** Bound of each cache that holds texts of Trusts. The opened values take about as much memory again. */
 export const TRUST_CHARACTERS_MAX = 16 * 1024 * 1024
-const sealed = new Map<string, SealedTrust>()
-let characters = 0
+const sealed = new SizedCache<SealedTrust>({ sizeMax: TRUST_CHARACTERS_MAX, entriesMax: 20_000 })
 
 /** Returns the cached value while the project's text is unchanged, so that its secrets are not opened again. */
 export function sealedTrust(ref: string, text: string): SealedTrust {
   const known = sealed.get(ref)
   if (known?.text === text) return known
-  drop(ref)
-  for (const [oldest] of sealed) {
-    if (sealed.size < SEALED_MAX && characters + text.length <= TRUST_CHARACTERS_MAX) break
-    drop(oldest)
-  }
   const entry = { ref, text, opened: undefined }
-  characters += text.length
-  sealed.set(ref, entry)
+  sealed.set(ref, entry, text.length)
   return entry
-}
-
-function drop(ref: string): void {
-  characters -= sealed.get(ref)?.text.length ?? 0
-  sealed.delete(ref)
 }
 
 /** Opens the secrets at the first call only. */

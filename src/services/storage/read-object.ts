@@ -5,9 +5,9 @@ import { BucketError } from '../../platform/blobs/bucket.ts'
 import { PIECE_BYTES, readPieces } from '../../platform/blobs/ranged-read.ts'
 import { openStore, readAll } from '../../platform/blobs/store.ts'
 import type { Range } from '../../platform/http/conditional-request.ts'
+import { SizedCache } from '../../platform/sized-cache.ts'
 import { storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
-import { cacheBytes, cachedBytes, isCacheable } from './bytes-cache.ts'
 import { asCaller, asServer, type Caller, type Storage } from './database.ts'
 import { planReply, type ResponseMetadata } from './object-response.ts'
 import type { Conditions, Download } from './schema.ts'
@@ -144,6 +144,11 @@ export async function serveObject(request: ReadRequest, reader: Reader): Promise
   }
 }
 
+/** Larger objects are streamed and not cached. */
+const CACHED_BYTES_MAX = 128 * 1024
+/** Bytes of versions, which never change. The permission to read them is checked before each use. */
+const cache = new SizedCache<Uint8Array<ArrayBuffer>>({ sizeMax: 16 * 1024 * 1024 })
+
 interface Bytes {
   /** The size of the whole object. */
   size: number
@@ -155,7 +160,7 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
   const key = storedBlobKey(storage.project.ref, version)
   if (!key) return undefined
   const { offset, length } = range ?? { offset: 0, length: size }
-  const cached = cachedBytes(key)
+  const cached = cache.get(key)
   if (cached) return cached.length === size ? cached.subarray(offset, offset + length) : undefined
   const get = (part?: Range) =>
     waitWhileBucketResponds(
@@ -168,10 +173,10 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
     await found?.body?.cancel()
     return undefined
   }
-  if (range || !isCacheable(length)) return found.body
+  if (range || length > CACHED_BYTES_MAX) return found.body
   const bytes = await readAll(found)
   if (bytes.length !== length) return undefined
-  cacheBytes(key, bytes)
+  cache.set(key, bytes, length)
   return bytes
 }
 

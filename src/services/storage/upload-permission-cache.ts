@@ -1,3 +1,4 @@
+import { SizedCache } from '../../platform/sized-cache.ts'
 import type { Caller, Storage } from './database.ts'
 import type { IncomingUpload } from './incoming-upload.ts'
 import type { Place } from './statements/object-rows.ts'
@@ -5,8 +6,6 @@ import { boundsOf, type Rules } from './upload-bounds.ts'
 
 /** Larger uploads are authorized first, so that a refused caller does not send them in vain. */
 export const SMALL_UPLOAD_BYTES_MAX = 128 * 1024
-const LIFETIME_MS = 60_000
-const ENTRIES_MAX = 10_000
 /** Characters per entry. */
 const CHARACTERS_MAX = 2_000
 
@@ -20,13 +19,8 @@ export interface RequestedUpload {
   isSizeKnown: boolean
 }
 
-interface Permission {
-  rules: Rules
-  until: number
-}
-
-/** Permissions by project, bucket, caller and kind of upload. */
-const entries = new Map<string, Permission>()
+/** Rules of the bucket by project, bucket, caller and kind of upload. */
+const permitted = new SizedCache<Rules>({ sizeMax: 10_000 * CHARACTERS_MAX, entriesMax: 10_000, ms: 60_000 })
 
 const keyOf = ({ storage, caller, place, upsert, isSizeKnown }: RequestedUpload) =>
   JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert, isSizeKnown])
@@ -38,8 +32,8 @@ const nowOf = ({ storage }: RequestedUpload) => storage.ctx.now().getTime()
  * not authorized first, because policies and limits are checked again when its row is written.
  */
 export function permittedRules(upload: RequestedUpload, { description, sizeMax }: IncomingUpload): Rules | undefined {
-  const { rules, until } = entries.get(keyOf(upload)) ?? {}
-  if (!rules || sizeMax === undefined || nowOf(upload) > (until ?? 0)) return undefined
+  const rules = permitted.get(keyOf(upload), nowOf(upload))
+  if (!rules || sizeMax === undefined) return undefined
   const bounds = boundsOf(upload.storage, rules, upload.place.name)
   if (sizeMax > Math.min(SMALL_UPLOAD_BYTES_MAX, bounds.sizeMax)) return undefined
   // A form may name the type after the bytes.
@@ -55,14 +49,10 @@ export function permittedRules(upload: RequestedUpload, { description, sizeMax }
 /** Called after an upload was authorized and written. */
 export function cachePermission(upload: RequestedUpload, rules: Rules): void {
   const key = keyOf(upload)
-  entries.delete(key)
-  if (key.length + JSON.stringify(rules).length > CHARACTERS_MAX) return
-  entries.set(key, { rules, until: nowOf(upload) + LIFETIME_MS })
-  for (const oldest of entries.keys()) {
-    if (entries.size <= ENTRIES_MAX) return
-    entries.delete(oldest)
-  }
+  const characters = key.length + JSON.stringify(rules).length
+  if (characters > CHARACTERS_MAX) permitted.delete(key)
+  else permitted.set(key, rules, characters, nowOf(upload))
 }
 
 /** Called when an upload was refused: the next one is authorized first. */
-export const clearPermission = (upload: RequestedUpload): boolean => entries.delete(keyOf(upload))
+export const clearPermission = (upload: RequestedUpload): void => permitted.delete(keyOf(upload))

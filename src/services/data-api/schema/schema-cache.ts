@@ -56,7 +56,8 @@ export function schemaCacheOf(text: string): SchemaCache {
     version: found.version,
     // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
     settingsVersion: /^[0-9a-f]{32}$/.exec(found.settingsVersion ?? '')?.[0],
-    ...{ characters: text.length, tables, relationships },
+    tables,
+    relationships,
     functions: Map.groupBy(
       found.routines.map((routine) => routineOf(routine, oids)),
       keyOf,

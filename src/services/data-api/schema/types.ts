@@ -3,8 +3,6 @@ export interface SchemaCache {
   version: string
   /** Version of the settings of roles and of the database; it is a part of `version`. */
   settingsVersion: string | undefined
-  /** Length of the text it was read from: a measure of its memory. */
-  characters: number
   tables: ReadonlyMap<string, Table>
   functions: ReadonlyMap<string, readonly Routine[]>
   /** By `keyOf` of the source. */
