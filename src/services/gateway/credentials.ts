@@ -1,9 +1,9 @@
+import { createHmac } from 'node:crypto'
 import { API_ROLES } from '../../engine/roles.ts'
 import { BoundedMap } from '../../platform/bounded-map.ts'
 import { type Claims, type Credential, InvalidCredential } from '../../platform/jwt/credential.ts'
 import { type Algorithm, isAlgorithm, isSignedByOne, type VerificationKey } from '../../platform/jwt/jwk.ts'
 import { type Jws, readJws } from '../../platform/jwt/jws.ts'
-import { base64Url } from '../../platform/secrets/base64url.ts'
 import { credentialOfApiKey, isApiKey } from './api-key.ts'
 import type { Trust } from './trust.ts'
 
@@ -134,42 +134,24 @@ interface Signer {
   kid?: string
 }
 
-export async function signClaims(
-  { jwtSecret, kid }: Signer,
-  claims: Claims,
-  expiresInSeconds: number,
-  now: Date,
-): Promise<string> {
+export function signClaims({ jwtSecret, kid }: Signer, claims: Claims, expiresInSeconds: number, now: Date): string {
   const iat = secondsOf(now)
-  const header = kid === undefined ? HEADER : headerWith({ kid })
-  const signed = `${header}.${base64Url(utf8(JSON.stringify({ ...claims, iat, exp: iat + expiresInSeconds })))}`
-  return `${signed}.${base64Url(await crypto.subtle.sign('HMAC', await keyOf(jwtSecret), utf8(signed)))}`
+  const parts = [
+    { alg: 'HS256', typ: 'JWT', kid },
+    { ...claims, iat, exp: iat + expiresInSeconds },
+  ]
+  const signed = parts.map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.')
+  return `${signed}.${createHmac('sha256', jwtSecret).update(signed).digest('base64url')}`
 }
 
 const LEGACY_ISSUER = 'supabase'
 const LEGACY_KEY_LIFETIME_SECONDS = 10 * 365.25 * 24 * 60 * 60
 
 /** The anon and service_role JWTs. They are derived from the ref, creation time and JWT secret of the project, so they need not be stored. */
-export async function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: string; createdAt: Date }) {
+export function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: string; createdAt: Date }) {
   const keyFor = (role: string) =>
     signClaims({ jwtSecret }, { iss: LEGACY_ISSUER, ref, role }, LEGACY_KEY_LIFETIME_SECONDS, createdAt)
-  return { anon: await keyFor('anon'), service_role: await keyFor('service_role') }
-}
-
-const KEYS_MAX = 1_000
-const keys = new BoundedMap<string, CryptoKey>(KEYS_MAX)
-
-async function keyOf(jwtSecret: string): Promise<CryptoKey> {
-  const known = keys.get(jwtSecret)
-  if (known) return known
-  const hmac = { name: 'HMAC', hash: 'SHA-256' }
-  const key = await crypto.subtle.importKey('raw', utf8(jwtSecret), hmac, false, ['sign'])
-  keys.set(jwtSecret, key)
-  return key
+  return { anon: keyFor('anon'), service_role: keyFor('service_role') }
 }
 
 const secondsOf = (time: Date): number => Math.floor(time.getTime() / 1000)
-
-const utf8 = (text: string): ArrayBuffer => new TextEncoder().encode(text).buffer as ArrayBuffer
-const headerWith = (more: { kid?: string }) => base64Url(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT', ...more })))
-const HEADER = headerWith({})

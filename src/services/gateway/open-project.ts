@@ -2,7 +2,6 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
-import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { type DataApiConfig, dataApiConfigOf } from './data-api-config.ts'
@@ -78,21 +77,27 @@ async function openOnce(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
 
 async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
   const { ref, organizationId, status } = row
-  const [trust, runnerPassword] = await Promise.all([openTrust(ctx, row.trust), openRunnerPassword(ctx, row)])
-  const urls = await urlSignerOf(trust, runnerPassword)
+  const trust = await openTrust(ctx, row.trust)
+  const { runnerPassword, urls } = await openSecrets(ctx, row, trust)
   const dataApi = dataApiConfigOf(row.dataApiConfig)
   return { ref, organizationId, status, trust, urls, runnerPassword, storage: storageConfigOf(row), dataApi }
 }
 
-const PASSWORDS_MAX = 1_000
-/** Keyed by the sealed password: opening one costs more than the rest of a request. */
-const passwords = new BoundedMap<string, string>(PASSWORDS_MAX)
+interface Secrets {
+  sealed: string
+  runnerPassword: string
+  urls: UrlSigner
+}
 
-async function openRunnerPassword(ctx: SystemCtx, row: Row): Promise<string> {
-  const key = `${row.ref} ${row.sealedRunnerPassword}`
-  const known = passwords.get(key)
-  if (known !== undefined) return known
-  const password = await runnerPasswordOf(ctx, row)
-  passwords.set(key, password)
-  return password
+/** Opened secrets by the project's Trust, which is the same object while its keys are unchanged. To open them costs more than the rest of a request. */
+const secrets = new WeakMap<Trust, Secrets>()
+
+async function openSecrets(ctx: SystemCtx, row: Row, trust: Trust): Promise<Secrets> {
+  const sealed = row.sealedRunnerPassword
+  const known = secrets.get(trust)
+  if (known?.sealed === sealed) return known
+  const runnerPassword = await runnerPasswordOf(ctx, row)
+  const opened = { sealed, runnerPassword, urls: urlSignerOf(trust, runnerPassword) }
+  secrets.set(trust, opened)
+  return opened
 }

@@ -18,7 +18,7 @@ const UPLOAD_SECONDS = 2 * 60 * 60
 export async function signOne(storage: Storage, caller: Caller, place: Place, body: z.output<typeof SignObject>) {
   refuseTransform(body)
   await findObject(storage, place, { kind: 'signer', caller }, { version: body.versionId })
-  return { signedURL: await downloadUrl(storage, place, body.expiresIn, body.versionId) }
+  return { signedURL: downloadUrl(storage, place, body.expiresIn, body.versionId) }
 }
 
 export async function signMany(storage: Storage, caller: Caller, bucketId: string, body: z.output<typeof SignObjects>) {
@@ -26,13 +26,11 @@ export async function signMany(storage: Storage, caller: Caller, bucketId: strin
   const names = body.paths.filter(isStorable)
   const [rows = []] = await asReader(storage, caller, [visibleNames(bucketId, names)])
   const visible = new Set(rows.map(({ name }) => name))
-  return Promise.all(
-    body.paths.map(async (path) => {
-      const signedURL = visible.has(path) ? await downloadUrl(storage, { bucketId, name: path }, body.expiresIn) : null
-      const error = signedURL ? null : 'Either the object does not exist or you do not have access to it'
-      return { error, path, signedURL }
-    }),
-  )
+  return body.paths.map((path) => {
+    const signedURL = visible.has(path) ? downloadUrl(storage, { bucketId, name: path }, body.expiresIn) : null
+    const error = signedURL ? null : 'Either the object does not exist or you do not have access to it'
+    return { error, path, signedURL }
+  })
 }
 
 /** Ignoring `transform` would sign a URL of the original image, which the client takes for a transformed one. */
@@ -42,14 +40,9 @@ function refuseTransform({ transform }: Pick<z.output<typeof SignObject>, 'trans
   throw new StorageError('FeatureNotEnabled', message)
 }
 
-async function downloadUrl(
-  { ctx, project }: Storage,
-  place: Place,
-  seconds: number,
-  version?: string | null,
-): Promise<string> {
+function downloadUrl({ ctx, project }: Storage, place: Place, seconds: number, version?: string | null): string {
   const claims = { url: urlOf(place), scope: 'download', ...(version && { version }) }
-  const token = await signClaims(project.urls, claims, seconds, ctx.now())
+  const token = signClaims(project.urls, claims, seconds, ctx.now())
   return `/object/sign/${pathOf(place)}?token=${token}`
 }
 
@@ -69,7 +62,7 @@ export async function signUpload(
     scope: 'upload',
     jti: crypto.randomUUID(),
   }
-  const token = await signClaims(storage.project.urls, claims, UPLOAD_SECONDS, storage.ctx.now())
+  const token = signClaims(storage.project.urls, claims, UPLOAD_SECONDS, storage.ctx.now())
   return { url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token }
 }
 

@@ -25,7 +25,7 @@ let storage: TestStorage
 let bucket: string
 let sql: Sql
 let close: () => Promise<void>
-let user: (sub: string) => Promise<string>
+let user: (sub: string) => string
 
 beforeAll(async () => {
   storage = await newStorage()

@@ -13,7 +13,7 @@ import { toLegacyKey } from './convert.ts'
 /** Lists the legacy keys. The anon key is public. The service_role key bypasses every policy, so it is only revealed on request. */
 export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
   const { ref, createdAt } = project
-  const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
+  const keys = legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
   return [await toLegacyKey('anon', keys.anon, true), await toLegacyKey('service_role', keys.service_role, reveal)]
 }
 
