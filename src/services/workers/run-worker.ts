@@ -19,9 +19,8 @@ const TIMED_OUT = 'no response began, and no scheduled handler ended, within 150
 
 /** Returns undefined if the project has no such worker, or if it is not due for a scheduled call. */
 export const findWorker: FindProgram = async (ctxOf, call) => {
-  const { ref, name } = call.address
   const { scheduled } = call
-  const found = await findPlan(ctxOf, ref, name, { isFresh: scheduled !== undefined })
+  const found = await findPlan(ctxOf, call.address, { isFresh: scheduled !== undefined })
   if (!found || (scheduled && !isDue(scheduled, found))) return undefined
   const { plan, status } = found
   return {

@@ -1,8 +1,7 @@
-import { and, eq, isNull, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../ctx.ts'
-import { type ProjectStatus, projects, type ServedWorker, workers } from '../../model/tables/index.ts'
-import { BoundedMap } from '../../platform/bounded-map.ts'
-import { prepareOnce } from '../../platform/db/client.ts'
+import { sql } from 'drizzle-orm'
+import type { ProjectStatus, projects, ServedWorker } from '../../model/tables/index.ts'
+import { rowsOf } from '../../platform/db/client.ts'
+import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { recordChange } from '../runtime/processes/program-changes.ts'
 
 /** The version of a worker that its instances must run. */
@@ -26,60 +25,44 @@ export interface FoundPlan {
   status: ProjectStatus
 }
 
-/** Time for which a plan is cached, and longest delay until a new deployment takes requests. */
-const CACHED_MS = 1_000
-const CACHED_MAX = 10_000
-const cache = new BoundedMap<string, { found: FoundPlan; until: number }>(CACHED_MAX)
-let changes = 0
+type Row = RowKey & FoundPlan
 
-const servedWorker = prepareOnce((db) =>
-  db
-    .select({
-      workerId: workers.id,
-      served: workers.served,
-      secretsGeneration: projects.secretsGeneration,
-      sealedPassword: projects.sealedPassword,
-      status: projects.status,
-    })
-    .from(workers)
-    .innerJoin(projects, eq(projects.ref, workers.projectRef))
-    .where(
-      and(
-        eq(workers.projectRef, sql.placeholder('ref')),
-        eq(workers.name, sql.placeholder('name')),
-        isNull(workers.deletedAt),
-        isNull(projects.removedAt),
-      ),
-    )
-    .prepare('served_worker'),
-)
+/** Only workers that serve a version are cached: a worker is often called right after its first deployment. */
+const plans = createRowCache<Row>({
+  read,
+  charactersOf: ({ plan }) => plan.image.length + plan.environment.length,
+  entriesMax: 10_000,
+  charactersMax: 4 * 1024 * 1024,
+})
 
-/** Returns undefined if the worker does not exist or serves nothing. `isFresh` bypasses the cache. */
-export async function findPlan(
-  createReader: () => Pick<SystemCtx, 'db'>,
-  ref: string,
-  name: string,
-  { isFresh = false } = {},
-): Promise<FoundPlan | undefined> {
-  const key = `${ref}/${name}`
-  const now = Date.now()
-  const known = cache.get(key)
-  if (known && now < known.until && !isFresh) return known.found
-  const before = changes
-  const [row] = await servedWorker(createReader().db).execute({ ref, name })
-  // Absence is not cached: a worker is often called right after its first deployment.
-  if (!row?.served) return undefined
-  const { workerId, served, status } = row
-  const found = { plan: { ...served, workerId, ref, environment: environmentVersion(row) }, status }
-  // A row read before a change must not be cached after it.
-  if (changes !== before) return found
-  cache.set(key, { found, until: now + CACHED_MS })
-  return found
+interface ServedRow
+  extends RowKey,
+    Pick<typeof projects.$inferSelect, 'status' | 'secretsGeneration' | 'sealedPassword'> {
+  workerId: string
+  served: ServedWorker
 }
 
-/** Evicts the plan from the cache of this isolate: call it after changing the worker. */
-export function forgetPlan(ref: string, name: string): void {
+async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
+  const rows = await rowsOf<ServedRow>(
+    db,
+    sql`select w.ref, w.name, p.status, p.secrets_generation as "secretsGeneration",
+        p.sealed_password as "sealedPassword", s.id as "workerId", s.served
+      from ${wantedProjects(wanted)}
+      cross join lateral (
+        select id, served from workers
+        where project_ref = w.ref and name = w.name and deleted_at is null and served is not null limit 1) s`,
+  )
+  return rows.map(({ ref, name, status, workerId, served, ...project }) => {
+    return { ref, name, status, plan: { ...served, workerId, ref, environment: environmentVersion(project) } }
+  })
+}
+
+/** Returns undefined if the worker does not exist or serves nothing. `isFresh` bypasses the cache. */
+export const findPlan = (createReader: () => Reader, key: RowKey, { isFresh = false } = {}) =>
+  isFresh ? plans.reload(createReader(), key) : plans.get(createReader, key)
+
+/** Evicts the plans of a project from the cache of this isolate: call it after changing a worker. */
+export function forgetPlan(ref: string): void {
   recordChange(ref)
-  changes += 1
-  cache.delete(`${ref}/${name}`)
+  plans.invalidate(ref)
 }

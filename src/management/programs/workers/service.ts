@@ -50,5 +50,5 @@ export async function deleteWorker(ctx: Ctx, { ref, organizationId }: ProjectAcc
     }
     const deleting = await tx.select({ id: workers.id }).from(workers).where(isNamed).limit(1)
     if (deleting.length === 0) throw new ApiError('not_found.worker')
-  }).finally(() => forgetPlan(ref, name))
+  }).finally(() => forgetPlan(ref))
 }

@@ -216,7 +216,7 @@ interface TaskEnd {
 /** Commits the end of the task with the new state of the worker; returns false if the lease was lost. */
 async function finish(
   ctx: SystemCtx,
-  { task, worker, project }: Work,
+  { task, project }: Work,
   { state, changes, reason, previousImage }: TaskEnd,
 ): Promise<boolean> {
   const hasEnded = await mutate(ctx, async (mutation) => {
@@ -245,7 +245,7 @@ async function finish(
       detail: { worker: task.workerId },
     })
     return true
-  }).finally(() => forgetPlan(project.ref, worker.name))
+  }).finally(() => forgetPlan(project.ref))
   if (hasEnded) count(ctx, 'tasks_ended', ['worker', task.kind, state])
   return hasEnded
 }

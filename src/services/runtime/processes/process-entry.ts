@@ -32,7 +32,7 @@ export const createProgramsHost = (serve: Serve) =>
       if (changed && claimChange(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
         forgetProject(changed.program.ref)
-        forgetPlan(changed.program.ref, changed.program.name)
+        forgetPlan(changed.program.ref)
       }
       return withNotRunHeader(await serve(request, bindings, execution, { cause, id, isLost, scheduled }))
     },
