@@ -6,6 +6,7 @@ import { withTimeout } from '../../platform/timeout.ts'
 import { isPaused } from '../gateway/paused.ts'
 import { allowRestart, attemptName, loadFailureOf, noteLoadFailure } from '../runtime/isolate-starts.ts'
 import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from '../runtime/isolates.ts'
+import { programBindingsOf } from '../runtime/program-bindings.ts'
 import {
   type Answer,
   type FindProgram,
@@ -13,18 +14,11 @@ import {
   type Invocation,
   type ProgramCall,
 } from '../runtime/program-call.ts'
-import { loadFunctionCode, type ProgramBindings } from '../runtime/program-code.ts'
-import type { OutboundProps } from '../runtime/program-egress.ts'
+import { loadFunctionCode } from '../runtime/program-code.ts'
 import { type RefusalCode, refuse } from '../runtime/refusals.ts'
 import { bodyOf } from '../runtime/request-body.ts'
 import { tokenProblem } from './caller-check.ts'
 import { type KnownFunction, openFunction } from './open-function.ts'
-
-/** Entrypoints exported by index.ts that programs are connected to. */
-interface Exports {
-  FunctionOutbound(options: { props: OutboundProps }): Fetcher
-  FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
-}
 
 type Deployed = NonNullable<KnownFunction['deployed']>
 type Callable = KnownFunction & { deployed: Deployed }
@@ -71,10 +65,9 @@ async function run(one: Run): Promise<Answer> {
   try {
     const isolate = bindings.LOADER.get(name, () => load(one, name))
     const { method } = request
-    const cf = { invocation: invocation.id, address: invocation.address, chainToken: invocation.chainToken }
     const responding = isolate.getEntrypoint().fetch(address.url, {
       ...{ method, body: bodyOf(request), headers: headersFor(request, invocation), redirect: 'manual' },
-      cf: cf as unknown as CfProperties,
+      cf: invocation as unknown as CfProperties,
     })
     const response = await withTimeout(IDLE_MS_MAX, responding, () => new IdleTimeout())
     noteAnswer(name, epochMs())
@@ -91,22 +84,14 @@ class IdleTimeout extends Error {
 }
 
 function load({ ctxOf, call, known }: Run, name: string): Promise<WorkerLoaderWorkerCode> {
-  const code = loadFunctionCode(ctxOf(), known, programBindingsOf(call, known)).catch((cause) => {
+  const programBindings = programBindingsOf(call.execution, { ref: known.ref, programId: known.deployed.id })
+  const code = loadFunctionCode(ctxOf(), known, programBindings).catch((cause) => {
     noteLoadFailure(name, cause)
     throw cause
   })
   // Other calls wait for the same code. Without this, the runtime would cache a cancellation if the first caller disconnects.
   call.execution.waitUntil(code.catch(() => {}))
   return code
-}
-
-function programBindingsOf({ execution }: ProgramCall, { ref, deployed }: Callable): ProgramBindings {
-  const { FunctionOutbound, FunctionConsole } = (execution as unknown as { exports: Exports }).exports
-  const props = { ref, programId: deployed.id }
-  return {
-    outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
-    console: FunctionConsole({ props }),
-  }
 }
 
 /** Isolate name without the attempt: covers everything fixed at start (function, code, secrets, database password). */

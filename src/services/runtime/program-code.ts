@@ -7,6 +7,7 @@ import { functionDeployments } from '../../model/tables/index.ts'
 import { openBucket } from '../../platform/blobs/bucket.ts'
 import type { KnownFunction } from '../functions/open-function.ts'
 import { projectEnvironment } from './environment.ts'
+import type { ProgramBindings } from './program-bindings.ts'
 import { imageKey } from './program-keys.ts'
 
 const COMPATIBILITY_DATE = '2026-11-01'
@@ -18,15 +19,6 @@ export const CHECK = 'startProgram'
 /** Limits of one request, where the platform enforces them. */
 const CPU_MS_MAX = 2_000
 const SUBREQUESTS_MAX = 1_000
-
-/** Services that a program is connected to, created for each program. */
-export interface ProgramBindings {
-  /** Egress of the program. The database at this URL may have a private address. */
-  outbound(databaseUrl: string | undefined): Fetcher
-  console: Fetcher
-  /** Static assets of the program. */
-  assets?: Fetcher | undefined
-}
 
 /** Reads everything that a new isolate needs to run a function. */
 export async function loadFunctionCode(

@@ -11,7 +11,7 @@ import { type Answer, type FindProgram, IDLE_MS_MAX, type ProgramCall } from '..
 import { type RefusalCode, refuse } from '../runtime/refusals.ts'
 import { bodyOf } from '../runtime/request-body.ts'
 import { assetResponse } from './assets/serve.ts'
-import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './instance-protocol.ts'
+import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER } from './instance-protocol.ts'
 import { instancesOf } from './instance-stub.ts'
 import { type FoundPlan, findPlan, type Plan } from './worker-plan.ts'
 
@@ -28,7 +28,7 @@ export const findWorker: FindProgram = async (ctxOf, call) => {
     findProblem: async () =>
       scheduled ? undefined : (statusProblem(status) ?? credentialProblem(ctxOf, call.request, plan)),
     answerWithoutRun: async () => (scheduled ? undefined : assetOf(ctxOf, call, plan)),
-    run: ({ id: invocation, ...more }) => dispatchCall(ctxOf, call, { plan, invocation, ...more, scheduled }),
+    run: (invocation) => dispatchCall(ctxOf, call, { ...invocation, plan, scheduled }),
   }
 }
 
@@ -84,7 +84,7 @@ async function dispatchCall(ctxOf: () => SystemCtx, call: ProgramCall, dispatch:
   const timer = setTimeout(() => timeout.abort(), IDLE_MS_MAX)
   try {
     const answer = await object.fetch(requestFor(call, dispatch, timeout.signal))
-    const code = answer.headers.get(FAILURE_HEADER) as FailureCode | null
+    const code = answer.headers.get(FAILURE_HEADER) as RefusalCode | null
     return code
       ? { response: refuse('worker', code), problem: (await answer.text()) || undefined }
       : { response: answer }

@@ -2,11 +2,10 @@ import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
+import { allowRestart, attemptName } from '../runtime/isolate-starts.ts'
 import { cancelIsolateEnd, scheduleIsolateEnd } from '../runtime/isolates.ts'
 import { observeEnd } from '../runtime/observe-end.ts'
-import type { ProgramBindings } from '../runtime/program-code.ts'
-import type { OutboundProps } from '../runtime/program-egress.ts'
-import type { Assets } from './assets/serve.ts'
+import { programBindingsOf } from '../runtime/program-bindings.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from './instance-protocol.ts'
 import { isSameVersion, type Version, Versions } from './plan-versions.ts'
 import { LoadError, openInstance } from './worker-isolate.ts'
@@ -23,20 +22,17 @@ interface Instance extends Version {
   order: number
 }
 
+/** An instance's name, and that of its isolate, which each attempt to start changes. */
+interface Isolate {
+  name: string
+  isolate: string
+}
+
 export interface Tally {
   live: number
   ready: number
   stale: number
 }
-
-/** Entrypoints exported by index.ts that programs are connected to. */
-interface Exports {
-  FunctionOutbound(options: { props: OutboundProps }): Fetcher
-  FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
-  WorkerAssets(options: { props: Assets }): Fetcher
-}
-
-const RESTART_DELAY_MS = 1_000
 
 /**
  * Durable Object, one per worker: spreads the requests over the worker's instances, each an isolate, and counts them.
@@ -46,8 +42,6 @@ export class WorkerInstances extends DurableObject<Bindings> {
   readonly #versions = new Versions()
   /** Instances by name. */
   readonly #instances = new Map<string, Instance>()
-  /** The runtime caches the failure of an isolate that did not start, so each new attempt needs a new name. */
-  readonly #attempts = new Map<string, { number: number; at: number }>()
   #stopped = false
 
   /** Starts all instances of the plan before the first request. Returns why one of them cannot start. */
@@ -68,14 +62,12 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** Handles a caller's request; a header carries its dispatch. */
   override async fetch(request: Request): Promise<Response> {
     const headers = new Headers(request.headers)
-    const { plan, invocation, address, chainToken, scheduled } = JSON.parse(
-      headers.get(DISPATCH_HEADER) ?? '',
-    ) as Dispatch
+    const { plan, ...hostData } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
     headers.delete(DISPATCH_HEADER)
     const name = this.#leastBusy(plan)
     if (name === undefined || this.#stopped) return failureResponse('NO_INSTANCE')
     const instance = this.#instance(name, plan)
-    const isolate = this.#isolateOf(name)
+    const isolate = attemptName(name)
     instance.inFlight += 1
     const release = () => {
       instance.inFlight -= 1
@@ -87,15 +79,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const controller = new AbortController()
     request.signal.addEventListener('abort', () => controller.abort(), { once: true })
     const { signal } = controller
-    const cf = { invocation, address, chainToken, scheduled } as unknown as CfProperties
     try {
-      const response = await this.#open(name, plan).fetch(url, {
-        method,
-        body,
-        headers,
-        signal,
-        redirect: 'manual',
-        cf,
+      const response = await this.#open(isolate, plan).fetch(url, {
+        ...{ method, body, headers, signal, redirect: 'manual' },
+        cf: hostData as unknown as CfProperties,
       })
       instance.ready = true
       this.#removeReplaced(plan)
@@ -103,7 +90,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     } catch (error) {
       release()
       if (signal.aborted) return failureResponse('IDLE_TIMEOUT')
-      return this.#failure(name, instance, error)
+      return this.#failure({ name, isolate }, instance, error)
     }
   }
 
@@ -127,59 +114,46 @@ export class WorkerInstances extends DurableObject<Bindings> {
   }
 
   async #check(name: string, plan: Plan): Promise<string | undefined> {
+    const isolate = attemptName(name)
     try {
-      const problem = await this.#open(name, plan).check()
+      const problem = await this.#open(isolate, plan).check()
       if (problem === undefined) this.#instance(name, plan).ready = true
       return problem
     } catch (error) {
       if (error instanceof LoadError) {
-        this.#allowRestart(name, plan, { isPlatformFault: true })
+        this.#allowRestart({ name, isolate }, plan, true)
         throw error.cause
       }
       return messageOf(error)
     }
   }
 
-  #open(name: string, plan: Plan) {
-    const ctx = this.#ctx()
-    const { FunctionOutbound, FunctionConsole, WorkerAssets } = this.ctx.exports as unknown as Exports
-    const { ref, image, assets } = plan
-    const props = { ref: plan.ref, programId: plan.workerId }
-    const programBindings: ProgramBindings = {
-      outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
-      console: FunctionConsole({ props }),
-      assets: assets && WorkerAssets({ props: { ref, image, ...assets } }),
-    }
-    const isolate = this.#isolateOf(name)
+  #open(isolate: string, plan: Plan) {
+    const { ref, workerId: programId, image, assets } = plan
     cancelIsolateEnd(isolate)
-    return openInstance(ctx, isolate, plan, programBindings)
-  }
-
-  #isolateOf(name: string): string {
-    const attempt = this.#attempts.get(name)
-    return attempt ? `${name}:${attempt.number}` : name
+    const programBindings = programBindingsOf(this.ctx, { ref, programId, assets: assets && { ref, image, ...assets } })
+    return openInstance(this.#ctx(), isolate, plan, programBindings)
   }
 
   /** Removes an instance; its isolate ends once it has answered its requests in flight. */
   #release(name: string, { deploymentId }: Version): void {
-    if (!this.#instances.get(name)?.inFlight) scheduleIsolateEnd(this.#isolateOf(name), deploymentId)
+    if (!this.#instances.get(name)?.inFlight) scheduleIsolateEnd(attemptName(name), deploymentId)
     this.#instances.delete(name)
-    this.#attempts.delete(name)
   }
 
   #ctx() {
     return createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
   }
 
-  #failure(name: string, instance: Instance, error: unknown): Response {
+  #failure(at: Isolate, instance: Instance, error: unknown): Response {
     const message = messageOf(error)
     if (error instanceof LoadError) {
       this.#ctx().log.error('failed', { code: 'worker_load', error: describeError(error.cause) })
-      this.#allowRestart(name, instance, { isPlatformFault: true })
+      this.#allowRestart(at, instance, true)
       return failureResponse('SERVICE_UNAVAILABLE', 'the worker could not be loaded')
     }
     if (message.startsWith('Failed to start Worker')) {
-      this.#allowRestart(name, instance, { isPlatformFault: false })
+      this.#allowRestart(at, instance, false)
       return failureResponse('BOOT_ERROR', message)
     }
     const isThrown = error instanceof Error && 'remote' in error
@@ -188,14 +162,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
     return failureResponse(/exceeded|limit/i.test(message) ? 'WORKER_RESOURCE_LIMIT' : 'WORKER_ERROR', message)
   }
 
-  #allowRestart(name: string, { deploymentId }: Version, { isPlatformFault }: { isPlatformFault: boolean }): void {
+  #allowRestart({ name, isolate }: Isolate, { deploymentId }: Version, isPlatformFault: boolean): void {
     this.#instances.delete(name)
     // The next request cancels this if it goes to the same isolate.
-    scheduleIsolateEnd(this.#isolateOf(name), deploymentId)
-    const now = Date.now()
-    const { number, at } = this.#attempts.get(name) ?? { number: 0, at: 0 }
-    // Without the delay, each call of a program that cannot start would load it again.
-    if (isPlatformFault || now - at >= RESTART_DELAY_MS) this.#attempts.set(name, { number: number + 1, at: now })
+    scheduleIsolateEnd(isolate, deploymentId)
+    allowRestart(name, isolate, isPlatformFault)
   }
 
   #instance(name: string, plan: Plan): Instance {

@@ -32,7 +32,8 @@ interface Program {
 
 /** Data from the host; callers cannot set it. */
 interface HostData {
-  invocation?: string
+  /** Id of the call in the invocation log. */
+  id?: string
   address?: string
   chainToken?: string
   /** Set for a call by a cron expression. */
@@ -91,7 +92,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '', chainToken = '', scheduled, end } = (request.cf ?? {}) as HostData
+      const { id = '', address = '', chainToken = '', scheduled, end } = (request.cf ?? {}) as HostData
       if (end) return abortIsolate('idle')
       startClock()
       const invocation: Invocation = {
