@@ -1,10 +1,9 @@
-import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { countBytes } from '../platform/archive/byte-counter.ts'
+import type { ParsedTarEntry } from 'modern-tar'
 import { readTarEntry } from '../platform/archive/tar-entry.ts'
 import { Problem } from './build-problem.ts'
-import { gunzip } from './gunzip.ts'
 import { LIMITS } from './limits.ts'
 import { pathProblem, type Source } from './source.ts'
+import { readTarGz } from './tar-gz.ts'
 
 const MiB = 1024 ** 2
 
@@ -25,23 +24,18 @@ const IGNORED = /(^|\/)(node_modules|\.git|__MACOSX|\._[^/]*|\.DS_Store)(\/|$)/
 
 /** Reads the files of a .tar.gz in one pass, within limits. Rejects with Problem. */
 export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> {
-  const bounds = createBounds()
+  const limits = createLimits()
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
   try {
-    for await (const entry of entriesOf(body, bounds)) {
-      bounds.entry()
+    await readTarGz(body, { ...limits, isStrict: true }, async (entry) => {
+      limits.entry()
       const path = pathOf(entry)
-      if (path === undefined || IGNORED.test(path)) {
-        await entry.body.cancel()
-        continue
-      }
-      bounds.file(entry.header.size)
+      if (path === undefined || IGNORED.test(path)) return entry.body.cancel()
+      limits.file(entry.header.size)
       files.set(path, await readTarEntry(entry))
-    }
+    })
   } catch (error) {
-    // The native stream in between reports only that it failed, not why.
-    const cause = bounds.problem() ?? error
-    if (cause instanceof Problem) throw cause
+    if (error instanceof Problem) throw error
     const reason = error instanceof Error ? error.message : String(error)
     throw new Problem(`Invalid archive: must be an intact .tar.gz file${reason && ` (${reason})`}`)
   }
@@ -49,25 +43,21 @@ export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> 
 }
 
 /** Counts what passes through, and throws when a limit is exceeded. */
-function createBounds() {
+function createLimits() {
   const { compressedBytes, unpackedBytes, entries, ratio, ratioFromBytes } = ARCHIVE_LIMITS
-  const passed = { compressed: 0, unpacked: 0, fileBytes: 0, files: 0, entries: 0 }
-  let problem: Problem | undefined
+  const passed = { packed: 0, unpacked: 0, fileBytes: 0, files: 0, entries: 0 }
   const check = (isWithinLimit: boolean, what: string) => {
-    if (isWithinLimit) return
-    problem = new Problem(`The archive ${what}`)
-    throw problem
+    if (!isWithinLimit) throw new Problem(`The archive ${what}`)
   }
   return {
-    problem: () => problem,
-    compressed(size: number) {
-      passed.compressed += size
-      check(passed.compressed <= compressedBytes, `is larger than ${compressedBytes / MiB} MiB`)
+    packed(size: number) {
+      passed.packed += size
+      check(passed.packed <= compressedBytes, `is larger than ${compressedBytes / MiB} MiB`)
     },
     unpacked(size: number) {
       passed.unpacked += size
       check(passed.unpacked <= unpackedBytes, `unpacks to more than ${unpackedBytes / MiB} MiB`)
-      const isWithinRatio = passed.unpacked <= ratio * passed.compressed
+      const isWithinRatio = passed.unpacked <= ratio * passed.packed
       check(isWithinRatio || passed.unpacked <= ratioFromBytes, `unpacks to more than ${ratio} times its size`)
     },
     entry() {
@@ -82,14 +72,6 @@ function createBounds() {
     },
   }
 }
-type Bounds = ReturnType<typeof createBounds>
-
-const entriesOf = (body: ReadableStream<Uint8Array>, bounds: Bounds): ReadableStream<ParsedTarEntry> =>
-  body
-    .pipeThrough(countBytes(bounds.compressed))
-    .pipeThrough(gunzip())
-    .pipeThrough(countBytes(bounds.unpacked))
-    .pipeThrough(createTarDecoder({ strict: true }))
 
 const SPECIAL_FILES: Record<string, string> = {
   link: 'a hard link',

@@ -1,8 +1,7 @@
-import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { countBytes } from '../../platform/archive/byte-counter.ts'
+import type { ParsedTarEntry } from 'modern-tar'
 import { Problem } from '../build-problem.ts'
-import { gunzip } from '../gunzip.ts'
 import { LIMITS } from '../limits.ts'
+import { readTarGz } from '../tar-gz.ts'
 import { PackageJson } from './package-json.ts'
 
 /** The files of a package that a program can import. */
@@ -26,55 +25,26 @@ export async function unpack(
   onBytes: (bytes: number) => void,
 ): Promise<Package> {
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
-  const bounds = createBounds(name)
+  let entries = 0
+  let unpackedBytes = 0
+  const check = (isWithinLimit: boolean) => {
+    if (!isWithinLimit) throw new Problem(`${name} is too large`)
+  }
+  const unpacked = (size: number) => {
+    unpackedBytes += size
+    check(unpackedBytes <= LIMITS.unpackedBytes)
+  }
   try {
-    for await (const entry of entriesOf(tarball, bounds)) {
-      bounds.entry()
-      await addFile(entry, files, onBytes)
-    }
+    await readTarGz(new Blob([tarball]).stream(), { unpacked }, (entry) => {
+      entries += 1
+      check(entries <= LIMITS.packageFiles)
+      return addFile(entry, files, onBytes)
+    })
   } catch (error) {
-    // The native stream in between reports only that it failed, not why.
-    const cause = bounds.problem() ?? error
-    throw cause instanceof Problem ? cause : new Problem(`The tarball of ${name} cannot be unpacked`)
+    throw error instanceof Problem ? error : new Problem(`The tarball of ${name} cannot be unpacked`)
   }
   return { json: readJson(name, files.get('package.json')), files, bytes: sizeOf(files) }
 }
-
-/** Counts the actual bytes, because the sizes in the headers of the entries may be false. */
-function createBounds(name: string) {
-  let bytes = 0
-  let entries = 0
-  let problem: Problem | undefined
-  const check = (isWithinLimit: boolean) => {
-    if (isWithinLimit) return
-    problem = new Problem(`${name} is too large`)
-    throw problem
-  }
-  return {
-    problem: () => problem,
-    compressed: (size: number) => check(size <= LIMITS.tarballBytes),
-    unpacked(size: number) {
-      bytes += size
-      check(bytes <= LIMITS.unpackedBytes)
-    },
-    entry() {
-      entries += 1
-      check(entries <= LIMITS.packageFiles)
-    },
-  }
-}
-type Bounds = ReturnType<typeof createBounds>
-
-const entriesOf = (
-  tarball: Uint8Array<ArrayBuffer>,
-  { compressed, unpacked }: Bounds,
-): ReadableStream<ParsedTarEntry> =>
-  new Blob([tarball])
-    .stream()
-    .pipeThrough(countBytes(compressed))
-    .pipeThrough(gunzip())
-    .pipeThrough(countBytes(unpacked))
-    .pipeThrough(createTarDecoder())
 
 async function addFile(
   { header, body }: ParsedTarEntry,
