@@ -2,7 +2,7 @@ import { type ParsedImportMap, parse, resolve } from '@import-maps/resolve'
 import * as z from 'zod'
 import { Problem } from './build-problem.ts'
 import { readJson } from './json.ts'
-import { foldersAbove, inFolder, pathOf, type Source, sourcePath, urlOf } from './source.ts'
+import { nearestFile, pathOf, type Source, sourcePath, urlOf } from './source.ts'
 
 const Entries = z.record(z.string(), z.string().nullable())
 const ImportMapFile = z.looseObject({ imports: Entries.default({}), scopes: z.record(z.string(), Entries).default({}) })
@@ -36,7 +36,7 @@ const isDenoJson = (path: string) => /(^|\/)deno\.jsonc?$/.test(path)
 export function readImportSettings(source: Source, entrypoint: string, named?: string): ImportSettings {
   const chosen = named ? sourcePath(named) : undefined
   if (chosen && !source.has(chosen)) throw new Problem(`The source has no import map ${chosen}`)
-  const denoJson = chosen && isDenoJson(chosen) ? chosen : findDenoJson(source, entrypoint)
+  const denoJson = chosen && isDenoJson(chosen) ? chosen : nearestFile(source, entrypoint, 'deno.json', 'deno.jsonc')
   const config = denoJson ? readJson(source, denoJson, DenoJson) : undefined
   const isMapNamed = chosen !== undefined && chosen !== denoJson
   const mapFile = isMapNamed ? chosen : denoJson && config && mapFileOf(source, denoJson, config)
@@ -44,13 +44,6 @@ export function readImportSettings(source: Source, entrypoint: string, named?: s
     resolve: mapFile ? resolverOf(source, mapFile) : resolveUnmapped,
     compilerOptions: config?.compilerOptions ?? {},
   }
-}
-
-function findDenoJson(source: Source, entrypoint: string): string | undefined {
-  const candidates = foldersAbove(entrypoint).flatMap((folder) =>
-    ['deno.json', 'deno.jsonc'].map((name) => inFolder(folder, name)),
-  )
-  return candidates.find((candidate) => source.has(candidate))
 }
 
 /** Returns the import map of a deno.json: the file itself if it has entries, as in Deno and the CLI. */

@@ -3,7 +3,7 @@ import { readJson } from './json.ts'
 import { PackageJson } from './npm/package-json.ts'
 import { parsePackageUrl } from './npm/specifier.ts'
 import type { Roots } from './npm/versions.ts'
-import { foldersAbove, inFolder, type Source, textOf } from './source.ts'
+import { foldersAbove, inFolder, nearestFile, type Source, textOf } from './source.ts'
 
 /** Reads the package.json files of the source. */
 export function openPackageFiles(source: Source) {
@@ -23,10 +23,7 @@ export function openPackageFiles(source: Source) {
   return {
     read,
     /** Returns the nearest package.json above a file. */
-    nearest: (path: string): string | undefined =>
-      foldersAbove(path)
-        .map((folder) => inFolder(folder, 'package.json'))
-        .find((file) => source.has(file)),
+    nearest: (path: string): string | undefined => nearestFile(source, path, 'package.json'),
     /** Returns the version range of a dependency, from the nearest package.json above the importer that lists it. */
     rangeOf(name: string, importer: string): string | undefined {
       const files = foldersAbove(importer).map((folder) => inFolder(folder, 'package.json'))

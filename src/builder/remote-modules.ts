@@ -2,6 +2,7 @@ import { SizedCache } from '../platform/sized-cache.ts'
 import type { Fetched, Network } from './build-network.ts'
 import { Problem } from './build-problem.ts'
 import { CACHE_LIMITS, LIMITS } from './limits.ts'
+import { once } from './npm/registry.ts'
 
 const cache = new SizedCache<Fetched>({ sizeMax: CACHE_LIMITS.remoteBytes, ms: CACHE_LIMITS.metadataMs })
 
@@ -22,13 +23,11 @@ export function openRemote(network: Network) {
   return {
     get({ href }: URL): Promise<Fetched> {
       const url = href.replace(/#.*$/, '')
-      const known = modules.get(url)
-      if (known) return known
-      if (modules.size >= LIMITS.remoteModules)
-        throw new Problem(`The program imports more than ${LIMITS.remoteModules} modules by address`)
-      const module = fetchModule(url)
-      modules.set(url, module)
-      return module
+      return once(modules, url, () => {
+        if (modules.size >= LIMITS.remoteModules)
+          throw new Problem(`The program imports more than ${LIMITS.remoteModules} modules by address`)
+        return fetchModule(url)
+      })
     },
   }
 }

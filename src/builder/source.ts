@@ -81,6 +81,16 @@ export function foldersAbove(path: string): string[] {
   return [...parts.keys(), parts.length].reverse().map((length) => parts.slice(0, length).join('/'))
 }
 
+/** Returns the nearest file of one of these names in the folders above a file. */
+export const nearestFile = (
+  files: ReadonlyMap<string, unknown>,
+  path: string,
+  ...names: string[]
+): string | undefined =>
+  foldersAbove(path)
+    .flatMap((folder) => names.map((name) => inFolder(folder, name)))
+    .find((file) => files.has(file))
+
 /** Resolves a relative path from a folder; undefined if it leads out of the source. */
 export function pathFrom(folder: string, relative: string): string | undefined {
   if (relative.startsWith('/')) return undefined

@@ -3,7 +3,7 @@ import { Problem } from './build-problem.ts'
 import { CompilerOptions } from './import-map.ts'
 import { readJson } from './json.ts'
 import { LIMITS } from './limits.ts'
-import { findFile, folderOf, foldersAbove, inFolder, pathFrom, type Source } from './source.ts'
+import { findFile, folderOf, nearestFile, pathFrom, type Source } from './source.ts'
 
 const Paths = z.record(z.string(), z.array(z.string()))
 const TsConfig = z.looseObject({
@@ -62,10 +62,7 @@ export function openTsConfigs(source: Source) {
     return found ? optionsIn(found) : { others: {}, missing: { file, named } }
   }
 
-  function nearest(importer: string): string | undefined {
-    const files = foldersAbove(importer).map((folder) => inFolder(folder, 'tsconfig.json'))
-    return files.find((file) => source.has(file))
-  }
+  const nearest = (importer: string) => nearestFile(source, importer, 'tsconfig.json')
 
   return {
     /** Resolves a bare specifier by `paths` and `baseUrl`. */
