@@ -1,15 +1,12 @@
 import * as z from 'zod'
-import guest from '../../dist/guest/guest.txt'
 import { readText } from '../platform/http/read-text.ts'
 import { Problem } from './build-problem.ts'
-import { hasServers, serversCode } from './node-servers.ts'
+import { GUEST, importServers, modulesOf } from './image-modules.ts'
 import type { Image } from './program-image.ts'
 import type { Probe, ProbeResult } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 
 const MAIN = 'probe-program.js'
-const GUEST = 'probe-surroundings.js'
-const SERVERS = 'probe-servers.js'
 const SECONDS = 10
 
 /** Starts a program without network and without calling its handlers. Rejects with Problem if it does not start. */
@@ -18,7 +15,7 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     compatibilityDate: '2026-11-01',
     compatibilityFlags: ['nodejs_compat'],
     mainModule: MAIN,
-    modules: modulesOf(image),
+    modules: { ...modulesOf(image), [MAIN]: { js: mainOf(image) } },
     env: { ...image.vars, ...env },
     globalOutbound: null,
     limits: { cpuMs: SECONDS * 1_000 },
@@ -55,7 +52,7 @@ const SERVING_MS = 50
  */
 const mainOf = (image: Image): string => `
   import { hasServer, serverReady } from './${GUEST}'
-  ${hasServers(image) ? `import './${SERVERS}'` : ''}
+  ${importServers(image)}
   import * as program from ${JSON.stringify(`./${image.main}`)}
   let onFetch
   const startedOffline = new Promise((resolve) => { onFetch = () => resolve(${OFFLINE_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {}, scheduled() {} } }))
@@ -67,20 +64,6 @@ const mainOf = (image: Image): string => `
     const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
     return Response.json({ handlers })
   } }`
-
-const modulesOf = (image: Image): Record<string, WorkerLoaderModule> => ({
-  ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),
-  ...(hasServers(image) && { [SERVERS]: { js: serversCode(GUEST) } }),
-  [GUEST]: { js: guest },
-  [MAIN]: { js: mainOf(image) },
-})
-
-function moduleOf(module: Image['modules'][string]): WorkerLoaderModule {
-  if ('data' in module) return { data: decode(module.data) }
-  return 'wasm' in module ? { wasm: decode(module.wasm) } : module
-}
-
-const decode = (base64: string): ArrayBuffer => new Uint8Array(Buffer.from(base64, 'base64')).buffer
 
 function throwStartError(error: unknown): never {
   const message = error instanceof Error ? error.message : String(error)

@@ -1,6 +1,5 @@
 import { eq } from 'drizzle-orm'
-import guest from '../../../dist/guest/guest.txt'
-import { hasServers, serversCode } from '../../builder/node-servers.ts'
+import { decodeBase64, GUEST, importServers, modulesOf } from '../../builder/image-modules.ts'
 import type { Image } from '../../builder/program-image.ts'
 import type { SystemCtx } from '../../ctx.ts'
 import { functionDeployments } from '../../model/tables/index.ts'
@@ -12,8 +11,6 @@ import { imageKey } from './program-keys.ts'
 
 const COMPATIBILITY_DATE = '2026-11-01'
 const MAIN = 'start-program.js'
-const GUEST = 'program-guest.js'
-const SERVERS = 'program-servers.js'
 const FILE = 'static-file-'
 export const CHECK = 'startProgram'
 /** Limits of one request, where the platform enforces them. */
@@ -53,10 +50,9 @@ export function workerCodeOf(
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
   const table = files.map(([path], n) => `[${JSON.stringify(path)}]: file${n}`)
-  const usesServers = hasServers(image)
   const main = [
     `import { createCheck, createWorker } from './${GUEST}'`,
-    ...(usesServers ? [`import './${SERVERS}'`] : []),
+    importServers(image),
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
     ...(isWorker ? [`export const ${CHECK} = createCheck(program)`] : []),
@@ -67,10 +63,8 @@ export function workerCodeOf(
     compatibilityFlags: ['nodejs_compat'],
     mainModule: MAIN,
     modules: {
-      ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),
-      ...Object.fromEntries(files.map(([, bytes], n) => [`${FILE}${n}`, { data: decode(bytes) }])),
-      [GUEST]: { js: guest },
-      ...(usesServers && { [SERVERS]: { js: serversCode(GUEST) } }),
+      ...modulesOf(image),
+      ...Object.fromEntries(files.map(([, bytes], n) => [`${FILE}${n}`, { data: decodeBase64(bytes) }])),
       [MAIN]: { js: main.join('\n') },
     },
     env: {
@@ -82,17 +76,6 @@ export function workerCodeOf(
     globalOutbound: programBindings.outbound(variables.SUPABASE_DB_URL),
     limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }
-}
-
-function moduleOf(module: Image['modules'][string]): WorkerLoaderModule {
-  if ('data' in module) return { data: decode(module.data) }
-  if ('wasm' in module) return { wasm: decode(module.wasm) }
-  return module
-}
-
-function decode(base64: string): ArrayBuffer {
-  const { buffer, byteOffset, byteLength } = Buffer.from(base64, 'base64')
-  return buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer
 }
 
 /** Only the builder writes images, so the content is not validated. */
