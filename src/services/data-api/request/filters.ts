@@ -158,12 +158,7 @@ function groupIn(scanner: Scanner, depth: number): Logic[] {
   if (depth > LOGIC_DEPTH_MAX) scanner.failWith(`at most ${LOGIC_DEPTH_MAX} nested groups`)
   scanner.skipBlanks()
   scanner.expect('(')
-  const parts: Logic[] = []
-  do {
-    scanner.skipBlanks()
-    parts.push(logicIn(scanner, depth))
-    scanner.skipBlanks()
-  } while (scanner.take(','))
+  const parts = scanner.takeList(() => logicIn(scanner, depth))
   scanner.expect(')')
   scanner.skipBlanks()
   return parts

@@ -13,14 +13,7 @@ export interface OrderTerm {
 /** `key` may have the path of an embedded resource before `order`. */
 export function parseOrder(key: string, text: string): Located<OrderTerm[]> {
   const scanner = new Scanner(text, 'order')
-  const terms: OrderTerm[] = []
-  do {
-    scanner.skipBlanks()
-    terms.push(termIn(scanner))
-    scanner.skipBlanks()
-  } while (scanner.take(','))
-  if (!scanner.isAtEnd) scanner.fail('"," or end of input')
-  return { path: key.split('.').slice(0, -1), value: terms }
+  return { path: key.split('.').slice(0, -1), value: scanner.takeRestAsList(() => termIn(scanner)) }
 }
 
 function termIn(scanner: Scanner): OrderTerm {
@@ -41,12 +34,5 @@ function termIn(scanner: Scanner): OrderTerm {
 /** Names separated by commas: `columns=`, `on_conflict=`. */
 export function parseColumns(parameter: 'columns' | 'on_conflict', text: string): string[] {
   const scanner = new Scanner(text, `${parameter} parameter`)
-  const names: string[] = []
-  do {
-    scanner.skipBlanks()
-    names.push(scanner.takeName())
-    scanner.skipBlanks()
-  } while (scanner.take(','))
-  if (!scanner.isAtEnd) scanner.fail('"," or end of input')
-  return names
+  return scanner.takeRestAsList(() => scanner.takeName())
 }

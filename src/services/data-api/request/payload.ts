@@ -33,7 +33,7 @@ interface PayloadOptions {
 export async function readPayload(request: Request, options: PayloadOptions): Promise<Payload> {
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
-  if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${hexOf(bytes)}` }
+  if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${bytes.toString('hex')}` }
   const text = new TextDecoder().decode(bytes)
   switch (type) {
     case 'application/json':
@@ -53,11 +53,11 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
   }
 }
 
-async function readBytes(request: Request): Promise<Uint8Array> {
+async function readBytes(request: Request): Promise<Buffer> {
   const length = request.headers.get('content-length')
   if (Number(length) > BODY_BYTES_MAX) throw bodyTooLarge(`${BODY_BYTES_MAX} bytes`)
   // Cheaper than reading chunks, which is necessary only if the size is unknown.
-  if (length !== null) return new Uint8Array(await request.arrayBuffer())
+  if (length !== null) return Buffer.from(await request.arrayBuffer())
   const chunks: Uint8Array[] = []
   let size = 0
   for await (const chunk of request.body ?? []) {
@@ -65,27 +65,7 @@ async function readBytes(request: Request): Promise<Uint8Array> {
     if (size > BODY_BYTES_MAX) throw bodyTooLarge(`${BODY_BYTES_MAX} bytes`)
     chunks.push(chunk)
   }
-  const [only] = chunks
-  if (only && chunks.length === 1) return only
-  const bytes = new Uint8Array(size)
-  let at = 0
-  for (const chunk of chunks) {
-    bytes.set(chunk, at)
-    at += chunk.byteLength
-  }
-  return bytes
-}
-
-const HEX_DIGITS = new TextEncoder().encode('0123456789abcdef')
-
-/** Encodes bytes as hexadecimal text, without a string for each byte. */
-function hexOf(bytes: Uint8Array): string {
-  const digits = new Uint8Array(bytes.length * 2)
-  bytes.forEach((byte, at) => {
-    digits[at * 2] = HEX_DIGITS[byte >> 4] ?? 0
-    digits[at * 2 + 1] = HEX_DIGITS[byte & 15] ?? 0
-  })
-  return new TextDecoder().decode(digits)
+  return Buffer.concat(chunks)
 }
 
 function jsonPayload(text: string, { namesColumns, isInsert }: PayloadOptions): JsonPayload {

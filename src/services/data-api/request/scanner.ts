@@ -58,6 +58,24 @@ export class Scanner {
     }
   }
 
+  /** Values that are separated by commas, with blanks around them. */
+  takeList<Value>(read: () => Value): Value[] {
+    const values: Value[] = []
+    do {
+      this.skipBlanks()
+      values.push(read())
+      this.skipBlanks()
+    } while (this.take(','))
+    return values
+  }
+
+  /** Like `takeList`, up to the end of the text. */
+  takeRestAsList<Value>(read: () => Value): Value[] {
+    const values = this.takeList(read)
+    if (!this.isAtEnd) this.fail('"," or end of input')
+    return values
+  }
+
   takeWhile(isPart: (character: string) => boolean): string {
     const start = this.at
     while (!this.isAtEnd && isPart(this.peek())) this.at += 1

@@ -39,20 +39,7 @@ const DEPTH_MAX = 20
 
 export function parseSelect(text: string): SelectItem[] {
   const scanner = new Scanner(text, 'select parameter')
-  const items = selectItems(scanner, 0)
-  if (!scanner.isAtEnd) scanner.fail('"," or end of input')
-  return items
-}
-
-function selectItems(scanner: Scanner, depth: number): SelectItem[] {
-  if (depth > DEPTH_MAX) scanner.failWith(`at most ${DEPTH_MAX} levels of embedding`)
-  const items: SelectItem[] = []
-  do {
-    scanner.skipBlanks()
-    items.push(selectItem(scanner, depth))
-    scanner.skipBlanks()
-  } while (scanner.take(','))
-  return items
+  return scanner.takeRestAsList(() => selectItem(scanner, 0))
 }
 
 /** `count()`, the number of rows. It looks like an embedded resource of that name. */
@@ -80,7 +67,9 @@ function relationHead(scanner: Scanner): Omit<SelectedRelation, 'items'> {
 
 function nestedItems(scanner: Scanner, depth: number): SelectItem[] {
   scanner.skipBlanks()
-  const items = scanner.peek() === ')' ? [] : selectItems(scanner, depth + 1)
+  const isEmpty = scanner.peek() === ')'
+  if (!isEmpty && depth >= DEPTH_MAX) scanner.failWith(`at most ${DEPTH_MAX} levels of embedding`)
+  const items = isEmpty ? [] : scanner.takeList(() => selectItem(scanner, depth + 1))
   scanner.expect(')')
   scanner.skipBlanks()
   return items
