@@ -3,14 +3,7 @@ import { DEPRECATION } from '../../platform/http/deprecation.ts'
 import type { Claims } from '../../platform/jwt/credential.ts'
 import type { Caller } from './database.ts'
 import { checkBucketName, checkKey, decodePath } from './object-names.ts'
-import {
-  optionalCaller,
-  requireCaller,
-  requireServiceRole,
-  type StorageContext,
-  type StorageEnv,
-  serviceCaller,
-} from './request.ts'
+import { optionalCaller, requireCaller, type StorageContext, type StorageEnv, serviceCaller } from './request.ts'
 import { headersIn, parse, readJson } from './request-body.ts'
 import { isTusPath, overriddenMethod } from './resumable/tus-protocol.ts'
 import { errorsOf, type IncomingBody, isJsonText, isResponses, isStreamed, type Route } from './route.ts'
@@ -117,7 +110,7 @@ async function accessOf({ access, operation }: Route, c: StorageContext, place: 
       return { caller: await requireCaller(c, operation) }
     case 'service role': {
       const caller = await requireCaller(c, operation)
-      requireServiceRole(caller)
+      if (caller.role !== 'service_role') throw new StorageError('InvalidRole')
       return { caller }
     }
     case 'download URL':

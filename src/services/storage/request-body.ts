@@ -1,5 +1,6 @@
 import type * as z from 'zod'
 import { ISSUES_MAX } from '../../platform/http/error.ts'
+import { readText } from '../../platform/http/read-text.ts'
 import { StorageError } from './storage-error.ts'
 
 const BODY_BYTES_MAX = 1024 * 1024
@@ -8,28 +9,16 @@ const BODY_BYTES_MAX = 1024 * 1024
 export async function readJson<T extends z.ZodType>(request: Request, schema: T): Promise<z.output<T>> {
   const length = request.headers.get('content-length')
   if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
-  const text = await (length === null ? textOf(request) : request.text()).catch((error) => {
-    throw error instanceof StorageError ? error : new StorageError('RequestAborted')
+  const text = await (length === null ? readText(request, BODY_BYTES_MAX) : request.text()).catch(() => {
+    throw new StorageError('RequestAborted')
   })
+  if (text === undefined) throw new StorageError('EntityTooLarge')
   return parse('body', schema, jsonIn(text))
 }
 
 /** The headers of these names that the request has. */
 export const headersIn = ({ headers }: Request, names: readonly string[]): Record<string, string> =>
   Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) as string]] : [])))
-
-async function textOf({ body }: Request): Promise<string> {
-  if (!body) return ''
-  const decoder = new TextDecoder()
-  let text = ''
-  let bytes = 0
-  for await (const chunk of body) {
-    bytes += chunk.length
-    if (bytes > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
-    text += decoder.decode(chunk, { stream: true })
-  }
-  return text + decoder.decode()
-}
 
 function jsonIn(text: string): unknown {
   if (text.trim() === '') return {}

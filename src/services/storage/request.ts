@@ -23,30 +23,22 @@ export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw
 
 /** Requires a valid credential. */
 export async function requireCaller(c: StorageContext, operation: string): Promise<Caller> {
-  const token = tokenOf(c)
-  if (token === undefined) {
-    throw new StorageError('InvalidRequest', "headers must have required property 'authorization'")
-  }
-  try {
-    return await authenticate(c, token, operation)
-  } catch (error) {
-    throw error instanceof InvalidCredential ? new StorageError('AccessDenied', error.message) : error
-  }
+  const caller = await authenticate(c, operation)
+  if (!caller) throw new StorageError('InvalidRequest', "headers must have required property 'authorization'")
+  return caller
 }
 
 /** Undefined without a valid credential: such a caller may read public buckets only. */
-export async function optionalCaller(c: StorageContext, operation: string): Promise<Caller | undefined> {
+export const optionalCaller = (c: StorageContext, operation: string): Promise<Caller | undefined> =>
+  authenticate(c, operation).catch((error) => {
+    if (!(error instanceof InvalidCredential)) throw error
+    return undefined
+  })
+
+/** Undefined without a token. Rejects with InvalidCredential. */
+async function authenticate(c: StorageContext, operation: string): Promise<Caller | undefined> {
   const token = tokenOf(c)
   if (token === undefined) return undefined
-  try {
-    return await authenticate(c, token, operation)
-  } catch (error) {
-    if (error instanceof InvalidCredential) return undefined
-    throw error
-  }
-}
-
-async function authenticate(c: StorageContext, token: string, operation: string): Promise<Caller> {
   const credential = await verifyCredential(c.var.project.trust, token, c.var.ctx.now())
   const jwt = isApiKey(token) ? '' : token
   return { ...credential, method: c.req.method, path: c.req.path, token: jwt, headers: headersOf(c), operation }
@@ -63,10 +55,6 @@ export const serviceCaller = (c: StorageContext, operation: string): Caller => (
   ...{ role: 'service_role', claims: { role: 'service_role' }, token: '' },
   ...{ method: c.req.method, path: c.req.path, headers: headersOf(c), operation },
 })
-
-export function requireServiceRole({ role }: Caller): void {
-  if (role !== 'service_role') throw new StorageError('InvalidRole')
-}
 
 interface Credentials {
   token: string | undefined

@@ -2,6 +2,7 @@ import { EngineUnavailable, SqlError } from '../../engine/engine-errors.ts'
 import { isBucketUnavailable } from '../../platform/blobs/bucket.ts'
 import { BodyInterrupted, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { isUnavailable } from '../../platform/db/postgres-errors.ts'
+import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { INVALID_ROLE } from '../gateway/credentials.ts'
 import { PAUSED } from '../gateway/paused.ts'
 import { FormMalformed } from './form-parts.ts'
@@ -138,6 +139,7 @@ export class StorageError extends Error {
   static from(error: unknown): StorageError {
     if (error instanceof StorageError) return error
     if (error instanceof SqlError) return fromSqlError(error)
+    if (error instanceof InvalidCredential) return new StorageError('AccessDenied', error.message)
     if (error instanceof BodyStalled || error instanceof BodyInterrupted) return new StorageError('RequestAborted')
     if (error instanceof FormMalformed) return new StorageError('InvalidRequest', `Malformed form: ${error.message}`)
     if (error instanceof EngineUnavailable) {
