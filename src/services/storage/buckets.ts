@@ -45,27 +45,13 @@ function throwBucketExists(error: unknown): never {
 
 export async function list(storage: Storage, caller: Caller, query: z.output<typeof ListBuckets>) {
   const [rows = []] = await asReader(storage, caller, [listBuckets(query)])
-  return (rows as unknown as BucketRow[]).map(toBucket)
+  return rows as unknown as BucketRow[]
 }
 
 export async function get(storage: Storage, caller: Caller, id: string) {
   const [[row] = []] = await asReader(storage, caller, [getBucket(id)])
   if (!row) throw new StorageError('NoSuchBucket')
-  return toBucket(row as unknown as BucketRow)
-}
-
-/** The fields that the specification lists, and no others. */
-function toBucket(row: BucketRow) {
-  return {
-    id: row.id,
-    name: row.name,
-    owner: row.owner ?? '',
-    public: row.public,
-    file_size_limit: row.file_size_limit,
-    allowed_mime_types: row.allowed_mime_types,
-    created_at: row.created_at,
-    updated_at: row.updated_at,
-  }
+  return row as unknown as BucketRow
 }
 
 export async function update(storage: Storage, caller: Caller, id: string, body: z.output<typeof UpdateBucket>) {

@@ -5,7 +5,7 @@ import { privateCacheControl, VARY_BY_CREDENTIAL } from './object-response.ts'
 import { findObject, infoOf, metadataOf, type Reader, toObject } from './read-object.ts'
 import type { RemoveObjects } from './schema.ts'
 import { OBJECT_AND_USER_METADATA, type ObjectRow, type Place } from './statements/object-rows.ts'
-import { deleteObjects, visibleVersion } from './statements/objects.ts'
+import { deleteObjects, visibleObject } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
@@ -27,9 +27,9 @@ export async function info(storage: Storage, place: Place, reader: Reader, versi
 
 export async function removeOne(storage: Storage, caller: Caller, place: Place) {
   const [[before] = [], deleted = [], [after] = []] = await asCaller(storage, caller, [
-    visibleVersion(place),
+    visibleObject(place),
     deleteObjects(place.bucketId, [place.name]),
-    visibleVersion(place),
+    visibleObject(place),
   ])
   // Access was denied only if the object is still visible and unchanged. It is not found if it is invisible, or was deleted or replaced meanwhile.
   const isUnchanged = after !== undefined && after.id === before?.id && after.version === before?.version

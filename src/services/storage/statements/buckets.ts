@@ -1,21 +1,14 @@
+import type * as z from 'zod'
 import type { Statement } from '../../../engine/engine.ts'
+import type { Bucket, ListBuckets } from '../schema.ts'
 import { time, uuidOrNull } from './values.ts'
 
-export interface BucketRow {
-  id: string
-  name: string
-  owner: string | null
-  owner_id: string | null
-  public: boolean
-  file_size_limit: number | null
-  allowed_mime_types: string[] | null
-  type: string
-  created_at: string
-  updated_at: string
-}
+export type BucketRow = z.output<typeof Bucket>
 
-export const RULES = `b.id, b.public, b.file_size_limit::float8 AS file_size_limit, to_jsonb(b.allowed_mime_types) AS allowed_mime_types`
-const BUCKET = `${RULES}, b.name, b.owner::text AS owner, b.owner_id, b.type::text AS type,
+const LIMITS = 'b.file_size_limit::float8 AS file_size_limit, to_jsonb(b.allowed_mime_types) AS allowed_mime_types'
+export const RULES = `b.id, b.public, ${LIMITS}`
+/** The fields that the specification lists, and no others. */
+const BUCKET = `b.id, b.name, coalesce(b.owner::text, '') AS owner, b.public, ${LIMITS},
   ${time('b.created_at')} AS created_at, ${time('b.updated_at')} AS updated_at`
 
 export interface NewBucket {
@@ -57,16 +50,8 @@ export function assertRules({ id, file_size_limit, allowed_mime_types }: BucketR
 
 type BucketRules = Pick<BucketRow, 'id' | 'file_size_limit' | 'allowed_mime_types'>
 
-export interface BucketListing {
-  limit?: number | undefined
-  offset?: number | undefined
-  sortColumn?: 'id' | 'name' | 'created_at' | 'updated_at' | undefined
-  sortOrder?: 'asc' | 'desc' | undefined
-  search?: string | undefined
-}
-
 /** `BucketRow`s; all buckets if no limit is given. */
-export function listBuckets(listing: BucketListing = {}): Statement {
+export function listBuckets(listing: z.output<typeof ListBuckets>): Statement {
   const { limit, offset, sortColumn = 'id', sortOrder = 'asc', search } = listing
   return {
     text: `SELECT ${BUCKET} FROM storage.buckets AS b

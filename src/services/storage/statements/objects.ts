@@ -36,14 +36,6 @@ export function visibleObjectIfPrivate(place: Place, columns: Columns = OBJECT):
   return { text: `${text} AND current_setting('storage.bucket_is_public', true) IS DISTINCT FROM 'true'`, params }
 }
 
-/** One row, `{ id, version }`, or none if the object does not exist or is not visible. */
-export function visibleVersion({ bucketId, name }: Place): Statement {
-  return {
-    text: `SELECT id, version FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text`,
-    params: [bucketId, name],
-  }
-}
-
 /** Rows `{ name }` for those of the names that are visible to the caller. */
 export function visibleNames(bucketId: string, names: readonly string[]): Statement {
   return {
