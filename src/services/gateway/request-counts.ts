@@ -1,9 +1,8 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
-import { createCtx } from '../../ctx.ts'
 import type { requestCounts } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
-import type { RequestScope } from './write-behind.ts'
+import { createWriteBehind, type RequestScope } from './write-behind.ts'
 
 type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 'requests'> & {
   /** Epoch milliseconds. */
@@ -11,14 +10,11 @@ type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 
 }
 
 const MINUTE_MS = 60_000
-const WRITE_DELAY_MS = 5_000
-/** A write that has not started after this time was canceled with its request. */
-const WRITE_LOST_MS = 4 * WRITE_DELAY_MS
 const COUNTS_MAX = 20_000
 
 let counts = new Map<string, Count>()
 let dropped = 0
-let writingSince = 0
+const writeSoon = createWriteBehind({ delayMs: 5_000, isEmpty: () => counts.size === 0, write })
 
 /** Counts a request to an existing project at `at`, in epoch milliseconds. Counts are written together a few seconds later; a crash loses them. */
 export function countRequest(scope: RequestScope, projectRef: string, service: Count['service'], at: number): void {
@@ -31,19 +27,10 @@ export function countRequest(scope: RequestScope, projectRef: string, service: C
   writeSoon(scope)
 }
 
-function writeSoon({ bindings, execution }: RequestScope): void {
-  const now = Date.now()
-  if (writingSince > 0 && now - writingSince < WRITE_LOST_MS) return
-  writingSince = now
-  const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
-  waitUntil(scheduler.wait(WRITE_DELAY_MS).then(() => write(createCtx({ bindings, waitUntil }))))
-}
-
 /** Writes all counts in one statement. Requests that arrive meanwhile are counted by the next one. */
 async function write({ db, log }: SystemCtx): Promise<void> {
   const rows = [...counts.values()]
   counts = new Map()
-  writingSince = 0
   try {
     // Sorted, so that isolates lock the rows in the same order and cannot deadlock.
     await db.execute(sql`

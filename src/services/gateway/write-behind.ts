@@ -11,13 +11,14 @@ export interface RequestScope {
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
-const WRITE_DELAY_MS = 500
 /** Time for which one request writes the rows of all others; the runtime may end it soon after. */
 const WRITER_MS_MAX = 20_000
 /** Maximum rows of one statement. */
 export const PORTION = 1_000
 
 interface Pending {
+  /** Time in which rows are collected before each write. */
+  delayMs?: number
   isEmpty(): boolean
   write(ctx: SystemCtx): Promise<void>
 }
@@ -26,14 +27,14 @@ interface Pending {
  * Writes rows that requests left in memory, in batches and after their replies. The returned function must be called after each added row.
  * It keeps at most one request alive at a time.
  */
-export function createWriteBehind({ isEmpty, write }: Pending): (scope: RequestScope) => void {
+export function createWriteBehind({ delayMs = 500, isEmpty, write }: Pending): (scope: RequestScope) => void {
   let writingSince = 0
 
   async function writeUntilEmpty(ctx: SystemCtx): Promise<void> {
     const since = Date.now()
     try {
       do {
-        await scheduler.wait(WRITE_DELAY_MS)
+        await scheduler.wait(delayMs)
         await write(ctx)
       } while (!isEmpty() && Date.now() - since < WRITER_MS_MAX)
     } finally {
