@@ -12,7 +12,7 @@ import {
   updateBucket,
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
-import { isBucketKeyViolated, isBucketTaken, RowSkipped, StorageError } from './storage-error.ts'
+import { isBucketKeyViolated, isBucketTaken, RowSkipped, StorageError, throwAs } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
 /** Checks that the project's database answers. */
@@ -33,14 +33,9 @@ export async function create(storage: Storage, caller: Caller, body: z.output<ty
     fileSizeLimit: parseSizeLimit(body.file_size_limit ?? null, storage.project.storage.fileSizeLimit),
     allowedMimeTypes: checkMimeTypes(body.allowed_mime_types ?? null),
   })
-  const [[row] = []] = await asCaller(storage, caller, [bucket]).catch(throwBucketExists)
+  const [[row] = []] = await asCaller(storage, caller, [bucket]).catch(throwAs('BucketAlreadyExists', isBucketTaken))
   if (!row) throw new RowSkipped()
   return { name }
-}
-
-function throwBucketExists(error: unknown): never {
-  if (isBucketTaken(error)) throw new StorageError('BucketAlreadyExists')
-  throw error
 }
 
 export async function list(storage: Storage, caller: Caller, query: z.output<typeof ListBuckets>) {
@@ -70,14 +65,11 @@ export async function update(storage: Storage, caller: Caller, id: string, body:
 }
 
 export async function remove(storage: Storage, caller: Caller, id: string) {
-  const [rows = []] = await asCaller(storage, caller, [deleteBucket(id)]).catch(throwNotEmpty)
+  const [rows = []] = await asCaller(storage, caller, [deleteBucket(id)]).catch(
+    throwAs('ResourceNotEmpty', isBucketKeyViolated),
+  )
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
   return { message: 'Successfully deleted' }
-}
-
-function throwNotEmpty(error: unknown): never {
-  if (isBucketKeyViolated(error)) throw new StorageError('ResourceNotEmpty')
-  throw error
 }
 
 const EMPTIED_MAX = 200_000

@@ -10,7 +10,7 @@ import { appendJson, findObject, metadataOf, toObject } from './read-object.ts'
 import type { CopyHeaders, CopyObject, MoveObject } from './schema.ts'
 import { type FoundObject, OBJECT_AND_USER_METADATA, type ObjectRow, type Place } from './statements/object-rows.ts'
 import { moveObject, readObject, visibleObject } from './statements/objects.ts'
-import { isNameTaken, StorageError } from './storage-error.ts'
+import { isNameTaken, StorageError, throwAs } from './storage-error.ts'
 import { checkFits } from './upload-bounds.ts'
 import { authorizeUpload, throwRelatedNotFound, write } from './upload-object.ts'
 
@@ -40,7 +40,7 @@ type Version = Pick<ObjectRow, 'version'>
 
 async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
   const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, { at: storage.ctx.now(), only })]).catch(
-    throwKeyExists,
+    throwAs('ResourceAlreadyExists', isNameTaken),
   )
   return rows.length > 0
 }
@@ -75,11 +75,6 @@ async function findMovable(storage: Storage, caller: Caller, from: Place, to: Pl
   const { size, mimetype: contentType } = metadataOf(object)
   checkFits(storage, (target as unknown as FoundObject).bucket, to.name, { size, contentType })
   return object
-}
-
-function throwKeyExists(error: unknown): never {
-  if (isNameTaken(error)) throw new StorageError('ResourceAlreadyExists')
-  throw error
 }
 
 /** Copies the bytes to a version of their own, so that changes of one object never affect the other. */

@@ -154,6 +154,11 @@ export class StorageError extends Error {
   }
 }
 
+/** Handler of a rejection: rethrows an error that matches as one with this code, and any other as it is. */
+export const throwAs = (code: StorageErrorCode, matches: (error: unknown) => boolean) => (error: unknown) => {
+  throw matches(error) ? new StorageError(code, undefined, { cause: error }) : error
+}
+
 /** A trigger returned null, so that Postgres skipped the row without an error. */
 export class RowSkipped extends StorageError {
   constructor() {

@@ -16,7 +16,7 @@ import type { FoundObject, NewObject, ObjectRow, Place } from './statements/obje
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
 import { uuidOrNull } from './statements/values.ts'
-import { isBucketKeyViolated, isNameTaken, isRefused, RowSkipped, StorageError } from './storage-error.ts'
+import { isBucketKeyViolated, isNameTaken, isRefused, RowSkipped, StorageError, throwAs } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 import { boundsOf, checkFits, type Rules } from './upload-bounds.ts'
 import { cachePermission, clearPermission, permittedRules, type RequestedUpload } from './upload-permission-cache.ts'
@@ -146,18 +146,16 @@ export async function authorizeUpload(storage: Storage, caller: Caller, place: P
     caller,
     [canWrite(object, { upsert })],
     [readObject(place)],
-  ).catch((error) => {
-    throw isBucketKeyViolated(error) ? new StorageError('NoSuchBucket') : error
-  })
+  ).catch(throwAs('NoSuchBucket', isBucketKeyViolated))
   if (check?.outcome === 'exists') throw new StorageError('KeyAlreadyExists')
   return requireBucket(found).bucket
 }
 
 /** Rethrows the error of a missing bucket as `RelatedResourceNotFound`, which copies and the signing of upload URLs answer. */
-export function throwRelatedNotFound(error: unknown): never {
-  if (error instanceof StorageError && error.code === 'NoSuchBucket') throw new StorageError('RelatedResourceNotFound')
-  throw error
-}
+export const throwRelatedNotFound = throwAs(
+  'RelatedResourceNotFound',
+  (error) => error instanceof StorageError && error.code === 'NoSuchBucket',
+)
 
 function requireBucket(found: Row | undefined): FoundObject {
   if (!found) throw new StorageError('NoSuchBucket')

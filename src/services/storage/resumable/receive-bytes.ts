@@ -147,7 +147,7 @@ async function sendPart(
   }
   const etag = await parts.put(target, n, bytes).catch((error) => {
     dropUnrecorded()
-    return throwNoSuchUpload(error)
+    throw error instanceof PartsGone ? new StorageError('NoSuchUpload') : error
   })
   const part = { n, etag, uploadId, received, isEnd }
   const [[recorded] = []] = await asServer(storage, [recordPart({ id: upload.id, lease }, part)])
@@ -157,10 +157,6 @@ async function sendPart(
   }
   dropUnrecorded()
   throw new StorageError('OffsetConflict')
-}
-
-function throwNoSuchUpload(error: unknown): never {
-  throw error instanceof PartsGone ? new StorageError('NoSuchUpload') : error
 }
 
 type LastPart = Omit<Part, 'uploadId'> & { uploadId: string | null }
