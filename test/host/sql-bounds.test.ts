@@ -1,9 +1,9 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { request } from 'node:http'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { ROWS_OF_TEXT } from './call-host.ts'
-import { ask, KEY, type Query, startSqlHost, type TestHost } from './sql-host.ts'
+import { ask, KEY, openInstances, type Query, serveInstances, type TestHost } from './sql-host.ts'
 
 const A = 'aaaaaaaaaaaaaaaaaaaa'
 const B = 'bbbbbbbbbbbbbbbbbbbb'
@@ -11,8 +11,16 @@ const MIB = 1024 * 1024
 const owner = (name: string) => ({ user: `postgres.${name}`, key: KEY })
 const storage = (name: string) => ({ user: `supabase_storage_admin.${name}`, key: KEY })
 const repeated = (bytes: number): Query => [`select repeat('x', ${bytes})`]
+let databases: Awaited<ReturnType<typeof openInstances>>
 let host: TestHost
+beforeAll(async () => {
+  databases = await openInstances([A, B])
+})
 afterEach(() => host.stop())
+afterAll(() => databases.close())
+
+/** Starts a host with limits of its own before the instances A and B. */
+const startHost = (options: Parameters<typeof serveInstances>[1] = {}) => serveInstances(databases.instances, options)
 
 /** Holds advisory lock 1 of an instance until it is released, so that statements wait as long as a test needs. */
 async function holdLock(name: string): Promise<() => Promise<unknown>> {
@@ -42,7 +50,7 @@ const countLocked = async (name: string) => {
 
 describe('the sessions of an instance', () => {
   it('are limited, and so are the requests that wait for one, by kind of caller and by instance', async () => {
-    host = await startSqlHost([A, B], { limits: { sessionsMax: 2, clientSessionsMax: 1, waitingMax: 1 } })
+    host = await startHost({ limits: { sessionsMax: 2, clientSessionsMax: 1, waitingMax: 1 } })
     const release = await holdLock(A)
     const running = [1, 2].map(() => ask(host.url, storage(A), LOCKED))
     await expect.poll(() => countLocked(A)).toBe(2)
@@ -59,7 +67,7 @@ describe('the sessions of an instance', () => {
   })
 
   it('are waited for no longer than a time limit, and no longer than the client waits', async () => {
-    host = await startSqlHost([A], { limits: { sessionsMax: 1, waitingMax: 1, waitMs: 300 } })
+    host = await startHost({ limits: { sessionsMax: 1, waitingMax: 1, waitMs: 300 } })
     const release = await holdLock(A)
     const running = ask(host.url, storage(A), LOCKED)
     await expect.poll(() => countLocked(A)).toBe(1)
@@ -75,7 +83,7 @@ describe('the sessions of an instance', () => {
   })
 
   it('are shared by roles in turn', async () => {
-    host = await startSqlHost([A], { limits: { sessionsMax: 2 } })
+    host = await startHost({ limits: { sessionsMax: 2 } })
     const users = ['supabase_storage_admin', 'authenticator'].map((role) => ({ user: `${role}.${A}`, key: KEY }))
     const replies = await Promise.all(
       Array.from({ length: 60 }, (_, i) => ask(host.url, users[i % 2] ?? owner(A), ['select current_user'])),
@@ -85,14 +93,15 @@ describe('the sessions of an instance', () => {
   })
 
   it('are waited for if Postgres itself has no room', async () => {
-    host = await startSqlHost([A])
+    host = await startHost()
     await host.instances.get(A)?.admin.rows('alter role postgres connection limit 2')
     const replies = await Promise.all(Array.from({ length: 12 }, (_, i) => ask(host.url, owner(A), [`select ${i}`])))
     expect(replies).toEqual(replies.map((_, i) => [[[`${i}`]]]))
+    await host.instances.get(A)?.admin.rows('alter role postgres connection limit -1')
   })
 
   it('are closed when they are idle for a time', async () => {
-    host = await startSqlHost([A], { limits: { idleMs: 200 } })
+    host = await startHost({ limits: { idleMs: 200 } })
     await Promise.all([1, 2, 3].map(() => ask(host.url, storage(A), ['select 1'])))
     const open = () => host.instances.get(A)?.admin.rows(`select 1 from pg_stat_activity where usename ~ 'storage'`)
     await expect.poll(open).toHaveLength(0)
@@ -127,7 +136,7 @@ describe('the memory of results', () => {
   const BIG = MIB - 1000
 
   it('is enough for results up to a size', async () => {
-    host = await startSqlHost([A], { limits })
+    host = await startHost({ limits })
     const refused = [400, '54000', `the result is larger than ${MIB} bytes`]
     for (const user of [owner(A), storage(A)]) {
       expect(await ask(host.url, user, repeated(2 * MIB))).toEqual(refused)
@@ -141,7 +150,7 @@ describe('the memory of results', () => {
   })
 
   it('makes results wait for others of the same instance that use its share, never for another instance', async () => {
-    host = await startSqlHost([A, B], { limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB } })
+    host = await startHost({ limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB } })
     // The result uses the whole share while it arrives, and half of it while it is sent.
     const slow = await askSlowly(A, repeated(8 * MIB - 1000))
     const refusal = [400, '53200', 'the host has no memory left for results']
@@ -153,7 +162,7 @@ describe('the memory of results', () => {
   })
 
   it('is enough for many results in turn, and none is refused while it waits', async () => {
-    host = await startSqlHost([A, B], { limits: { ...limits, budgetWaitMs: 30_000 } })
+    host = await startHost({ limits: { ...limits, budgetWaitMs: 30_000 } })
     const replies = await Promise.all(
       Array.from({ length: 40 }, (_, i) => ask(host.url, owner(i % 4 ? A : B), repeated(BIG))),
     )
@@ -161,7 +170,7 @@ describe('the memory of results', () => {
   })
 
   it('is freed by disconnecting a client that does not read its result', async () => {
-    host = await startSqlHost([A], {
+    host = await startHost({
       limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB, sendTimeoutMs: 200 },
     })
     const slow = await askSlowly(A, repeated(8 * MIB - 1000))
@@ -171,7 +180,7 @@ describe('the memory of results', () => {
 })
 
 it('refuses a batch of too many statements', async () => {
-  host = await startSqlHost([A], { limits: { statementsMax: 3 } })
+  host = await startHost({ limits: { statementsMax: 3 } })
   const batch = (length: number) => ask(host.url, owner(A), Array<Query>(length).fill(['select 1']))
   expect(await batch(3)).toEqual([[['1']], [['1']], [['1']]])
   expect(await batch(4)).toEqual([400, '54000', 'the batch has more than 3 statements'])
@@ -192,7 +201,7 @@ describe('the memory of bodies', () => {
   }
 
   it('makes large bodies wait for others of the same instance, until their clients go away', async () => {
-    host = await startSqlHost([A, B], { limits })
+    host = await startHost({ limits })
     const slow = await sendPart(A)
     const refusal = [400, '53200', 'the host has no memory left for requests']
     await expect.poll(() => ask(host.url, owner(A), large())).toEqual(refusal)
@@ -203,7 +212,7 @@ describe('the memory of bodies', () => {
   })
 
   it('is freed by disconnecting a client that does not send its body', async () => {
-    host = await startSqlHost([A], { limits: { ...limits, bodyTimeoutMs: 200 } })
+    host = await startHost({ limits: { ...limits, bodyTimeoutMs: 200 } })
     const slow = await sendPart(A)
     await new Promise((closed) => slow.on('close', closed))
     await expect.poll(() => ask(host.url, owner(A), large())).toEqual([[['200000']]])
@@ -211,7 +220,7 @@ describe('the memory of bodies', () => {
 })
 
 it('stays under the budget of the process with 30 results of 15 MB at once', async () => {
-  host = await startSqlHost([])
+  host = await startHost()
   const child = fork(new URL('./sql-memory.ts', import.meta.url), { execArgv: [], stdio: 'inherit' })
   const [{ grownBytes, lengths }] = (await once(child, 'message')) as [{ grownBytes: number; lengths: number[] }]
   child.disconnect()

@@ -25,14 +25,24 @@ export interface TestHost {
 
 type Options = Partial<Pick<SqlHandlersOptions, 'gateway' | 'limits'>>
 
-/**
- * Starts instances of these names, and the handlers on a server in front of them. Every role has the same password.
- */
+/** Starts instances of these names, and the handlers on a server in front of them. */
 export async function startSqlHost(names: readonly string[], options: Options = {}): Promise<TestHost> {
+  const { instances, close } = await openInstances(names)
+  const host = await serveInstances(instances, options)
+  return { ...host, stop: () => host.stop().then(close) }
+}
+
+/** Makes instances of these names. */
+export async function openInstances(names: readonly string[]) {
   const { pool, close } = await openPool()
   const made = await Promise.all(names.map((name) => pool.ensure({ name })))
   const instances = new Map(made.map((instance) => [instance.name, testInstance(instance)]))
   for (const { admin } of instances.values()) await admin.rows('create role pilothouse login')
+  return { instances, close }
+}
+
+/** Starts the handlers on a server in front of instances. Every role has the same password. */
+export async function serveInstances(instances: Map<string, TestInstance>, options: Options = {}): Promise<TestHost> {
   const checks: string[] = []
   const handlers = createSqlHandlers({
     instances: { find: (name) => instances.get(name), list: () => [...instances.values()] },
@@ -59,7 +69,6 @@ export async function startSqlHost(names: readonly string[], options: Options = 
       server.close()
       server.closeAllConnections()
       await handlers.stop()
-      await close()
     },
   }
 }
