@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -23,13 +23,15 @@ interface BuildOptions {
   root?: string
   /** Replaces the entry file of wrangler.toml. */
   entry?: string
+  /** The folder of a bundle of the same sources with another entry file: its builder and options are copied. */
+  like?: string
 }
 
 /** File in the folder of a bundle with the fingerprints of its sources and of itself. */
 const FINGERPRINTS = 'made-of.txt'
 
 /** Bundles the Worker and the builder as a deployment does. Keeps an existing bundle if it is intact and its sources are unchanged. */
-export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
+export async function buildWorker({ folder, root = ROOT, entry, like }: BuildOptions): Promise<void> {
   // Read before the build: a change during it must be noticed at the next start.
   const sources = entry ? undefined : sourcesFingerprint(root)
   const isKept = sources !== undefined && (await isBundleOf(sources, folder, root))
@@ -39,8 +41,9 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
   if (isKept) return
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
-    bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
-    saveOptions(folder, root),
+    ...(like
+      ? [BUILDER, OPTIONS].map((name) => cp(join(like, name), join(folder, name), { recursive: true }))
+      : [bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }), saveOptions(folder, root)]),
   ])
   if (sources) await writeFile(join(folder, FINGERPRINTS), fingerprintsOf(sources, folder, root))
 }

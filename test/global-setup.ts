@@ -66,14 +66,13 @@ export default async function setup(project: TestProject) {
     await (await startServicesApart(begun, BASE_URL)).stop()
     shareTemplates(begun, templates)
   }
-  const [names, github] = await Promise.all([
-    startDoh(),
-    startGithubServer(),
-    begin(),
-    buildWorker({ folder: bundle, entry: ENTRY }),
+  const build = async () => {
     // Tests that run `npm start` use a copy of this folder.
-    buildWorker({ folder: join(begun, 'bundle') }),
-  ])
+    const deployed = join(begun, 'bundle')
+    await buildWorker({ folder: deployed })
+    await buildWorker({ folder: bundle, entry: ENTRY, like: deployed })
+  }
+  const [names, github] = await Promise.all([startDoh(), startGithubServer(), begin(), build()])
   const own = join(folder, 'own')
   copyInstallation(begun, own)
   const services = await startServicesApart(own, BASE_URL)
