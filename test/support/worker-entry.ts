@@ -3,6 +3,7 @@ import type { Bindings } from '../../src/platform/bindings.ts'
 import { fixedTime } from '../../src/platform/clock.ts'
 
 export * from '../../src/index.ts'
+export { BlobStore } from '../platform/blobs/worker.ts'
 
 /** Lets a request bring its own time in `x-test-clock`, in epoch milliseconds. */
 const withClock =

@@ -1,16 +1,13 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
-import { buildWorker } from '../../../dev/bundle.ts'
+import { inject } from 'vitest'
 import { modulesOf } from '../../../dev/worker.ts'
 import { BUCKET, CREDENTIALS } from './bucket.ts'
 
-/** Starts worker.ts, built as the deployed Worker is. */
+const ENTRYPOINT = 'BlobStore'
+
+/** Starts worker.ts, which is an entry point of the run's Worker. */
 export async function startBlobsWorker(endpoint: string) {
-  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-blobs-'))
-  await buildWorker({ folder, entry: fileURLToPath(new URL('worker.ts', import.meta.url)) })
+  const folder = inject('bundle')
   const miniflare = new Miniflare(
     convertV4MiniflareOptions({
       host: '127.0.0.1',
@@ -32,20 +29,17 @@ export async function startBlobsWorker(endpoint: string) {
             S3_SECRET_ACCESS_KEY: CREDENTIALS.secretAccessKey,
           },
           serviceBindings: { SERVICES_EGRESS: { network: { allow: ['private'] } } },
-          unsafeDirectSockets: [{ host: '127.0.0.1', port: 0 }],
+          unsafeDirectSockets: [{ host: '127.0.0.1', port: 0, entrypoint: ENTRYPOINT }],
         },
       ],
     } as V4MiniflareOptions),
   )
   await miniflare.ready
-  const { origin } = await miniflare.unsafeGetDirectURL('blobs')
+  const { origin } = await miniflare.unsafeGetDirectURL('blobs', ENTRYPOINT)
   return {
     url: (operation: string, values: Record<string, string | number> = {}) =>
       `${origin}/?${new URLSearchParams({ operation, ...stringsOf(values) })}`,
-    async stop() {
-      await miniflare.dispose()
-      rmSync(folder, { recursive: true, force: true })
-    },
+    stop: () => miniflare.dispose(),
   }
 }
 

@@ -7,11 +7,8 @@ import { readPieces } from '../../../src/platform/blobs/ranged-read.ts'
 import { type Blobs, openStore } from '../../../src/platform/blobs/store.ts'
 import { readForm } from '../../../src/services/storage/form.ts'
 
-// The configuration names the Durable Objects that a Worker has to export.
-export * from '../../../src/index.ts'
-
 /** Exposes the blob store to the tests: one call for each request, its result as JSON, errors by name. */
-export default {
+export const BlobStore = {
   async fetch(request: Request, bindings: Bindings & Config, execution: ExecutionContext) {
     const url = new URL(request.url)
     const { operation = '', ...values }: Record<string, string> = Object.fromEntries(url.searchParams)
