@@ -5,10 +5,8 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { readCommand } from '../../dev/admin/commands.ts'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { SEALED, type SealedColumn, writeBack } from '../../dev/admin/sealed-columns.ts'
-import { openControlDatabase } from '../../dev/seed.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { as, type Caller } from '../support/api.ts'
@@ -51,21 +49,9 @@ const refusedStart = (): Promise<string> =>
 
 const nameOf = ({ table, column }: SealedColumn) => `${table}.${column}`
 
-/** Returns what `npm run admin` prints, without a process for it. */
-async function admin(...args: string[]): Promise<string> {
-  vi.stubEnv('PILOTHOUSE_DATA', machine.folder)
-  const { db, close } = openControlDatabase(installation.url)
-  try {
-    return (await readCommand(args)(db)).text
-  } finally {
-    vi.unstubAllEnvs()
-    await close()
-  }
-}
-
 /** Returns the number of values that a key has sealed, by column, as `encryption status` prints it. */
 async function sealedWith(key: string): Promise<Record<string, number>> {
-  const lines = (await admin('encryption', 'status')).split('\n')
+  const lines = (await machine.command('encryption', 'status')).split('\n')
   return Object.fromEntries(
     lines.map((line) => [line.split(' ')[0], Number(new RegExp(` ${key} (\\d+)`).exec(line)?.[1] ?? 0)]),
   )
@@ -182,9 +168,9 @@ describe('a new encryption key', () => {
     expect(await refusedStart()).toMatch(`${file}: Invalid ENCRYPTION_KEY: must be `)
     setKeys(next)
     await machine.started()
-    expect(await machine.admin('encryption', 'status')).not.toContain('lacks')
+    expect(await machine.command('encryption', 'status')).not.toContain('lacks')
     // The exit code is 1 because of the host that does not answer.
-    expect(await failureOf(machine.admin('status'))).toContain('\nencryption     the key opens the secrets\n')
+    expect(await failureOf(machine.command('status'))).toContain('\nencryption     the key opens the secrets\n')
     expect((await owner.get(`/v1/projects/${ref}/pgsodium`)).body).toEqual(rootKey)
     expect(await keys()).toEqual(before)
     expect(await owner.post(`/v1/projects/${ref}/database/query`, { query: 'select 1 as one' })).toMatchObject({
@@ -194,7 +180,7 @@ describe('a new encryption key', () => {
   })
 
   it('has nothing left to do the second time, and is recorded each time', async () => {
-    expect(await admin('encryption', 'reseal')).toBe('values sealed with k2: 0')
+    expect(await machine.command('encryption', 'reseal')).toBe('values sealed with k2: 0')
     const entries = await installation.rows(
       `select detail from audit_log where action = 'encryption.reseal' order by created_at desc limit 1`,
     )
@@ -219,7 +205,9 @@ describe('a new encryption key', () => {
     expect(await rowsWith('k2')).toEqual([])
     const [after] = await installation.rows(`select sealed_password as sealed from projects where ref = $1`, [ref])
     expect(after).toEqual(row)
-    expect(await failureOf(machine.admin('status'))).toContain('lacks the key k0, which sealed the secrets of project')
+    expect(await failureOf(machine.command('status'))).toContain(
+      'lacks the key k0, which sealed the secrets of project',
+    )
     // The other projects can be opened, so the installation starts.
     await machine.stopAll()
     await machine.started()
@@ -269,5 +257,5 @@ it.each([
   ['k1:short', 'Invalid ENCRYPTION_KEY: must be'],
 ])('the key %j is refused', async (key, text) => {
   setKeys(key)
-  await expect(admin('encryption', 'reseal')).rejects.toThrow(text)
+  await expect(machine.command('encryption', 'reseal')).rejects.toThrow(text)
 })

@@ -5,7 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, vi } from 'vitest'
+import { readCommand } from '../../dev/admin/commands.ts'
 import { freePort } from '../../dev/ports.ts'
+import { openControlDatabase } from '../../dev/seed.ts'
+import { targetDatabaseUrl } from '../../dev/target.ts'
 import { copyInstallation } from './installations.ts'
 import { WAIT_MS } from './wait.ts'
 
@@ -39,7 +42,8 @@ export async function newMachine(
   const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort(0, 'api'))))
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
   const { BASE_URL: _ofVitest, ...inherited } = process.env
-  const env = { ...inherited, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, ...settings, PILOTHOUSE_DATA: folder }
+  const own = { PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, ...settings, PILOTHOUSE_DATA: folder }
+  const env = { ...inherited, ...own }
   const started: Running[] = []
   const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
 
@@ -98,6 +102,19 @@ export async function newMachine(
     },
     async admin(...args: string[]): Promise<string> {
       return (await promisify(execFile)('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
+    },
+    /** Runs a command of `npm run admin` without a process for it. Rejects like `admin` if its exit code is 1. */
+    async command(...args: string[]): Promise<string> {
+      for (const [name, value] of Object.entries(own)) vi.stubEnv(name, value)
+      const { db, close } = openControlDatabase(await targetDatabaseUrl(env))
+      try {
+        const { text, exitCode } = await readCommand(args)(db)
+        if (exitCode !== 0) throw Object.assign(new Error(text), { code: exitCode, stdout: text })
+        return text
+      } finally {
+        vi.unstubAllEnvs()
+        await close()
+      }
     },
     /** Runs the cron at once, and then every two seconds until the work, which waits for it, has ended. */
     async whileTicking<T>(work: Promise<T>): Promise<T> {
