@@ -56,10 +56,14 @@ describe('an installation with two hosts', () => {
   let settings: Parameters<typeof start>[0]
 
   beforeAll(async () => {
-    const ports = { port: await freePort(0, 'proxy'), gatewayPort: await freePort(0, 'postgres') }
-    settings = { folder: await newFolder(), ...ports }
-    second = await start(settings)
     machine = await newMachine({ HOST_KEY: KEY }, inject('begun'))
+    const secrets = await readSecrets(machine.folder, { isNew: false })
+    const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey, ARCHIVE_KEY: key } = secrets
+    const endpoint = `http://127.0.0.1:${machine.env.S3_PORT}/cdn-cgi/local/r2/s3`
+    const archive = { endpoint, region: 'auto', bucket: 'pilothouse', accessKeyId, secretAccessKey, key }
+    const ports = { port: await freePort(0, 'proxy'), gatewayPort: await freePort(0, 'postgres') }
+    settings = { folder: await newFolder(), archive, ...ports }
+    second = await start(settings)
     await machine.started()
     const { access_token, base_url, organization_slug: slug } = machine.credentials()
     owner = as(access_token, {}, base_url)
@@ -71,7 +75,7 @@ describe('an installation with two hosts', () => {
   })
 
   const add = () =>
-    machine.admin('hosts', 'add', 'fra-1', second.url, '--database-host', '127.0.0.1', ...databasePort())
+    machine.command('hosts', 'add', 'fra-1', second.url, '--database-host', '127.0.0.1', ...databasePort())
   const databasePort = () => ['--database-port', String(second.gatewayPort)]
   const regions = async (): Promise<string[]> => {
     const { body } = await owner.get(`/v1/projects/available-regions?organization_slug=${place.slug}`)
@@ -88,7 +92,7 @@ describe('an installation with two hosts', () => {
   let near: string
 
   it('places a project in the region that it names, and its branches on the same host', async () => {
-    expect(await machine.admin('hosts', 'list')).toBe('no hosts except the one in the settings')
+    expect(await machine.command('hosts', 'list')).toBe('no hosts except the one in the settings')
     expect(await regions()).toEqual(['us-east-1'])
     expect(await owner.post('/v1/projects', far('too early'))).toMatchObject({
       status: 400,
@@ -113,7 +117,7 @@ describe('an installation with two hosts', () => {
     expect((await runSql(owner, near, 'select 1 as n')).body).toEqual([{ n: 1 }])
     const branch = await newBranch(owner, ref, { with_data: true })
     expect(second.pool.find(branch.project_ref)).toBeDefined()
-    expect(await machine.admin('hosts', 'list')).toMatch(
+    expect(await machine.command('hosts', 'list')).toMatch(
       /^local {2}in the settings {2}1 projects\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
     )
   }, 200_000)
@@ -126,7 +130,7 @@ describe('an installation with two hosts', () => {
     expect((await runSql(owner, near, 'select 1 as n')).body).toEqual([{ n: 1 }])
     expect((await owner.get('/v1/projects')).body.map((project: { ref: string }) => project.ref)).toContain(ref)
     expect(await newProject(place)).toHaveLength(20)
-    expect(await machine.admin('hosts', 'list')).toContain('the database host does not answer')
+    expect(await machine.command('hosts', 'list')).toContain('the database host does not answer')
 
     second = await start(settings)
     expect(await health()).toMatchObject({ healthy: true })
@@ -134,145 +138,122 @@ describe('an installation with two hosts', () => {
   }, 200_000)
 
   it('places no new projects on a drained host', async () => {
-    expect(await machine.admin('hosts', 'drain', 'fra-1')).toContain('fra-1 takes no new projects')
+    expect(await machine.command('hosts', 'drain', 'fra-1')).toContain('fra-1 takes no new projects')
     expect(await regions()).toEqual(['us-east-1'])
     expect((await owner.post('/v1/projects', far('late'))).status).toBe(400)
     expect((await runSql(owner, ref, 'select place from kept')).body).toEqual([{ place: 'here' }])
-    await expect(machine.admin('hosts', 'drain', 'mars-1')).rejects.toThrow(/no host is called "mars-1"/)
-    await expect(machine.admin('hosts', 'add', 'No Name', second.url)).rejects.toThrow(/--database-host is missing/)
+    await expect(machine.command('hosts', 'drain', 'mars-1')).rejects.toThrow(/no host is called "mars-1"/)
+    await expect(machine.command('hosts', 'add', 'No Name', second.url)).rejects.toThrow(/--database-host is missing/)
     const nowhere = 'http://127.0.0.1:9'
-    await expect(machine.admin('hosts', 'add', 'x', nowhere, '--database-host', 'x')).rejects.toThrow(/does not answer/)
-    await expect(machine.admin('hosts', 'remove', 'fra-1')).rejects.toThrow(/fra-1 has \d+ projects: move or delete/)
+    await expect(machine.command('hosts', 'add', 'x', nowhere, '--database-host', 'x')).rejects.toThrow(
+      /does not answer/,
+    )
+    await expect(machine.command('hosts', 'remove', 'fra-1')).rejects.toThrow(/fra-1 has \d+ projects: move or delete/)
     const local = ['local', second.url, '--database-host', '127.0.0.1']
-    await expect(machine.admin('hosts', 'add', ...local)).rejects.toThrow(
+    await expect(machine.command('hosts', 'add', ...local)).rejects.toThrow(
       /has none of the \d+ projects of local, such as/,
     )
     expect(await add()).toMatch(/^fra-1 was changed, is no longer draining and takes projects /)
     expect(await regions()).toEqual(['us-east-1', 'eu-central-1'])
   }, 200_000)
-})
 
-describe('the move of a project', () => {
-  let machine: Machine
-  let owner: Caller
-  let place: { owner: Caller; slug: string }
-  let second: Host
-  let archive: NonNullable<HostOptions['archive']>
-
-  beforeAll(async () => {
-    machine = await newMachine({ HOST_KEY: KEY }, inject('begun'))
-    await machine.started()
-    const secrets = await readSecrets(machine.folder, { isNew: false })
-    const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey, ARCHIVE_KEY: key } = secrets
-    const endpoint = `http://127.0.0.1:${machine.env.S3_PORT}/cdn-cgi/local/r2/s3`
-    archive = { endpoint, region: 'auto', bucket: 'pilothouse', accessKeyId, secretAccessKey, key }
-    second = await start({ folder: await newFolder(), archive })
-    const { access_token, base_url, organization_slug: slug } = machine.credentials()
-    owner = as(access_token, {}, base_url)
-    place = { owner, slug }
-    const at = ['--database-host', '127.0.0.1', '--database-port', String(second.gatewayPort)]
-    await machine.admin('hosts', 'add', 'fra-1', second.url, ...at)
-  }, 300_000)
-  afterAll(async () => {
-    await machine.dispose()
-    await second.stop()
-  })
-
-  const clientOf = async (ref: string) => {
-    const { body } = await owner.get(`/v1/projects/${ref}/config/database/pooler`)
-    const { db_host: host, db_port: port, db_user: user, db_name: database } = body[0]
-    const client = new pg.Client({ host, port, user, database, password: PASSWORD })
-    client.on('error', () => {})
-    await client.connect()
-    return client
-  }
-  let ref: string
-  const move = (...args: string[]) => machine.whileTicking(machine.admin('project', 'move', ref, ...args))
-
-  it('to another host loses nothing while the project is written to', async () => {
-    ref = await newProject(place)
-    await runSql(owner, ref, 'create table acknowledged (n int primary key)')
-    await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
-    const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
-    expect(await greeting()).toEqual({ port: String(machine.env.POSTGRES_PORT), answer: 'S' })
-    const settings = { max_connections: 33, work_mem: '7MB' }
-    expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
-    const writer = await clientOf(ref)
-    let counted = 0
-    const ended = (async () => {
-      for (;;) {
-        await writer.query('insert into acknowledged values ($1)', [counted + 1])
-        counted += 1
-      }
-    })().catch(() => {})
-
-    await expect(machine.admin('project', 'move', ref, 'mars-1')).rejects.toThrow('no host is called "mars-1"')
-    await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('is on local already')
-    await expect(machine.admin('project', 'move', newRef(), 'fra-1')).rejects.toThrow('no project has the ref')
-    await expect(machine.admin('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
-    expect(await move('fra-1')).toBe(`${ref} is on fra-1`)
-    await ended
-    expect(counted).toBeGreaterThan(100)
-    const { body } = await runSql(
-      owner,
-      ref,
-      `select count(*)::int as n, max(n) as last, current_setting('work_mem') as mem, current_setting('max_connections') as max
-         from acknowledged`,
-    )
-    expect(body).toEqual([{ n: body[0].last, last: body[0].last, mem: '7MB', max: '33' }])
-    expect(body[0].last).toBeGreaterThanOrEqual(counted)
-    expect(second.pool.find(ref)?.record.sealed).toBeUndefined()
-    expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({
-      status: 'ACTIVE_HEALTHY',
-      region: 'eu-central-1',
-    })
-    const there = { port: String(second.gatewayPort), answer: 'S' }
-    await vi.waitFor(async () => expect(await greeting()).toEqual(there), NOTICED)
-    const client = await clientOf(ref)
-    expect((await client.query('select count(*)::int as n from acknowledged')).rows).toEqual([{ n: body[0].n }])
-    await client.end()
-    // The instance had no backup before, and still has none.
-    expect(await machine.admin('backups', 'drill', '--project', ref)).toContain('no backup')
-    expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
-  }, 300_000)
-
-  it('leads back, and there again', async () => {
-    for (const [n, host] of ['local', 'fra-1'].entries()) {
-      await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
-      expect(await move(host)).toBe(`${ref} is on ${host}`)
-      const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
-      expect(body).toEqual([{ first: -1 - n }])
+  describe('the move of a project', () => {
+    const clientOf = async (ref: string) => {
+      const { body } = await owner.get(`/v1/projects/${ref}/config/database/pooler`)
+      const { db_host: host, db_port: port, db_user: user, db_name: database } = body[0]
+      const client = new pg.Client({ host, port, user, database, password: PASSWORD })
+      client.on('error', () => {})
+      await client.connect()
+      return client
     }
-    expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
-  }, 300_000)
+    let ref: string
+    const move = (...args: string[]) => machine.whileTicking(machine.command('project', 'move', ref, ...args))
 
-  it('that was interrupted while both hosts had the project closed leaves it open on one', async () => {
-    await owner.post(`/v1/projects/${ref}/database/backups/restore-point`, { name: 'before' })
-    const point = async () => (await owner.get(`/v1/projects/${ref}/database/backups/restore-point`)).body.status
-    await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), NOTICED)
-    await runSql(owner, ref, 'create table kept as select 7 as n')
-    const { HOST_KEY } = await readSecrets(machine.folder, { isNew: false })
-    const local = { url: `http://127.0.0.1:${machine.env.PROXY_PORT}`, key: HOST_KEY }
-    const ask = async (host: { url: string; key: string }, method: string, path: string) =>
-      (await callHost(host, method, `/instances/${ref}${path}`)).status
-    // Both hosts have the project closed, as if the API had been killed before it recorded the end of the copy.
-    expect(await ask(local, 'PUT', '/arrival')).toBe(204)
-    expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)
-    expect(await ask(local, 'POST', '/arrival/finish')).toBe(204)
-    const settled = vi.waitFor(async () => {
+    it('to another host loses nothing while the project is written to', async () => {
+      ref = await newProject(place)
+      await runSql(owner, ref, 'create table acknowledged (n int primary key)')
+      await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
+      const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
+      expect(await greeting()).toEqual({ port: String(machine.env.POSTGRES_PORT), answer: 'S' })
+      const settings = { max_connections: 33, work_mem: '7MB' }
+      expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
+      const writer = await clientOf(ref)
+      let counted = 0
+      const ended = (async () => {
+        for (;;) {
+          await writer.query('insert into acknowledged values ($1)', [counted + 1])
+          counted += 1
+        }
+      })().catch(() => {})
+
+      await expect(machine.command('project', 'move', ref, 'mars-1')).rejects.toThrow('no host is called "mars-1"')
+      await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('is on local already')
+      await expect(machine.command('project', 'move', newRef(), 'fra-1')).rejects.toThrow('no project has the ref')
+      await expect(machine.command('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
+      expect(await move('fra-1')).toBe(`${ref} is on fra-1`)
+      await ended
+      expect(counted).toBeGreaterThan(100)
+      const { body } = await runSql(
+        owner,
+        ref,
+        `select count(*)::int as n, max(n) as last, current_setting('work_mem') as mem, current_setting('max_connections') as max
+           from acknowledged`,
+      )
+      expect(body).toEqual([{ n: body[0].last, last: body[0].last, mem: '7MB', max: '33' }])
+      expect(body[0].last).toBeGreaterThanOrEqual(counted)
+      expect(second.pool.find(ref)?.record.sealed).toBeUndefined()
+      expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({
+        status: 'ACTIVE_HEALTHY',
+        region: 'eu-central-1',
+      })
+      const there = { port: String(second.gatewayPort), answer: 'S' }
+      await vi.waitFor(async () => expect(await greeting()).toEqual(there), NOTICED)
+      const client = await clientOf(ref)
+      expect((await client.query('select count(*)::int as n from acknowledged')).rows).toEqual([{ n: body[0].n }])
+      await client.end()
+      // The instance had no backup before, and still has none.
+      expect(await machine.command('backups', 'drill', '--project', ref)).toContain('no backup')
+      expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
+    }, 300_000)
+
+    it('leads back, and there again', async () => {
+      for (const [n, host] of ['local', 'fra-1'].entries()) {
+        await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
+        expect(await move(host)).toBe(`${ref} is on ${host}`)
+        const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
+        expect(body).toEqual([{ first: -1 - n }])
+      }
+      expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
+    }, 300_000)
+
+    it('that was interrupted while both hosts had the project closed leaves it open on one', async () => {
+      await owner.post(`/v1/projects/${ref}/database/backups/restore-point`, { name: 'before' })
+      const point = async () => (await owner.get(`/v1/projects/${ref}/database/backups/restore-point`)).body.status
+      await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), NOTICED)
+      await runSql(owner, ref, 'create table kept as select 7 as n')
+      const { HOST_KEY } = await readSecrets(machine.folder, { isNew: false })
+      const local = { url: `http://127.0.0.1:${machine.env.PROXY_PORT}`, key: HOST_KEY }
+      const ask = async (host: { url: string; key: string }, method: string, path: string) =>
+        (await callHost(host, method, `/instances/${ref}${path}`)).status
+      // Both hosts have the project closed, as if the API had been killed before it recorded the end of the copy.
+      expect(await ask(local, 'PUT', '/arrival')).toBe(204)
+      expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)
+      expect(await ask(local, 'POST', '/arrival/finish')).toBe(204)
+      const settled = vi.waitFor(async () => {
+        expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
+        expect(await ask(local, 'GET', '')).toBe(404)
+      }, NOTICED)
+      await machine.whileTicking(settled)
+    }, 300_000)
+
+    it('from a lost host keeps what was archived', async () => {
+      expect(await machine.command('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 'ms'))
+      await second.stop()
+      await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
+      expect(await move('local', '--source-lost')).toBe(`${ref} is on local`)
       expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
-      expect(await ask(local, 'GET', '')).toBe(404)
-    }, NOTICED)
-    await machine.whileTicking(settled)
-  }, 300_000)
-
-  it('from a lost host keeps what was archived', async () => {
-    expect(await machine.admin('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 's'))
-    await second.stop()
-    await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
-    expect(await move('local', '--source-lost')).toBe(`${ref} is on local`)
-    expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
-  }, 300_000)
+    }, 300_000)
+  })
 })
 
 describe('the driver with several hosts', () => {
