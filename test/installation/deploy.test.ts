@@ -182,13 +182,11 @@ describe('npm run deploy -- --dry-run', () => {
 describe('npm run deploy', () => {
   it('creates the missing queues and the missing bucket, once, before it migrates and uploads', async () => {
     const { cloudflare, deploy, tables } = await newFixture()
-    cloudflare.queues.add('worker-builds')
+    const missing = QUEUES.slice(0, 2)
+    for (const name of QUEUES.slice(2)) cloudflare.queues.add(name)
     const first = await deploy()
     expect(first.code, first.output).toBe(0)
-    const created = [
-      ...QUEUES.filter((name) => name !== 'worker-builds').map((name) => `POST /queues ${name}`),
-      'POST /r2/buckets pilothouse',
-    ]
+    const created = [...missing.map((name) => `POST /queues ${name}`), 'POST /r2/buckets pilothouse']
     expect(cloudflare.changes).toEqual(created)
     expect(await tables()).toBeGreaterThan(20)
     const uploads = ['deploy --config src/builder/wrangler.toml', 'deploy --config wrangler.toml']
