@@ -10,7 +10,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
 import { change } from './change.ts'
 import type { Command, Options } from './command.ts'
-import { openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
+import { hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
 
 type Row = typeof hosts.$inferSelect
 
@@ -66,7 +66,8 @@ async function addHost(
   if (!key)
     throw new StartError('Set HOST_KEY to the key of the host: other users of the machine could read an argument.')
   const encryptionKey = await targetEncryptionKey(process.env)
-  const { region: named, versions } = await askHost({ name, url }, key)
+  const { id, region: named, versions } = await askHost({ name, url }, key)
+  await requireUnnamed(db, { name, url, id })
   await requireProjects(db, hostApi({ ...UNUSED_ADDRESS, id: name, url, key }, undefined))
   const region = REGION_CODES.find((code) => code === named)
   if (!region) throw new StartError(`${url} is in ${named}: HOST_REGION must be one of ${REGION_CODES.join(', ')}`)
@@ -88,6 +89,19 @@ async function addHost(
     const done = known ? (known.state === 'draining' ? 'changed, is no longer draining' : 'changed') : 'added'
     return `${name} was ${done} and takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
   })
+}
+
+/** Refuses a second name for a host: after a move, its instances would be removed as copies that the move has left behind. */
+async function requireUnnamed(
+  db: ControlDb,
+  { name, url, id }: Pick<Row, 'name' | 'url'> & Pick<HostDescription, 'id'>,
+) {
+  for (const [other, api] of await hostApis(db)) {
+    if (other === name || id === undefined) continue
+    // A host that does not answer cannot be the one that just did.
+    const known = await api.describe().catch(() => undefined)
+    if (known?.id === id) throw new StartError(`${url} is the host ${other} already`)
+  }
 }
 
 /** Refuses another machine under the name of a host with projects: they would no longer be found. */

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { totalmem } from 'node:os'
 import * as z from 'zod'
 import { diskProblem } from '../instances/disk.ts'
@@ -47,6 +48,8 @@ export function lifecycleRoutes({
   removeArchive,
   replicas,
 }: Parts): Route[] {
+  // A new one for each start is enough: it only tells two addresses of one daemon from two daemons.
+  const id = randomUUID()
   const primaries = () => pool.list().filter(({ record }) => !record.primary && !record.sealed)
   const requireWithoutSessions = (name: string) => {
     endSessions(name)
@@ -56,7 +59,7 @@ export function lifecycleRoutes({
     route('GET', '', async () => {
       const versions = pool.versions.map(({ major, version }, index) => ({ major, version, is_default: index === 0 }))
       const sizes = offeredSizes(totalmem())
-      return { versions, region, features, sizes, capacity: await capacityOf(pool, primaries().length) }
+      return { id, versions, region, features, sizes, capacity: await capacityOf(pool, primaries().length) }
     }),
     route('GET', '/instances', async ({ query }) => {
       const sized = query.get('sizes') === 'true'

@@ -102,6 +102,8 @@ describe('an installation with two hosts', () => {
       /^fra-1 was added and takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+$/,
     )
     expect(await regions()).toEqual(['us-east-1', 'eu-central-1'])
+    const twice = ['fra-2', second.url, '--database-host', '127.0.0.1']
+    await expect(machine.command('hosts', 'add', ...twice)).rejects.toThrow(/ is the host fra-1 already/)
 
     ;[ref, near] = await Promise.all([newProject(place, { region: 'eu-central-1' }), newProject(place)])
     expect(second.pool.find(ref)).toBeDefined()

@@ -37,6 +37,8 @@ export const Instances = z.array(Instance)
 /** Optional features of a host. */
 export type Feature = 'backups'
 const Host = z.object({
+  /** The same at all addresses of one daemon. */
+  id: z.string().optional(),
   region: z.string(),
   features: z.array(z.string()).default([]),
   versions: z.array(z.object({ major: z.string(), version: z.string(), is_default: z.boolean() })),
