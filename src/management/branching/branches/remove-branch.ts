@@ -5,7 +5,7 @@ import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from '../../projects/projects/tasks.ts'
@@ -130,12 +130,11 @@ export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
 export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promise<void> {
   if (project.parentRef !== null)
     throw new ApiError('unprocessable.branch', { detail: 'a branch cannot have branches' })
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, project.ref)
+  await changeProject(ctx, project, async (mutation) => {
     await removeAllBranches(ctx, mutation, project)
     const value = { enabled: false }
     await saveSettings(mutation.tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
-    await mutation.trace({ project, action: 'branching.disable' })
+    await mutation.record('branching.disable')
   })
 }
 

@@ -7,7 +7,7 @@ import { newPassword } from '../../../model/secrets/project.ts'
 import { temporaryLogins } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireActive } from '../database/service.ts'
 import type { CreateLoginRole } from './schema.ts'
@@ -29,9 +29,7 @@ export async function createLoginRole(
   const role = loginRole('cli', randomLetters(8))
   const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
-  await mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, ref)
+  await changeProject(ctx, project, async ({ tx, record }) => {
     const open = await tx.$count(temporaryLogins, and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now)))
     if (open >= ROLES_MAX) {
       throw new ApiError('conflict.login_roles', {
@@ -47,7 +45,7 @@ export async function createLoginRole(
       expiresAt,
       createdAt: now,
     })
-    await trace({ project, action: 'project.login.create', detail: { role, readOnly } })
+    await record('project.login.create', { role, readOnly })
   })
   await makeLogin(ctx, { ref, role, power, password, expiresAt })
   return { role, password, ttl_seconds: TTL_SECONDS }

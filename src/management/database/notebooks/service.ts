@@ -6,7 +6,7 @@ import { notebookFavorites, notebooks } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireExistingIds, requireUniqueIds, withIds } from './cells.ts'
 import { getNotebook, isNotebook } from './read-notebook.ts'
@@ -23,15 +23,13 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
   const { userId } = ctx.actor
   const at = ctx.now()
   const id = newTimedId(at)
-  await mutate(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, ref)
+  await changeProject(ctx, project, async ({ tx, record }) => {
     await requireNotebookQuota(tx, ref)
     const people = { ownerId: userId, updatedById: userId }
     const times = { insertedAt: at, updatedAt: at }
     await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells })
     if (favorite) await setFavorite(tx, { notebookId: id, userId }, favorite)
-    await trace({ project, action: 'notebook.create', detail: { notebook: id } })
+    await record('notebook.create', { notebook: id })
   })
   return getNotebook(ctx, project, id)
 }

@@ -3,8 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { rootKeyAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { mutate } from '../../kernel/mutate.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
 import { ROOT_KEY } from './schema.ts'
 
@@ -20,10 +19,9 @@ export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
 export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
   if (!ROOT_KEY.test(rootKey)) throw new ApiError('bad_request.root_key')
   const settings = await newSettings(ctx, project.ref, rootKey)
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, project.ref)
-    await saveSettings(mutation.tx, settings)
-    await mutation.trace({ project, action: 'project.pgsodium.update', detail: { fields: ['root_key'] } })
+  await changeProject(ctx, project, async ({ tx, record }) => {
+    await saveSettings(tx, settings)
+    await record('project.pgsodium.update', { fields: ['root_key'] })
   })
   return { root_key: rootKey }
 }
@@ -32,12 +30,11 @@ async function createKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
   const bytes = crypto.getRandomValues(new Uint8Array(32))
   const rootKey = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
   const settings = await newSettings(ctx, project.ref, rootKey)
-  return mutate(ctx, async (mutation) => {
-    await lockProject(mutation, project.ref)
-    const { value: existing } = await readSettings(mutation.tx, project.ref, AREA)
+  return changeProject(ctx, project, async ({ tx, record }) => {
+    const { value: existing } = await readSettings(tx, project.ref, AREA)
     if (existing) return existing.sealed_root_key
-    await saveSettings(mutation.tx, settings)
-    await mutation.trace({ project, action: 'project.pgsodium.create' })
+    await saveSettings(tx, settings)
+    await record('project.pgsodium.create')
     return settings.value.sealed_root_key
   })
 }
