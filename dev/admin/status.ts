@@ -2,7 +2,7 @@ import { and, eq, gte } from 'drizzle-orm'
 import type { HostApi } from '../../src/engine/host/client.ts'
 import { type Gauges, readGauges } from '../../src/management/installation/gauges.ts'
 import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
-import { heartbeats, projectTasks } from '../../src/model/tables/index.ts'
+import { heartbeats, projectTasks, workerTasks } from '../../src/model/tables/index.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import { findKeyProblem } from '../encryption-key.ts'
 import type { ControlDb } from '../seed.ts'
@@ -26,10 +26,9 @@ async function showStatus(db: ControlDb): Promise<Report> {
   const gauges = await readGauges({ db, databaseNow: DATABASE_CLOCK })
   const [heartbeat] = await db.select().from(heartbeats).where(eq(heartbeats.name, 'queue'))
   const dayAgo = new Date(Date.now() - DAY_MS)
-  const failed = await db.$count(
-    projectTasks,
-    and(eq(projectTasks.state, 'failed'), gte(projectTasks.finishedAt, dayAgo)),
-  )
+  const failedIn = (table: typeof projectTasks | typeof workerTasks) =>
+    db.$count(table, and(eq(table.state, 'failed'), gte(table.finishedAt, dayAgo)))
+  const failed = (await failedIn(projectTasks)) + (await failedIn(workerTasks))
   const hosts = await checkHosts(db)
   const key = await checkEncryptionKey(db)
   const found = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem), ...hosts.problems, key.problem]

@@ -13,6 +13,8 @@ import {
   projectTasks,
   users,
   webhookEndpoints,
+  workers,
+  workerTasks,
 } from '../../src/model/tables/index.ts'
 import { describeError } from '../../src/platform/http/log.ts'
 import { admin, adminReport } from '../support/admin.ts'
@@ -254,6 +256,33 @@ describe('status', () => {
     expect(text).toMatch(/^organizations {2}[1-9]\d*\nusers {10}[1-9]\d*\nprojects {7}[1-9]\d*: /)
     expect(text).toMatch(/\nbranches {7}[1-9]\d*: .*\nhosts {10}.*\nencryption {5}.*\nopen tasks /)
     expect(text).toMatch(/\ndatabase {7}[\d.]+ MiB; [1-9]\d* of \d+ connections\nobjects {8}[\d.]+ MiB/)
+  })
+
+  it('counts the failed tasks of projects and of workers of the last day', async () => {
+    const projectRef = await insertProject(await newOrganization())
+    const [at, dayBefore] = [new Date(), new Date(Date.now() - 25 * 3_600_000)]
+    const spec = { runtime: 'node', size: '2gb', exposure: 'public', instances: 1 } as const
+    const rolledBack = new Error('rolled back')
+    // The snapshot does not contain the tasks of other tests.
+    const report = control.transaction(
+      async (tx) => {
+        const count = async () => {
+          const { text } = await readCommand(['status'])(tx as unknown as ControlDb)
+          return Number(/failed tasks {3}(\d+) in the last 24 hours/.exec(text)?.[1])
+        }
+        const before = await count()
+        const worker = { projectRef, name: 'w', spec, buildState: 'failed', createdAt: at, updatedAt: at } as const
+        const [{ id: workerId } = { id: '' }] = await tx.insert(workers).values(worker).returning()
+        const task = { workerId, kind: 'build', spec, state: 'failed', dueAt: at, createdAt: at } as const
+        await tx.insert(workerTasks).values([at, dayBefore].map((finishedAt) => ({ ...task, finishedAt })))
+        const ofProject = { projectRef, kind: 'backup', state: 'failed', dueAt: at, finishedAt: at } as const
+        await tx.insert(projectTasks).values(ofProject)
+        expect(await count()).toBe(before + 2)
+        throw rolledBack
+      },
+      { isolationLevel: 'repeatable read' },
+    )
+    await expect(report).rejects.toBe(rolledBack)
   })
 
   it('names the hosts, and those that do not answer, with exit code 1', async () => {
