@@ -153,7 +153,10 @@ describe('the supabase CLI', () => {
       const listed = async () => JSON.parse(await branches('list', '-o', 'json')) as { name: string; status: string }[]
       expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
       await vi.waitFor(
-        async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
+        async () =>
+          expect(await listed()).toContainEqual(
+            expect.objectContaining({ name: 'feature', status: 'FUNCTIONS_DEPLOYED' }),
+          ),
         { timeout: WAIT_MS, interval: 500 },
       )
       const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
