@@ -57,7 +57,7 @@ async function assign(folder: string, instance: { name: string; size: string; pi
     // Child processes that were started before are still in the old group.
     for (const child of await childrenOf(pid)) await writeFile(join(group, 'cgroup.procs'), child).catch(() => {})
   } catch {
-    // Best effort.
+    // The instance runs without limits then.
   }
 }
 
