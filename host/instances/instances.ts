@@ -302,7 +302,7 @@ export class InstancePool implements Instances {
     return this.#options.isDurable
   }
 
-  /** What settings are tried with before an instance gets them. */
+  /** Returns the data folder and facts with which settings of the instance are tried before it gets them. */
   async trialOf({ record: { major } }: Instance): Promise<Trial> {
     return { folder: await this.#templateOf(major), facts: this.#facts }
   }

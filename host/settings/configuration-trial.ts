@@ -8,7 +8,7 @@ import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from
 import { type ConfigurationFacts, renderConfiguration } from './configuration.ts'
 import { sizeNamed } from './sizes.ts'
 
-/** What a configuration is tested with before an instance gets it. */
+/** A data folder and facts with which a configuration is tested before an instance gets it. */
 export interface Trial {
   /** A data folder of the same major version, without a running server. It stays as it is. */
   folder: string
