@@ -73,15 +73,22 @@ describe('supabase-management-js', () => {
   })
 })
 
-describe('the supabase CLI', () => {
-  let home: string
-  let cli: ReturnType<typeof newCli>['run']
-  let feed: ReturnType<typeof newCli>['feed']
+/** Opens a CLI for the tests of a group. */
+function openCli() {
+  let opened: ReturnType<typeof newCli>
   beforeAll(() => {
-    const made = newCli({ token }, baseUrl)
-    ;({ home, run: cli, feed } = made)
-    return made.remove
+    opened = newCli({ token }, baseUrl)
+    return opened.remove
   })
+  return {
+    cli: (...args: string[]) => opened.run(...args),
+    feed: (input: string, ...args: string[]) => opened.feed(input, ...args),
+    inHome: (path: string) => join(opened.home, path),
+  }
+}
+
+describe('the supabase CLI', () => {
+  const { cli, feed, inHome } = openCli()
 
   it('runs whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
     expect(await cli('whoami')).toContain('owner')
@@ -191,8 +198,8 @@ describe('the supabase CLI', () => {
     expect(await cli('ssl-enforcement', 'get', ...remote)).toContain('*NOT*')
     const { body: project } = await owner.get(`/v1/projects/${ref}`)
     const url = `postgresql://postgres.${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/postgres`
-    mkdirSync(join(home, 'supabase/migrations'), { recursive: true })
-    writeFileSync(join(home, 'supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
+    mkdirSync(inHome('supabase/migrations'), { recursive: true })
+    writeFileSync(inHome('supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
     await cli('db', 'push', `--remote=${url}`, '--yes')
     expect(await cli('migration', 'list', `--remote=${url}`)).toMatch(/`20260101000000` \| `20260101000000`/)
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toEqual([
@@ -282,20 +289,13 @@ describe('functions and workers', () => {
   }
 
   describe('the supabase CLI for functions', () => {
-    let home: string
-    let cli: ReturnType<typeof newCli>['run']
-    let feed: ReturnType<typeof newCli>['feed']
-    beforeAll(() => {
-      const made = newCli({ token }, baseUrl)
-      ;({ home, run: cli, feed } = made)
-      return made.remove
-    })
+    const { cli, feed, inHome } = openCli()
 
     const write = (path: string, contents: string) => {
-      mkdirSync(dirname(join(home, path)), { recursive: true })
-      writeFileSync(join(home, path), contents)
+      mkdirSync(dirname(inHome(path)), { recursive: true })
+      writeFileSync(inHome(path), contents)
     }
-    const read = (path: string) => readFileSync(join(home, path), 'utf8')
+    const read = (path: string) => readFileSync(inHome(path), 'utf8')
     const functions = (...args: string[]) => cli('functions', ...args, '--project-ref', ref)
     const listed = async () =>
       (JSON.parse(await functions('list', '-o', 'json')) as { slug: string; version: number }[]).map(
@@ -319,11 +319,11 @@ describe('functions and workers', () => {
       expect((await owner.get(`/v1/projects/${ref}/functions/other`)).body).toMatchObject({ verify_jwt: false })
       expect(await answer('other')).toEqual({ status: 200, text: 'other' })
       expect(await answer('hello')).toEqual({ status: 200, text: 'hello you' })
-      rmSync(join(home, 'supabase/functions'), { recursive: true })
+      rmSync(inHome('supabase/functions'), { recursive: true })
       await functions('download', 'hello', '--use-api')
       expect(read('supabase/functions/hello/index.ts')).toBe(files['supabase/functions/hello/index.ts'])
       expect(read('supabase/functions/_shared/greet.ts')).toBe(files['supabase/functions/_shared/greet.ts'])
-      expect(existsSync(join(home, 'supabase/functions/other'))).toBe(false)
+      expect(existsSync(inHome('supabase/functions/other'))).toBe(false)
       await functions('deploy', '--use-api', '--prune', '--yes')
       expect(await listed()).toEqual(['hello 3'])
       expect(await answer('other')).toMatchObject({ status: 404 })
