@@ -5,14 +5,14 @@ export type Request = Buffer
 
 export interface Reply {
   status: number
-  /** The first KEPT_BYTES_MAX of the reply; decoded when it is read. */
+  /** What was kept of the reply's body; decoded when it is read. */
   readonly body: string
   bodyBytes: number
 }
 
 export interface Connection {
-  /** Sends a request. Only one may be under way. */
-  send(request: Request): Promise<Reply>
+  /** Sends a request. Only one may be under way. Of the reply, the first `keptBytesMax` are kept. */
+  send(request: Request, keptBytesMax?: number): Promise<Reply>
   close(): void
 }
 
@@ -44,12 +44,12 @@ async function openConnection(port: number): Promise<Connection> {
   let socket = await openSocket(port)
   let usedAt = performance.now()
   return {
-    async send(request) {
+    async send(request, keptBytesMax) {
       if (performance.now() - usedAt > IDLE_MS_MAX) {
         socket.close()
         socket = await openSocket(port)
       }
-      const reply = await socket.send(request)
+      const reply = await socket.send(request, keptBytesMax)
       usedAt = performance.now()
       return reply
     },
@@ -57,13 +57,14 @@ async function openConnection(port: number): Promise<Connection> {
   }
 }
 
-/** Limit for the part of a reply that is kept; the rest is only counted. */
+/** How much of a reply is kept unless the caller says so; the rest is only counted. */
 const KEPT_BYTES_MAX = 256 * 1024
 const READ_BYTES = 256 * 1024
 
 async function openSocket(port: number): Promise<Connection> {
   let pending: { resolve(reply: Reply): void; reject(error: Error): void } | undefined
   let kept: Buffer = Buffer.alloc(0)
+  let keptMax = KEPT_BYTES_MAX
   let received = 0
   let head: Head | undefined
 
@@ -73,7 +74,7 @@ async function openSocket(port: number): Promise<Connection> {
   }
   const take = (chunk: Buffer) => {
     received += chunk.length
-    if (kept.length < KEPT_BYTES_MAX) kept = Buffer.concat([kept, chunk])
+    if (kept.length < keptMax) kept = Buffer.concat([kept, chunk])
     head ??= readHead(kept)
     if (!head || received < head.end + head.bodyBytes) return
     pending?.resolve(replyOf(head, kept))
@@ -95,9 +96,10 @@ async function openSocket(port: number): Promise<Connection> {
   await once(socket, 'connect')
 
   return {
-    send(request) {
+    send(request, keptBytesMax = KEPT_BYTES_MAX) {
       return new Promise((resolve, reject) => {
         pending = { resolve, reject }
+        keptMax = keptBytesMax
         if (socket.destroyed) fail(new Error('the server closed the connection'))
         else socket.write(request)
       })

@@ -56,7 +56,7 @@ export async function dataApi(environment: Environment, report: Report): Promise
   if (!config.ok) throw new Error(`the settings were not changed: ${await config.text()}`)
   const socket = join(sockets, ref)
   const folder = process.env.SUPABASE_LITE
-  const lite = folder ? await startLite({ folder, socket, jwtSecret }) : undefined
+  const lite = folder ? await startLite({ folder, socket, jwtSecret, maxRows: ROWS_MAX }) : undefined
   if (!lite) report.line('@supabase/lite is left out: SUPABASE_LITE is not set')
   const project = await open()
   const client = await connectClient({ host: socket, user: 'authenticator', database: 'postgres' })
@@ -151,20 +151,21 @@ async function storeBatches({ ref, port, runnerPassword, headers, compiler }: Be
   return requests
 }
 
-/** Compares the replies of all sides to the first request, unless they are too long to be kept. */
+/** Compares the replies of all sides to the first request. A side without a body is left out. */
 async function checkSameReplies({ lanes: [lane] }: Bench, requests: Record<string, Sent[]>): Promise<void> {
   const bodies: string[] = []
   for (const [side, [request]] of Object.entries(requests)) {
     if (!lane || !request) continue
-    const reply = await lane[connectionOf(side)].send(request)
-    if (reply.bodyBytes === 0 || reply.bodyBytes > COMPARED_BYTES_MAX) continue
+    const reply = await lane[connectionOf(side)].send(request, COMPARED_BYTES_MAX)
+    if (reply.bodyBytes === 0) continue
     bodies.push(JSON.stringify(JSON.parse(reply.body)))
   }
   const [first] = bodies
-  if (bodies.some((body) => body !== first)) throw new Error(`the replies differ: ${bodies.join('\n').slice(0, 2000)}`)
+  if (bodies.some((body) => body !== first))
+    throw new Error(`the replies differ: ${bodies.map((body) => body.slice(0, 1_000)).join('\n')}`)
 }
 
-const COMPARED_BYTES_MAX = 100_000
+const COMPARED_BYTES_MAX = 4 * 1024 * 1024
 
 function jobsOf(side: keyof Lane, requests: readonly Sent[]): NextJob<Lane> {
   const next = inTurn(requests)

@@ -9,6 +9,8 @@ interface Options {
   /** The folder with the socket of Postgres. */
   socket: string
   jwtSecret: string
+  /** Limit for the rows of a reply: 1,000 unless it is set. */
+  maxRows: number
 }
 
 /** Starts `@supabase/lite` in a process of its own, on the same Postgres. */
@@ -29,7 +31,7 @@ export async function startLite(options: Options): Promise<{ port: number; stop(
   }
 }
 
-async function serve({ folder, socket, jwtSecret }: Options): Promise<void> {
+async function serve({ folder, socket, jwtSecret, maxRows }: Options): Promise<void> {
   // The packages are not dependencies of this project: they are imported by their paths, and without types.
   const importFile = (path: string) => import(pathToFileURL(join(folder, 'node_modules', path)).href)
   const { App } = await importFile('@supabase/lite/dist/index.js')
@@ -42,7 +44,7 @@ async function serve({ folder, socket, jwtSecret }: Options): Promise<void> {
       connection: { search_path: 'public, extensions' },
     },
   })
-  const app = new App({ connection, auth: { jwt_secret: jwtSecret } })
+  const app = new App({ connection, api: { max_rows: maxRows }, auth: { jwt_secret: jwtSecret } })
   const fetch = async (request: Request): Promise<Response> => {
     const response: Response = await app.fetch(request)
     // The client of the benchmark reads replies by their length.
