@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { BODY_COLUMN } from '../src/services/data-api/sql/result-sql.ts'
 import { signClaims } from '../src/services/gateway/credentials.ts'
 import { bearer, type Connection, get, type Request as Sent, send, withConnections } from './client.ts'
 import { CASES, type Case, SCHEMA } from './data-api/cases.ts'
@@ -31,7 +30,6 @@ type Compiler = ReturnType<typeof openCompiler>
 interface Bench {
   ref: string
   port: number
-  runnerPassword: string
   /** Headers of the service role. */
   headers: Record<string, string>
   compiler: Compiler
@@ -63,12 +61,11 @@ export async function dataApi(environment: Environment, report: Report): Promise
   const compiler = openCompiler(project, client)
   const service = await signClaims({ jwtSecret }, { role: 'service_role' }, 3600, new Date())
   const headers = { apikey: service, ...bearer(service) }
-  const { runnerPassword } = project
   try {
     await withConnections(port, CONCURRENCY, (apis) =>
       withConnections(lite?.port ?? port, CONCURRENCY, async (lites) => {
         const lanes = apis.map((api, n) => ({ api, lite: lites[n] ?? api }))
-        const bench = { ref, port, runnerPassword, headers, compiler, lanes, hasLite: lite !== undefined }
+        const bench = { ref, port, headers, compiler, lanes, hasLite: lite !== undefined }
         for (const each of CASES) await compare(bench, each, report)
       }),
     )
@@ -137,14 +134,12 @@ const fetchRequest = (base: string, headers: Record<string, string>, of: Describ
   })
 
 /** Stores the statements of each request in the Worker, and returns the requests that only run them. */
-async function storeBatches({ ref, port, runnerPassword, headers, compiler }: Bench, name: string, all: Described[]) {
+async function storeBatches({ port, headers, compiler }: Bench, name: string, all: Described[]) {
   const requests: Sent[] = []
   for (const [n, of] of all.entries()) {
-    const statements = await compiler.statementsOf(fetchRequest(`http://127.0.0.1:${port}/rest/v1`, headers, of))
+    const batch = await compiler.batchOf(fetchRequest(`http://127.0.0.1:${port}/rest/v1`, headers, of))
     const path = `/bench/batches/${encodeURIComponent(name)}-${n}`
-    const separate = { statement: statements.length - 1, column: BODY_COLUMN }
-    const body = JSON.stringify({ ref, runnerPassword, service: 'dataApi', statements, separate })
-    const stored = await fetch(`http://127.0.0.1:${port}${path}`, { method: 'PUT', body })
+    const stored = await fetch(`http://127.0.0.1:${port}${path}`, { method: 'PUT', body: JSON.stringify(batch) })
     if (!stored.ok) throw new Error(`the statements were not stored: ${await stored.text()}`)
     requests.push(get(path))
   }

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import type { BatchRequest, Row, Statement } from '../../src/engine/engine.ts'
+import type { BatchRequest, Row } from '../../src/engine/engine.ts'
 import { describeRequest } from '../../src/services/data-api/caller.ts'
 import { respond } from '../../src/services/data-api/serve-data-api.ts'
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
@@ -13,12 +13,13 @@ const ROW: Row = { rows: 1, total: '1', body: '[]', headers: null, status: null,
 
 /** Runs requests in this process up to their statements; only those that read the schema are sent. */
 export function openCompiler(project: OpenedProject, client: pg.Client) {
-  let statements: readonly Statement[] = []
+  let sent: BatchRequest | undefined
   let sentAt = 0
   const engine = {
     async runBatch(batch: BatchRequest): Promise<Row[][]> {
       sentAt = performance.now()
-      statements = batch.statements
+      sent = batch
+      const { statements } = batch
       const [, introspection] = statements
       if (!introspection?.text.endsWith('AS found')) return statements.map(() => [ROW])
       await client.query('set search_path = pg_catalog')
@@ -39,10 +40,11 @@ export function openCompiler(project: OpenedProject, client: pg.Client) {
   }
 
   return {
-    /** The statements that a request sends in its one round trip. */
-    async statementsOf(request: Request): Promise<readonly Statement[]> {
+    /** What a request sends in its one round trip. */
+    async batchOf(request: Request): Promise<BatchRequest> {
       await compile(request)
-      return statements
+      if (!sent) throw new Error('nothing was sent')
+      return sent
     },
     /** Median time from a request to its statements, in milliseconds. */
     async medianMs(next: () => Request): Promise<number> {
