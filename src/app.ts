@@ -24,7 +24,7 @@ import { dataApiAddressOf } from './services/data-api/data-api-address.ts'
 import { serveDataApi } from './services/data-api/serve-data-api.ts'
 import { beginRequest } from './services/gateway/begin-request.ts'
 import { withCustomDomain } from './services/gateway/custom-domains.ts'
-import { locate } from './services/gateway/project-address.ts'
+import { isProjectHost, type Located, locate, locateAs } from './services/gateway/project-address.ts'
 import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
 import { refuseSecretKeyInBrowser } from './services/gateway/secret-key-in-browser.ts'
 import { callProgram } from './services/runtime/call-program.ts'
@@ -83,15 +83,21 @@ export function createFetch() {
     if (storageAddressOf(request, bindings) !== undefined) {
       return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))
     }
-    // The management API is not served at a project's host: the path prefix makes the router answer 404.
-    const isStray = project?.ref !== undefined && project.path === url.pathname
-    const apiRequest = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
+    const isStray = isProjectHost(url, bindings) || (project?.ref !== undefined && project.path === url.pathname)
+    const apiRequest = isStray ? unroutable(request, located) : request
     return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) =>
     isReadable(request, bindings)
       ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
       : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
+}
+
+/** The request with a path that the router of the management API does not know: that API is not served at the hosts of projects. */
+function unroutable(request: Request, { url, project }: Located): Request {
+  const renamed = new Request(new URL(`/p/-${url.pathname}`, url), request)
+  if (project?.ref !== undefined) locateAs(renamed, url, project.ref)
+  return renamed
 }
 
 /** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */

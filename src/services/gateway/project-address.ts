@@ -41,16 +41,24 @@ function projectAddressOf({ hostname, pathname }: URL, domain: string | undefine
   return pathname.startsWith('/storage/v1/') ? { path: pathname } : undefined
 }
 
+interface HostSettings {
+  BASE_URL?: string
+  PROJECT_DOMAIN?: string
+}
+
+/** Whether the host is below the domain of projects; the host of the management API may be below it too. */
+export const isProjectHost = ({ hostname }: URL, { BASE_URL = '', PROJECT_DOMAIN: domain }: HostSettings): boolean =>
+  domain !== undefined && hostname.endsWith(`.${domain}`) && hostname !== hostIn(BASE_URL)
+
 /**
  * The name that a project may have registered for this host: a vanity subdomain (the single label below the domain) or a custom hostname
  * (the whole name). Undefined if the host can be neither, or its label is a project ref.
  */
-export function aliasIn(
-  { hostname }: URL,
-  { BASE_URL = '', PROJECT_DOMAIN: domain }: { BASE_URL?: string; PROJECT_DOMAIN?: string },
-): string | undefined {
+export function aliasIn(url: URL, settings: HostSettings): string | undefined {
+  const { hostname } = url
+  const { BASE_URL = '', PROJECT_DOMAIN: domain = '' } = settings
   if (!isDnsName(hostname) || hostname === hostIn(BASE_URL)) return undefined
-  if (!domain || !hostname.endsWith(`.${domain}`)) return hostname
+  if (!isProjectHost(url, settings)) return hostname
   const label = hostname.slice(0, -domain.length - 1)
   return REF.test(label) || label.includes('.') ? undefined : label
 }

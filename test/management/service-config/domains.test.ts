@@ -70,14 +70,15 @@ const traced = async ({ ref }: Place, action: string) => {
   return rows.map(({ user, detail }) => [user, detail])
 }
 
-describe('the host of a project', () => {
-  it('serves nothing of the management API', async () => {
+describe('a host below the domain of projects', () => {
+  it('serves nothing of the management API, whether or not it belongs to a project', async () => {
     const place = await newPlace()
     const name = newName()
     await place.activate(name)
     await untilServed(`${name}.${DOMAIN}`, await keysOf(place))
     const authorization = `Bearer ${organization.owner.token}`
-    for (const host of [`${place.ref}.${DOMAIN}`, `${name}.${DOMAIN}`]) {
+    const labels = [place.ref, name, 'nobodys-name', 'one.too-many']
+    for (const host of labels.map((label) => `${label}.${DOMAIN}`)) {
       for (const path of [
         '/',
         '/health',
@@ -90,6 +91,14 @@ describe('the host of a project', () => {
         expect([host, path, status, body]).toEqual([host, path, 404, expect.stringContaining('No such endpoint')])
       }
     }
+  })
+
+  it('names a service that is not offered', async () => {
+    const { ref } = await newPlace()
+    const { status, body } = await exchange(new URL('/auth/v1/user', baseUrl).href, {
+      headers: { host: `${ref}.${DOMAIN}` },
+    })
+    expect([status, JSON.parse(body).message]).toEqual([404, expect.stringContaining('Auth (/auth/v1) is not offered')])
   })
 })
 
