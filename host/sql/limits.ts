@@ -1,7 +1,7 @@
 const MIB = 1024 * 1024
 
 export const DEFAULT_LIMITS = {
-  /** Pooled sessions of one instance, and as many again that serve a single request of a trusted caller. */
+  /** Pooled sessions of one instance that are in use. As many may be idle, and as many again serve a single request of a trusted caller. */
   sessionsMax: 20,
   controlSessionsMax: 60,
   /** Sessions of one instance that serve a single request of a caller without the host key. */

@@ -12,6 +12,8 @@ export interface PoolOptions {
   waitMs: number
   /** Time that an idle session is kept; 0 closes every session after one request. */
   idleMs: number
+  /** Ends an idle session of any pool, because the server has no free connection slot. */
+  makeRoom(): void
 }
 
 export type Pool = ReturnType<typeof openPool>
@@ -27,8 +29,11 @@ const OVERTAKING_MS_MAX = 1_000
 
 const RETRY_MS = 50
 
-/** A pool of sessions on one instance. A request takes one of `max` slots while a session serves it, or waits for a slot. */
-export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions) {
+/**
+ * A pool of sessions on one instance. A request takes one of `max` slots while a session serves it, or waits for a slot. As many again
+ * may be idle, so that the roles of requests in turn do not end each other's sessions.
+ */
+export function openPool({ open, max, waitingMax, waitMs, idleMs, makeRoom }: PoolOptions) {
   const busy = new Set<Session>()
   /** Ordered by last use, most recent last. */
   const idle: Session[] = []
@@ -89,7 +94,7 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
   async function openWithRetries(target: Target, res: ServerResponse, until: number): Promise<Session> {
     for (let retryMs = RETRY_MS; ; retryMs *= 2) {
       const inUse = max - slots
-      if (idle.length + inUse > max) endOldest()
+      if (idle.length + inUse > 2 * max) endOldest()
       try {
         const session = await open(target)
         session.client.on('end', () => remove(session))
@@ -97,7 +102,7 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
       } catch (error) {
         const isFull = errorCode(error) === '53300' && !isClosed && !res.destroyed
         if (!isFull || performance.now() + retryMs > until) throw error
-        endOldest()
+        makeRoom()
         await delay(retryMs)
       }
     }
@@ -163,5 +168,5 @@ export function openPool({ open, max, waitingMax, waitMs, idleMs }: PoolOptions)
     endSessions()
     await Promise.all(ended)
   }
-  return { acquire, release, endIdle, endSessions, close }
+  return { acquire, release, endOldest, endIdle, endSessions, close }
 }

@@ -42,8 +42,9 @@ export function openSessions(instances: Instances, limits: SqlLimits) {
     const max = isControl ? limits.controlSessionsMax : limits.sessionsMax
     const idleMs = isControl ? limits.controlIdleMs : limits.idleMs
     const waitingMax = isControl ? limits.controlWaitingMax : limits.waitingMax
-    const common = { open, waitingMax, waitMs }
-    const created = {
+    // The other pools have no idle sessions.
+    const common = { open, waitingMax, waitMs, makeRoom: () => created.pooled.endOldest() }
+    const created: Pools = {
       pooled: openPool({ ...common, max, idleMs }),
       single: openPool({ ...common, max, idleMs: 0 }),
       client: openPool({ ...common, max: limits.clientSessionsMax, idleMs: 0 }),

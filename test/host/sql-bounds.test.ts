@@ -92,12 +92,41 @@ describe('the sessions of an instance', () => {
     expect(names).toEqual(names.map((_, i) => users[i % 2]?.user.split('.')[0]))
   })
 
+  it('are kept for bursts of one role after the other', async () => {
+    host = await startHost({ limits: { sessionsMax: 2 } })
+    /** Returns the processes of two requests at the same time. */
+    async function burst(role: string) {
+      const release = await holdLock(A)
+      const query: Query = ['select pg_backend_pid() from pg_advisory_xact_lock_shared(1)']
+      const replies = [1, 2].map(() => ask(host.url, { user: `${role}.${A}`, key: KEY }, query))
+      await expect.poll(() => countLocked(A)).toBe(2)
+      await release()
+      return (await Promise.all(replies)).map(([rows]) => (rows as string[][])[0]?.[0]).toSorted()
+    }
+    const first = await burst('supabase_storage_admin')
+    await burst('authenticator')
+    expect(await burst('supabase_storage_admin')).toEqual(first)
+  })
+
   it('are waited for if Postgres itself has no room', async () => {
     host = await startHost()
     await host.instances.get(A)?.admin.rows('alter role postgres connection limit 2')
     const replies = await Promise.all(Array.from({ length: 12 }, (_, i) => ask(host.url, owner(A), [`select ${i}`])))
     expect(replies).toEqual(replies.map((_, i) => [[[`${i}`]]]))
     await host.instances.get(A)?.admin.rows('alter role postgres connection limit -1')
+  })
+
+  it('make room for other kinds of callers when they are idle', async () => {
+    host = await startHost({ limits: { waitMs: 2_000 } })
+    const release = await holdLock(A)
+    const pooled = [1, 2].map(() => ask(host.url, storage(A), LOCKED))
+    await expect.poll(() => countLocked(A)).toBe(2)
+    await release()
+    await Promise.all(pooled)
+    const admin = host.instances.get(A)?.admin
+    await admin?.rows('alter database postgres connection limit 2')
+    expect(await ask(host.url, { user: `postgres.${A}`, password: 'secret' }, ['select 1'])).toEqual([[['1']]])
+    await admin?.rows('alter database postgres connection limit -1')
   })
 
   it('are closed when they are idle for a time', async () => {
