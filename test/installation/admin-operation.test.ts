@@ -321,6 +321,7 @@ describe('status', () => {
       throw rolledBack
     })
     await expect(report).rejects.toBe(rolledBack)
-    expect((await adminReport('status')).text).not.toContain('project resize')
+    // Other tests may have tasks that are not overdue.
+    expect((await adminReport('status')).text).not.toMatch(/due for \d+ s: project resize/)
   })
 })
