@@ -48,7 +48,7 @@ interface HostSettings {
 
 /** Whether the host is below the domain of projects; the host of the management API may be below it too. */
 export const isProjectHost = ({ hostname }: URL, { BASE_URL = '', PROJECT_DOMAIN: domain }: HostSettings): boolean =>
-  domain !== undefined && hostname.endsWith(`.${domain}`) && hostname !== hostIn(BASE_URL)
+  Boolean(domain) && hostname.endsWith(`.${domain}`) && hostname !== hostIn(BASE_URL)
 
 /**
  * The name that a project may have registered for this host: a vanity subdomain (the single label below the domain) or a custom hostname
