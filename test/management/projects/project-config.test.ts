@@ -14,6 +14,7 @@ import {
 } from '../../support/api.ts'
 import { createBranch, untilBranch } from '../../support/branches.ts'
 import { createProject, newProject } from '../../support/projects.ts'
+import { insertProject } from '../../support/webhooks.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -246,7 +247,8 @@ describe('/v1/projects/{ref}/billing/addons', () => {
   })
 
   it('accepts the current size, and refuses an unavailable one with the reason', async () => {
-    const own = await createProject(organization, { desired_instance_size: 'small' })
+    // No task ends its creation.
+    const own = await insertProject(organization, { status: 'COMING_UP', instanceSize: 'small' })
     const addons = path('billing/addons', own)
     const before = (await caller().get(addons)).body
     const apply = (addon_variant: string, addon_type: string) => caller().patch(addons, { addon_variant, addon_type })
@@ -267,7 +269,6 @@ describe('/v1/projects/{ref}/billing/addons', () => {
       const reply = await apply(variant, type)
       expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
     }
-    // The project is being created.
     expect((await apply('ci_large', 'compute_instance')).status).toBe(409)
     expect((await caller().delete(`${addons}/ci_small`)).status).toBe(409)
     expect((await caller().delete(`${addons}/${'x'.repeat(65)}`)).body.message).toContain('path.addon_variant: ')
