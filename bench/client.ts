@@ -5,7 +5,7 @@ export type Request = Buffer
 
 export interface Reply {
   status: number
-  /** What was kept of the reply's body; decoded when it is read. */
+  /** The kept part of the reply's body, decoded when it is read. */
   readonly body: string
   bodyBytes: number
 }
@@ -57,7 +57,7 @@ async function openConnection(port: number): Promise<Connection> {
   }
 }
 
-/** How much of a reply is kept unless the caller says so; the rest is only counted. */
+/** Limit for the kept part of a reply, unless the caller names another one; the rest is only counted. */
 const KEPT_BYTES_MAX = 256 * 1024
 const READ_BYTES = 256 * 1024
 

@@ -40,7 +40,7 @@ export function openCompiler(project: OpenedProject, client: pg.Client) {
   }
 
   return {
-    /** What a request sends in its one round trip. */
+    /** The statements that a request sends in its one round trip, with the options of their session. */
     async batchOf(request: Request): Promise<BatchRequest> {
       await compile(request)
       if (!sent) throw new Error('nothing was sent')
