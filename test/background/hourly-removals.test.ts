@@ -37,6 +37,7 @@ function contextAt(now: Date): SystemCtx {
   const log = { info: () => {}, error: () => {} }
   return { db: outbox.db, now: () => now, log, bindings: { WEBHOOK_SENDERS } } as unknown as SystemCtx
 }
+
 async function newOrganization(): Promise<string> {
   const endpoint = await outbox.endpointRow(await outbox.newEndpoint())
   return endpoint?.organizationId ?? ''

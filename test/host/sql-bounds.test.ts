@@ -125,8 +125,9 @@ describe('the sessions of an instance', () => {
     await Promise.all(pooled)
     const admin = host.instances.get(A)?.admin
     await admin?.rows('alter database postgres connection limit 2')
-    expect(await ask(host.url, { user: `postgres.${A}`, password: 'secret' }, ['select 1'])).toEqual([[['1']]])
+    const reply = await ask(host.url, { user: `postgres.${A}`, password: 'secret' }, ['select 1'])
     await admin?.rows('alter database postgres connection limit -1')
+    expect(reply).toEqual([[['1']]])
   })
 
   it('are closed when they are idle for a time', async () => {
