@@ -133,7 +133,7 @@ const fetchRequest = (base: string, headers: Record<string, string>, of: Describ
     ...(of.body !== undefined && { body: JSON.stringify(of.body) }),
   })
 
-/** Stores the statements of each request in the Worker, and returns the requests that only run them. */
+/** Stores the statements of each request in the Worker, and returns requests with the same headers and body that only run them. */
 async function storeBatches({ port, headers, compiler }: Bench, name: string, all: Described[]) {
   const requests: Sent[] = []
   for (const [n, of] of all.entries()) {
@@ -141,7 +141,7 @@ async function storeBatches({ port, headers, compiler }: Bench, name: string, al
     const path = `/bench/batches/${encodeURIComponent(name)}-${n}`
     const stored = await fetch(`http://127.0.0.1:${port}${path}`, { method: 'PUT', body: JSON.stringify(batch) })
     if (!stored.ok) throw new Error(`the statements were not stored: ${await stored.text()}`)
-    requests.push(get(path))
+    requests.push(rawRequest(path, headers, { ...of, path: '' }))
   }
   return requests
 }
