@@ -77,8 +77,11 @@ async function endingAfter(programs: Programs, act: (origin: string) => unknown)
 }
 
 const callTo = (path: string) => (origin: string) => fetch(origin + path).catch(() => {})
-/** Signals the first process, which is the first to be assigned. */
-const sendSignal = (signal: NodeJS.Signals) => () => expect(children[0]?.kill(signal)).toBe(true)
+/** Signals the first runtime, which is the first to be assigned. Other children are those of `ps`. */
+const sendSignal = (signal: NodeJS.Signals) => () => {
+  const runtime = children.find(({ spawnfile }) => spawnfile.endsWith('workerd'))
+  expect(runtime?.kill(signal)).toBe(true)
+}
 
 const measures = [
   ['by /proc', usageOf],
