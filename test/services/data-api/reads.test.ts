@@ -389,6 +389,19 @@ describe('the schema', () => {
     await api.sql('drop view circular')
   })
 
+  it('embeds nothing if its views have too many relationships, and is read otherwise', async () => {
+    const viewsOf = (table: string, name: string) =>
+      `do $$ begin for n in 1..230 loop execute format('create view ${name}_%s as select * from ${table}', n); end loop; end $$`
+    const other = await newDataApi(`create table sites (id int primary key);
+      create table pages (id int primary key, site_id int references sites);
+      ${viewsOf('sites', 'site')}; ${viewsOf('pages', 'page')}`)
+    const embed = await other.json('/page_7?select=id,site_9(id)')
+    expect([embed.status, embed.body.code, embed.body.message]).toEqual([
+      ...[500, '54000', 'The exposed schemas have more than 100000 relationships: nothing can be embedded'],
+    ])
+    expect((await other.json('/page_7?select=id')).body).toEqual([])
+  })
+
   it('is the one that the settings expose, with no more rows than they allow', async () => {
     await api.sql(`create schema other; create table other.things (id int); insert into other.things select generate_series(1, 5);
       grant usage on schema other to anon; grant select on other.things to anon`)

@@ -1,4 +1,5 @@
-import { requestError } from '../data-api-error.ts'
+import { DataApiError, requestError } from '../data-api-error.ts'
+import { RELATIONSHIPS_MAX } from '../schema/relationships.ts'
 import { suggest } from '../schema/suggestions.ts'
 import { keyOf, type Name, type Relationship, type SchemaCache } from '../schema/types.ts'
 
@@ -10,14 +11,19 @@ interface Wanted {
   hint: string | undefined
 }
 
-export function findRelationship(cache: SchemaCache, schema: string, wanted: Wanted): Relationship {
-  const all = cache.relationships.get(keyOf(wanted.source)) ?? []
+export function findRelationship(
+  { relationships }: Pick<SchemaCache, 'relationships'>,
+  schema: string,
+  wanted: Wanted,
+): Relationship {
+  if (!relationships) throw tooMany()
+  const all = relationships.get(keyOf(wanted.source)) ?? []
   const found = all.filter((relationship) => matches(relationship, schema, wanted))
   // A computed relationship overrides those of foreign keys.
   const computed = found.find(({ kind }) => kind === 'computed')
   const [first, second] = found
   if (computed ?? (first && !second)) return (computed ?? first) as Relationship
-  throw first ? ambiguous(wanted, found) : missing(cache, schema, wanted)
+  throw first ? ambiguous(wanted, found) : missing(relationships, schema, wanted)
 }
 
 function matches(relationship: Relationship, schema: string, { target, hint }: Wanted): boolean {
@@ -42,11 +48,22 @@ function matches(relationship: Relationship, schema: string, { target, hint }: W
   return isTarget && (isConstraint(hint) || isColumn(hint, 0) || isColumn(hint, 1) || isJunction)
 }
 
-function missing(cache: SchemaCache, schema: string, { source, target, hint }: Wanted) {
-  const related = (cache.relationships.get(keyOf(source)) ?? []).map((one) => one.target.name)
+const tooMany = () =>
+  new DataApiError({
+    ...{ status: 500, code: '54000', details: null },
+    message: `The exposed schemas have more than ${RELATIONSHIPS_MAX} relationships: nothing can be embedded`,
+    hint: 'Views multiply relationships: expose fewer views of related tables.',
+  })
+
+function missing(
+  relationships: NonNullable<SchemaCache['relationships']>,
+  schema: string,
+  { source, target, hint }: Wanted,
+) {
+  const related = (relationships.get(keyOf(source)) ?? []).map((one) => one.target.name)
   // The list is empty if all relationships of the table are with tables that are not exposed.
-  const isKnown = cache.relationships.has(keyOf(source))
-  const sources = [...cache.relationships.values()].flatMap(([one]) =>
+  const isKnown = relationships.has(keyOf(source))
+  const sources = [...relationships.values()].flatMap(([one]) =>
     one && one.source.schema === schema ? [one.source.name] : [],
   )
   const [wrong, close] = isKnown

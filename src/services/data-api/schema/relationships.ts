@@ -101,37 +101,55 @@ function sidesOf(
   return sides
 }
 
-/** All relationships, by the key of their source. Only relations of exposed schemas can be a source or a target. */
-export function relationshipsOf(
-  found: Introspection,
-  { origins, primaryKeyOf }: { origins: ViewOrigins; primaryKeyOf(relation: Name): readonly string[] },
-): Map<string, Relationship[]> {
+interface Context {
+  origins: ViewOrigins
+  primaryKeyOf(relation: Name): readonly string[]
+  isExposed(relation: Name): boolean
+}
+
+/** Each pair of views of two tables has the relationships of the tables. So many take about 30 MB. */
+export const RELATIONSHIPS_MAX = 100_000
+
+/**
+ * The relationships between exposed relations, by the key of their source. The list of a relation is empty if it has relationships
+ * with hidden ones only. Undefined if there are more than `RELATIONSHIPS_MAX`.
+ */
+export function relationshipsOf(found: Introspection, context: Context): Map<string, Relationship[]> | undefined {
+  const { origins, isExposed } = context
   const viewsOf = new Map<number, number[]>()
-  for (const [view, tables] of origins.views) {
-    for (const table of tables.keys()) viewsOf.set(table, [...(viewsOf.get(table) ?? []), view])
-  }
+  for (const [view, tables] of origins.views) for (const table of tables.keys()) addTo(viewsOf, table, view)
+  const sides = (oid: number, columns: readonly string[]) =>
+    sidesOf(origins, viewsOf, oid, columns).filter(({ name }) => isExposed(name))
   const uniques = new Set(found.keys.map(({ o, c }) => `${o} ${[...c].sort().join('\0')}`))
-  const references = found.foreignKeys.flatMap(({ n, o, f, c, fc }): Reference[] => {
-    const isUnique = uniques.has(`${o} ${[...c].sort().join('\0')}`)
-    const targets = sidesOf(origins, viewsOf, f, fc)
-    return sidesOf(origins, viewsOf, o, c).flatMap((source) =>
-      targets.map((target) => ({
-        ...{ constraint: n, source: source.name, target: target.name, isUnique },
-        columns: source.columns.map((column, index) => [column, target.columns[index] ?? ''] as const),
-        ...{ isSourceView: source.isView, isTargetView: target.isView },
-      })),
-    )
-  })
   const relationships = new Map<string, Relationship[]>()
-  const add = (relationship: Relationship) => {
-    const key = keyOf(relationship.source)
-    const known = relationships.get(key)
-    if (known) known.push(relationship)
-    else relationships.set(key, [relationship])
+  const references: Reference[] = []
+  for (const { n, o, f, c, fc } of found.foreignKeys) {
+    const [sources, targets] = [sides(o, c), sides(f, fc)]
+    for (const { name } of [...sources, ...targets]) relationships.set(keyOf(name), [])
+    if (2 * (references.length + sources.length * targets.length) > RELATIONSHIPS_MAX) return undefined
+    const isUnique = uniques.has(`${o} ${[...c].sort().join('\0')}`)
+    for (const source of sources) {
+      for (const target of targets) {
+        references.push({
+          ...{ constraint: n, source: source.name, target: target.name, isUnique },
+          columns: source.columns.map((column, index) => [column, target.columns[index] ?? ''] as const),
+          ...{ isSourceView: source.isView, isTargetView: target.isView },
+        })
+      }
+    }
   }
-  for (const reference of references) for (const relationship of relationshipsOfReference(reference)) add(relationship)
-  for (const relationship of junctions(references, primaryKeyOf)) add(relationship)
+  const junctions = junctionsOf(references, context)
+  const junctionCount = junctions.reduce((sum, { length }) => sum + length * (length - 1), 0)
+  if (2 * references.length + junctionCount > RELATIONSHIPS_MAX) return undefined
+  for (const one of [...references.flatMap(relationshipsOfReference), ...junctions.flatMap(throughJunction)])
+    addTo(relationships, keyOf(one.source), one)
   return relationships
+}
+
+function addTo<Key, Value>(lists: Map<Key, Value[]>, key: Key, value: Value): void {
+  const known = lists.get(key)
+  if (known) known.push(value)
+  else lists.set(key, [value])
 }
 
 const isSame = (a: Name, b: Name) => a.schema === b.schema && a.name === b.name
@@ -158,30 +176,25 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
   ]
 }
 
-/**
- * Pairs of foreign keys whose columns are all part of the primary key of their table. They must lead to different relations: a request
- * could not tell the two directions between the rows of one relation apart.
- */
-function junctions(
-  references: readonly Reference[],
-  primaryKeyOf: (relation: Name) => readonly string[],
-): JunctionRelationship[] {
+/** The foreign keys of each relation whose columns are all part of its primary key. */
+function junctionsOf(references: readonly Reference[], { primaryKeyOf }: Context): Reference[][] {
   const bySource = Map.groupBy(references, ({ source }) => keyOf(source))
-  return [...bySource.values()].flatMap((own) => {
+  return [...bySource.values()].map((own) => {
     const [first] = own
     const key = new Set(first && primaryKeyOf(first.source))
-    const inKey = own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
-    return inKey.flatMap((from) =>
-      inKey
-        .filter((to) => to.constraint !== from.constraint && !isSame(to.target, from.target))
-        .map(
-          (to): JunctionRelationship => ({
-            ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
-            ...{ sourceConstraint: from.constraint, targetConstraint: to.constraint },
-            sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
-            targetColumns: to.columns.map(([column, target]) => [target, column] as const),
-          }),
-        ),
-    )
+    return own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
   })
 }
+
+/** Pairs must lead to different relations: a request could not tell the two directions between the rows of one relation apart. */
+const throughJunction = (references: readonly Reference[]): JunctionRelationship[] =>
+  references.flatMap((from) =>
+    references
+      .filter((to) => to.constraint !== from.constraint && !isSame(to.target, from.target))
+      .map((to) => ({
+        ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
+        ...{ sourceConstraint: from.constraint, targetConstraint: to.constraint },
+        sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
+        targetColumns: to.columns.map(([column, target]) => [target, column] as const),
+      })),
+  )

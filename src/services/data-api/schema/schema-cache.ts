@@ -38,19 +38,10 @@ export function schemaCacheOf(text: string): SchemaCache {
     found.keys.filter(({ primary }) => primary).map(({ o, c }) => [nameKey(origins.nameOf(o)), c]),
   )
   const primaryKeyOf = (name: Name) => tables.get(keyOf(name))?.primaryKey ?? primaryKeys.get(keyOf(name)) ?? []
-  const relationships = relationshipsOf(found, { origins, primaryKeyOf })
-  for (const [key, own] of relationships) {
-    relationships.set(
-      key,
-      own.filter(
-        (one) =>
-          isExposed(one.source) && isExposed(one.target) && (one.kind !== 'many-to-many' || isExposed(one.junction)),
-      ),
-    )
-  }
+  const relationships = relationshipsOf(found, { origins, primaryKeyOf, isExposed })
   for (const relationship of found.routines.flatMap((routine) => computedRelationships(routine, oids))) {
     const key = keyOf(relationship.source)
-    relationships.set(key, [...(relationships.get(key) ?? []), relationship])
+    relationships?.set(key, [...(relationships.get(key) ?? []), relationship])
   }
   return {
     version: found.version,

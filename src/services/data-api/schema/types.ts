@@ -5,8 +5,8 @@ export interface SchemaCache {
   settingsVersion: string | undefined
   tables: ReadonlyMap<string, Table>
   functions: ReadonlyMap<string, readonly Routine[]>
-  /** By `keyOf` of the source. */
-  relationships: ReadonlyMap<string, readonly Relationship[]>
+  /** By `keyOf` of the source; undefined if there are too many to keep them. */
+  relationships: ReadonlyMap<string, readonly Relationship[]> | undefined
   /** By `keyOf` of the relation whose rows they take, or by `ANY_RELATION`; then by media type. */
   handlers: ReadonlyMap<string, MediaHandlers>
   timezones: ReadonlySet<string>
