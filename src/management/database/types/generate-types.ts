@@ -1,6 +1,6 @@
-import type { Catalogue, Column, Relation, Type } from '../../../services/data-api/openapi/catalogue.ts'
+import type { Catalogue, Column, Type } from '../../../services/data-api/openapi/catalogue.ts'
 import { byName } from '../../../services/data-api/openapi/order.ts'
-import { relateViews } from '../../../services/data-api/openapi/relationships.ts'
+import { type RelatedRelation, relate } from '../../../services/data-api/openapi/relationships.ts'
 import { POSTGREST_VERSION } from '../../../services/data-api/postgrest-version.ts'
 import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
 import { indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
@@ -24,7 +24,7 @@ const NAME_DEPTH = 6
 
 /** Generates TypeScript types of the schemas in the format of the public generators. */
 export function generateTypes(read: Catalogue): string {
-  const catalogue = { ...read, relations: relateViews(read) }
+  const catalogue = { ...read, relations: relate(read) }
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
   const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }
@@ -39,7 +39,7 @@ export function generateTypes(read: Catalogue): string {
 }
 
 interface Context {
-  catalogue: Catalogue
+  catalogue: Catalogue & { relations: RelatedRelation[] }
   types: Types
   computedFields: ComputedFields
 }
@@ -78,7 +78,7 @@ function printComposite({ name, attributes }: Type, types: Types): string[] {
   return property(key(name), members(lines))
 }
 
-function printRelation(relation: Relation, computedFields: ComputedFields, types: Types): string[] {
+function printRelation(relation: RelatedRelation, computedFields: ComputedFields, types: Types): string[] {
   const isTable = groupOf(relation.kind) === 'Tables'
   const columns = relation.columns.toSorted(byName)
   const part = (name: string, lines: readonly string[]) => property(name, object(lines))
@@ -118,7 +118,7 @@ const writableField = (column: Column, type: Union): string[] =>
   optional(column, column.writable ? orNull(type) : ['never'])
 
 /** Leaves out foreign keys to other schemas: a client works on one schema at a time. */
-function printRelationships({ schema, relationships }: Relation): string[] {
+function printRelationships({ schema, relationships }: RelatedRelation): string[] {
   const sameSchema = relationships.filter((one) => one.schema === schema)
   if (sameSchema.length === 0) return ['Relationships: []']
   const printed = sameSchema.flatMap(({ name, relation, columns, referenced, oneToOne }) => [

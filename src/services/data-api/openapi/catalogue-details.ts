@@ -19,8 +19,6 @@ interface RelationDetails {
   usable: boolean
   comment: string | null
   isPartition: boolean
-  /** The columns of the primary key. */
-  key: string[]
   /** In the order of the table. */
   columns: ColumnDetails[]
 }
@@ -78,9 +76,6 @@ const RELATION_USABLE = `pg_has_role(relowner, 'USAGE')
 const relations = (usable: string) => `
   SELECT json_agg(json_build_object(
       'id', class.oid::int8, 'usable', ${usable}, 'comment', obj_description(class.oid, 'pg_class'), 'isPartition', relispartition,
-      'key', coalesce((SELECT json_agg(attname ORDER BY attnum) FROM pg_constraint
-        JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
-        WHERE conrelid = class.oid AND contype = 'p'), '[]'),
       'columns', coalesce((${COLUMNS}), '[]')))
     FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace
    WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`

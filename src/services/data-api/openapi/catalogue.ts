@@ -1,9 +1,9 @@
+import { LINKS, type Links } from '../schema/links.ts'
+
 /** The catalogue of the requested schemas, and of every type that they may refer to. */
-export interface Catalogue {
+export interface Catalogue extends Links {
   schemas: string[]
   relations: Relation[]
-  /** Relations of other schemas, without columns: views of the requested schemas may select their keys. */
-  hidden: Relation[]
   functions: Routine[]
   types: Type[]
 }
@@ -16,18 +16,9 @@ export interface Relation {
   insertable: boolean
   updatable: boolean
   columns: Column[]
-  relationships: Relationship[]
-  /** For a view: the columns that it passes through unchanged, and their sources. */
-  origins: Origin[]
 }
 
 export const isView = ({ kind }: Pick<Relation, 'kind'>): boolean => kind === 'v' || kind === 'm'
-
-export interface Origin {
-  name: string
-  relation: number
-  column: string
-}
 
 export interface Column {
   name: string
@@ -37,15 +28,6 @@ export interface Column {
   identity: '' | 'a' | 'd'
   generated: boolean
   writable: boolean
-}
-
-export interface Relationship {
-  name: string
-  schema: string
-  relation: string
-  columns: string[]
-  referenced: string[]
-  oneToOne: boolean
 }
 
 export interface Routine {
@@ -94,59 +76,15 @@ const COLUMNS = `
     FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
    WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
 
-/** A foreign key is one-to-one if its columns together are a primary key or unique. */
-const RELATIONSHIPS = `
-  SELECT json_agg(json_build_object(
-      'name', conname, 'schema', other_schema.nspname, 'relation', other.relname,
-      'columns', names_of(conrelid, conkey), 'referenced', names_of(confrelid, confkey),
-      'oneToOne', EXISTS (SELECT FROM pg_constraint AS own WHERE own.conrelid = con.conrelid
-        AND own.contype IN ('p', 'u') AND own.conkey @> con.conkey AND own.conkey <@ con.conkey)))
-    FROM pg_constraint AS con
-    JOIN pg_class AS other ON other.oid = confrelid JOIN pg_namespace AS other_schema ON other_schema.oid = other.relnamespace
-   WHERE conrelid = class.oid AND contype = 'f' AND conparentid = 0`
-
-const namesOf = (_: string, relation: string, numbers: string) =>
-  `(SELECT json_agg(attname ORDER BY place) FROM unnest(${numbers}) WITH ORDINALITY AS key (number, place)
-     JOIN pg_attribute ON attrelid = ${relation} AND attnum = number)`
-
-/**
- * Finds the source of each view column. The columns are the target entries two braces deep in the stored query tree;
- * those of subqueries are deeper. Braces, backslashes and blanks in names are escaped in the tree.
- */
-const ORIGINS = String.raw`
-  SELECT json_agg(json_build_object('name', own.attname, 'relation', origin.attrelid::int8, 'column', origin.attname))
-    FROM (SELECT part, sum(length(replace(part, '}', '')) - length(replace(part, '{', ''))) OVER (
-                   ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS depth
-            FROM pg_rewrite, replace(ev_action::text, $escaped$\\$escaped$, '') AS halved,
-              replace(replace(halved, $escaped$\{$escaped$, ''), $escaped$\}$escaped$, '') AS tree,
-              string_to_table(tree, ' :resno ') WITH ORDINALITY AS entry (part, place)
-           WHERE ev_class = class.oid AND ev_type = '1') AS entries,
-      regexp_match(part, '^([0-9]+) .* :resorigtbl ([0-9]+) :resorigcol ([0-9]+) :resjunk false') AS found
-    JOIN pg_attribute AS own ON own.attrelid = class.oid AND own.attnum = found[1]::int2
-    JOIN pg_attribute AS origin ON origin.attrelid = found[2]::oid AND origin.attnum = found[3]::int2
-   WHERE depth = 2`
-
-const KEYS_AND_ORIGINS = `
-      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]'),
-      'origins', CASE WHEN relkind IN ('v', 'm') THEN coalesce((${ORIGINS}), '[]') ELSE '[]' END`
-
 const RELATIONS = `
   SELECT json_agg(json_build_object(
       'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
       'insertable', (events & 8) > 0, 'updatable', (events & 4) > 0,
-      'columns', coalesce((${COLUMNS}), '[]'), ${KEYS_AND_ORIGINS}))
+      'columns', coalesce((${COLUMNS}), '[]')))
     FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace,
       LATERAL (SELECT CASE relkind WHEN 'v' THEN pg_relation_is_updatable(class.oid, true) ELSE 0 END AS events) AS updates,
       LATERAL (SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = class.oid AND tgtype & 64 > 0) AS has_instead) AS triggers
    WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
-
-const HIDDEN = `
-  SELECT json_agg(json_build_object(
-      'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
-      'insertable', false, 'updatable', false, 'columns', json_build_array(), ${KEYS_AND_ORIGINS}))
-    FROM pg_class AS class JOIN pg_namespace AS space ON space.oid = relnamespace AND NOT ${SYSTEM_SCHEMA}
-   WHERE space.oid NOT IN (SELECT oid FROM wanted) AND (relkind IN ('v', 'm') OR EXISTS (
-     SELECT FROM pg_constraint AS con WHERE con.contype = 'f' AND class.oid IN (con.conrelid, con.confrelid)))`
 
 const ARGUMENTS = `
   SELECT json_agg(json_build_object(
@@ -181,11 +119,11 @@ export const WANTED = `wanted AS MATERIALIZED (
 
 /** SQL that takes the names of the schemas and returns the catalogue in one row with one column. */
 export const CATALOGUE = `
-  WITH ${WANTED}
+  WITH ${WANTED}, ${LINKS.tables}
   SELECT json_build_object(
     'schemas', coalesce((SELECT json_agg(nspname) FROM wanted), '[]'),
     'relations', coalesce((${RELATIONS}), '[]'),
-    'hidden', coalesce((${HIDDEN}), '[]'),
+    ${LINKS.fields},
     'functions', coalesce((${FUNCTIONS}), '[]'),
     'types', coalesce((${TYPES}), '[]')) AS catalogue`
 

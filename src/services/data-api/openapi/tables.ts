@@ -1,7 +1,8 @@
-import { type Catalogue, type Column, isView, type Relation, type Type } from './catalogue.ts'
+import { keyOfView, viewOrigins } from '../schema/relationships.ts'
+import { type Catalogue, type Column, isView, type Type } from './catalogue.ts'
 import type { ColumnDetails, Details } from './catalogue-details.ts'
 import { byName } from './order.ts'
-import { primaryKeysOfViews, relateViews } from './relationships.ts'
+import { type RelatedRelation, relate } from './relationships.ts'
 
 /** A table or view of an OpenAPI document. */
 export interface Table {
@@ -22,14 +23,15 @@ export interface TableColumn extends ColumnDetails {
 export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
   const details = new Map(found.map((one) => [one.id, one]))
   const types = new Map(read.types.map((type) => [type.id, type]))
-  const relations = relateViews(read)
+  const relations = relate(read)
   const views = new Set(relations.filter(isView).map(({ name }) => name))
-  const keys = primaryKeysOfViews(read.relations, ({ id }) => details.get(id)?.key ?? [])
+  const keys = new Map(read.keys.filter(({ primary }) => primary).map(({ o, c }) => [o, c]))
+  const origins = viewOrigins(read)
   return relations
     .flatMap((relation) => {
       const own = details.get(relation.id)
       if (!own?.usable || own.isPartition) return []
-      const key = new Set([...own.key, ...(keys.get(relation.id) ?? [])])
+      const key = new Set(isView(relation) ? keyOfView(relation.id, keys, origins) : keys.get(relation.id))
       const byColumn = new Map(relation.columns.map((column) => [column.name, column]))
       const columns = own.columns.map((column) => ({
         ...column,
@@ -51,7 +53,7 @@ function valuesOf(column: Column | undefined, types: ReadonlyMap<number, Type>):
 }
 
 /** Returns the target of a foreign key of this column alone, preferring a table to its views. */
-function referenceOf(column: string, { schema, relationships }: Relation, views: ReadonlySet<string>) {
+function referenceOf(column: string, { schema, relationships }: RelatedRelation, views: ReadonlySet<string>) {
   const own = relationships.filter(
     ({ schema: other, columns: [only, ...more] }) => other === schema && only === column && more.length === 0,
   )

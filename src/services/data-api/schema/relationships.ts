@@ -1,4 +1,4 @@
-import type { Introspection } from './introspection.ts'
+import type { Links } from './links.ts'
 import {
   type ColumnPairs,
   type JunctionRelationship,
@@ -30,7 +30,7 @@ export interface ViewOrigins {
   numberOf(oid: number, column: string): number
 }
 
-export function viewOrigins({ origins, names }: Pick<Introspection, 'origins' | 'names'>): ViewOrigins {
+export function viewOrigins({ origins, names }: Pick<Links, 'origins' | 'names'>): ViewOrigins {
   const relations = new Map(names.map(([oid, schema, name, columns]) => [oid, { schema, name, columns }]))
   const columnOf = (oid: number, number: number) => relations.get(oid)?.columns[number - 1] ?? undefined
   const direct = new Map(origins.map(([view, column, relation, source]) => [`${view} ${column}`, { relation, source }]))
@@ -67,13 +67,23 @@ export function viewOrigins({ origins, names }: Pick<Introspection, 'origins' | 
 const COMBINATIONS_MAX = 16
 
 /** The names that a view has for these columns of a table: several if it selects a column more than once. */
-export function namesInView(columns: ReadonlyMap<number, readonly string[]>, numbers: readonly number[]): string[][] {
+function namesInView(columns: ReadonlyMap<number, readonly string[]>, numbers: readonly number[]): string[][] {
   let combinations: string[][] = [[]]
   for (const number of numbers) {
     const names = columns.get(number) ?? []
     combinations = combinations.flatMap((known) => names.map((name) => [...known, name])).slice(0, COMBINATIONS_MAX)
   }
   return combinations
+}
+
+/** The columns of a view that are the primary keys of the tables below it. */
+export function keyOfView(view: number, keys: ReadonlyMap<number, readonly string[]>, origins: ViewOrigins): string[] {
+  const columns = [...(origins.views.get(view) ?? [])].flatMap(([table, names]) => {
+    const key = keys.get(table) ?? []
+    const numbers = key.map((column) => origins.numberOf(table, column))
+    return key.length === 0 ? [] : (namesInView(names, numbers)[0] ?? [])
+  })
+  return [...new Set(columns)]
 }
 
 interface Side {
@@ -101,44 +111,63 @@ function sidesOf(
   return sides
 }
 
-interface Context {
+interface Exposed {
   origins: ViewOrigins
-  primaryKeyOf(relation: Name): readonly string[]
   isExposed(relation: Name): boolean
 }
 
+/** The relations between which a foreign key is a relationship: its two tables and their views. */
+interface Ends {
+  constraint: string
+  isUnique: boolean
+  sources: readonly Side[]
+  targets: readonly Side[]
+}
+
+/** The exposed relations at the ends of each foreign key. Pairs of them can be far more than there are views. */
+export function* endsOf({ keys, foreignKeys }: Links, { origins, isExposed }: Exposed): Generator<Ends> {
+  const viewsOf = new Map<number, number[]>()
+  for (const [view, tables] of origins.views) for (const table of tables.keys()) addTo(viewsOf, table, view)
+  const sides = (oid: number, columns: readonly string[]) =>
+    sidesOf(origins, viewsOf, oid, columns).filter(({ name }) => isExposed(name))
+  const textOf = (oid: number, columns: readonly string[]) => `${oid} ${[...columns].sort().join('\0')}`
+  const uniques = new Set(keys.map(({ o, c }) => textOf(o, c)))
+  for (const { n, o, f, c, fc } of foreignKeys)
+    yield { constraint: n, isUnique: uniques.has(textOf(o, c)), sources: sides(o, c), targets: sides(f, fc) }
+}
+
+/** All pairs of a source and a target. */
+export const referencesBetween = ({ constraint, isUnique, sources, targets }: Ends): Reference[] =>
+  sources.flatMap((source) =>
+    targets.map((target) => ({
+      ...{ constraint, source: source.name, target: target.name, isUnique },
+      columns: source.columns.map((column, index) => [column, target.columns[index] ?? ''] as const),
+      ...{ isSourceView: source.isView, isTargetView: target.isView },
+    })),
+  )
+
 /** Each pair of views of two tables has the relationships of the tables. So many take about 30 MB. */
 export const RELATIONSHIPS_MAX = 100_000
+
+type PrimaryKeyOf = (relation: Name) => readonly string[]
 
 /**
  * The relationships between exposed relations, by the key of their source. The list of a relation is empty if it has relationships
  * with hidden ones only. Undefined if there are more than `RELATIONSHIPS_MAX`.
  */
-export function relationshipsOf(found: Introspection, context: Context): Map<string, Relationship[]> | undefined {
-  const { origins, isExposed } = context
-  const viewsOf = new Map<number, number[]>()
-  for (const [view, tables] of origins.views) for (const table of tables.keys()) addTo(viewsOf, table, view)
-  const sides = (oid: number, columns: readonly string[]) =>
-    sidesOf(origins, viewsOf, oid, columns).filter(({ name }) => isExposed(name))
-  const uniques = new Set(found.keys.map(({ o, c }) => `${o} ${[...c].sort().join('\0')}`))
+export function relationshipsOf(
+  links: Links,
+  { primaryKeyOf, ...exposed }: Exposed & { primaryKeyOf: PrimaryKeyOf },
+): Map<string, Relationship[]> | undefined {
   const relationships = new Map<string, Relationship[]>()
   const references: Reference[] = []
-  for (const { n, o, f, c, fc } of found.foreignKeys) {
-    const [sources, targets] = [sides(o, c), sides(f, fc)]
+  for (const ends of endsOf(links, exposed)) {
+    const { sources, targets } = ends
     for (const { name } of [...sources, ...targets]) relationships.set(keyOf(name), [])
     if (2 * (references.length + sources.length * targets.length) > RELATIONSHIPS_MAX) return undefined
-    const isUnique = uniques.has(`${o} ${[...c].sort().join('\0')}`)
-    for (const source of sources) {
-      for (const target of targets) {
-        references.push({
-          ...{ constraint: n, source: source.name, target: target.name, isUnique },
-          columns: source.columns.map((column, index) => [column, target.columns[index] ?? ''] as const),
-          ...{ isSourceView: source.isView, isTargetView: target.isView },
-        })
-      }
-    }
+    references.push(...referencesBetween(ends))
   }
-  const junctions = junctionsOf(references, context)
+  const junctions = junctionsOf(references, primaryKeyOf)
   const junctionCount = junctions.reduce((sum, { length }) => sum + length * (length - 1), 0)
   if (2 * references.length + junctionCount > RELATIONSHIPS_MAX) return undefined
   for (const one of [...references.flatMap(relationshipsOfReference), ...junctions.flatMap(throughJunction)])
@@ -146,7 +175,7 @@ export function relationshipsOf(found: Introspection, context: Context): Map<str
   return relationships
 }
 
-function addTo<Key, Value>(lists: Map<Key, Value[]>, key: Key, value: Value): void {
+export function addTo<Key, Value>(lists: Map<Key, Value[]>, key: Key, value: Value): void {
   const known = lists.get(key)
   if (known) known.push(value)
   else lists.set(key, [value])
@@ -177,7 +206,7 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
 }
 
 /** The foreign keys of each relation whose columns are all part of its primary key. */
-function junctionsOf(references: readonly Reference[], { primaryKeyOf }: Context): Reference[][] {
+function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyOf): Reference[][] {
   const bySource = Map.groupBy(references, ({ source }) => keyOf(source))
   return [...bySource.values()].map((own) => {
     const [first] = own

@@ -1,5 +1,5 @@
 import type { Introspection } from './introspection.ts'
-import { namesInView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
+import { keyOfView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
 import {
   ANY_RELATION,
   type Column,
@@ -113,16 +113,6 @@ function tableOf({ o, s, n, k, w, c }: FoundTable, { keys, origins, representati
     },
     ...{ insertable: (w & INSERTS) > 0, updatable: (w & UPDATES) > 0, deletable: (w & DELETES) > 0 },
   }
-}
-
-/** The columns of a view that are the primary keys of the tables below it. */
-function keyOfView(view: number, keys: ReadonlyMap<number, readonly string[]>, origins: ViewOrigins): string[] {
-  const columns = [...(origins.views.get(view) ?? [])].flatMap(([table, names]) => {
-    const key = keys.get(table) ?? []
-    const numbers = key.map((column) => origins.numberOf(table, column))
-    return key.length === 0 ? [] : (namesInView(names, numbers)[0] ?? [])
-  })
-  return [...new Set(columns)]
 }
 
 /** The relationship of a function that takes one row of a relation and returns rows of a relation. */
