@@ -105,30 +105,33 @@ interface Request {
  */
 export async function execute(api: DataApi, request: Request): Promise<Outcome> {
   const known = cachedSchema(api)
-  let cache = known ?? (await loadSchema(api))
-  for (let runs = 1; ; runs += 1) {
+  if (known) {
     try {
-      return await runCompiled(api, request, cache)
+      return await runCompiled(api, request, { cache: known, checksVersion: true })
     } catch (error) {
-      const isStale =
-        isSchemaChanged(error) || (cache === known && error instanceof DataApiError && (await isOutdated(api, known)))
-      if (!isStale || runs >= RUNS_MAX) throw error
-      cache = await loadSchema(api)
+      const isStale = isSchemaChanged(error) || (error instanceof DataApiError && (await isOutdated(api, known)))
+      if (!isStale) throw error
     }
   }
+  // This schema has all changes from before the request. Those that come after it must not keep the request busy.
+  return runCompiled(api, request, { cache: await loadSchema(api), checksVersion: false })
 }
 
-/** A schema that changes all the time must not keep a request busy. */
-const RUNS_MAX = 4
+interface Schema {
+  cache: SchemaCache
+  /** Whether to fail if the database has another schema. */
+  checksVersion: boolean
+}
 
-async function runCompiled(api: DataApi, request: Request, cache: SchemaCache): Promise<Outcome> {
+async function runCompiled(api: DataApi, request: Request, schema: Schema): Promise<Outcome> {
+  const { cache } = schema
   const compiled = request.compile(cache)
   const { preferences } = request
   const preRequest = cache.settings['pgrst.db_pre_request']
   const settings = settingsOf(api, request, cache, compiled)
   const main = compiled.media.plan ? explained(compiled.main, compiled.media.plan) : compiled.main
   const statements = [
-    settingsStatement(settings, cache),
+    settingsStatement(settings, schema),
     ...(preRequest ? [{ text: `SELECT ${functionName(preRequest)}()`, params: [] }] : []),
     main,
     ...(compiled.estimate ? [compiled.estimate] : []),
@@ -213,11 +216,11 @@ function settingsOf(
   }
 }
 
-function settingsStatement(settings: Readonly<Record<string, string>>, cache: SchemaCache): Statement {
+function settingsStatement(settings: Readonly<Record<string, string>>, { cache, checksVersion }: Schema): Statement {
   const params = new Parameters()
   const calls = Object.entries(settings).map(
     ([name, value]) => `set_config(${params.add(name)}, ${params.add(value)}, true)`,
   )
-  const check = requireVersion(params, VERSION, cache.version)
-  return { text: `SELECT ${check} AS checked, num_nulls(${calls.join(', ')}) AS settings`, params: params.values }
+  const check = checksVersion ? `${requireVersion(params, VERSION, cache.version)} AS checked, ` : ''
+  return { text: `SELECT ${check}num_nulls(${calls.join(', ')}) AS settings`, params: params.values }
 }

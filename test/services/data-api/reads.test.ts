@@ -368,6 +368,20 @@ describe('the schema', () => {
     expect((await api.json('/later')).body.code).toBe('PGRST205')
   })
 
+  it('may change all the time', async () => {
+    let isChanging = true
+    const change = async () => {
+      for (let n = 0; n < 40; n += 1) await api.sql(`create or replace view changing as select ${n} as id`)
+      isChanging = false
+    }
+    const statuses = new Set<number>()
+    const read = async () => {
+      while (isChanging) statuses.add((await api.json('/shelves?select=id')).status)
+    }
+    await Promise.all([change(), ...Array.from({ length: 8 }, read)])
+    expect([...statuses]).toEqual([200])
+  })
+
   it('is read in a project that was made before the Data API', async () => {
     const { sql, close } = await openSql(api.project)
     await sql('drop event trigger record_schema_changes')
