@@ -53,6 +53,20 @@ describe('POST', () => {
     ])
   })
 
+  it.each(['application/json', 'text/csv', 'application/x-www-form-urlencoded'])(
+    'refuses %s that is not UTF-8',
+    async (type) => {
+      const text = { 'application/json': '{"name":"a@"}', 'text/csv': 'name\na@' }[type] ?? 'name=a@'
+      const bytes = Buffer.from(text.replace('@', '\xff'), 'latin1')
+      const reply = await api.json('/counted', { method: 'POST', body: bytes, headers: { 'content-type': type } })
+      expect([reply.status, reply.body.code, reply.body.message]).toEqual([
+        400,
+        'PGRST102',
+        'The body is not valid UTF-8',
+      ])
+    },
+  )
+
   it.each([5, 'x', true, null])('inserts no row for the scalar %j', async (scalar) => {
     const before = await body('/counted?select=id')
     const reply = await api.json('/counted', writeOf('POST', scalar))

@@ -34,7 +34,7 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
   if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${bytes.toString('hex')}` }
-  const text = new TextDecoder().decode(bytes)
+  const text = textIn(bytes)
   switch (type) {
     case 'application/json':
     case 'application/vnd.pgrst.object+json':
@@ -50,6 +50,14 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
       return { kind: 'raw', type, text }
     default:
       throw requestError('PGRST102', { message: `Content-Type not acceptable: ${type}` })
+  }
+}
+
+function textIn(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
+  } catch {
+    throw requestError('PGRST102', { message: 'The body is not valid UTF-8' })
   }
 }
 
