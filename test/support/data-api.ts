@@ -30,7 +30,8 @@ export async function newDataApi(definition: string) {
     async json(path: string, init: RequestInit = {}, key = keys.service) {
       const response = await send(key, path, init)
       const text = await response.text()
-      return { status: response.status, headers: response.headers, body: text === '' ? undefined : JSON.parse(text) }
+      const { status, statusText, headers } = response
+      return { status, statusText, headers, body: text === '' ? undefined : JSON.parse(text) }
     },
   }
 }

@@ -5,6 +5,7 @@ interface Fields {
   details?: unknown
   hint?: string | null
   headers?: Record<string, string>
+  statusText?: string
 }
 
 /** An error in the form of PostgREST, which clients parse. */
@@ -15,14 +16,20 @@ export class DataApiError extends Error {
   readonly details: unknown
   readonly hint: string | null
   readonly headers: Record<string, string>
+  /** The reason phrase of the response; empty for the standard one. */
+  readonly statusText: string
 
-  constructor({ status, code, message, details = null, hint = null, headers = {} }: Fields, cause?: unknown) {
+  constructor(
+    { status, code, message, details = null, hint = null, headers = {}, statusText = '' }: Fields,
+    cause?: unknown,
+  ) {
     super(message, { cause })
     this.status = status
     this.code = code
     this.details = details
     this.hint = hint
     this.headers = headers
+    this.statusText = statusText
   }
 
   get body() {

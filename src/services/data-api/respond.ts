@@ -93,7 +93,7 @@ export function errorResponse(error: DataApiError, isHead: boolean): Response {
     }
   }
   for (const [name, value] of Object.entries(CORS_HEADERS)) headers.set(name, value)
-  const { status } = error
+  const { status, statusText } = error
   const body = isHead || BODILESS.includes(status) ? null : JSON.stringify(error.body)
-  return new Response(body, { status, headers })
+  return new Response(body, { status, statusText, headers })
 }

@@ -91,6 +91,7 @@ function raisedError({ message, detail }: SqlError): DataApiError {
     ...{ status: response.status, code: body.code, message: body.message, headers: response.headers },
     details: body.details ?? null,
     hint: typeof body.hint === 'string' ? body.hint : null,
+    statusText: isStatusText(response.status_text) ? response.status_text : '',
   })
 }
 
@@ -102,6 +103,9 @@ function objectIn(text: string): Record<string, unknown> | undefined {
     return undefined
   }
 }
+
+/** Other characters cannot be in a status line. */
+const isStatusText = (value: unknown): value is string => typeof value === 'string' && /^[\x20-\x7e]*$/.test(value)
 
 const isHeaders = (value: unknown): value is Record<string, string> =>
   typeof value === 'object' && value !== null && Object.values(value).every((header) => typeof header === 'string')

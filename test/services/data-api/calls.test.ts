@@ -28,7 +28,7 @@ const SCHEMA = `
     return '{"short": true}'; end $$;
   create function raise_all() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
-      detail = '{"status":402,"headers":{"x-price":"7"}}'; end $$;
+      detail = '{"status":402,"status_text":"Pay First","headers":{"x-price":"7"}}'; end $$;
   create function request() returns json language sql stable as $$ select json_build_object(
     'role', current_user, 'method', current_setting('request.method', true), 'path', current_setting('request.path', true),
     'agent', current_setting('request.headers', true)::json ->> 'x-agent',
@@ -167,7 +167,7 @@ describe('a function', () => {
     expect(response.headers.get('access-control-allow-origin')).toBe('*')
     expect(await response.json()).toEqual({ short: true })
     const raised = await api.json('/rpc/raise_all')
-    expect([raised.status, raised.headers.get('x-price')]).toEqual([402, '7'])
+    expect([raised.status, raised.statusText, raised.headers.get('x-price')]).toEqual([402, 'Pay First', '7'])
     expect(raised.body).toEqual({ code: '123', message: 'paid', details: 'd', hint: 'h' })
     const custom = await api.json('/rpc/refuse?code=PT409')
     expect([custom.status, custom.body]).toEqual([409, { code: 'PT409', message: 'no', details: 'why', hint: 'how' }])
