@@ -29,6 +29,7 @@ const SCHEMA = `
   create function raise_all() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
       detail = '{"status":402,"status_text":"Pay First","headers":{"x-price":"7"}}'; end $$;
+  create function label(things) returns text language sql stable as $$ select 'thing ' || $1.id $$;
   create function request() returns json language sql stable as $$ select json_build_object(
     'role', current_user, 'method', current_setting('request.method', true), 'path', current_setting('request.path', true),
     'agent', current_setting('request.headers', true)::json ->> 'x-agent',
@@ -82,6 +83,8 @@ describe('a function', () => {
       headers: { prefer: 'count=exact' },
     })
     expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([206, '0-0/2', [{ name: 'three' }]])
+    const labelled = await api.send(api.keys.service, '/rpc/find_things?first=3&select=*,label')
+    expect((await labelled.text()).match(/"label":"thing 3"/g)).toHaveLength(1)
   })
 
   it('that returns a set of values is read in parts', async () => {

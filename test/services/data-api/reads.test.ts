@@ -207,6 +207,14 @@ describe('embedding', () => {
     expect(reply.headers.get('content-range')).toBe('0-1/2')
   })
 
+  it('takes quoted names of embedded resources in all parameters', async () => {
+    const named = (parameters: string) => get(`/authors?select=id,"b.x":books(id)&id=eq.1&${parameters}`)
+    expect(await named('"b.x".order=id.desc')).toEqual([{ id: 1, 'b.x': [{ id: 2 }, { id: 1 }] }])
+    expect(await named('"b.x".order=id&"b.x".limit=1&"b.x".offset=1')).toEqual([{ id: 1, 'b.x': [{ id: 2 }] }])
+    expect(await named('"b.x".not.or=(id.eq.1,id.eq.9)')).toEqual([{ id: 1, 'b.x': [{ id: 2 }] }])
+    expect(await ids('/books?select=id,not:authors(id)&not.and=(id.eq.9)&not.or=(id.eq.8)&order=id')).toEqual([1, 2, 3])
+  })
+
   it('reads related tables whose names differ by a number', async () => {
     await api.sql(`create table items (id int primary key, name text); create table items_1 (id int primary key, item_id int references items);
       create table items_2 (id int primary key, item_1_id int references items_1);

@@ -53,6 +53,17 @@ describe('POST', () => {
     ])
   })
 
+  it('returns aggregates of the new rows', async () => {
+    await api.sql(`alter database postgres set pgrst.db_aggregates_enabled = true`)
+    const rows = [
+      { id: newId(), price: 2 },
+      { id: newId(), price: 3 },
+    ]
+    const reply = await api.json('/items?select=price.sum(),count()', writeOf('POST', rows))
+    expect([reply.status, reply.body]).toEqual([201, [{ sum: 5, count: 2 }]])
+    await api.sql('alter database postgres reset pgrst.db_aggregates_enabled')
+  })
+
   it.each(['application/json', 'text/csv', 'application/x-www-form-urlencoded'])(
     'refuses %s that is not UTF-8',
     async (type) => {
@@ -280,6 +291,8 @@ describe('a change that must not stand', () => {
     const accept = { accept: 'application/vnd.pgrst.object+json', prefer: 'return=representation' }
     const one = await api.json('/items?id=gte.0', { method: 'DELETE', headers: accept })
     expect([one.status, one.body.code, (await rowOf(id)).id]).toEqual([406, 'PGRST116', id])
+    const member = await api.json('/items', { headers: { prefer: 'handling=strict, constructor=1' } })
+    expect(member.body).toMatchObject({ code: 'PGRST122', details: 'Invalid preferences: constructor=1' })
     const unknown = await api.json('/items', { headers: { prefer: 'handling=strict, nonsense' } })
     expect(unknown.body).toMatchObject({ code: 'PGRST122', details: 'Invalid preferences: nonsense' })
   })

@@ -44,8 +44,8 @@ export function parseFilter(key: string, text: string): Located<Filter> {
   return { path, value: { kind: 'filter', field, negated, operation } }
 }
 
-/** The dotted path of embedded resources before a column. */
-function treePath(key: string): { path: string[]; field: Field } {
+/** The dotted path of embedded resources before the last name, which is a column or a parameter such as `order`. */
+export function treePath(key: string): { path: string[]; field: Field } {
   const scanner = new Scanner(key, 'tree path')
   const path: string[] = []
   for (;;) {
@@ -144,12 +144,13 @@ function logicValue(scanner: Scanner): string {
 
 /** Parses `and=(…)` or `or=(…)`. The key may have a path and a negation, such as `embedded.not.or`. */
 export function parseLogic(key: string, text: string): Located<LogicGroup> {
-  const words = key.split('.')
-  const operator = words.at(-1) === 'or' ? 'or' : 'and'
-  const path = words.slice(0, -1).filter((word) => word !== 'not')
+  const { path, field } = treePath(key)
+  const operator = field.name === 'or' ? 'or' : 'and'
+  const negated = path.at(-1) === 'not'
+  if (negated) path.pop()
   const scanner = new Scanner(text, 'logic tree')
   const parts = groupIn(scanner, 0)
-  return { path, value: { kind: 'group', operator, negated: words.includes('not'), parts } }
+  return { path, value: { kind: 'group', operator, negated, parts } }
 }
 
 const LOGIC_DEPTH_MAX = 50

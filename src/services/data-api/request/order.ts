@@ -1,4 +1,4 @@
-import type { Located } from './filters.ts'
+import { type Located, treePath } from './filters.ts'
 import { Scanner } from './scanner.ts'
 import { type Field, fieldIn } from './select.ts'
 
@@ -13,7 +13,7 @@ export interface OrderTerm {
 /** `key` may have the path of an embedded resource before `order`. */
 export function parseOrder(key: string, text: string): Located<OrderTerm[]> {
   const scanner = new Scanner(text, 'order')
-  return { path: key.split('.').slice(0, -1), value: scanner.takeRestAsList(() => termIn(scanner)) }
+  return { path: treePath(key).path, value: scanner.takeRestAsList(() => termIn(scanner)) }
 }
 
 function termIn(scanner: Scanner): OrderTerm {

@@ -25,7 +25,7 @@ export function parsePreferences(header: string | null): Preferences {
   for (const preference of (header ?? '').split(',')) {
     const [name = '', value = ''] = preference.trim().split('=', 2)
     if (name === '') continue
-    if (name in found) continue
+    if (Object.hasOwn(found, name)) continue
     if (isKnown(name, value)) found[name] = value
     else invalid.push(preference.trim())
   }

@@ -1,5 +1,5 @@
 import { requestError } from '../data-api-error.ts'
-import { type Filter, type Located, type LogicGroup, parseFilter, parseLogic } from './filters.ts'
+import { type Filter, type Located, type LogicGroup, parseFilter, parseLogic, treePath } from './filters.ts'
 import { type OrderTerm, parseColumns, parseOrder } from './order.ts'
 import { parseSelect, type SelectItem } from './select.ts'
 
@@ -66,12 +66,13 @@ const hasOperator = (value: string): boolean => OPERATOR.test(value)
 const INTEGER = /^-?\d{1,18}$/
 
 function addWindow(windows: Map<string, Located<Window>>, key: string, name: 'limit' | 'offset', value: string): void {
-  const path = key.split('.').slice(0, -1)
-  const known = windows.get(path.join('.'))?.value ?? { offset: 0 }
+  const { path } = treePath(key)
+  const place = path.join('\0')
+  const known = windows.get(place)?.value ?? { offset: 0 }
   if (!INTEGER.test(value)) return
   const number = Number(value)
   if (name === 'limit' && number < 0) {
     throw requestError('PGRST103', { details: 'Limit should be greater than or equal to zero.' })
   }
-  windows.set(path.join('.'), { path, value: { ...known, [name]: Math.max(0, number) } })
+  windows.set(place, { path, value: { ...known, [name]: Math.max(0, number) } })
 }

@@ -91,7 +91,7 @@ interface FieldAt {
 
 function selectedField(params: Parameters, node: ReadNode, { field: selected, index, isGrouped }: FieldAt): Selected[] {
   const { field, alias, cast, aggregate } = selected
-  if (field.name === '*' && !aggregate && node.table && (isGrouped || node.table.isFormatted)) {
+  if (field.name === '*' && !aggregate && node.table && (isGrouped || node.table.isFormatted || hasComputed(node))) {
     return [...node.table.columns.keys()].flatMap((name) =>
       selectedField(params, node, { field: { kind: 'field', field: { name, path: [] } }, index, isGrouped }),
     )
@@ -111,6 +111,10 @@ function selectedField(params: Parameters, node: ReadNode, { field: selected, in
   const isPlain = alias === undefined && cast === undefined && field.path.length === 0 && !format
   return [isPlain ? selectedColumn(column) : { sql: `${value} AS ${key}`, groupBy: value }]
 }
+
+/** Whether functions of the row are selected. The rows that a function or a change returned have their values among the columns. */
+const hasComputed = ({ fields, table }: ReadNode): boolean =>
+  fields.some(({ field: { name } }) => name !== '*' && !table?.columns.has(name))
 
 const selectedColumn = (column: string): Selected => ({ sql: column, groupBy: column })
 

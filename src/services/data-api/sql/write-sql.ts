@@ -121,7 +121,7 @@ const notLimited = (details: string) => requestError('PGRST127', { details })
 
 /** The columns that the reply needs: those selected, and those by which other relations are embedded. */
 export function returningSql(node: ReadNode): string {
-  const fields = node.fields.filter(({ aggregate }) => !aggregate)
+  const fields = node.fields.filter(({ field, aggregate }) => !(aggregate && field.name === '*'))
   const needsAll =
     fields.some(({ field }) => field.name === '*') ||
     node.children.some((child) => child.relationship.kind === 'computed')
