@@ -47,11 +47,12 @@ export async function readPrimaryFacts(primary: Instance): Promise<PrimaryFacts>
 /** A new slot name for each copy, so that outdated data is recognized by its slot. */
 export const newSlotName = (id: string): string => `${id.replaceAll('-', '_')}_${randomBytes(3).toString('hex')}`
 
+/** Lists all slots, also of a stopped server. */
+export const listAllSlots = ({ paths }: Instance): Promise<string[]> => readdir(join(paths.data, 'pg_replslot'))
+
 /** Lists the slots of present and former replicas. */
-export async function listSlots({ name, paths }: Instance): Promise<string[]> {
-  const folders = await readdir(join(paths.data, 'pg_replslot'))
-  return folders.filter((slot) => slot.startsWith(`${name}_rr_`))
-}
+export const listSlots = async (primary: Instance): Promise<string[]> =>
+  (await listAllSlots(primary)).filter((slot) => slot.startsWith(`${primary.name}_rr_`))
 
 /** Creates a slot, which must exist before the copy starts: it keeps the WAL that the replica needs. */
 export async function createSlot(primary: Instance, slot: string): Promise<void> {

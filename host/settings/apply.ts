@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import { settingText } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
+import { listAllSlots, listSlots } from '../replicas/slots.ts'
 import { configurationOf } from './configuration.ts'
 import { factsOf, type Trial, tryConfiguration } from './configuration-trial.ts'
 import { refusalReason } from './owner-settings.ts'
@@ -50,7 +51,10 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
   const { settings, size } = instance.record
   const record = { ...instance.record, ...changes }
   const changed = changedBetween(instance.record, record, instance, trial)
-  if (changed.length > 0) await tryConfiguration(instance, { record, changed }, trial)
+  if (changed.length > 0) {
+    await requireRoomForSlots(instance, configurationOf(record, factsOf(instance, trial)), mayRestart)
+    await tryConfiguration(instance, { record, changed }, trial)
+  }
   await instance.update(changes)
   // A daemon that was killed, or a request that failed, may have recorded these values without applying them.
   if (changed.length === 0) return instance.state() === 'running' ? activate(instance, mayRestart) : undefined
@@ -63,6 +67,27 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
     const reason = errorMessage(error)
     throw new Refused([{ setting: changed.find((name) => reason.includes(name)) ?? changed[0] ?? 'size', reason }])
   }
+}
+
+/** Refuses what the trial accepts, because its folder has no replication slots. */
+async function requireRoomForSlots(
+  instance: Instance,
+  values: Readonly<Record<string, string>>,
+  mayRestart: boolean,
+): Promise<void> {
+  const [slots, replicas] = await Promise.all([listAllSlots(instance), listSlots(instance)])
+  const least = {
+    max_wal_senders: replicas.length,
+    // In a restart now, Postgres refuses by itself. In a later one, nobody is there to take the value back.
+    ...(!mayRestart && { max_replication_slots: slots.length }),
+  }
+  const refusals = Object.entries(least).flatMap(([setting, count]) => {
+    const used = setting === 'max_wal_senders' ? 'read replicas' : 'replication slots'
+    return Number(values[setting]) < count
+      ? [{ setting, reason: `must be at least ${count}, the number of ${used}` }]
+      : []
+  })
+  if (refusals.length > 0) throw new Refused(refusals)
 }
 
 function changedBetween(before: InstanceRecord, after: InstanceRecord, instance: Instance, trial: Trial): string[] {

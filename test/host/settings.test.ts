@@ -125,8 +125,27 @@ test('keeps running with the old settings if the trial cannot tell that the new 
   expect(refusals.max_replication_slots).toMatch(/too many replication slots/)
   expect(await instance.show('max_replication_slots')).toBe('3')
   expect(instance.record.settings).toEqual({ max_replication_slots: '3' })
+  const postponed = applySettings(
+    instance,
+    { set: { max_replication_slots: 1 }, reset: [], restart: false },
+    place.trial,
+  )
+  await expect(postponed).rejects.toMatchObject({
+    refusals: [{ setting: 'max_replication_slots', reason: 'must be at least 2, the number of replication slots' }],
+  })
+  expect(instance.record.settings).toEqual({ max_replication_slots: '3' })
   await instance.admin.rows('SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots')
   await apply({}, ['max_replication_slots'])
+}, 30_000)
+
+test('leaves a sender for each read replica', async () => {
+  const { instance } = place
+  const slot = `${instance.name}_rr_one`
+  await instance.admin.rows('SELECT pg_create_physical_replication_slot($1)', [slot])
+  expect(await refusalsOf({ max_wal_senders: 0 })).toEqual({
+    max_wal_senders: 'must be at least 1, the number of read replicas',
+  })
+  await instance.admin.rows('SELECT pg_drop_replication_slot($1)', [slot])
 }, 30_000)
 
 test('applies the values of a size, below those of the owner', async () => {
