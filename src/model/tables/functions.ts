@@ -12,7 +12,7 @@ export const functionDeployments = pgTable(
     id: uuid().primaryKey().defaultRandom(),
     projectRef: ofProject(),
     slug: text().notNull(),
-    /** SHA-256 of the image, in hex. */
+    /** SHA-256 of the image and the source, in hex. */
     sha256: text().notNull(),
     /** Path in the source, as is `importMap`. */
     entrypoint: text().notNull(),

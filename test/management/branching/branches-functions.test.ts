@@ -96,7 +96,10 @@ describe('the functions of a branch', () => {
     expect(await text(ref, 'open')).toBe('later of the parent')
     expect(await secretsOf(ref)).toEqual({ SHARED: 'parent', OVER: 'parent' })
     const { body } = await owner.get(`/v1/projects/${ref}/functions/same`)
+    const commented = { 'index.ts': `// Only the comment is new.\n${source('of the branch')['index.ts']}` }
+    await deploy(owner, own, { slug: 'added', files: commented })
     await merged()
+    expect((await download(owner, ref, 'added'))['source/index.ts']).toBe(commented['index.ts'])
     expect((await owner.get(`/v1/projects/${ref}/functions/same`)).body).toEqual(body)
   })
 

@@ -256,6 +256,27 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': HELLO })
   })
 
+  it('deploys a source whose program is unchanged: another comment, import map or entrypoint', async () => {
+    let last = await deploy(owner, ref)
+    const redeploy = async (files: Record<string, string>, importMap?: string) => {
+      const metadata = { import_map_path: importMap }
+      const bundled = await deploy(owner, ref, { query: '&bundleOnly=true', files, metadata })
+      const put = await owner.put(base, [bundled])
+      expect(put).toMatchObject({ status: 200, body: { functions: [{ version: last.version + 1 }] } })
+      last = put.body.functions[0]
+      expect(last).toEqual({ ...bundled, updated_at: expect.any(Number) })
+      const sent = Object.entries(files).map(([path, contents]) => [`source/${path}`, contents])
+      expect(await download(owner, ref, 'hello')).toEqual(Object.fromEntries(sent))
+    }
+    await redeploy({ 'index.ts': `// A greeting.\n${HELLO}` })
+    await redeploy({ 'index.ts': HELLO, 'deno.json': '{}' }, 'deno.json')
+    await redeploy({ 'index.ts': HELLO, 'deno.json': '{ }' }, 'deno.json')
+    await redeploy({ 'index.ts': HELLO, 'deno.json': '{ }', 'map.json': '{}' }, 'map.json')
+    await redeploy({ 'index.ts': HELLO, 'deno.json': '{ }', 'map.json': '{}' }, 'deno.json')
+    await redeploy({ 'index.ts': HELLO })
+    await redeploy({ 'main.ts': HELLO })
+  })
+
   it('deploys newer bundles for an old client that sends no digest, and nothing that was deployed before', async () => {
     const old = await deploy(owner, ref, { slug: 'old' })
     const bundles = await Promise.all([bundle('old', 'export default 2'), bundle('new')])

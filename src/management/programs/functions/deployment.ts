@@ -46,7 +46,7 @@ const tooMany = () =>
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap, requestedAt } = program
   const image = utf8(await runInSlot(ref, () => build({ bindings: ctx.bindings, ref }, program), tooMany))
-  const sha256 = await sha256Of(image)
+  const sha256 = await digestOf(image, program)
   const source = await encodeSource(program)
   const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: requestedAt })
   const store = openStore(ctx)
@@ -57,6 +57,12 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
     put(sourceKey(ref, row.id), source.bytes, source.contentType),
   ]).catch(rethrowBucketFailure)
   return row
+}
+
+/** Covers the source as well, because programs that differ only in comments, types or the import map have equal images. */
+async function digestOf(image: Uint8Array<ArrayBuffer>, { entrypoint, importMap, files }: Program): Promise<string> {
+  const digests = await Promise.all(files.map(async ({ path, bytes }) => [path, await sha256Of(bytes)]))
+  return sha256Of(JSON.stringify([await sha256Of(image), entrypoint, importMap, digests.sort()]))
 }
 
 type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'entrypoint'> & {
