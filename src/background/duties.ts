@@ -23,6 +23,7 @@ import { upgradeProjects } from '../management/projects/projects/prepare-databas
 import { reconcileProjects } from '../management/projects/projects/reconcile.ts'
 import { runProjectTask } from '../management/projects/projects/task-run.ts'
 import { type Jobs, projectLeases } from '../management/projects/projects/tasks.ts'
+import { recoverProjects } from '../management/projects/projects/unhealthy-projects.ts'
 import { restoreWokenProjects } from '../management/projects/projects/woken-projects.ts'
 import { upgradeJobs } from '../management/projects/upgrades/jobs.ts'
 import { refreshIssuers } from '../management/service-config/third-party-auth/refresh-keys.ts'
@@ -87,6 +88,7 @@ export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   moves: settleMoves,
   woken_projects: restoreWokenProjects,
+  unhealthy_projects: recoverProjects,
   worker_uploads: sweepUploads,
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,

@@ -7,6 +7,7 @@ import { adminClient, instancesOfHost } from '../../instances.ts'
 import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
 import { untilBlocked } from '../../support/blocked.ts'
 import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from '../../support/projects.ts'
+import { insertProject } from '../../support/webhooks.ts'
 
 const connectionString = (ref: string, password = PASSWORD) =>
   `postgresql://postgres.${ref}:${encodeURIComponent(password)}@${inject('databaseHost')}:${inject('databasePort')}/postgres`
@@ -271,6 +272,16 @@ describe('the life of a project', () => {
     expect((await runSql(owner, ref, 'select 2 as n')).body).toEqual([{ n: 2 }])
     expect((await session.query('select 3 as n')).rows).toEqual([{ n: 3 }])
     await session.end()
+  })
+
+  it('is reported as healthy again once its database works', async () => {
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const withoutDatabase = await insertProject(organization, { status: 'ACTIVE_UNHEALTHY' })
+    await control.update(projects).set({ status: 'ACTIVE_UNHEALTHY' }).where(eq(projects.ref, ref))
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await owner.get(`/v1/projects/${withoutDatabase}`)).body.status).toBe('ACTIVE_UNHEALTHY')
   })
 
   it('is paused again after such a login while its organization is disabled', async () => {
