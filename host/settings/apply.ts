@@ -76,17 +76,14 @@ async function requireRoomForSlots(
   mayRestart: boolean,
 ): Promise<void> {
   const [slots, replicas] = await Promise.all([listAllSlots(instance), listSlots(instance)])
-  const least = {
-    max_wal_senders: replicas.length,
+  const needs = [
+    { setting: 'max_wal_senders', count: replicas.length, users: 'read replicas' },
     // In a restart now, Postgres refuses by itself. In a later one, nobody is there to take the value back.
-    ...(!mayRestart && { max_replication_slots: slots.length }),
-  }
-  const refusals = Object.entries(least).flatMap(([setting, count]) => {
-    const used = setting === 'max_wal_senders' ? 'read replicas' : 'replication slots'
-    return Number(values[setting]) < count
-      ? [{ setting, reason: `must be at least ${count}, the number of ${used}` }]
-      : []
-  })
+    ...(mayRestart ? [] : [{ setting: 'max_replication_slots', count: slots.length, users: 'replication slots' }]),
+  ]
+  const refusals = needs
+    .filter(({ setting, count }) => Number(values[setting]) < count)
+    .map(({ setting, count, users }) => ({ setting, reason: `must be at least ${count}, the number of ${users}` }))
   if (refusals.length > 0) throw new Refused(refusals)
 }
 
