@@ -4,7 +4,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { extended } from '../../support/extended.ts'
-import { putFunction, type Stores } from '../../support/functions.ts'
+import { invocationsOf, putFunction, type Stores } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
 import { serveLikeStart } from '../../support/serve.ts'
 import { type Installation, startInstallation } from '../../support/storage-installation.ts'
@@ -35,8 +35,8 @@ beforeAll(async () => {
 afterAll(() => installation.stop())
 
 async function deploy(body: string, top = '') {
-  const { slug } = await putFunction(ref, `${top}\n${serve(body)}`, {}, stores)
-  return { url: base + slug }
+  const { slug, id } = await putFunction(ref, `${top}\n${serve(body)}`, {}, stores)
+  return { url: base + slug, id }
 }
 
 async function jsonOf(body: string, top?: string) {
@@ -114,6 +114,29 @@ describe('the egress of a function', () => {
     const { rows } = await client.query('select current_user as role, current_database() as database')
     await client.end()
     expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
+  })
+
+  it('leaves no error of a read that was pending when the program closed its socket', async () => {
+    const { url, id } = await deploy(
+      `const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
+      const socket = connect({ hostname, port: Number(port) })
+      const reader = socket.readable.getReader()
+      await socket.writable.getWriter().write(new Uint8Array([0, 0, 0, 8, 4, 210, 22, 47]))
+      await reader.read()
+      const listen = async () => { for (;;) await reader.read() }
+      listen()
+      await socket.close()
+      Promise.reject(new TypeError('nobody waited'))
+      return new Response('x')`,
+      `import { connect } from 'cloudflare:sockets'`,
+    )
+    expect(await (await fetch(url)).text()).toBe('x')
+    const lines = await vi.waitFor(async () => {
+      const [row] = await invocationsOf(id, stores)
+      expect(row?.console).toContainEqual(expect.anything())
+      return row?.console
+    }, WAIT)
+    expect(lines).toMatchObject([{ level: 'error', message: expect.stringContaining('nobody waited') }])
   })
 
   it('reaches the installation, like any caller of its public address', async () => {

@@ -78,5 +78,14 @@ export function installConsole(): void {
   console.assert = (holds?: unknown, ...values: unknown[]) => {
     if (!holds) recordLine('error', `Assertion failed${values.length > 0 ? `: ${text(values)}` : ''}`)
   }
-  addEventListener('unhandledrejection', ({ reason }) => recordLine('error', `Unhandled rejection: ${text([reason])}`))
+  addEventListener('unhandledrejection', ({ reason }) => {
+    if (!isEndOfOwnSocket(reason)) recordLine('error', `Unhandled rejection: ${text([reason])}`)
+  })
 }
+
+/**
+ * Whether a read was pending when the program itself closed its socket. The runtime uses this text for nothing else: other
+ * operations on a closed socket, and connections that break, fail with other ones.
+ */
+const isEndOfOwnSocket = (reason: unknown): boolean =>
+  reason instanceof TypeError && reason.message === 'This socket has been closed.'
