@@ -50,6 +50,8 @@ export interface TemporaryLogins {
    * owner's password to keep its access; the password is then set back to `ownerPassword()`.
    */
   end(ref: string, roles: readonly string[], ownerPassword: () => Promise<string>): Promise<void>
+  /** The roles of the logins that have sessions. */
+  listInUse(ref: string): Promise<string[]>
 }
 
 const CONNECTIONS_MAX = 10
@@ -78,7 +80,7 @@ export const temporaryLogins = ({
   clusterOf,
   exists,
   withProjectLock,
-}: ClusterAccess): Pick<TemporaryLogins, 'put' | 'end'> => ({
+}: ClusterAccess): Omit<TemporaryLogins, 'powerOf'> => ({
   async put(login, fence) {
     const cluster = await clusterOf(login.ref)
     await withProjectLock(cluster, { ref: login.ref, fence }, (admin) => putLogin(cluster, admin, login))
@@ -93,6 +95,14 @@ export const temporaryLogins = ({
       // Logins end with their database.
       if (!(error instanceof EngineUnavailable) || (await exists(ref))) throw error
     }
+  },
+  async listInUse(ref) {
+    const rows = await withAdmin(await clusterOf(ref), (admin) =>
+      admin.rows<{ usename: string }>(
+        `SELECT DISTINCT usename FROM pg_stat_activity WHERE usename ~ ${quoteLiteral(TEMPORARY_LOGIN)}`,
+      ),
+    )
+    return rows.map(({ usename }) => usename)
   },
 })
 

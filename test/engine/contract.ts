@@ -386,6 +386,16 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
     })
 
+    test('are listed while they have sessions', async () => {
+      const ref = await project()
+      const client = await put(ref, 'reader')
+      const unused = { ref, role: loginRole('cli', 'ijklmnop'), power: 'owner' as const, password: 'A-random_1' }
+      await engine().logins.put({ ...unused, expiresAt: new Date(Date.now() + 3_600_000) }, allow)
+      expect(await engine().logins.listInUse(ref)).toEqual([await roleOf(client)])
+      await client.end()
+      await expect.poll(() => engine().logins.listInUse(ref)).toEqual([])
+    })
+
     test('open nothing after they expire', async () => {
       const ref = await project()
       const role = loginRole('cli', 'overover')

@@ -11,7 +11,7 @@ interface Reach {
 
 /** Temporary logins, which are in the project's own cluster. */
 export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
-  const { put, end } = temporaryLogins({
+  const { put, ...others } = temporaryLogins({
     clusterOf,
     exists,
     withProjectLock: (cluster, { ref, fence }, work) =>
@@ -31,6 +31,6 @@ export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
         )
       await put(login, fence)
     },
-    end,
+    ...others,
   }
 }

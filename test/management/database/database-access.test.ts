@@ -75,6 +75,20 @@ async function cliLogin(caller: Caller, project: string, readOnly = false): Prom
   return { ...reply.body, user: `${reply.body.role}.${project}` }
 }
 
+/** Adds rows of 48 logins of the caller, two fewer than the limit. */
+async function addLogins(caller: Caller, project: string): Promise<void> {
+  const isCallers = eq(accessTokens.hash, await hashToken(caller.token ?? ''))
+  const [token] = await control.select().from(accessTokens).where(isCallers)
+  const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date(), tokenId: token?.id ?? null }
+  await control.insert(temporaryLogins).values(
+    Array.from({ length: 48 }, (_, n) => ({
+      ...row,
+      role: `cli_login_${project.slice(0, 6)}${String.fromCharCode(97 + Math.floor(n / 26), 97 + (n % 26))}`,
+      expiresAt: new Date(Date.now() + 60_000),
+    })),
+  )
+}
+
 describe('POST /v1/projects/{ref}/cli/login-role', () => {
   it('makes a login that can be used at once and expires', async () => {
     const login = await cliLogin(organization.owner, ref)
@@ -173,23 +187,30 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     expect(audit.map(({ action }) => action)).toContain('project.login.create')
   })
 
-  it('refuses a paused project, and logins beyond a limit', async () => {
+  it("replaces the caller's oldest unused login beyond a limit", async () => {
     const project = await newProject(organization)
-    const isOwners = eq(accessTokens.hash, await hashToken(organization.owner.token ?? ''))
-    const [token] = await control.select().from(accessTokens).where(isOwners)
-    const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date(), tokenId: token?.id ?? null }
-    await control.insert(temporaryLogins).values(
-      Array.from({ length: 48 }, (_, n) => ({
-        ...row,
-        role: `cli_login_${project.slice(0, 6)}${String.fromCharCode(97 + Math.floor(n / 26), 97 + (n % 26))}`,
-        expiresAt: new Date(Date.now() + 60_000),
-      })),
-    )
-    const more = () => organization.owner.post(`/v1/projects/${project}/cli/login-role`, { read_only: false })
-    const replies = await Promise.all(Array.from({ length: 6 }, more))
-    expect(replies.map(({ status }) => status).sort()).toEqual([201, 201, 409, 409, 409, 409])
-    expect(await more()).toMatchObject({ status: 409, body: { message: expect.stringContaining('50') } })
-    expect(await rolesOf(project)).toHaveLength(2)
+    const used = await cliLogin(organization.owner, project)
+    await cliLogin(organization.owner, project)
+    const session = await connect(used.user, used.password)
+    await addLogins(await newMember(organization, 'developer'), project)
+    const latest = await cliLogin(organization.owner, project)
+    expect(await rolesOf(project)).toEqual([used.role, latest.role].sort())
+    expect((await session.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    await connect(latest.user, latest.password)
+    const reply = await organization.owner.post(`/v1/projects/${project}/cli/login-role`, { read_only: false })
+    expect(reply).toMatchObject({ status: 409, body: { message: expect.stringContaining('50') } })
+    expect(await rolesOf(project)).toEqual([used.role, latest.role].sort())
+  })
+
+  it("refuses a paused project, and does not replace others' logins", async () => {
+    const project = await newProject(organization)
+    await addLogins(organization.owner, project)
+    const more = (caller: Caller) => caller.post(`/v1/projects/${project}/cli/login-role`, { read_only: false })
+    const replies = await Promise.all(Array.from({ length: 6 }, () => more(organization.owner)))
+    expect(replies.map(({ status }) => status)).toEqual(Array(6).fill(201))
+    expect(await rolesOf(project)).toHaveLength(6)
+    expect(await control.$count(temporaryLogins, eq(temporaryLogins.projectRef, project))).toBe(50)
+    expect(await more(await newMember(organization, 'developer'))).toMatchObject({ status: 409 })
     await organization.owner.delete(`/v1/projects/${project}/cli/login-role`)
     const { user, password } = await cliLogin(organization.owner, project)
     const client = await connect(user, password)

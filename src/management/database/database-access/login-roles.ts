@@ -1,22 +1,26 @@
-import { and, eq, gt, isNull } from 'drizzle-orm'
+import { and, eq, gt, inArray, isNull, notInArray, type SQL } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { loginRole } from '../../../engine/logins.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { temporaryLogins } from '../../../model/tables/index.ts'
+import { accessTokens, temporaryLogins } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeProject } from '../../kernel/change-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireActive } from '../database/service.ts'
 import type { CreateLoginRole } from './schema.ts'
-import { endLogins, expireLogins, makeLogin } from './temporary-logins.ts'
+import { endLogins, expireLogins, loginsInUse, makeLogin } from './temporary-logins.ts'
 
 const TTL_SECONDS = 1_800
 const ROLES_MAX = 50
 
-/** Creates a login role for the CLI. Its password is returned once and not stored. */
+/**
+ * Creates a login role for the CLI. Its password is returned once and not stored. The CLI creates one for each command and deletes
+ * none, so at the limit, the new login replaces the oldest unused one of the caller.
+ */
 export async function createLoginRole(
   ctx: Ctx,
   project: ProjectAccess,
@@ -29,24 +33,34 @@ export async function createLoginRole(
   const role = loginRole('cli', randomLetters(8))
   const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
-  await changeProject(ctx, project, async ({ tx, record }) => {
-    const open = await tx.$count(temporaryLogins, and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now)))
-    if (open >= ROLES_MAX) {
-      throw new ApiError('conflict.login_roles', {
-        detail: `at most ${ROLES_MAX} can be open at once; delete them or wait until they expire`,
+  /** Inserts the row and returns the logins that it replaces. Undefined at the limit, unless an unused login can be replaced. */
+  const insert = (inUse?: string[]) =>
+    changeProject(ctx, project, async ({ tx, record }) => {
+      const isOpen = and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now))
+      const isFull = (await tx.$count(temporaryLogins, isOpen)) >= ROLES_MAX
+      const replaced =
+        isFull && inUse ? await expireOldest(ctx, tx, and(isOpen, notInArray(temporaryLogins.role, inUse))) : []
+      if (isFull && replaced.length === 0) return undefined
+      for (const login of replaced) await record('project.login.delete', { role: login.role })
+      await tx.insert(temporaryLogins).values({
+        role,
+        projectRef: ref,
+        tokenId: ctx.actor.tokenId,
+        grantedRole: power,
+        readOnly,
+        expiresAt,
+        createdAt: now,
       })
-    }
-    await tx.insert(temporaryLogins).values({
-      role,
-      projectRef: ref,
-      tokenId: ctx.actor.tokenId,
-      grantedRole: power,
-      readOnly,
-      expiresAt,
-      createdAt: now,
+      await record('project.login.create', { role, readOnly })
+      return replaced
     })
-    await record('project.login.create', { role, readOnly })
-  })
+  const replaced = (await insert()) ?? (await insert(await loginsInUse(ctx, ref)))
+  if (!replaced) {
+    throw new ApiError('conflict.login_roles', {
+      detail: `at most ${ROLES_MAX} can be open at once, and none of yours is unused; delete them or wait until they expire`,
+    })
+  }
+  await endLogins(ctx, replaced)
   await makeLogin(ctx, { ref, role, power, password, expiresAt })
   return { role, password, ttl_seconds: TTL_SECONDS }
 }
@@ -58,6 +72,18 @@ export async function deleteLoginRoles(ctx: Ctx, project: ProjectAccess) {
   })
   await endLogins(ctx, ended)
   return { message: 'ok' as const }
+}
+
+/** Marks the oldest of these logins as expired that was created with any token of the caller. */
+function expireOldest({ actor, now }: Ctx, tx: Writer, condition: SQL | undefined) {
+  const oldest = tx
+    .select({ role: temporaryLogins.role })
+    .from(temporaryLogins)
+    .innerJoin(accessTokens, eq(accessTokens.id, temporaryLogins.tokenId))
+    .where(and(condition, eq(accessTokens.userId, actor.userId)))
+    .orderBy(temporaryLogins.createdAt)
+    .limit(1)
+  return expireLogins(tx, now(), inArray(temporaryLogins.role, oldest))
 }
 
 const isCliLogin = (ref: string) => and(eq(temporaryLogins.projectRef, ref), isNull(temporaryLogins.userId))

@@ -80,6 +80,12 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
   }
 }
 
+/** The roles of a project's temporary logins that have sessions. */
+export const loginsInUse = (ctx: SystemCtx, ref: string): Promise<string[]> =>
+  ctx.engine.logins.listInUse(ref).catch((error) => {
+    throw unavailable(error)
+  })
+
 async function isInactive({ db }: SystemCtx, ref: string): Promise<boolean> {
   const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
   return row?.status === 'INACTIVE'
