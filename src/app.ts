@@ -60,8 +60,11 @@ const authenticateCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
 export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
-  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: CallMetadata = {}) => {
-    const located = locate(request, bindings)
+  const serve = (
+    request: Request,
+    located: Located,
+    { bindings, execution, ...known }: { bindings: Bindings; execution: ExecutionContext } & CallMetadata,
+  ) => {
     const refusal = refuseSecretKeyInBrowser(request, located)
     if (refusal) return discardBodyOnError(request, () => refusal)
     const { url, project } = located
@@ -78,7 +81,9 @@ export function createFetch() {
     }
     const dataApi = project && dataApiAddressOf(project)
     if (dataApi) {
-      return discardBodyOnError(request, () => serveDataApi({ request, address: dataApi, bindings, execution }))
+      return discardBodyOnError(request, () =>
+        serveDataApi({ request, located, address: dataApi, bindings, execution }),
+      )
     }
     if (storageAddressOf(request, bindings) !== undefined) {
       return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))
@@ -87,10 +92,15 @@ export function createFetch() {
     const apiRequest = isStray ? unroutable(request, located) : request
     return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
-  return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) =>
-    isReadable(request, bindings)
-      ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
-      : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
+  return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: CallMetadata) => {
+    const located = tryLocate(request, bindings)
+    if (!located) {
+      const message = 'Invalid request: the Host header or another header cannot be read'
+      return Response.json({ message }, { status: 400 })
+    }
+    const call = { bindings, execution, ...known }
+    return withCustomDomain({ request, bindings, execution }, located, (found) => serve(request, found, call))
+  }
 }
 
 /** The request with a path that the router of the management API does not know: that API is not served at the hosts of projects. */
@@ -101,13 +111,12 @@ function unroutable(request: Request, { url, project }: Located): Request {
 }
 
 /** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */
-function isReadable(request: Request, bindings: Bindings): boolean {
+function tryLocate(request: Request, bindings: Bindings): Located | undefined {
   try {
     void request.cf
-    locate(request, bindings)
-    return true
+    return locate(request, bindings)
   } catch {
-    return false
+    return undefined
   }
 }
 

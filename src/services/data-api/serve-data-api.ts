@@ -9,7 +9,7 @@ import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quot
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
 import { isPaused, PAUSED } from '../gateway/paused.ts'
 import { isPreflight } from '../gateway/preflight.ts'
-import { locate, projectUrl, servicePathOf } from '../gateway/project-address.ts'
+import { type Located, projectUrl } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
@@ -31,6 +31,7 @@ import { dataApiErrorOf } from './sql-error.ts'
 
 interface Call {
   request: Request
+  located: Located
   address: DataApiAddress
   bindings: Bindings
   execution: ExecutionContext
@@ -43,7 +44,7 @@ const logRequest = createRequestLog('data_api_requests')
 
 /** Serves the Data API of all projects, at each address that a project has. */
 export async function serveDataApi(call: Call): Promise<Response> {
-  const { request, address, bindings, execution } = call
+  const { request, located, address, bindings, execution } = call
   if (isPreflight(request)) return preflight(request)
   const startedAt = performance.now()
   const requestId = newTimedId(new Date())
@@ -58,7 +59,7 @@ export async function serveDataApi(call: Call): Promise<Response> {
   measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
   ctx.log.info('request', {
     method,
-    path: locate(request, bindings).url.pathname,
+    path: located.url.pathname,
     status,
     ms,
     project: address.ref,
@@ -66,7 +67,7 @@ export async function serveDataApi(call: Call): Promise<Response> {
   })
   if (facts.project !== undefined) {
     const { project: projectRef, error = null } = facts
-    const path = servicePathOf(request, bindings)
+    const path = located.project?.path ?? located.url.pathname
     logRequest(call, { id: requestId, projectRef, at, method, path, status, ms: Math.round(ms), error })
   }
   return response

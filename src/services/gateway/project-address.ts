@@ -14,16 +14,18 @@ export interface Located {
   project: ProjectAddress | undefined
 }
 
+/**
+ * Requests that their URL does not locate. No others, because the runtime keeps a request that is a key of a WeakMap, with its
+ * headers, until the next full garbage collection.
+ */
 const located = new WeakMap<Request, Located>()
 
-/** Parses the URL of a request at the first call only. The URL standard resolves `..`, so no path contains it. */
+/** Parses the URL of a request. The URL standard resolves `..`, so no path contains it. */
 export function locate(request: Request, { PROJECT_DOMAIN }: { PROJECT_DOMAIN?: string }): Located {
   const known = located.get(request)
   if (known) return known
   const url = new URL(request.url)
-  const found = { url, project: projectAddressOf(url, PROJECT_DOMAIN) }
-  located.set(request, found)
-  return found
+  return { url, project: projectAddressOf(url, PROJECT_DOMAIN) }
 }
 
 const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
@@ -81,8 +83,10 @@ export function servicePathOf(request: Request, bindings: { PROJECT_DOMAIN?: str
 }
 
 /** Assigns the request to the project that owns its host. */
-export function locateAs(request: Request, url: URL, ref: string): void {
-  located.set(request, { url, project: { ref, path: url.pathname } })
+export function locateAs(request: Request, url: URL, ref: string): Located {
+  const found = { url, project: { ref, path: url.pathname } }
+  located.set(request, found)
+  return found
 }
 
 /** The public base URL of a project's own services. */
