@@ -52,8 +52,8 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
   const record = { ...instance.record, ...changes }
   const changed = changedBetween(instance.record, record, instance, trial)
   if (changed.length > 0) {
-    await requireRoomForSlots(instance, configurationOf(record, factsOf(instance, trial)), mayRestart)
     await tryConfiguration(instance, { record, changed }, trial)
+    await requireRoomForSlots(instance, configurationOf(record, factsOf(instance, trial)), changed)
   }
   await instance.update(changes)
   // A daemon that was killed, or a request that failed, may have recorded these values without applying them.
@@ -69,20 +69,22 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
   }
 }
 
-/** Refuses what the trial accepts, because its folder has no replication slots. */
+/** The default of Postgres for both settings. */
+const SLOTS_DEFAULT = '10'
+
+/** Refuses values below the number of replication slots or read replicas. The trial accepts them, because its folder has no slots. */
 async function requireRoomForSlots(
   instance: Instance,
   values: Readonly<Record<string, string>>,
-  mayRestart: boolean,
+  changed: readonly string[],
 ): Promise<void> {
   const [slots, replicas] = await Promise.all([listAllSlots(instance), listSlots(instance)])
   const needs = [
     { setting: 'max_wal_senders', count: replicas.length, users: 'read replicas' },
-    // In a restart now, Postgres refuses by itself. In a later one, nobody is there to take the value back.
-    ...(mayRestart ? [] : [{ setting: 'max_replication_slots', count: slots.length, users: 'replication slots' }]),
+    { setting: 'max_replication_slots', count: slots.length, users: 'replication slots' },
   ]
   const refusals = needs
-    .filter(({ setting, count }) => Number(values[setting]) < count)
+    .filter(({ setting, count }) => changed.includes(setting) && Number(values[setting] ?? SLOTS_DEFAULT) < count)
     .map(({ setting, count, users }) => ({ setting, reason: `must be at least ${count}, the number of ${users}` }))
   if (refusals.length > 0) throw new Refused(refusals)
 }

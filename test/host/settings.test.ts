@@ -115,24 +115,44 @@ test('reports all refused values at once', async () => {
   expect(Object.keys(refusals).sort()).toEqual(['checkpoint_timeout', 'work_mem'])
 }, 30_000)
 
-test('keeps running with the old settings if the trial cannot tell that the new ones do not start', async () => {
+test('leaves a slot for each one that exists, also by a reset', async () => {
+  const { instance } = place
+  await apply({ max_replication_slots: 12 })
+  for (let n = 1; n <= 11; n += 1) await instance.admin.rows(`SELECT pg_create_physical_replication_slot('s${n}')`)
+  const { restarts } = instance
+  const tooFew = { max_replication_slots: 'must be at least 11, the number of replication slots' }
+  expect(await refusalsOf({ max_replication_slots: 1 })).toEqual(tooFew)
+  await expect(apply({}, ['max_replication_slots'])).rejects.toMatchObject({
+    refusals: [{ setting: 'max_replication_slots', reason: tooFew.max_replication_slots }],
+  })
+  const later = applySettings(instance, { set: { max_replication_slots: 1 }, reset: [], restart: false }, place.trial)
+  await expect(later).rejects.toThrow()
+  expect([instance.restarts, instance.record.settings]).toEqual([restarts, { max_replication_slots: '12' }])
+  await instance.admin.rows('SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots')
+  await apply({}, ['max_replication_slots'])
+}, 30_000)
+
+test('keeps running with the old settings if the server does not start with the new ones', async () => {
   const { instance } = place
   await apply({ max_replication_slots: 3 })
-  for (const slot of ['one', 'two']) {
-    await instance.admin.rows(`SELECT pg_create_physical_replication_slot('${slot}')`)
+  const createSlots = async () => {
+    for (const slot of ['one', 'two'])
+      await instance.admin.rows(`SELECT pg_create_physical_replication_slot('${slot}') WHERE NOT EXISTS (
+        SELECT FROM pg_replication_slots WHERE slot_name = '${slot}')`)
   }
-  const refusals = await refusalsOf({ max_replication_slots: 1 })
-  expect(refusals.max_replication_slots).toMatch(/too many replication slots/)
-  expect(await instance.show('max_replication_slots')).toBe('3')
-  expect(instance.record.settings).toEqual({ max_replication_slots: '3' })
-  const postponed = applySettings(
-    instance,
-    { set: { max_replication_slots: 1 }, reset: [], restart: false },
-    place.trial,
-  )
-  await expect(postponed).rejects.toMatchObject({
-    refusals: [{ setting: 'max_replication_slots', reason: 'must be at least 2, the number of replication slots' }],
+  const busy = Object.create(instance, {
+    restart: {
+      value: () =>
+        createSlots()
+          .catch(() => {})
+          .then(() => instance.restart()),
+    },
   })
+  const change = applySettings(busy, { set: { max_replication_slots: 1 }, reset: [] }, place.trial)
+  await expect(change).rejects.toMatchObject({
+    refusals: [{ setting: 'max_replication_slots', reason: expect.stringContaining('too many replication slots') }],
+  })
+  expect(await instance.show('max_replication_slots')).toBe('3')
   expect(instance.record.settings).toEqual({ max_replication_slots: '3' })
   await instance.admin.rows('SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots')
   await apply({}, ['max_replication_slots'])
