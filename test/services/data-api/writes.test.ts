@@ -53,6 +53,13 @@ describe('POST', () => {
     ])
   })
 
+  it('returns no field by which it only orders', async () => {
+    await api.sql(`create function shout(items) returns text language sql stable as $$ select upper($1.name) $$`)
+    const id = newId()
+    const reply = await api.json('/items?order=shout', writeOf('POST', { id }))
+    expect([reply.status, reply.body]).toEqual([201, [{ id, name: 'unnamed', maker_id: null, price: null }]])
+  })
+
   it('returns aggregates of the new rows', async () => {
     await api.sql(`alter database postgres set pgrst.db_aggregates_enabled = true`)
     const rows = [

@@ -112,9 +112,11 @@ function selectedField(params: Parameters, node: ReadNode, { field: selected, in
   return [isPlain ? selectedColumn(column) : { sql: `${value} AS ${key}`, groupBy: value }]
 }
 
-/** Whether functions of the row are selected. The rows that a function or a change returned have their values among the columns. */
-const hasComputed = ({ fields, table }: ReadNode): boolean =>
-  fields.some(({ field: { name } }) => name !== '*' && !table?.columns.has(name))
+/** Whether functions of the row are selected, or order the rows. Rows that a function or a change returned have their values among the columns. */
+const hasComputed = ({ fields, order, table }: ReadNode): boolean =>
+  [...fields, ...order.filter(({ relation }) => relation === undefined)].some(
+    ({ field: { name } }) => name !== '*' && !table?.columns.has(name),
+  )
 
 const selectedColumn = (column: string): Selected => ({ sql: column, groupBy: column })
 
