@@ -4,7 +4,7 @@ export interface Links {
   foreignKeys: readonly { n: string; o: number; f: number; c: readonly string[]; fc: readonly string[] }[]
   /** Columns of views that are columns of other relations. */
   origins: readonly (readonly [view: number, column: number, relation: number, relationColumn: number])[]
-  /** All relations that keys or origins name, whether exposed or not. */
+  /** All relations that foreign keys or origins name, whether exposed or not. */
   names: readonly (readonly [oid: number, schema: string, name: string, columns: readonly (string | null)[]])[]
 }
 
@@ -20,7 +20,7 @@ const ORIGINS = String.raw`
       FROM pg_rewrite AS r JOIN pg_class AS v ON v.oid = r.ev_class AND v.relkind IN ('v', 'm')
       JOIN pg_namespace AS n ON n.oid = v.relnamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema')
       CROSS JOIN LATERAL regexp_matches(r.ev_action::text,
-        '(\\.|[{}]|:resno (\d+) :resname (?:\\.|[^ ])* :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (\d+))', 'g')
+        $pattern$(\\.|[{}]|:resno (\d+) :resname (?:\\.|[^ ])* :ressortgroupref \d+ :resorigtbl (\d+) :resorigcol (\d+))$pattern$, 'g')
         WITH ORDINALITY AS m (match, at)
       WHERE r.ev_type = '1') AS tokens) AS entries
   WHERE entry IS NOT NULL AND depth = 2 AND entry[2] <> '0'`
