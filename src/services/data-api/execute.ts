@@ -50,7 +50,7 @@ async function run(
 }
 
 /**
- * Schemas by project and exposed schemas, bounded by the length of their texts; as objects they take a few times as much memory. They
+ * Schemas by project and exposed schemas, bounded by their sizes; as objects they take a few times as much memory. They
  * are read again after a while, because some changes, such as those of server settings, do not change their version.
  */
 const schemas = new SizedCache<SchemaCache>({ sizeMax: 12 * 1024 * 1024, ms: 600_000 })
@@ -65,14 +65,9 @@ async function loadSchema(api: DataApi): Promise<SchemaCache> {
   const [, rows] = await run(api, [path, introspect(api.config.schemas)], { sessionKey: crypto.randomUUID() })
   const text = String(rows?.[0]?.found)
   const cache = schemaCacheOf(text)
-  schemas.set(keyOf(api), cache, text.length + lengthOfRelationships(cache), api.ctx.now().getTime())
+  schemas.set(keyOf(api), cache, cache.size, api.ctx.now().getTime())
   return cache
 }
-
-/** Views multiply relationships, so their memory is counted apart from that of the text that they come from. */
-const RELATIONSHIP_LENGTH = 100
-const lengthOfRelationships = ({ relationships }: SchemaCache): number =>
-  [...(relationships?.values() ?? [])].reduce((sum, { length }) => sum + length * RELATIONSHIP_LENGTH, 0)
 
 /** Whether the database has another schema than the cache. */
 async function isOutdated(api: DataApi, { version, settingsVersion }: SchemaCache): Promise<boolean> {

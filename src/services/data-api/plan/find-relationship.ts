@@ -1,5 +1,5 @@
 import { DataApiError, requestError } from '../data-api-error.ts'
-import { RELATIONSHIPS_MAX } from '../schema/relationships.ts'
+import { ADDED_RELATIONSHIPS_MAX } from '../schema/relationships.ts'
 import { suggest } from '../schema/suggestions.ts'
 import { keyOf, type Name, type Relationship, type SchemaCache } from '../schema/types.ts'
 
@@ -51,8 +51,8 @@ function matches(relationship: Relationship, schema: string, { target, hint }: W
 const tooMany = () =>
   new DataApiError({
     ...{ status: 500, code: '54000', details: null },
-    message: `The exposed schemas have more than ${RELATIONSHIPS_MAX} relationships: nothing can be embedded`,
-    hint: 'Views multiply relationships: expose fewer views of related tables.',
+    message: `Views and junctions add more than ${ADDED_RELATIONSHIPS_MAX} relationships: nothing can be embedded`,
+    hint: 'Expose fewer views of related tables.',
   })
 
 function missing(

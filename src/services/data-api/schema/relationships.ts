@@ -146,14 +146,17 @@ export const referencesBetween = ({ constraint, isUnique, sources, targets }: En
     })),
   )
 
-/** Each pair of views of two tables has the relationships of the tables. So many take about 30 MB. */
-export const RELATIONSHIPS_MAX = 100_000
+/**
+ * Maximum number of relationships that views and junctions add to those of foreign keys. They take about 15 MB. Each pair of views of
+ * two related tables adds two, and each pair of keys of a junction one.
+ */
+export const ADDED_RELATIONSHIPS_MAX = 50_000
 
 type PrimaryKeyOf = (relation: Name) => readonly string[]
 
 /**
  * The relationships between exposed relations, by the key of their source. The list of a relation is empty if it has relationships
- * with hidden ones only. Undefined if there are more than `RELATIONSHIPS_MAX`.
+ * with hidden ones only. Undefined if there are more than `ADDED_RELATIONSHIPS_MAX`.
  */
 export function relationshipsOf(
   links: Links,
@@ -161,15 +164,16 @@ export function relationshipsOf(
 ): Map<string, Relationship[]> | undefined {
   const relationships = new Map<string, Relationship[]>()
   const references: Reference[] = []
+  let added = 0
   for (const ends of endsOf(links, exposed)) {
     const { sources, targets } = ends
+    added += 2 * Math.max(0, sources.length * targets.length - 1)
+    if (added > ADDED_RELATIONSHIPS_MAX) return undefined
     for (const { name } of [...sources, ...targets]) relationships.set(keyOf(name), [])
-    if (2 * (references.length + sources.length * targets.length) > RELATIONSHIPS_MAX) return undefined
     references.push(...referencesBetween(ends))
   }
   const junctions = junctionsOf(references, primaryKeyOf)
-  const junctionCount = junctions.reduce((sum, { length }) => sum + length * (length - 1), 0)
-  if (2 * references.length + junctionCount > RELATIONSHIPS_MAX) return undefined
+  if (added + pairsOf(junctions) > ADDED_RELATIONSHIPS_MAX) return undefined
   for (const one of [...references.flatMap(relationshipsOfReference), ...junctions.flatMap(throughJunction)])
     addTo(relationships, keyOf(one.source), one)
   return relationships
@@ -205,25 +209,39 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
   ]
 }
 
-/** The foreign keys of each relation whose columns are all part of its primary key. */
-function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyOf): Reference[][] {
+/** Of a relation, the references of each foreign key whose columns are all part of its primary key. */
+type Junction = readonly (readonly Reference[])[]
+
+function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyOf): Junction[] {
   const bySource = Map.groupBy(references, ({ source }) => keyOf(source))
   return [...bySource.values()].map((own) => {
     const [first] = own
     const key = new Set(first && primaryKeyOf(first.source))
-    return own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
+    const inKey = own.filter(({ columns }) => key.size > 0 && columns.every(([column]) => key.has(column)))
+    return [...Map.groupBy(inKey, ({ constraint }) => constraint).values()]
   })
 }
 
-/** Pairs must lead to different relations: a request could not tell the two directions between the rows of one relation apart. */
-const throughJunction = (references: readonly Reference[]): JunctionRelationship[] =>
-  references.flatMap((from) =>
-    references
-      .filter((to) => to.constraint !== from.constraint && !isSame(to.target, from.target))
-      .map((to) => ({
-        ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
-        ...{ sourceConstraint: from.constraint, targetConstraint: to.constraint },
-        sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
-        targetColumns: to.columns.map(([column, target]) => [target, column] as const),
-      })),
-  )
+/** The number of pairs of references of different foreign keys. */
+const pairsOf = (junctions: readonly Junction[]): number =>
+  junctions.reduce((sum, keys) => {
+    const all = keys.flat().length
+    return sum + keys.reduce((pairs, { length }) => pairs + length * (all - length), 0)
+  }, 0)
+
+/**
+ * The many-to-many relationships of a junction. Its two keys must lead to different relations: a request could not tell the two
+ * directions between the rows of one relation apart.
+ */
+const throughJunction = (keys: Junction): JunctionRelationship[] =>
+  keys.flatMap((sources) => {
+    const others = keys.filter((key) => key !== sources).flat()
+    return sources.flatMap((from) => others.filter((to) => !isSame(to.target, from.target)).map((to) => link(from, to)))
+  })
+
+const link = (from: Reference, to: Reference): JunctionRelationship => ({
+  ...{ kind: 'many-to-many', source: from.target, target: to.target, junction: from.source },
+  ...{ sourceConstraint: from.constraint, targetConstraint: to.constraint },
+  sourceColumns: from.columns.map(([column, source]) => [source, column] as const),
+  targetColumns: to.columns.map(([column, target]) => [target, column] as const),
+})

@@ -21,6 +21,15 @@ type FoundRoutine = Introspection['routines'][number]
 
 const KINDS = { r: 'table', v: 'view', f: 'foreign', m: 'materialized', p: 'partitioned' } as const
 
+/** The length of a text that takes as much memory as a relationship. */
+const ADDED_LENGTH = 100
+
+/** The number of relationships that views and junctions add to those of foreign keys. */
+function countAdded({ foreignKeys }: Introspection, relationships: SchemaCache['relationships']): number {
+  const all = [...(relationships?.values() ?? [])].reduce((sum, { length }) => sum + length, 0)
+  return Math.max(0, all - 2 * foreignKeys.length)
+}
+
 export function schemaCacheOf(text: string): SchemaCache {
   const found = JSON.parse(text) as Introspection
   const origins = viewOrigins(found)
@@ -45,6 +54,7 @@ export function schemaCacheOf(text: string): SchemaCache {
   }
   return {
     version: found.version,
+    size: text.length + ADDED_LENGTH * countAdded(found, relationships),
     // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
     settingsVersion: /^[0-9a-f]{32}$/.exec(found.settingsVersion ?? '')?.[0],
     tables,

@@ -1,6 +1,8 @@
 /** The exposed schemas of a project, as the Data API caches them. */
 export interface SchemaCache {
   version: string
+  /** The length of the text that it was read from, and of what views and junctions add to it. */
+  size: number
   /** Version of the settings of roles and of the database; it is a part of `version`. */
   settingsVersion: string | undefined
   tables: ReadonlyMap<string, Table>
