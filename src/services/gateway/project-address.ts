@@ -15,7 +15,7 @@ export interface Located {
 }
 
 /**
- * Requests that their URL does not locate. No others, because the runtime keeps a request that is a key of a WeakMap, with its
+ * Addresses of requests whose URL does not name the project. Others are not stored: the runtime keeps a key of a WeakMap, with its
  * headers, until the next full garbage collection.
  */
 const located = new WeakMap<Request, Located>()

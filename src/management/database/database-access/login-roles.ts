@@ -36,7 +36,8 @@ export async function createLoginRole(
   /** Inserts the row and returns the logins that it replaces. Undefined at the limit, unless an unused login can be replaced. */
   const insert = (inUse?: string[]) =>
     changeProject(ctx, project, async ({ tx, record }) => {
-      const isOpen = and(isCliLogin(ref), gt(temporaryLogins.expiresAt, now))
+      // Read under the lock, so that a login which another caller has just replaced does not count.
+      const isOpen = and(isCliLogin(ref), gt(temporaryLogins.expiresAt, ctx.now()))
       const isFull = (await tx.$count(temporaryLogins, isOpen)) >= ROLES_MAX
       const replaced =
         isFull && inUse ? await expireOldest(ctx, tx, and(isOpen, notInArray(temporaryLogins.role, inUse))) : []

@@ -59,7 +59,7 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
   return row
 }
 
-/** Covers the source as well, because programs that differ only in comments, types or the import map have equal images. */
+/** The digest of a deployment covers its source, because programs that differ only in comments, types or the import map have equal images. */
 async function digestOf(image: Uint8Array<ArrayBuffer>, { entrypoint, importMap, files }: Program): Promise<string> {
   const digests = await Promise.all(files.map(async ({ path, bytes }) => [path, await sha256Of(bytes)]))
   return sha256Of(JSON.stringify([await sha256Of(image), entrypoint, importMap, digests.sort()]))

@@ -84,8 +84,8 @@ export function installConsole(): void {
 }
 
 /**
- * Whether a read was pending when the program itself closed its socket. The runtime uses this text for nothing else: other
- * operations on a closed socket, and connections that break, fail with other ones.
+ * Whether the error is that of a read that was pending when the program closed its own socket. The runtime uses its message for
+ * nothing else.
  */
 const isEndOfOwnSocket = (reason: unknown): boolean =>
   reason instanceof TypeError && reason.message === 'This socket has been closed.'
