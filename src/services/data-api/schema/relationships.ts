@@ -209,7 +209,7 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
   ]
 }
 
-/** Of a relation, the references of each foreign key whose columns are all part of its primary key. */
+/** References of one relation by foreign key, if the columns of the key are all part of the primary key. */
 type Junction = readonly (readonly Reference[])[]
 
 function junctionsOf(references: readonly Reference[], primaryKeyOf: PrimaryKeyOf): Junction[] {
