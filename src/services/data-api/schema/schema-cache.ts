@@ -43,10 +43,7 @@ export function schemaCacheOf(text: string): SchemaCache {
   )
   const oids = new Map(found.tables.map(({ o, s, n }) => [o, { schema: s, name: n }]))
   const isExposed = (name: Name) => tables.has(keyOf(name))
-  const primaryKeys = new Map(
-    found.keys.filter(({ primary }) => primary).map(({ o, c }) => [nameKey(origins.nameOf(o)), c]),
-  )
-  const primaryKeyOf = (name: Name) => tables.get(keyOf(name))?.primaryKey ?? primaryKeys.get(keyOf(name)) ?? []
+  const primaryKeyOf = (name: Name) => tables.get(keyOf(name))?.primaryKey ?? []
   const relationships = relationshipsOf(found, { origins, primaryKeyOf, isExposed })
   for (const relationship of found.routines.flatMap((routine) => computedRelationships(routine, oids))) {
     const key = keyOf(relationship.source)
@@ -81,8 +78,6 @@ function handlersOf({ handlers }: Introspection, oids: ReadonlyMap<number, Name>
   }
   return byRelation
 }
-
-const nameKey = (name: Name | undefined) => (name ? keyOf(name) : '')
 
 const INSERTS = 8
 const UPDATES = 4
