@@ -40,14 +40,26 @@ export async function dumpSchema({ socket, database, snapshot, section }: DumpRe
   const target = `user=${SUPERUSER} dbname='${name}'`
   const key = randomBytes(16).toString('hex')
   const create = section === 'pre-data' ? ['--create'] : []
-  const args = [
+  const output = await runPgDump(socket, [
     ...[...create, `--section=${section}`, `--snapshot=${snapshot}`, `--dbname=${target}`],
     ...[`--restrict-key=${key}`, '--encoding=UTF8'],
-  ]
+  ])
+  const parts = withoutCommands(output, key).map(entriesIn)
+  return {
+    database: parts
+      .slice(0, -1)
+      .flat()
+      .flatMap(({ statements }) => statements),
+    entries: parts.at(-1) ?? [],
+  }
+}
+
+/** Runs pg_dump on the server whose socket is in a folder, and returns its output. */
+export async function runPgDump(folder: string, args: readonly string[]): Promise<string> {
   const child = spawn(process.execPath, [PROGRAM, ...args], { stdio: ['ignore', 'pipe', 'pipe', 'pipe'] })
   const pipe = child.stdio[3]
   if (!(pipe instanceof Duplex) || !child.stdout || !child.stderr) throw new TypeError('pg_dump has no pipes')
-  const server = connect(join(socket, '.s.PGSQL.5432'))
+  const server = connect(join(folder, '.s.PGSQL.5432'))
   // A failed connection ends the program, and its exit code then reports the failure.
   for (const end of [pipe, server]) end.on('error', () => child.kill())
   pipe.pipe(server).pipe(pipe)
@@ -55,14 +67,7 @@ export async function dumpSchema({ socket, database, snapshot, section }: DumpRe
     const ended = new Promise<number | null>((resolve, reject) => child.once('error', reject).once('close', resolve))
     const [output, errors, code] = await Promise.all([text(child.stdout), text(child.stderr), ended])
     if (code !== 0) throw new Error(`The schema cannot be read: ${reasonIn(errors)}`)
-    const parts = withoutCommands(output, key).map(entriesIn)
-    return {
-      database: parts
-        .slice(0, -1)
-        .flat()
-        .flatMap(({ statements }) => statements),
-      entries: parts.at(-1) ?? [],
-    }
+    return output
   } finally {
     server.destroy()
   }
