@@ -1,4 +1,4 @@
-import { SERVER_TABLES } from '../../src/engine/storage/names.ts'
+import { EARLIER_TABLES, SERVER_TABLES } from '../../src/engine/storage/names.ts'
 import { REFERENCED_OBJECTS } from '../../src/engine/storage/referenced-objects.ts'
 import type { AdminSession, Instance } from '../instances/types.ts'
 import { withOwner } from './owner-session.ts'
@@ -29,7 +29,7 @@ export async function emptyStorage(copy: Pick<Instance, 'connect'>, admin: Admin
     // Truncating a foreign table would open its connection with the superuser's rights.
     `SELECT oid::int8::int4 AS oid, name FROM unnest($1::text[]) AS name JOIN pg_class ON oid = to_regclass(name)
       WHERE relkind = 'r'`,
-    [SERVER_TABLES],
+    [[...SERVER_TABLES, ...EARLIER_TABLES]],
   )
   if (tables.length > 0) await truncate(admin, tables)
 }

@@ -1,6 +1,6 @@
 import { APP_OWNER } from '../../src/engine/hosted-names.ts'
-import { API_ROLES, READER_GROUP, STORAGE_TIMEOUT } from '../../src/engine/roles.ts'
-import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
+import { API_ROLES } from '../../src/engine/roles.ts'
+import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
 
 /** The superuser of every instance; its owner is the role `postgres`. */
 export const SUPERUSER = SCHEMA_OWNER
@@ -32,8 +32,6 @@ const ATTRIBUTES: Readonly<Record<string, string>> = {
   // Migrations written for the hosted service name these two.
   supabase_realtime_admin: 'NOLOGIN NOINHERIT',
   [REPLICATOR]: 'LOGIN REPLICATION',
-  [STORAGE_GROUP]: 'NOLOGIN',
-  [READER_GROUP]: 'NOLOGIN',
 }
 
 const SETTINGS: readonly (readonly [role: string, setting: string, value: string])[] = [
@@ -43,23 +41,21 @@ const SETTINGS: readonly (readonly [role: string, setting: string, value: string
   ['authenticator', 'lock_timeout', '8s'],
   [AUTH_OWNER, 'search_path', 'auth'],
   [AUTH_OWNER, 'idle_in_transaction_session_timeout', '60s'],
-  [STORAGE_OWNER, 'statement_timeout', STORAGE_TIMEOUT],
   ['supabase_read_only_user', 'default_transaction_read_only', 'on'],
 ]
 
 /**
  * The owner can set defaults for every session of the database, which settings of a role override. Sessions of the superuser
- * and of the storage server must neither call the owner's code nor be stopped by the owner's limits.
+ * and of the storage server must neither call the owner's code nor be stopped by the owner's limits. The schema of the services pins
+ * two more settings, which a dump of the roles would contain.
  */
 const PINNED: Readonly<Record<string, string>> = {
   role: 'none',
   search_path: 'pg_catalog',
-  session_replication_role: 'origin',
   default_transaction_isolation: 'read committed',
   default_transaction_read_only: 'off',
   standard_conforming_strings: 'on',
   row_security: 'on',
-  statement_timeout: '0',
   lock_timeout: '0',
   transaction_timeout: '0',
   idle_session_timeout: '0',
@@ -74,7 +70,6 @@ const MEMBERSHIPS = [
   // Only the owner of a table can add policies and triggers; the guard refuses everything else that owners can do. With SET TRUE,
   // the owner could set the passwords of these roles.
   `GRANT ${STORAGE_OWNER}, ${AUTH_OWNER} TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
-  `GRANT ${STORAGE_GROUP} TO ${STORAGE_OWNER} WITH INHERIT TRUE, SET FALSE`,
   'GRANT pg_read_all_data, pg_monitor TO supabase_read_only_user',
 ]
 

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { quoteLiterals } from '../../src/engine/names.ts'
-import { GUARDED_TRIGGERS } from '../../src/engine/storage/guard.ts'
+import { GUARDED_SCHEMAS, GUARDED_TRIGGERS } from '../../src/engine/storage/guard.ts'
 import { AUTH_OWNER, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
 import type { DumpEntry } from './dump.ts'
 
@@ -12,7 +12,7 @@ export interface Platform {
 }
 
 const SERVICES = [STORAGE_OWNER, AUTH_OWNER]
-const IS_GUARDED = `n.nspname IN ('storage', 'auth') AND n.nspowner IN (SELECT oid FROM pg_roles WHERE rolsuper)`
+const IS_GUARDED = `n.nspname IN (${quoteLiterals(GUARDED_SCHEMAS)}) AND n.nspowner IN (SELECT oid FROM pg_roles WHERE rolsuper)`
 /** Condition that a table belongs to the platform. `n` is the row of its schema, `owner` the row of its owner in `pg_roles`. */
 export const IS_PLATFORM_TABLE = `(owner.rolsuper OR (${IS_GUARDED} AND owner.rolname IN (${quoteLiterals(SERVICES)})))`
 

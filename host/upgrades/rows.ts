@@ -1,15 +1,19 @@
 import { pipeline } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import { SCHEMA_CHANGES } from '../../src/engine/storage/schema-changes.ts'
+import { quoteLiterals } from '../../src/engine/names.ts'
+import { INTERNAL_SCHEMA } from '../../src/engine/storage/names.ts'
 import type { Loaders } from './load.ts'
 import { IS_PLATFORM_TABLE } from './platform.ts'
 
 const USER_SCHEMA = `n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
 
-/** Condition: the table that records changes of the schema, or its sequence. Loading the schema fills it. */
-const RECORDS_CHANGES = `(n.nspname || '.' || c.relname IN ('${SCHEMA_CHANGES}', '${SCHEMA_CHANGES}_id_seq')
-    AND c.relowner IN (SELECT oid FROM pg_roles WHERE rolsuper))`
+/**
+ * Condition: the table that records changes of the schema, or its sequence. Loading the schema fills it. Until version 13 of the storage
+ * schema it was in `storage`.
+ */
+const RECORDS_CHANGES = `(n.nspname IN (${quoteLiterals([INTERNAL_SCHEMA, 'storage'])})
+    AND c.relname IN ('schema_changes', 'schema_changes_id_seq') AND c.relowner IN (SELECT oid FROM pg_roles WHERE rolsuper))`
 
 /** Tables to copy, with a condition that selects the rows of users in tables of extensions. */
 const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name, kept.condition,

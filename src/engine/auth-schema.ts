@@ -1,11 +1,11 @@
-import { API_ROLES, READER_GROUP } from './roles.ts'
-import { SCHEMA_OWNER, STORAGE_GROUP } from './storage/names.ts'
+import { API_ROLES } from './roles.ts'
+import { type Grantees, SCHEMA_OWNER } from './storage/names.ts'
 
 /**
  * SQL for the schema `auth`: the functions and tables that policies, triggers and foreign keys of apps refer to. Creates
  * nothing if the tenant already has a schema of this name.
  */
-export function authSchema(owner: string): string {
+export function authSchema(owner: string, { server, reader }: Grantees): string {
   const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
   const claim = (name: string) =>
     `coalesce(nullif(current_setting('request.jwt.claim.${name}', true), ''), ${claims} ->> '${name}')`
@@ -26,7 +26,7 @@ export function authSchema(owner: string): string {
     IF to_regnamespace('auth') IS NULL THEN
       CREATE SCHEMA auth;
       GRANT ${rights} ON SCHEMA auth TO pg_database_owner;
-      GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
+      GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, reader, server].join(', ')};
       ${define.join(';\n')};
     END IF;
     IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = '${owner}'::regrole) THEN
@@ -35,17 +35,17 @@ export function authSchema(owner: string): string {
       -- References to its tables are checked as their owner.
       GRANT USAGE ON SCHEMA auth TO ${owner};
       IF to_regclass('auth.users') IS NULL THEN
-        ${[...table('users', USERS, owner), ...table('identities', IDENTITIES, owner), ...INDEXES].join(';\n')};
+        ${[...table('users', USERS, owner, reader), ...table('identities', IDENTITIES, owner, reader), ...INDEXES].join(';\n')};
       END IF;
     END IF;
   END $$`
 }
 
-const table = (name: string, columns: string, owner: string): string[] => [
+const table = (name: string, columns: string, owner: string, reader: string): string[] => [
   `CREATE TABLE auth.${name} (${columns})`,
   `ALTER TABLE auth.${name} OWNER TO ${owner}`,
   `ALTER TABLE auth.${name} ENABLE ROW LEVEL SECURITY`,
-  `GRANT SELECT ON auth.${name} TO ${READER_GROUP}`,
+  `GRANT SELECT ON auth.${name} TO ${reader}`,
 ]
 
 /**

@@ -2,8 +2,10 @@ import { quoteLiteral, quoteLiterals } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
 import { type Cluster, type Server, type Session, withAdmin } from './session.ts'
 
-/** Role without login that grants read access to objects of the services. */
+/** Role without login that grants read access to objects of the services, where these have a login for each project. */
 export const READER_GROUP = 'pilothouse_reader'
+/** Role without login that grants the storage server's logins access to its tables, where there is a login for each project. */
+export const STORAGE_GROUP = 'pilothouse_storage'
 /** Roles without login that policies and grants of apps refer to. */
 export const API_ROLES = ['anon', 'authenticated', 'service_role']
 

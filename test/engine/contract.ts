@@ -33,7 +33,7 @@ export const PLAIN_OWNER: OwnerPowers = {
   attributes: [],
   roles: ['anon', 'authenticated', 'pg_database_owner', 'postgres', 'service_role'],
   refused: [
-    'insert into storage.removed_versions (version) values (gen_random_uuid()::text)',
+    'insert into pgbouncer.removed_versions (version) values (gen_random_uuid()::text)',
     'alter role anon bypassrls',
   ],
 }
@@ -242,7 +242,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const object = newObject('b', 'gone')
       await batch(ref, createBucket({ id: 'b', name: 'b', public: false, ...rules }), insertObject(object))
       await query(ref, 'delete from storage.objects')
-      const removed = { text: 'select version from storage.removed_versions', params: [] }
+      const removed = { text: 'select version from pgbouncer.removed_versions', params: [] }
       expect((await batch(ref, removed))[0]).toEqual([{ version: object.version }])
     })
 
@@ -532,7 +532,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         await batch(parent, bucket, insertObject(newObject('b', 'name')))
         const copy = await copied(parent, data)
         const left = `select (select count(*)::int from storage.objects) as objects,
-        (select count(*)::int from storage.buckets) as buckets, (select count(*)::int from storage.removed_versions) as removed`
+        (select count(*)::int from storage.buckets) as buckets, (select count(*)::int from pgbouncer.removed_versions) as removed`
         expect((await batch(copy, { text: left, params: [] }))[0]).toEqual([
           { objects: 0, buckets: data ? 1 : 0, removed: 0 },
         ])
@@ -631,7 +631,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const { owner, storage } = namesOf(shared)
       for (const text of [
         'drop schema storage cascade',
-        'drop table storage.removed_versions',
+        'drop table pgbouncer.removed_versions',
         ...running.owner.refused,
         `alter role ${storage} password 'Taken-over_99'`,
         `set role none; grant ${storage} to ${owner} with set true`,

@@ -90,36 +90,81 @@ it('of an earlier version gets what the owner needs to change the settings of th
   await close()
 })
 
+const EARLIER_LAYOUT = `
+  ALTER TABLE pgbouncer.removed_versions SET SCHEMA storage; ALTER TABLE pgbouncer.used_tokens SET SCHEMA storage;
+  ALTER TABLE pgbouncer.resumable_parts SET SCHEMA storage; ALTER TABLE pgbouncer.resumable_uploads SET SCHEMA storage;
+  ALTER TABLE pgbouncer.schema_changes SET SCHEMA storage; DROP SCHEMA pgbouncer;
+  CREATE OR REPLACE FUNCTION storage.record_schema_changes() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS
+    $$ BEGIN INSERT INTO storage.schema_changes DEFAULT VALUES; END $$;
+  CREATE OR REPLACE FUNCTION storage.record_schema_drops() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN END $$;
+  CREATE ROLE pilothouse_reader; GRANT SELECT ON storage.objects TO pilothouse_reader;
+  CREATE ROLE pilothouse_storage; GRANT INSERT ON storage.used_tokens TO pilothouse_storage;
+  GRANT pilothouse_storage TO supabase_storage_admin;
+  ALTER ROLE supabase_admin SET statement_timeout = 0; ALTER ROLE supabase_storage_admin SET session_replication_role = origin;
+  INSERT INTO storage.used_tokens VALUES ('00000000-0000-4000-8000-000000000001', now());
+  ${OUTDATED}`
+
+it('of an earlier version gets the internal tables and settings where dumps of the CLI leave them out', async () => {
+  const { connect, prepare, close } = await openProject()
+  const [owner, admin] = [await connect('postgres'), await connect('supabase_admin')]
+  await admin.query(`SET event_triggers = off; ${EARLIER_LAYOUT}`)
+  await owner.query('CREATE TABLE before ()')
+  await prepare()
+  await owner.query('CREATE TABLE after ()')
+  expect(await rows(admin, 'SELECT id FROM pgbouncer.used_tokens')).toHaveLength(1)
+  expect((await rows(admin, 'SELECT FROM pgbouncer.schema_changes')).length).toBeGreaterThan(1)
+  const left = `SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'storage'::regnamespace ORDER BY 1`
+  expect((await rows(admin, left)).map(({ relname }) => relname)).toEqual(['buckets', 'objects'])
+  expect(await rows(admin, `SELECT rolname FROM pg_roles WHERE rolname ~ '^pilothouse_'`)).toEqual([])
+  const server = await connect('supabase_storage_admin')
+  expect(await rows(server, 'SHOW statement_timeout')).toEqual([{ statement_timeout: '30s' }])
+  await server.query('INSERT INTO pgbouncer.used_tokens VALUES (gen_random_uuid(), now())')
+  await close()
+})
+
+it('of an earlier version keeps roles of the owner whose names the platform used', async () => {
+  const { connect, prepare, close } = await openProject()
+  const [owner, admin] = [await connect('postgres'), await connect('supabase_admin')]
+  await owner.query('CREATE ROLE pilothouse_reader')
+  await admin.query(OUTDATED)
+  await prepare()
+  await owner.query('DROP ROLE pilothouse_reader')
+  await close()
+})
+
 describe('a database that the owner has put in the place of the original', () => {
-  it("is not prepared with objects of the owner's, whose code would run as the superuser", async () => {
-    const { connect, prepare, close } = await openProject()
-    const owner = await connect('postgres')
-    await owner.query('CREATE DATABASE another')
-    await owner.query('CREATE DATABASE third')
-    const another = await connect('postgres', 'another')
-    await another.query(`CREATE SCHEMA storage;
-      CREATE TABLE storage.schema_changes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL);
+  it.each(['storage', 'pgbouncer'])(
+    "is not prepared with objects of the owner's in the schema %s, whose code would run as the superuser",
+    async (schema) => {
+      const { connect, prepare, close } = await openProject()
+      const owner = await connect('postgres')
+      await owner.query('CREATE DATABASE another')
+      await owner.query('CREATE DATABASE third')
+      const another = await connect('postgres', 'another')
+      await another.query(`CREATE SCHEMA ${schema};
+      CREATE TABLE ${schema}.schema_changes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL);
       CREATE FUNCTION public.escalate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         EXECUTE 'ALTER ROLE postgres SUPERUSER'; RETURN new; END $$;
-      CREATE TRIGGER escalate BEFORE INSERT ON storage.schema_changes FOR EACH ROW EXECUTE FUNCTION public.escalate()`)
-    await Promise.all([owner.end(), another.end()])
-    const third = await connect('postgres', 'third')
-    const admin = await connect('supabase_admin', 'third')
-    // The owner would wait for a moment without sessions, such as a restart.
-    await admin.query(`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'postgres'`)
-    await third.query('ALTER DATABASE postgres RENAME TO original')
-    await third.query('ALTER DATABASE another RENAME TO postgres')
+      CREATE TRIGGER escalate BEFORE INSERT ON ${schema}.schema_changes FOR EACH ROW EXECUTE FUNCTION public.escalate()`)
+      await Promise.all([owner.end(), another.end()])
+      const third = await connect('postgres', 'third')
+      const admin = await connect('supabase_admin', 'third')
+      // The owner would wait for a moment without sessions, such as a restart.
+      await admin.query(`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'postgres'`)
+      await third.query('ALTER DATABASE postgres RENAME TO original')
+      await third.query('ALTER DATABASE another RENAME TO postgres')
 
-    const refusal = await prepare().catch((error) => error.message)
-    const superusers = 'SELECT rolname FROM pg_roles WHERE rolsuper'
-    expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
-    expect(refusal).toMatch(/^The schema "storage" belongs to the role "postgres"/)
+      const refusal = await prepare().catch((error) => error.message)
+      const superusers = 'SELECT rolname FROM pg_roles WHERE rolsuper'
+      expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
+      expect(refusal).toContain(`The schema "${schema}" belongs to the role "postgres"`)
 
-    const swapped = await connect('postgres')
-    await swapped.query('DROP SCHEMA storage CASCADE')
-    await prepare()
-    expect(await failure(swapped, 'CREATE TABLE storage.mine ()')).toMatch(/^42501/)
-    expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
-    await close()
-  })
+      const swapped = await connect('postgres')
+      await swapped.query(`DROP SCHEMA ${schema} CASCADE`)
+      await prepare()
+      expect(await failure(swapped, `CREATE TABLE ${schema}.mine ()`)).toMatch(/^42501/)
+      expect(await rows(third, superusers)).toEqual([{ rolname: 'supabase_admin' }])
+      await close()
+    },
+  )
 })

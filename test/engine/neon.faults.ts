@@ -932,11 +932,11 @@ describe('a copy', () => {
     const [owner, ref] = [await project('create table kept ()'), newRef()]
     const compute = await computeOf(owner)
     await compute.rows(
-      'insert into storage.removed_versions (version) select gen_random_uuid() from generate_series(1, 20001)',
+      'insert into pgbouncer.removed_versions (version) select gen_random_uuid() from generate_series(1, 20001)',
       `p_${owner}`,
     )
     await engine().copy({ ...copyOf(ref), from: owner })
-    const left = await (await computeOf(ref)).rows('select from storage.removed_versions', `p_${ref}`)
+    const left = await (await computeOf(ref)).rows('select from pgbouncer.removed_versions', `p_${ref}`)
     expect(left).toEqual([])
   })
 

@@ -58,7 +58,7 @@ export async function newStorageDatabase({ create, connect }: HostEngine) {
       return id
     },
     removed: async (versions: readonly (string | null | undefined)[]) =>
-      (await admin.query('select version from storage.removed_versions where version = any ($1)', [versions])).rows
+      (await admin.query('select version from pgbouncer.removed_versions where version = any ($1)', [versions])).rows
         .length,
     close: () => Promise.all([admin.end(), server.end()]),
   }

@@ -46,9 +46,8 @@ describe("the project's owner", () => {
     ['drop function storage.remember_deleted() cascade', '42501'],
     ['alter function storage.remember_deleted() owner to current_user', '42501'],
     ['set role supabase_storage_admin', '42501'],
-    ['set role pilothouse_storage', '42501'],
     ['grant supabase_storage_admin to current_user', '42501'],
-    ["alter role pilothouse_storage password 'x'", '42501'],
+    ["alter role supabase_storage_admin password 'x'", '42501'],
     [
       'create function public.mine() returns int language sql as $$ select 1 $$ ; alter function public.mine() owner to supabase_storage_admin',
       '42501',
@@ -82,8 +81,8 @@ describe("the role that runs the tenant's triggers and policies", () => {
           (current_user, public.attempt('set local session authorization postgres')),
           (current_user, public.attempt('create role intruder')),
           (current_user, public.attempt('alter role authenticator password ''x''')),
-          (current_user, public.attempt('grant pilothouse_storage to postgres')),
-          (current_user, public.attempt('alter table storage.removed_versions disable trigger all')),
+          (current_user, public.attempt('grant supabase_storage_admin to postgres')),
+          (current_user, public.attempt('alter table pgbouncer.removed_versions disable trigger all')),
           (current_user, public.attempt('copy (select 1) to program ''true''')),
           (current_user, public.attempt('create function storage.mine() returns int language sql return 1'));
         return new; end $$;
@@ -102,7 +101,7 @@ describe("the role that runs the tenant's triggers and policies", () => {
 
 describe('roles of the API', () => {
   it.each([
-    'select * from storage.removed_versions',
+    'select * from pgbouncer.removed_versions',
     "select storage.remember_removed(array['x'])",
     'truncate storage.objects',
     'create trigger t after insert on storage.objects execute function storage.update_updated_at_column()',

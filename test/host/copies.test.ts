@@ -74,10 +74,10 @@ test('a sleeping parent is woken for its copy', async () => {
   expect(await rows(copy, 'SELECT count(*)::int AS n FROM counters')).toEqual([{ n: 500 }])
 })
 
-const STORAGE = `CREATE ROLE supabase_storage_admin LOGIN; CREATE SCHEMA storage AUTHORIZATION supabase_storage_admin; GRANT USAGE ON SCHEMA storage TO postgres;
+const STORAGE = `CREATE ROLE supabase_storage_admin LOGIN; CREATE SCHEMA storage AUTHORIZATION supabase_storage_admin; GRANT USAGE ON SCHEMA storage TO postgres; CREATE SCHEMA pgbouncer;
   CREATE TABLE storage.buckets (id text PRIMARY KEY); CREATE TABLE storage.objects (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), name text, bucket_id text REFERENCES storage.buckets);
   ALTER TABLE storage.objects ENABLE ROW LEVEL SECURITY;
-  CREATE TABLE storage.used_tokens (id uuid); INSERT INTO storage.used_tokens VALUES (gen_random_uuid());
+  CREATE TABLE pgbouncer.used_tokens (id uuid); INSERT INTO pgbouncer.used_tokens VALUES (gen_random_uuid());
   INSERT INTO storage.buckets VALUES ('b'); INSERT INTO storage.objects (name, bucket_id) VALUES ('kept', 'b'), ('gone', 'b');
   CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END';
   CREATE TRIGGER never BEFORE DELETE ON storage.objects FOR EACH ROW EXECUTE FUNCTION public.no(); ALTER TABLE storage.objects ENABLE ALWAYS TRIGGER never;
@@ -113,7 +113,7 @@ test('a prepared copy loses what belongs to its parent, and runs no code of the 
     source,
     `CREATE EXTENSION postgres_fdw; CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '/nowhere');
      CREATE USER MAPPING FOR supabase_admin SERVER elsewhere;
-     CREATE FOREIGN TABLE storage.removed_versions (version text) SERVER elsewhere`,
+     CREATE FOREIGN TABLE pgbouncer.removed_versions (version text) SERVER elsewhere`,
   )
   await rows(source, `CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere' PUBLICATION p WITH (connect = false)`)
   await as(source, 'cli_login_abcdefgh', 'CREATE TABLE public.by_login (id int)')
@@ -128,7 +128,7 @@ test('a prepared copy loses what belongs to its parent, and runs no code of the 
   await prepareCopy(whole, { data: true })
   expect(await rows(whole, 'SELECT name FROM storage.objects')).toEqual([{ name: 'kept' }])
   expect(await rows(whole, 'SELECT id FROM storage.buckets')).toEqual([{ id: 'b' }])
-  expect(await rows(whole, 'SELECT FROM storage.used_tokens')).toEqual([])
+  expect(await rows(whole, 'SELECT FROM pgbouncer.used_tokens')).toEqual([])
   expect((await as(whole, 'postgres', 'SELECT FROM avatars')).rowCount).toBe(1)
   expect(await rows(whole, 'SELECT FROM pg_subscription')).toEqual([])
   expect(await rows(whole, `SELECT FROM pg_roles WHERE rolname ~ '_login_'`)).toEqual([])

@@ -12,17 +12,17 @@ import { failure, rows, startCopy, type TestInstance } from './template-instance
 
 const STATE = `SELECT
   (SELECT jsonb_agg(jsonb_build_array(relname, relkind, relowner::regrole, relrowsecurity, relforcerowsecurity, relpersistence) ORDER BY relname)
-     FROM pg_class WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace)) AS relations,
+     FROM pg_class WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace, 'pgbouncer'::regnamespace)) AS relations,
   (SELECT jsonb_agg(jsonb_build_array(attrelid::regclass, attname, format_type(atttypid, atttypmod), attnotnull, atthasdef) ORDER BY attrelid, attnum)
-     FROM pg_attribute JOIN pg_class ON oid = attrelid WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace)) AS columns,
+     FROM pg_attribute JOIN pg_class ON oid = attrelid WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace, 'pgbouncer'::regnamespace)) AS columns,
   (SELECT jsonb_agg(jsonb_build_array(oid::regprocedure, proowner::regrole, md5(prosrc), proconfig, prosecdef, proacl) ORDER BY oid)
-     FROM pg_proc WHERE pronamespace IN ('storage'::regnamespace, 'auth'::regnamespace)) AS functions,
+     FROM pg_proc WHERE pronamespace IN ('storage'::regnamespace, 'auth'::regnamespace, 'pgbouncer'::regnamespace)) AS functions,
   (SELECT jsonb_agg(jsonb_build_array(tgname, tgrelid::regclass, tgfoid::regprocedure, tgenabled) ORDER BY tgname)
      FROM pg_trigger WHERE NOT tgisinternal) AS triggers,
   (SELECT jsonb_agg(jsonb_build_array(evtname, evtowner::regrole, evtfoid::regproc, evtenabled) ORDER BY evtname) FROM pg_event_trigger) AS event_triggers,
-  (SELECT jsonb_agg(jsonb_build_array(nspname, nspowner::regrole) ORDER BY nspname) FROM pg_namespace WHERE nspname IN ('storage', 'auth')) AS schemas,
+  (SELECT jsonb_agg(jsonb_build_array(nspname, nspowner::regrole) ORDER BY nspname) FROM pg_namespace WHERE nspname IN ('storage', 'auth', 'pgbouncer')) AS schemas,
   (SELECT jsonb_agg(jsonb_build_array(conname, pg_get_constraintdef(oid)) ORDER BY conname) FROM pg_constraint
-    WHERE connamespace IN ('storage'::regnamespace, 'auth'::regnamespace)) AS constraints`
+    WHERE connamespace IN ('storage'::regnamespace, 'auth'::regnamespace, 'pgbouncer'::regnamespace)) AS constraints`
 
 const DENIED = /^(42501|2BP01) /
 const TABLE = /^42501 must be owner of table (objects|buckets|users)$/
@@ -80,8 +80,14 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of Postgres
       'CREATE INDEX evil ON storage.objects (owner_id)',
       'ALTER TABLE storage.objects OWNER TO postgres',
       'ALTER TABLE storage.objects OWNER TO evil_role',
-      'DROP TABLE storage.used_tokens',
+      'DROP TABLE pgbouncer.used_tokens',
       'DROP SCHEMA storage CASCADE',
+      'DROP SCHEMA pgbouncer CASCADE',
+      'ALTER SCHEMA pgbouncer RENAME TO other',
+      'CREATE TABLE pgbouncer.evil ()',
+      'ALTER TABLE pgbouncer.used_tokens SET SCHEMA evil',
+      'ALTER TABLE pgbouncer.schema_changes ADD COLUMN evil int',
+      'CREATE TRIGGER evil AFTER INSERT ON pgbouncer.schema_changes FOR EACH ROW EXECUTE FUNCTION evil.nothing()',
       'ALTER SCHEMA storage RENAME TO other',
       'CREATE TABLE storage.evil ()',
       'CREATE FUNCTION storage.evil() RETURNS int LANGUAGE sql RETURN 1',
@@ -110,13 +116,13 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of Postgres
       'DROP OWNED BY supabase_storage_admin CASCADE',
       'DROP OWNED BY supabase_auth_admin CASCADE',
       'DROP OWNED BY supabase_admin',
-      'REVOKE ALL ON storage.objects FROM supabase_storage_admin, pilothouse_storage',
+      'REVOKE ALL ON storage.objects FROM supabase_storage_admin',
       'REVOKE ALL ON ALL FUNCTIONS IN SCHEMA storage FROM supabase_storage_admin, PUBLIC',
       'CREATE TABLE evil.child () INHERITS (storage.objects)',
       'CREATE SCHEMA more CREATE TABLE child () INHERITS (auth.users)',
       'CREATE TABLE evil.child (LIKE storage.buckets INCLUDING ALL); ALTER TABLE evil.child INHERIT storage.buckets',
       `CREATE TABLE evil.parent (id uuid NOT NULL, expires_at timestamptz NOT NULL) PARTITION BY RANGE (id);
-       ALTER TABLE evil.parent ATTACH PARTITION storage.used_tokens DEFAULT`,
+       ALTER TABLE evil.parent ATTACH PARTITION pgbouncer.used_tokens DEFAULT`,
       'ALTER TRIGGER remember_deleted ON storage.objects DEPENDS ON EXTENSION pgcrypto',
       'CREATE CAST (storage.buckettype AS text) WITH FUNCTION evil.text(storage.buckettype) AS IMPLICIT',
       'CREATE EXTENSION citext SCHEMA storage',
@@ -130,7 +136,6 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of Postgres
       `ALTER ROLE supabase_storage_admin PASSWORD 'evil'`,
       `ALTER ROLE supabase_auth_admin PASSWORD 'evil'`,
       `ALTER ROLE supabase_read_only_user PASSWORD 'evil'`,
-      `ALTER ROLE pilothouse_storage LOGIN`,
       `ALTER ROLE anon SUPERUSER`,
       'GRANT postgres TO anon',
       'ALTER ROLE supabase_read_only_user SET default_transaction_read_only = off',
@@ -213,7 +218,7 @@ describe.each(await installedPrograms(nextAccount([])))('an instance of Postgres
         client,
         `SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass) AS drop FROM pg_trigger WHERE NOT tgisinternal
          UNION ALL SELECT format('DROP INDEX %s', indexrelid::regclass) FROM pg_index JOIN pg_class ON oid = indexrelid
-          WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace)`,
+          WHERE relnamespace IN ('storage'::regnamespace, 'auth'::regnamespace, 'pgbouncer'::regnamespace)`,
       )
       expect(own.length).toBeGreaterThan(15)
       for (const { drop } of own) expect.soft(await failure(client, drop), drop).toMatch(DENIED)

@@ -118,8 +118,6 @@ describe.each(versions)('an instance of Postgres $major', (programs) => {
       supabase_read_only_user: 'login bypassrls',
       supabase_realtime_admin: 'noinherit',
       supabase_replication_admin: 'login replication',
-      pilothouse_storage: '',
-      pilothouse_reader: '',
     })
     const [database] = await rows(
       owner,
@@ -139,6 +137,7 @@ describe.each(versions)('an instance of Postgres $major', (programs) => {
       schemas: [
         'auth supabase_admin',
         'extensions postgres',
+        'pgbouncer supabase_admin',
         'public pg_database_owner',
         'storage supabase_admin',
         'supabase_migrations postgres',

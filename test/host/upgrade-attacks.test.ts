@@ -19,7 +19,7 @@ const PRIVILEGED = [
        or (select pronamespace::regnamespace::text from pg_proc where oid = tgfoid) in ('storage', 'auth')) order by 1`,
   `select format('%s %s %s', evtname, evtenabled, evtfoid::regproc) as each from pg_event_trigger order by 1`,
   'select rolname as each from pg_roles where rolsuper order by 1',
-  'select version as each from storage.removed_versions',
+  'select version as each from pgbouncer.removed_versions',
 ]
 
 /** A function for checks that leaves a line in the log of the server if it runs with the rights of a superuser or of a service. */
@@ -58,7 +58,7 @@ const ATTACKS: Record<string, string> = {
     CREATE FUNCTION public.own() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       PERFORM public.witness(1); RETURN new;
     END $$;
-    ${inUpgrade(tolerant('CREATE TRIGGER own BEFORE INSERT ON storage.schema_changes FOR EACH ROW EXECUTE FUNCTION public.own()'))}`,
+    ${inUpgrade(tolerant('CREATE TRIGGER own BEFORE INSERT ON pgbouncer.schema_changes FOR EACH ROW EXECUTE FUNCTION public.own()'))}`,
   'a trigger on a table of the storage server': `
     INSERT INTO storage.buckets (id, name) VALUES ('a', 'a');
     CREATE FUNCTION public.own() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -82,7 +82,7 @@ const ATTACKS: Record<string, string> = {
   ),
   'a session as the storage server': inUpgrade(
     tolerant(`PERFORM set_config('role', 'supabase_storage_admin', false), public.witness(1);
-      INSERT INTO storage.removed_versions (version) VALUES ('00000000-0000-4000-8000-000000000000')`),
+      INSERT INTO pgbouncer.removed_versions (version) VALUES ('00000000-0000-4000-8000-000000000000')`),
   ),
   'a domain in the default of an argument': `
     CREATE FUNCTION public.f(x public.d[] DEFAULT '{1}'::public.d[]) RETURNS int LANGUAGE sql AS 'select 1'`,

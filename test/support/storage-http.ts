@@ -69,8 +69,8 @@ export async function expectNoStrayBytes({ ref }: Pick<TestStorage, 'ref'>, sql:
   await vi.waitFor(async () => {
     const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket: inject('s3').bucket, Prefix }))
     const rows = await sql(
-      `select version from storage.objects union select version from storage.removed_versions
-        union select tail::text from storage.resumable_uploads where tail is not null`,
+      `select version from storage.objects union select version from pgbouncer.removed_versions
+        union select tail::text from pgbouncer.resumable_uploads where tail is not null`,
     )
     expect(Contents.map(({ Key = '' }) => Key.slice(Prefix.length)).sort()).toEqual(
       rows.map(({ version }) => version).sort(),

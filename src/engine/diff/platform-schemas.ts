@@ -1,11 +1,11 @@
 import type { Fact, FactBase } from '@supabase/pg-delta/core'
 import type { Policy } from '@supabase/pg-delta/policy'
 import { APP_OWNER } from '../hosted-names.ts'
-import { STORAGE_OWNER } from '../storage/names.ts'
+import { INTERNAL_SCHEMA, STORAGE_OWNER } from '../storage/names.ts'
 import type { RoleNames } from './roles.ts'
 
 /** Schemas that every project gets from its template or from the services. */
-const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
+const PLATFORM_SCHEMAS = ['extensions', INTERNAL_SCHEMA, 'storage', 'supabase_migrations']
 /**
  * Objects outside of schemas. With a list of schemas these are not compared. Extensions are, because tables may need them.
  */

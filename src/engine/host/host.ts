@@ -193,12 +193,14 @@ const LOCK_WAIT_MS = 2_000
 
 /**
  * Resets the settings that the owner made for all sessions of the database, because some change the meaning of SQL. The lock
- * timeout is short, because a session that waits for a lock blocks those that come after it.
+ * timeout is short, because a session that waits for a lock blocks those that come after it. Event triggers of an earlier version would
+ * fill a table that has moved.
  */
 const RESET_OWNER_SETTINGS = `
   SELECT count(set_config(name, boot_val, false)) FROM pg_settings
    WHERE source = 'database' AND context IN ('user', 'superuser') AND boot_val IS NOT NULL;
   SET statement_timeout = '1min';
+  SET event_triggers = off;
   SET lock_timeout = ${LOCK_WAIT_MS}`
 
 /** Runs the statements in one transaction. */

@@ -7,7 +7,7 @@ import { loginRoles, type ProjectNames, projectNames, quoteLiteral } from '../na
 import { runBatch } from '../run-batch.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run-sql.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
-import { SERVER_TABLES } from '../storage/names.ts'
+import { EARLIER_TABLES, SERVER_TABLES } from '../storage/names.ts'
 import { REFERENCED_OBJECTS } from '../storage/referenced-objects.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles, existingAmong } from './prepare.ts'
@@ -129,7 +129,7 @@ export async function emptyStorage({ cluster, ...login }: ProjectLogin): Promise
   // A parent of an older version does not have all tables.
   const [tables = []] = await runBatch(cluster, {
     ...login,
-    statements: [{ text: EXISTING_TABLES, params: [SERVER_TABLES] }],
+    statements: [{ text: EXISTING_TABLES, params: [[...SERVER_TABLES, ...EARLIER_TABLES]] }],
   })
   for (const { name: table } of tables as { name: string }[]) {
     const text = `WITH removed AS (

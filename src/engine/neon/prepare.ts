@@ -7,10 +7,11 @@ import {
   READER_GROUP,
   RUNNER_CONNECTIONS_MAX,
   STORAGE_CONNECTIONS_MAX,
+  STORAGE_GROUP,
   STORAGE_TIMEOUT,
 } from '../roles.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
-import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
+import { SCHEMA_OWNER, STORAGE_OWNER } from '../storage/names.ts'
 import { passwordFailure } from './passwords.ts'
 import { ensureSchemas, prepareAsOwner } from './schemas.ts'
 

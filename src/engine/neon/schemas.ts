@@ -2,11 +2,12 @@ import { APP_OWNER, REALTIME_PUBLICATION } from '../hosted-names.ts'
 import { type ProjectNames, quoteLiterals } from '../names.ts'
 import { API_ROLES, READER_GROUP } from '../roles.ts'
 import { type Cluster, openSession, type Session } from '../session.ts'
-import { SCHEMA_OWNER, STORAGE_OWNER } from '../storage/names.ts'
+import { INTERNAL_SCHEMA, SCHEMA_OWNER, STORAGE_OWNER } from '../storage/names.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
+const SCHEMAS = ['storage', INTERNAL_SCHEMA]
 
 export async function ensureSchemas(inside: Session): Promise<void> {
   const [found] = await inside.rows<{ exists: boolean }>(
@@ -22,13 +23,15 @@ export async function ensureStorageSchema(inside: Session): Promise<void> {
   if (found?.version === STORAGE_VERSION) return
   await inside.rows(
     [
-      'CREATE SCHEMA IF NOT EXISTS storage',
-      `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
-      // The future owner of a table must be allowed to create tables in its schema.
-      `GRANT CREATE ON SCHEMA storage TO pg_database_owner, ${STORAGE_OWNER}`,
+      ...SCHEMAS.flatMap((schema) => [
+        `CREATE SCHEMA IF NOT EXISTS ${schema}`,
+        `ALTER SCHEMA ${schema} OWNER TO ${SCHEMA_OWNER}`,
+        // The future owner of a table must be allowed to create tables in its schema.
+        `GRANT CREATE ON SCHEMA ${schema} TO pg_database_owner, ${STORAGE_OWNER}`,
+      ]),
       ...storageSchema('pg_database_owner'),
       ...APP_RIGHTS,
-      `REVOKE CREATE ON SCHEMA storage FROM pg_database_owner, ${STORAGE_OWNER}`,
+      `REVOKE CREATE ON SCHEMA ${SCHEMAS} FROM pg_database_owner, ${STORAGE_OWNER}`,
     ].join(';\n'),
   )
 }

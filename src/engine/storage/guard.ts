@@ -1,5 +1,5 @@
 import { quoteLiterals } from '../names.ts'
-import { AUTH_OWNER, SCHEMA_OWNER, SERVER_TABLES, STORAGE_OWNER } from './names.ts'
+import { AUTH_OWNER, INTERNAL_SCHEMA, SCHEMA_OWNER, SERVER_TABLES, STORAGE_OWNER } from './names.ts'
 
 /** Triggers that the owner of the database cannot drop or replace. The owner may add others. */
 const ROW_GUARD = 'guard_rows'
@@ -14,12 +14,14 @@ const ALLOWED = [
   ...['CREATE PUBLICATION', 'ALTER PUBLICATION'],
 ]
 
-const SCHEMAS = quoteLiterals(['storage', 'auth'])
+/** Schemas of the services, which the platform guards. */
+export const GUARDED_SCHEMAS = ['storage', 'auth', INTERNAL_SCHEMA]
+const SCHEMAS = quoteLiterals(GUARDED_SCHEMAS)
 const OIDS = `(SELECT oid FROM pg_namespace WHERE nspname IN (${SCHEMAS}))`
 const SERVICES = `('${STORAGE_OWNER}'::regrole, '${AUTH_OWNER}'::regrole)`
 
 /**
- * SQL for event triggers that protect the schemas `storage` and `auth`. The owner of the database has the rights of the
+ * SQL for event triggers that protect the schemas of the services. The owner of the database has the rights of the
  * services' roles: only the owner of a table may add policies and triggers to it. The event triggers refuse everything else
  * that these rights allow to all roles but superusers. The services are refused too, because the owner's triggers run in
  * their sessions. REASSIGN OWNED fires no event trigger, but fails: the new owner of a function needs CREATE on its schema,
@@ -99,13 +101,13 @@ function refuseCommands(): string {
         ELSIF command.command_tag LIKE 'ALTER %' AND ${isServiceOwned('command')} THEN
           ${message('cannot move what belongs to a service to another schema')};
         ELSIF command.object_type IN ('table', 'foreign table') AND ${INHERITS} THEN
-          ${message('tables of the schemas storage and auth cannot have parents or children elsewhere')};
+          ${message('tables of the services cannot have parents or children elsewhere')};
         ELSIF command.object_type = 'cast' AND ${CASTS} THEN
-          ${message('cannot cast types of the schemas storage and auth')};
+          ${message('cannot cast types of the services')};
         ELSIF command.object_type = 'extension' AND ${EXTENDS} THEN
-          ${message('an extension cannot have objects in the schemas storage and auth')};
+          ${message('an extension cannot have objects in a schema of a service')};
         ELSIF command.command_tag = 'REVOKE' AND ${LACKS_RIGHTS} THEN
-          ${message('cannot revoke the rights of a service in the schemas storage and auth')};
+          ${message('cannot revoke the rights of a service in its own schemas')};
         END IF;
       END LOOP;
     END`

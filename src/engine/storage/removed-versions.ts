@@ -1,30 +1,30 @@
 import { UUID } from '../../platform/identifiers.ts'
-import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+import { INTERNAL_SCHEMA, STORAGE_OWNER } from './names.ts'
 
 /**
  * SQL for the table of versions whose bytes are to be deleted. Triggers add a version in the transaction that removes the row
  * which refers to it. They run as a role without other rights and must not call a tenant's code. A cast of a changed column
  * type could do so: therefore they check the type first, and read rows of `storage.objects` as the caller.
  */
-export function removedVersions(): string[] {
+export function removedVersions(server: string): string[] {
   return [
-    `CREATE TABLE IF NOT EXISTS storage.removed_versions (
+    `CREATE TABLE IF NOT EXISTS ${INTERNAL_SCHEMA}.removed_versions (
        version text COLLATE "C" PRIMARY KEY, removed_at timestamptz NOT NULL DEFAULT now())`,
-    `ALTER TABLE storage.removed_versions OWNER TO ${STORAGE_OWNER}`,
-    `GRANT SELECT, INSERT, DELETE ON storage.removed_versions TO ${STORAGE_GROUP}`,
+    `ALTER TABLE ${INTERNAL_SCHEMA}.removed_versions OWNER TO ${STORAGE_OWNER}`,
+    `GRANT SELECT, INSERT, DELETE ON ${INTERNAL_SCHEMA}.removed_versions TO ${server}`,
 
     definerFunction(
       'remember_removed(versions text[])',
       'void',
-      `INSERT INTO storage.removed_versions (version)
+      `INSERT INTO ${INTERNAL_SCHEMA}.removed_versions (version)
          SELECT version FROM unnest(versions) AS version WHERE version ~ '${UUID.source}' ON CONFLICT DO NOTHING;`,
     ),
-    `GRANT EXECUTE ON FUNCTION storage.remember_removed(text[]) TO pg_database_owner, service_role, ${STORAGE_GROUP}`,
+    `GRANT EXECUTE ON FUNCTION storage.remember_removed(text[]) TO pg_database_owner, service_role, ${server}`,
     definerFunction(
       'remember_deleted()',
       'trigger',
       `IF (SELECT atttypid = 'text'::regtype FROM pg_attribute WHERE attrelid = TG_RELID AND attname = 'version') THEN
-         INSERT INTO storage.removed_versions (version)
+         INSERT INTO ${INTERNAL_SCHEMA}.removed_versions (version)
            SELECT version FROM deleted WHERE version ~ '${UUID.source}' ON CONFLICT DO NOTHING;
        END IF;
        RETURN NULL;`,

@@ -1,9 +1,9 @@
 import { APP_OWNER } from '../hosted-names.ts'
 import { eventTrigger } from './guard.ts'
-import { SCHEMA_OWNER, STORAGE_GROUP } from './names.ts'
+import { INTERNAL_SCHEMA, SCHEMA_OWNER } from './names.ts'
 
 /** Tokens of the last transactions that changed the project's schema. */
-export const SCHEMA_CHANGES = 'storage.schema_changes'
+export const SCHEMA_CHANGES = `${INTERNAL_SCHEMA}.schema_changes`
 
 /** Older rows are removed; a removal changes the version too, which costs one more read of the schema. */
 const KEPT = 8
@@ -13,15 +13,15 @@ const KEPT = 8
  * the superuser: a trigger of the tenant would run with the superuser's rights. Rows are never updated, and removed only if no other
  * transaction has locked them, so transactions that change the schema do not wait for each other.
  */
-export function schemaChanges({ watch }: { watch: boolean }): string[] {
+export function schemaChanges({ watch, server }: { watch: boolean; server: string }): string[] {
   return [
     `CREATE TABLE IF NOT EXISTS ${SCHEMA_CHANGES} (
        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL DEFAULT gen_random_uuid())`,
     `ALTER TABLE ${SCHEMA_CHANGES} OWNER TO ${SCHEMA_OWNER}`,
-    `GRANT SELECT ON ${SCHEMA_CHANGES} TO ${STORAGE_GROUP}`,
+    `GRANT SELECT ON ${SCHEMA_CHANGES} TO ${server}`,
     ...(watch
       ? [
-          'GRANT USAGE ON SCHEMA storage TO authenticator',
+          `GRANT USAGE ON SCHEMA ${INTERNAL_SCHEMA} TO authenticator`,
           `GRANT SELECT ON ${SCHEMA_CHANGES} TO authenticator`,
           // Postgres lets only a superuser, or a role with this right, store a setting that it does not know.
           ...SETTINGS.map((name) => `GRANT SET ON PARAMETER ${name} TO ${APP_OWNER}`),

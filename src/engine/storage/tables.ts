@@ -1,13 +1,22 @@
-import { API_ROLES, READER_GROUP } from '../roles.ts'
-import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+import { API_ROLES } from '../roles.ts'
+import { type Grantees, SCHEMA_OWNER, STORAGE_OWNER } from './names.ts'
 
 const API = API_ROLES.join(', ')
 
-export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwner: string }): string[] {
+export function tables({
+  leakproof,
+  tableOwner,
+  grantees,
+}: {
+  leakproof: boolean
+  tableOwner: string
+  grantees: Grantees
+}): string[] {
+  const { server, reader } = grantees
   return [
     'CREATE SCHEMA IF NOT EXISTS storage',
     `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
-    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}, ${STORAGE_GROUP}, ${STORAGE_OWNER}`,
+    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${reader}, ${server}, ${STORAGE_OWNER}`,
     createUnless(
       `to_regtype('storage.buckettype')`,
       `CREATE TYPE storage.buckettype AS ENUM ('STANDARD', 'ANALYTICS');
@@ -15,11 +24,11 @@ export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwn
     ),
     leakproof ? FOLDED : FOLDED.replace(' LEAKPROOF', ''),
     `ALTER FUNCTION storage.folded(text) OWNER TO ${STORAGE_OWNER}`,
-    tenantTable('storage.buckets', BUCKETS, tableOwner),
-    tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`, tableOwner),
+    tenantTable('storage.buckets', BUCKETS, tableOwner, reader),
+    tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`, tableOwner, reader),
     'CREATE INDEX IF NOT EXISTS objects_folded_name ON storage.objects (bucket_id, storage.folded(name))',
     'CREATE INDEX IF NOT EXISTS objects_version ON storage.objects (version)',
-    `GRANT SELECT, INSERT, UPDATE, DELETE ON storage.buckets, storage.objects TO ${STORAGE_GROUP}`,
+    `GRANT SELECT, INSERT, UPDATE, DELETE ON storage.buckets, storage.objects TO ${server}`,
   ]
 }
 
@@ -27,7 +36,7 @@ export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwn
  * Creates a table for which the project's owner may write policies and triggers; later runs do not restore revoked rights.
  * The API's roles get the rights that policies restrict, and so neither TRUNCATE nor TRIGGER.
  */
-function tenantTable(table: string, columns: string, owner: string): string {
+function tenantTable(table: string, columns: string, owner: string, reader: string): string {
   return createUnless(
     `to_regclass('${table}')`,
     `CREATE TABLE ${table} ${columns};
@@ -35,7 +44,7 @@ function tenantTable(table: string, columns: string, owner: string): string {
      ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY;
      GRANT SELECT, INSERT, UPDATE, DELETE ON ${table} TO ${API};
      GRANT ALL ON ${table} TO service_role;
-     GRANT SELECT ON ${table} TO ${READER_GROUP}`,
+     GRANT SELECT ON ${table} TO ${reader}`,
   )
 }
 

@@ -68,7 +68,7 @@ export const isUnprepared = (error: unknown): boolean =>
   (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
   (error instanceof SqlError &&
     /^(3F000|42P01|42501)$/.test(error.code) &&
-    /\bstorage\b|schema_changes/.test(error.message))
+    /\bpgbouncer\b|schema_changes/.test(error.message))
 
 const MESSAGE_HINT =
   "MESSAGE must be a JSON object with obligatory keys: 'code', 'message' and optional keys: 'details', 'hint'."

@@ -367,7 +367,7 @@ describe('settings that the owner gives to the roles of the API', () => {
       alter role authenticator set default_transaction_read_only = on`)
     expect(await as(broken.keys.anon)).toEqual([200, undefined])
     await broken.sql(`alter role authenticator set role = 'anon'`)
-    expect(await as(broken.keys.service)).toEqual([403, 'permission denied for table schema_changes'])
+    expect(await as(broken.keys.service)).toEqual([403, 'permission denied for schema pgbouncer'])
     // The change of a setting makes the API log in again.
     await broken.sql(`alter role authenticator rename to somebody; alter role somebody set work_mem = '5MB'`)
     expect(await as(broken.keys.service)).toEqual([503, 'Database connection error. Retrying the connection.'])

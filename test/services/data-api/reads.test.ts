@@ -394,7 +394,7 @@ describe('the schema', () => {
     const { sql, close } = await openSql(api.project)
     await sql('drop event trigger record_schema_changes')
     await sql('drop event trigger record_schema_drops')
-    await sql('drop table storage.schema_changes')
+    await sql('drop table pgbouncer.schema_changes')
     await sql('revoke usage on schema storage from authenticator')
     await sql(`comment on schema storage is 'Storage, schema 7'`)
     await close()

@@ -73,7 +73,7 @@ async function findUnmatched() {
   const { Contents = [] } = await openBytes().send(new ListObjectsV2Command({ Bucket: 'pilothouse', Prefix: prefix }))
   const stored = new Set(Contents.map(({ Key = '' }) => Key.slice(prefix.length)))
   const pointed = (await sql('select version from storage.objects')).map(({ version = '' }) => version)
-  const waiting = (await sql('select version from storage.removed_versions')).map(({ version = '' }) => version)
+  const waiting = (await sql('select version from pgbouncer.removed_versions')).map(({ version = '' }) => version)
   return {
     strays: [...stored].filter((version) => ![...pointed, ...waiting].includes(version)),
     missing: pointed.filter((version) => !stored.has(version)),

@@ -214,7 +214,7 @@ describe('the cancellation of a resumable upload', () => {
     const answer = once(running, 'response')
     running.write('12345678')
     await vi.waitFor(async () => {
-      const leased = 'select id from storage.resumable_uploads where id = $1 and lease is not null'
+      const leased = 'select id from pgbouncer.resumable_uploads where id = $1 and lease is not null'
       expect(await installation.sql(storage.ref, leased, [upload.split('/').at(-1)])).toHaveLength(1)
     }, WAIT)
     const release = proxy.hold('DELETE ')

@@ -103,7 +103,7 @@ async function downloaded(name: string): Promise<Buffer> {
 
 const infoOf = async (name: string) => (await clientOf(storage, storage.keys.service).from(bucket).info(name)).data
 
-const uploadsOf = (name: string) => sql('select * from storage.resumable_uploads where name = $1', [name])
+const uploadsOf = (name: string) => sql('select * from pgbouncer.resumable_uploads where name = $1', [name])
 
 type Options = Omit<tus.UploadOptions, 'onSuccess' | 'onError'>
 
@@ -288,11 +288,11 @@ describe('the reply of the server', () => {
   it('describes an upload whose request may have been interrupted, once its offset is recorded or after a time', async () => {
     const location = await beginUpload(newName(), { size: 10 })
     const id = location.split('/').at(-1)
-    await sql('update storage.resumable_uploads set lease = gen_random_uuid() where id = $1', [id])
+    await sql('update pgbouncer.resumable_uploads set lease = gen_random_uuid() where id = $1', [id])
     expect((await ask('HEAD', location)).offset).toBe('0')
     const looking = ask('HEAD', location)
     await scheduler.wait(200)
-    await sql('update storage.resumable_uploads set lease = null, received = 5 where id = $1', [id])
+    await sql('update pgbouncer.resumable_uploads set lease = null, received = 5 where id = $1', [id])
     expect((await looking).offset).toBe('5')
   })
 
@@ -623,7 +623,7 @@ describe('at the same time', () => {
     })
     late.write('BBBBBBBBB')
     const [row] = await vi.waitFor(async () => {
-      const rows = await sql('select name, lease from storage.resumable_uploads where id = $1', [
+      const rows = await sql('select name, lease from pgbouncer.resumable_uploads where id = $1', [
         location.split('/').at(-1),
       ])
       expect(rows).toMatchObject([{ lease: expect.any(String) }])
@@ -645,11 +645,11 @@ describe('at the same time', () => {
     for (const offset of [0, PART]) await send(location, offset, partAt(offset))
     const numbers = () =>
       sql(
-        'select n from storage.resumable_parts join storage.resumable_uploads on id = upload where name = $1 order by n',
+        'select n from pgbouncer.resumable_parts join pgbouncer.resumable_uploads on id = upload where name = $1 order by n',
         [name],
       )
     expect(await numbers()).toEqual([{ n: 1 }, { n: 2 }])
-    await sql('update storage.resumable_uploads set lease = gen_random_uuid() where name = $1', [name])
+    await sql('update pgbouncer.resumable_uploads set lease = gen_random_uuid() where name = $1', [name])
     for (const offset of [2 * PART]) await send(location, offset, partAt(offset))
     expect(await numbers()).toEqual([{ n: 1 }, { n: 2 }, { n: 4 }])
     expect((await send(location, 3 * PART, partAt(3 * PART))).status).toBe(204)
@@ -664,7 +664,7 @@ describe('at the same time', () => {
     const location = await beginUpload(name, { size })
     const bytes = randomBytes(size)
     expect(await send(location, 0, bytes.subarray(0, PART))).toMatchObject({ status: 204, offset: String(PART) })
-    await sql('update storage.resumable_uploads set next_part = 10001 where name = $1', [name])
+    await sql('update pgbouncer.resumable_uploads set next_part = 10001 where name = $1', [name])
     expect((await send(location, PART, bytes.subarray(PART))).status).toBe(413)
     expect(await infoOf(name)).toBeNull()
   })
@@ -706,7 +706,7 @@ describe('the remains of an upload', () => {
     const location = await beginUpload(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
     const [row] = await uploadsOf(name)
-    const parts = await sql('select n, etag from storage.resumable_parts where upload = $1', [row?.id])
+    const parts = await sql('select n, etag from pgbouncer.resumable_parts where upload = $1', [row?.id])
     const target = { Bucket, Key: keyOf(row?.id), UploadId: row?.upload_id }
     const last = bytes.subarray(PART)
     const { ETag } = await client.send(new UploadPartCommand({ ...target, PartNumber: 9, Body: last }))
@@ -721,7 +721,7 @@ describe('the remains of an upload', () => {
     const [name, bytes] = [newName(), randomBytes(2 * PART)]
     const location = await beginUpload(name, { size: bytes.length })
     await send(location, 0, bytes.subarray(0, PART))
-    await sql(`update storage.resumable_uploads set upload_id = 'gone' where name = $1`, [name])
+    await sql(`update pgbouncer.resumable_uploads set upload_id = 'gone' where name = $1`, [name])
     expect((await send(location, PART, bytes.subarray(PART))).status).toBe(404)
     expect(await infoOf(name)).toBeNull()
   })
@@ -769,8 +769,8 @@ it.each([false, true])('stays with the parent when a branch is made of it, with 
   const { project_ref } = await newBranch(storage.organization.owner, storage.ref, { with_data })
   const branch = await openSql({ ref: project_ref })
   const [counts] = await branch.sql(
-    `select (select count(*)::int from storage.resumable_uploads) as uploads,
-       (select count(*)::int from storage.resumable_parts) as parts`,
+    `select (select count(*)::int from pgbouncer.resumable_uploads) as uploads,
+       (select count(*)::int from pgbouncer.resumable_parts) as parts`,
   )
   await branch.close()
   expect(counts).toEqual({ uploads: 0, parts: 0 })
@@ -780,19 +780,19 @@ it('is hidden from the roles of the API, and the owner of the database cannot ch
   const [rights] = await sql(
     `select bool_or(has_table_privilege(r, t, p)) as any
        from unnest(array['anon', 'authenticated', 'service_role']) as r,
-         unnest(array['storage.resumable_uploads', 'storage.resumable_parts']) as t,
+         unnest(array['pgbouncer.resumable_uploads', 'pgbouncer.resumable_parts']) as t,
          unnest(array['select', 'insert', 'update', 'delete', 'truncate']) as p`,
   )
   expect(rights).toEqual({ any: false })
   for (const change of [
-    'insert into storage.used_tokens values (gen_random_uuid(), now())',
-    'update storage.resumable_uploads set size_max = size_max',
-    'delete from storage.resumable_parts',
-    'set session_replication_role = replica; truncate storage.removed_versions',
-    'alter table storage.removed_versions disable trigger guard_rows',
-    'drop trigger guard_rows on storage.used_tokens',
-    'alter table storage.resumable_parts owner to postgres',
-    'drop table storage.resumable_uploads cascade',
+    'insert into pgbouncer.used_tokens values (gen_random_uuid(), now())',
+    'update pgbouncer.resumable_uploads set size_max = size_max',
+    'delete from pgbouncer.resumable_parts',
+    'set session_replication_role = replica; truncate pgbouncer.removed_versions',
+    'alter table pgbouncer.removed_versions disable trigger guard_rows',
+    'drop trigger guard_rows on pgbouncer.used_tokens',
+    'alter table pgbouncer.resumable_parts owner to postgres',
+    'drop table pgbouncer.resumable_uploads cascade',
   ])
     expect(await runSql(storage.organization.owner, storage.ref, change)).toMatchObject({
       status: 400,

@@ -41,11 +41,11 @@ async function versionsInRows(ref: string): Promise<string[]> {
 }
 
 const removedIn = async (ref: string) =>
-  (await installation.sql(ref, 'select version from storage.removed_versions')).length
+  (await installation.sql(ref, 'select version from pgbouncer.removed_versions')).length
 
 /** Makes removed or replaced bytes so old that no download of them can be under way. */
 const ageRemoved = (ref: string) =>
-  installation.sql(ref, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
+  installation.sql(ref, `update pgbouncer.removed_versions set removed_at = removed_at - interval '15 minutes'`)
 
 const cursorOf = async (ref: string) => {
   const [row] = await installation.control
@@ -132,7 +132,7 @@ describe('a tick of the cron', () => {
     const byHand = await runSql(
       organization.owner,
       ref,
-      `insert into storage.removed_versions (version) values ('${live}')`,
+      `insert into pgbouncer.removed_versions (version) values ('${live}')`,
     )
     expect(byHand).toMatchObject({ status: 400, body: { code: '42501' } })
     const query = `select storage.remember_removed(array['${live}', '../../${live}']);
@@ -153,7 +153,7 @@ describe('a tick of the cron', () => {
     await uploadAll(storage, ['a'])
     const query = `create function public.rewrite() returns trigger language plpgsql as
         $$ begin new.version := 'x/other'; return new; end $$;
-      create trigger rewrite before insert on storage.removed_versions for each row execute function public.rewrite();
+      create trigger rewrite before insert on pgbouncer.removed_versions for each row execute function public.rewrite();
       delete from storage.objects`
     expect(await runSql(organization.owner, ref, query)).toMatchObject({ status: 201 })
     expect(await removedIn(ref)).toBe(1)
@@ -171,14 +171,14 @@ describe('a tick of the cron', () => {
     const { ref } = await installation.newStorage()
     await installation.sql(
       ref,
-      `insert into storage.used_tokens select gen_random_uuid(), now() + days * interval '1 day'
+      `insert into pgbouncer.used_tokens select gen_random_uuid(), now() + days * interval '1 day'
          from generate_series(-4, 2) as days`,
     )
     await makeOnlyDue([ref])
     await installation.tick()
     const [left] = await installation.sql(
       ref,
-      `select count(*)::int as count, min(expires_at) > now() - interval '2 days' as recent from storage.used_tokens`,
+      `select count(*)::int as count, min(expires_at) > now() - interval '2 days' as recent from pgbouncer.used_tokens`,
     )
     expect(left).toEqual({ count: 4, recent: true })
   })
@@ -201,20 +201,20 @@ describe('a tick of the cron', () => {
       return response.headers.get('location')?.split('/').at(-1) ?? ''
     }
     const [over, alive] = [await begin('over'), await begin('alive')]
-    await installation.sql(ref, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
+    await installation.sql(ref, `update pgbouncer.resumable_uploads set expires_at = now() where id = $1`, [over])
     // The bucket has nothing of finished ones.
     await installation.sql(
       ref,
-      `insert into storage.resumable_uploads (id, bucket_id, name, upsert, description, metadata, size_max, part_bytes, ended, expires_at)
+      `insert into pgbouncer.resumable_uploads (id, bucket_id, name, upsert, description, metadata, size_max, part_bytes, ended, expires_at)
        select gen_random_uuid(), 'b', 'n', false, '{}', '', 1, 1, true, now() from generate_series(1, 10001)`,
     )
-    const rows = await installation.sql(ref, 'select id, upload_id, tail from storage.resumable_uploads')
+    const rows = await installation.sql(ref, 'select id, upload_id, tail from pgbouncer.resumable_uploads')
     const uploadOf = (id: string) => rows.find((row) => row.id === id)?.upload_id
     await makeOnlyDue([ref])
     await installation.tick()
-    const left = await installation.sql(ref, 'select id from storage.resumable_uploads')
+    const left = await installation.sql(ref, 'select id from pgbouncer.resumable_uploads')
     expect(left).toEqual([{ id: alive }])
-    expect(await installation.sql(ref, 'select upload from storage.resumable_parts')).toEqual([{ upload: alive }])
+    expect(await installation.sql(ref, 'select upload from pgbouncer.resumable_parts')).toEqual([{ upload: alive }])
     expect(await installation.bytes.takesPart(ref, over, uploadOf(over))).toBe(false)
     expect(await installation.bytes.takesPart(ref, alive, uploadOf(alive))).toBe(true)
   })

@@ -1,4 +1,5 @@
 import type { Statement } from '../../../engine/engine.ts'
+import { INTERNAL_SCHEMA } from '../../../engine/storage/names.ts'
 import { RULES } from './buckets.ts'
 import type { FoundObject } from './object-rows.ts'
 import { time } from './values.ts'
@@ -64,8 +65,8 @@ type NewUpload = Pick<
 export function insertUpload(upload: NewUpload): Statement {
   const columns = Object.keys(upload).join(', ')
   return {
-    text: `INSERT INTO storage.resumable_uploads AS u (${columns})
-      SELECT ${columns} FROM jsonb_populate_record(NULL::storage.resumable_uploads, $1::jsonb) RETURNING ${UPLOAD}`,
+    text: `INSERT INTO ${INTERNAL_SCHEMA}.resumable_uploads AS u (${columns})
+      SELECT ${columns} FROM jsonb_populate_record(NULL::${INTERNAL_SCHEMA}.resumable_uploads, $1::jsonb) RETURNING ${UPLOAD}`,
     params: [JSON.stringify(upload)],
   }
 }
@@ -80,7 +81,7 @@ export function findUpload(id: string, now: Date): Statement {
   return {
     text: `SELECT ${UPLOAD},
         (SELECT to_jsonb(rules) FROM (SELECT ${RULES} FROM storage.buckets AS b WHERE b.id = u.bucket_id) AS rules) AS bucket
-      FROM storage.resumable_uploads AS u WHERE u.id = $1::uuid AND u.expires_at > $2::timestamptz`,
+      FROM ${INTERNAL_SCHEMA}.resumable_uploads AS u WHERE u.id = $1::uuid AND u.expires_at > $2::timestamptz`,
     params: [id, now.toISOString()],
   }
 }
@@ -104,7 +105,7 @@ interface LeaseRequest extends Held {
  */
 export function leaseUpload({ id, lease, offset, size, size_max }: LeaseRequest): Statement {
   return {
-    text: `UPDATE storage.resumable_uploads AS u
+    text: `UPDATE ${INTERNAL_SCHEMA}.resumable_uploads AS u
          SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint),
            size_max = coalesce($5::bigint, size_max)
        WHERE u.id = $1::uuid AND u.received = coalesce($3::bigint, u.received) AND NOT u.ended RETURNING ${UPLOAD}`,
@@ -125,12 +126,12 @@ interface RecordedPart {
 export function recordPart(held: Held, part: RecordedPart): Statement {
   return {
     text: `WITH mine AS (
-        UPDATE storage.resumable_uploads
+        UPDATE ${INTERNAL_SCHEMA}.resumable_uploads
            SET received = $6::bigint, upload_id = $5::text, tail = NULL, tail_bytes = 0, next_part = next_part + 1,
                lease = CASE WHEN NOT $7::boolean THEN lease END
          WHERE id = $1::uuid AND lease = $2::uuid RETURNING id, next_part
       ), part AS (
-        INSERT INTO storage.resumable_parts (upload, n, etag) SELECT id, $3::int, $4::text FROM mine
+        INSERT INTO ${INTERNAL_SCHEMA}.resumable_parts (upload, n, etag) SELECT id, $3::int, $4::text FROM mine
       )
       SELECT next_part FROM mine`,
     params: [held.id, held.lease, part.n, part.etag, part.uploadId, part.received, part.isEnd],
@@ -140,7 +141,7 @@ export function recordPart(held: Held, part: RecordedPart): Statement {
 /** *Server.* Records the tail and ends the lease. One row, or none if the lease was lost. */
 export function recordTail(held: Held, tail: { version: string; bytes: number; received: number }): Statement {
   return {
-    text: `UPDATE storage.resumable_uploads SET received = $5::bigint, tail = $3::uuid, tail_bytes = $4::int, lease = NULL
+    text: `UPDATE ${INTERNAL_SCHEMA}.resumable_uploads SET received = $5::bigint, tail = $3::uuid, tail_bytes = $4::int, lease = NULL
       WHERE id = $1::uuid AND lease = $2::uuid RETURNING id`,
     params: [held.id, held.lease, tail.version, tail.bytes, tail.received],
   }
@@ -149,7 +150,7 @@ export function recordTail(held: Held, tail: { version: string; bytes: number; r
 /** *Server.* Ends the lease of a request that has nothing to record. */
 export function releaseUpload({ id, lease }: Held): Statement {
   return {
-    text: 'UPDATE storage.resumable_uploads SET lease = NULL WHERE id = $1::uuid AND lease = $2::uuid',
+    text: `UPDATE ${INTERNAL_SCHEMA}.resumable_uploads SET lease = NULL WHERE id = $1::uuid AND lease = $2::uuid`,
     params: [id, lease],
   }
 }
@@ -157,7 +158,7 @@ export function releaseUpload({ id, lease }: Held): Statement {
 /** *Server.* Rows `{ n, etag }`, ordered by `n`. */
 export function sentParts(id: string): Statement {
   return {
-    text: 'SELECT n, etag FROM storage.resumable_parts WHERE upload = $1::uuid ORDER BY n',
+    text: `SELECT n, etag FROM ${INTERNAL_SCHEMA}.resumable_parts WHERE upload = $1::uuid ORDER BY n`,
     params: [id],
   }
 }
@@ -169,10 +170,10 @@ export const LEASE_LOST = 'the upload was leased by another request'
 export function endUpload({ id, lease }: Held): Statement {
   return {
     text: `WITH mine AS (
-        UPDATE storage.resumable_uploads SET received = size, upload_id = NULL, tail = NULL, tail_bytes = 0, ended = true
+        UPDATE ${INTERNAL_SCHEMA}.resumable_uploads SET received = size, upload_id = NULL, tail = NULL, tail_bytes = 0, ended = true
          WHERE id = $1::uuid AND lease = $2::uuid AND NOT ended RETURNING id
       ), deleted AS (
-        DELETE FROM storage.resumable_parts WHERE upload = (SELECT id FROM mine)
+        DELETE FROM ${INTERNAL_SCHEMA}.resumable_parts WHERE upload = (SELECT id FROM mine)
       )
       SELECT CASE count(*) WHEN 0 THEN ($3::text || count(*))::int END FROM mine`,
     params: [id, lease, LEASE_LOST],
@@ -181,13 +182,13 @@ export function endUpload({ id, lease }: Held): Statement {
 
 /** *Server.* */
 export function deleteUploads(ids: readonly string[]): Statement {
-  return { text: 'DELETE FROM storage.resumable_uploads WHERE id = ANY ($1::uuid[])', params: [ids] }
+  return { text: `DELETE FROM ${INTERNAL_SCHEMA}.resumable_uploads WHERE id = ANY ($1::uuid[])`, params: [ids] }
 }
 
 /** *Server.* One row, or none if the lease was lost. */
 export function deleteLeasedUpload({ id, lease }: Held): Statement {
   return {
-    text: 'DELETE FROM storage.resumable_uploads WHERE id = $1::uuid AND lease = $2::uuid RETURNING id',
+    text: `DELETE FROM ${INTERNAL_SCHEMA}.resumable_uploads WHERE id = $1::uuid AND lease = $2::uuid RETURNING id`,
     params: [id, lease],
   }
 }
@@ -196,7 +197,7 @@ export function deleteLeasedUpload({ id, lease }: Held): Statement {
 export function deleteExpiredUploads(until: Date, countMax: number): Statement {
   return {
     text: `WITH gone AS (
-        DELETE FROM storage.resumable_uploads WHERE id IN (SELECT id FROM storage.resumable_uploads
+        DELETE FROM ${INTERNAL_SCHEMA}.resumable_uploads WHERE id IN (SELECT id FROM ${INTERNAL_SCHEMA}.resumable_uploads
           WHERE expires_at <= $1::timestamptz AND upload_id IS NULL ORDER BY expires_at LIMIT $2::bigint) RETURNING id
       )
       SELECT count(*)::int AS count FROM gone`,
@@ -207,7 +208,7 @@ export function deleteExpiredUploads(until: Date, countMax: number): Statement {
 /** *Server.* Rows `{ id, upload_id }`: uploads that expired by `until` and have parts in the bucket. */
 export function expiredUploads(until: Date, countMax: number): Statement {
   return {
-    text: `SELECT id, upload_id FROM storage.resumable_uploads WHERE expires_at <= $1::timestamptz AND upload_id IS NOT NULL
+    text: `SELECT id, upload_id FROM ${INTERNAL_SCHEMA}.resumable_uploads WHERE expires_at <= $1::timestamptz AND upload_id IS NOT NULL
       ORDER BY expires_at LIMIT $2::bigint`,
     params: [until.toISOString(), countMax],
   }

@@ -1,7 +1,8 @@
 import { quoteLiterals } from '../../../../engine/names.ts'
+import { INTERNAL_SCHEMA } from '../../../../engine/storage/names.ts'
 
 /** Schemas that the platform owns. Policies on storage tables still belong to the project. */
-const PLATFORM_SCHEMAS = ['auth', 'extensions', 'storage', 'supabase_migrations']
+const PLATFORM_SCHEMAS = ['auth', 'extensions', INTERNAL_SCHEMA, 'storage', 'supabase_migrations']
 
 /** Matches objects that belong to extensions. The subquery runs once, because a lookup per table would be slower. */
 export const ofExtension = (catalogue: string, id: string) =>
