@@ -3,11 +3,11 @@ import { requireOne, SOURCE } from './compile-read.ts'
 import { isAffectedLimited } from './compile-write.ts'
 import { requestError } from './data-api-error.ts'
 import { chooseRoutine, takesBody } from './plan/choose-routine.ts'
-import type { ReadNode } from './plan/read-plan.ts'
+import { computedNames } from './plan/read-plan.ts'
 import { isSingular } from './request/media-types.ts'
 import { contentRange, pageStatus } from './request/range.ts'
 import { keyOf, type SchemaCache } from './schema/types.ts'
-import { Parameters, quote } from './sql/builder.ts'
+import { Parameters } from './sql/builder.ts'
 import { type Called, callWithArguments, callWithBody, callWithWholeBody } from './sql/call-sql.ts'
 import { readSql } from './sql/read-sql.ts'
 import { resultSql } from './sql/result-sql.ts'
@@ -36,7 +36,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
     isLimited: true,
     media,
   })
-  const called = callSql(params, { ...routine, computed: computedSql(node) }, request)
+  const called = callSql(params, { ...routine, computed: computedNames(node) }, request)
   const rows = readSql(params, node, { source: SOURCE })
   const total = totalSql(params, { ...request, preferences: withExactCount(preferences) }, node, SOURCE)
   const result = resultSql(params, {
@@ -84,11 +84,4 @@ const withExactCount = (preferences: ApiRequest['preferences']): ApiRequest['pre
 const argumentNames = ({ payload, query }: ApiRequest): string[] => {
   if (payload?.kind === 'raw') return []
   return [...new Set(payload ? (query.columns ?? payload.keys) : query.args.map(([name]) => name))]
-}
-
-/** SQL of the selected fields that are no columns of the table: they are functions of its row. */
-function computedSql({ table, fields }: ReadNode): string {
-  if (!table) return ''
-  const names = fields.flatMap(({ field }) => (field.name === '*' || table.columns.has(field.name) ? [] : [field.name]))
-  return [...new Set(names)].map((name) => `, pgrst_call.${quote(name)}`).join('')
 }

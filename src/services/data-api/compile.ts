@@ -123,7 +123,7 @@ export function totalSql(params: Parameters, { preferences, config }: ApiRequest
   const { count } = preferences
   if (count !== 'exact' && count !== 'estimated') return undefined
   const bound = count === 'estimated' ? ` LIMIT ${config.rowsMax + 1}` : ''
-  return `(SELECT count(*) FROM (${countSql(params, node, source)}${bound}) AS pgrst_all)`
+  return `(SELECT count(*) FROM (${countSql(params, node, { source })}${bound}) AS pgrst_all)`
 }
 
 export function estimateStatement({ preferences }: ApiRequest, node: ReadNode): Statement | undefined {

@@ -29,6 +29,7 @@ const SCHEMA = `
   create function raise_all() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
       detail = '{"status":402,"status_text":"Pay First","headers":{"x-price":"7"}}'; end $$;
+  create function next_thing(things) returns setof things rows 1 language sql stable as 'select * from things where id = $1.id + 1';
   create function label(things) returns text language sql stable as $$ select 'thing ' || $1.id $$;
   create function request() returns json language sql stable as $$ select json_build_object(
     'role', current_user, 'method', current_setting('request.method', true), 'path', current_setting('request.path', true),
@@ -85,6 +86,21 @@ describe('a function', () => {
     expect([reply.status, reply.headers.get('content-range'), reply.body]).toEqual([206, '0-0/2', [{ name: 'three' }]])
     const labelled = await api.send(api.keys.service, '/rpc/find_things?first=3&select=*,label')
     expect((await labelled.text()).match(/"label":"thing 3"/g)).toHaveLength(1)
+  })
+
+  it('that returns rows can select, filter by and order by functions of its row, beside rows related by such a function', async () => {
+    const query = 'select=id,label,next_thing!inner(name)&or=(label.eq.thing 1,name.eq.two)&order=label.desc'
+    const { status, headers, body } = await api.json(`/rpc/find_things?first=1&${query}`, {
+      headers: { prefer: 'count=exact' },
+    })
+    expect([status, headers.get('content-range')]).toEqual([200, '0-1/2'])
+    expect(body).toEqual([
+      { id: 2, label: 'thing 2', next_thing: { name: 'three' } },
+      { id: 1, label: 'thing 1', next_thing: { name: 'two' } },
+    ])
+    expect(await call('find_things?first=3&select=name&order=label')).toEqual([{ name: 'three' }])
+    const unknown = await api.json('/rpc/find_things?first=1&select=nope')
+    expect([unknown.status, unknown.body.message]).toEqual([400, 'column find_things.nope does not exist'])
   })
 
   it('that returns a set of values is read in parts', async () => {

@@ -56,6 +56,10 @@ describe('POST', () => {
   it('returns no field by which it only orders', async () => {
     await api.sql(`create function shout(items) returns text language sql stable as $$ select upper($1.name) $$`)
     const id = newId()
+    await api.sql(`create function twins(items) returns setof items language sql stable as
+      'select * from items where id = $1.id'`)
+    const related = await api.json('/items?select=shout,twins(id)', writeOf('POST', { id: newId() }))
+    expect([related.status, related.body]).toEqual([201, [{ shout: 'UNNAMED', twins: [] }]])
     const reply = await api.json('/items?order=shout', writeOf('POST', { id }))
     expect([reply.status, reply.body]).toEqual([201, [{ id, name: 'unnamed', maker_id: null, price: null }]])
   })

@@ -2,8 +2,8 @@ import type { JsonPayload, Payload } from '../request/payload.ts'
 import type { Parameter, Routine } from '../schema/types.ts'
 import { arrayText, type Parameters, qualified, quote } from './builder.ts'
 
-/** A function, and the SQL of further columns of its rows: functions of a row can be called as columns there. */
-export type Called = Routine & { computed?: string }
+/** A function, and the names of functions of its rows, which can be called as columns where the function is called. */
+export type Called = Routine & { computed?: readonly string[] }
 
 type Arguments = readonly (readonly [name: string, value: string])[]
 
@@ -49,8 +49,10 @@ const assigned = ({ name, isVariadic }: Parameter) => `${isVariadic ? 'VARIADIC 
 const typeOf = ({ type }: Parameter): string =>
   type.replace(/^character(?=\[|$)/, 'bpchar').replace(/^bit(?=\[|$)/, 'pg_catalog."bit"')
 
-function selectSql({ returns, computed = '' }: Called, call: string, body?: string): string {
+function selectSql({ name, returns, computed = [] }: Called, call: string, body?: string): string {
+  const alias = quote(name)
+  const columns = ['*', ...computed.map(quote)].map((column) => `${alias}.${column}`)
   if (returns === 'composite')
-    return `SELECT pgrst_call.*${computed} FROM ${body ? `${body}, LATERAL ` : ''}${call} AS pgrst_call`
+    return `SELECT ${columns.join(', ')} FROM ${body ? `${body}, LATERAL ` : ''}${call} AS ${alias}`
   return `SELECT ${call} AS pgrst_scalar${body ? ` FROM ${body}` : ''}`
 }

@@ -1,4 +1,4 @@
-import { type EmbedNode, hasAggregates, isHoisted, type ReadNode } from '../plan/read-plan.ts'
+import { computedNames, type EmbedNode, hasAggregates, isHoisted, type ReadNode } from '../plan/read-plan.ts'
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
 import { castType, type Parameters, qualified, quote } from './builder.ts'
@@ -17,10 +17,13 @@ interface ReadOptions {
   source?: string | undefined
   /** Whether the query around this one groups by its columns. */
   isGroupedBy?: boolean
+  /** The row that the rows are embedded in; without it, the row of the parent's alias. */
+  parentRow?: string | undefined
 }
 
 /** SQL that reads the rows of a node. */
-export function readSql(params: Parameters, node: ReadNode, { source, isGroupedBy = false }: ReadOptions = {}): string {
+export function readSql(params: Parameters, node: ReadNode, options: ReadOptions = {}): string {
+  const { source, isGroupedBy = false, parentRow } = options
   const isGrouped = hasAggregates(node) && !isHoisted(node)
   const comparable = isGrouped || isGroupedBy
   const selected = [
@@ -28,24 +31,34 @@ export function readSql(params: Parameters, node: ReadNode, { source, isGroupedB
     ...node.children.flatMap((child) => selectedChild(node, child, comparable)),
   ]
   const columns = selected.map(({ sql }) => sql).join(', ')
-  const joins = node.children.map((child) => joinSql(params, child, comparable)).join('')
+  const row = rowOfSource(node, source)
+  const joins = node.children
+    .map((child) => joinSql(params, child, { isGroupedBy: comparable, parentRow: row }))
+    .join('')
   const conditions = node.logic.map((logic) => logicSql(params, node, logic))
   const groups = isGrouped ? selected.flatMap(({ groupBy }) => groupBy ?? []) : []
   const groupBy = groups.length > 0 ? ` GROUP BY ${groups.join(', ')}` : ''
-  return `SELECT ${columns} FROM ${fromSql(node, source)}${joins}${whereSql([...conditionsToParent(node), ...conditions])}${groupBy}${orderSql(params, node, node.order)}${windowSql(node.window)}`
+  return `SELECT ${columns} FROM ${fromSql(node, { source, parentRow })}${joins}${whereSql([...conditionsToParent(node), ...conditions])}${groupBy}${orderSql(params, node, node.order)}${windowSql(node.window)}`
 }
 
 /** SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence. */
-export function countSql(params: Parameters, node: ReadNode, source?: string): string {
-  const exists = (child: EmbedNode) => `EXISTS (${countSql(params, child)})`
+export function countSql(params: Parameters, node: ReadNode, { source, parentRow }: ReadOptions = {}): string {
+  const row = rowOfSource(node, source)
+  const exists = (child: EmbedNode) => `EXISTS (${countSql(params, child, { parentRow: row })})`
   const conditions = node.logic.map((logic) => logicSql(params, node, logic, exists))
   const inner = node.children.filter(({ isInner }) => isInner).map(exists)
-  return `SELECT 1 FROM ${fromSql(node, source)}${whereSql([...conditionsToParent(node), ...conditions, ...inner])}`
+  return `SELECT 1 FROM ${fromSql(node, { source, parentRow })}${whereSql([...conditionsToParent(node), ...conditions, ...inner])}`
 }
 
 const isEmbed = (node: ReadNode): node is EmbedNode => 'relationship' in node
 
-function fromSql(node: ReadNode, source: string | undefined): string {
+/** The row of the table, where the expression that has the rows has values of functions, too. */
+const rowOfSource = (node: ReadNode, source: string | undefined): string | undefined =>
+  source !== undefined && node.table && hasComputed(node)
+    ? `ROW(${[...node.table.columns.keys()].map((name) => `${quote(node.alias)}.${quote(name)}`).join(', ')})`
+    : undefined
+
+function fromSql(node: ReadNode, { source, parentRow }: ReadOptions): string {
   const alias = quote(node.alias)
   if (source !== undefined) return `${source} AS ${alias}`
   if (!isEmbed(node)) {
@@ -53,8 +66,8 @@ function fromSql(node: ReadNode, source: string | undefined): string {
   }
   const { relationship } = node
   if (relationship.kind === 'computed') {
-    const row = `${quote(node.parentAlias)}::${qualified(relationship.source)}`
-    return `${qualified(relationship.routine)}(${row}) AS ${alias}`
+    const row = parentRow ?? quote(node.parentAlias)
+    return `${qualified(relationship.routine)}(${row}::${qualified(relationship.source)}) AS ${alias}`
   }
   const table = `${qualified(node.relation)} AS ${alias}`
   return relationship.kind === 'many-to-many'
@@ -112,11 +125,8 @@ function selectedField(params: Parameters, node: ReadNode, { field: selected, in
   return [isPlain ? selectedColumn(column) : { sql: `${value} AS ${key}`, groupBy: value }]
 }
 
-/** Whether functions of the row are selected, or order the rows. Rows that a function or a change returned have their values among the columns. */
-const hasComputed = ({ fields, order, table }: ReadNode): boolean =>
-  [...fields, ...order.filter(({ relation }) => relation === undefined)].some(
-    ({ field: { name } }) => name !== '*' && !table?.columns.has(name),
-  )
+/** Whether rows that a function or a change returned have values of functions of the row among their columns. */
+const hasComputed = (node: ReadNode): boolean => computedNames(node).length > 0
 
 const selectedColumn = (column: string): Selected => ({ sql: column, groupBy: column })
 
@@ -179,11 +189,11 @@ function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Se
   }
 }
 
-function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): string {
+function joinSql(params: Parameters, child: EmbedNode, { isGroupedBy = false, parentRow }: ReadOptions): string {
   const lateral = quote(child.alias)
   const join = child.isInner ? ' INNER JOIN LATERAL' : ' LEFT JOIN LATERAL'
   if (isToOne(child.relationship)) {
-    const query = readSql(params, withSelectedColumn(child), { isGroupedBy: isGrouped && child.isSpread })
+    const query = readSql(params, withSelectedColumn(child), { isGroupedBy: isGroupedBy && child.isSpread, parentRow })
     return `${join} (${query}) AS ${lateral} ON TRUE`
   }
   const rows = quote(`${child.alias}_rows`)
@@ -191,7 +201,7 @@ function joinSql(params: Parameters, child: EmbedNode, isGrouped: boolean): stri
   const spread = outputs.map(({ column }) => `json_agg(${rows}.${quote(column)}) AS ${quote(column)}`)
   const columns = [`json_agg(${rows}) AS rows`, ...spread].join(', ')
   const on = child.isInner ? `${lateral}.rows IS NOT NULL` : 'TRUE'
-  return `${join} (SELECT ${columns} FROM (${readSql(params, withSelectedColumn(child))}) AS ${rows}) AS ${lateral} ON ${on}`
+  return `${join} (SELECT ${columns} FROM (${readSql(params, withSelectedColumn(child), { parentRow })}) AS ${rows}) AS ${lateral} ON ${on}`
 }
 
 /** Selects all columns of a node from which nothing is selected: it needs a column that shows that there is a row. */
