@@ -1,5 +1,6 @@
 import { mkdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { requireDiskSpace } from '../instances/disk.ts'
 import { makePrivate, ownAll, readOwned, replaceFile } from '../instances/files.ts'
 import { type Server, startServer } from '../instances/server.ts'
 import { type Instance, type InstanceRecord, type Programs, Refused } from '../instances/types.ts'
@@ -68,6 +69,7 @@ export async function unpack(
 ) {
   const { account, programs } = owner
   await removeAll(place)
+  await requireDiskSpace(dirname(place.data), plan.base.bytes)
   await makePrivate(place.socket, account)
   await mkdir(place.data, { mode: 0o700 })
   await unpackBackup(archive, plan.base, place.data)

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type AdminSession, type Instance, InstanceUnavailable } from '../instances/types.ts'
+import { isWithoutSlot } from '../replicas/slots.ts'
 import { nameOf, numberOf, segmentAt } from './wal-segments.ts'
 
 /** Facts that make a copy of the data folder's files consistent. */
@@ -54,13 +55,13 @@ const STOP = `SELECT labelfile AS label, lsn::text, clock_timestamp() AS "stoppe
   FROM pg_backup_stop(false)`
 
 /**
- * Keeps the WAL until the session ends. If all slots are in use, this does nothing: the WAL then remains until the second
+ * Keeps the WAL until the session ends. If all slots are in use or none is allowed, this does nothing: the WAL then remains until the second
  * checkpoint, and a copy that lacks a segment fails.
  */
 async function holdWal(admin: AdminSession): Promise<void> {
   const name = `copy_${randomBytes(8).toString('hex')}`
   await admin.rows('SELECT pg_create_physical_replication_slot($1, true, true)', [name]).catch((error) => {
-    if (error?.code !== '53400') throw error
+    if (!isWithoutSlot(error)) throw error
   })
 }
 

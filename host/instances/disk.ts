@@ -1,4 +1,5 @@
 import { access, constants, statfs } from 'node:fs/promises'
+import { InstanceUnavailable } from './types.ts'
 
 const MIB = 2 ** 20
 /** With less free space than a WAL segment, Postgres cannot start another one. */
@@ -29,3 +30,12 @@ export async function diskProblem(folder: string): Promise<string | undefined> {
 }
 
 export const inMib = (bytes: number): number => Math.floor(bytes / MIB)
+
+/** Refuses work for which the file system of the folder has no room, before it starts: all projects of a host share the disk. */
+export async function requireDiskSpace(folder: string, bytes: number): Promise<void> {
+  const { freeBytes } = await diskOf(folder)
+  if (freeBytes >= bytes) return
+  throw new InstanceUnavailable(
+    `the disk of the host is too full: ${inMib(bytes)} MiB are needed, and ${inMib(freeBytes)} MiB are free`,
+  )
+}

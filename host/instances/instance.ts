@@ -4,6 +4,7 @@ import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
+import { listAllSlots } from '../replicas/slots.ts'
 import type { Limits } from '../settings/cgroup.ts'
 import { renderConfiguration } from '../settings/configuration.ts'
 import { openAdmin, withAdminAt } from './admin.ts'
@@ -227,8 +228,9 @@ export class PostgresInstance implements Instance {
   async writeConfiguration(): Promise<void> {
     const { memoryBytes, isDurable, isArchiving } = this.#facts
     const facts = { memoryBytes, isDurable, isArchiving, paths: this.paths, programs: this.programs }
+    const slots = await listAllSlots(this)
     await Promise.all([
-      this.#writeData('postgresql.conf', renderConfiguration(this.#record, facts)),
+      this.#writeData('postgresql.conf', renderConfiguration(this.#record, facts, slots.length)),
       this.#writeData('pg_hba.conf', 'local all all peer map=host\nlocal replication all peer map=host\n'),
       this.#writeData('pg_ident.conf', `host "${userInfo().username}" /^(.*)$ \\1\n`),
     ])

@@ -11,7 +11,7 @@ import type { Trial } from '../settings/configuration-trial.ts'
 import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
-import { diskOf, inMib } from './disk.ts'
+import { diskOf, requireDiskSpace } from './disk.ts'
 import { copyFolder, makePrivate, removeFolder, syncFolder } from './files.ts'
 import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
 import { Semaphore } from './mutex.ts'
@@ -216,7 +216,7 @@ export class InstancePool implements Instances {
 
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
     if (this.#isClosed) throw new InstanceUnavailable('The host is stopping')
-    await this.#requireDiskSpace(NEW_INSTANCE_BYTES)
+    await requireDiskSpace(instancesIn(this.#options.folders), NEW_INSTANCE_BYTES)
     return this.make(spec, async (data, record) => {
       const template = await this.#templateOf(record.major)
       const spare = await this.#spares.take(template)
@@ -266,7 +266,7 @@ export class InstancePool implements Instances {
     const found = this.find(name)
     if (found) return this.ensure({ name, password, ...sleep })
     const parent = this.require(from)
-    await this.#requireDiskSpace(NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
+    await requireDiskSpace(instancesIn(this.#options.folders), NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
     const { major, settings, access } = parent.record
     const more = { settings, access }
     const spec = { name, major, size: size ?? parent.record.size }
@@ -328,15 +328,6 @@ export class InstancePool implements Instances {
 
   /** The file system that contains the instances. */
   disk = () => diskOf(instancesIn(this.#options.folders))
-
-  /** Refuses work that the disk has no room for, before it starts. */
-  async #requireDiskSpace(bytes: number): Promise<void> {
-    const { freeBytes } = await this.disk()
-    if (freeBytes >= bytes) return
-    throw new InstanceUnavailable(
-      `the disk of the host is too full: ${inMib(bytes)} MiB are needed, and ${inMib(freeBytes)} MiB are free`,
-    )
-  }
 
   async close(): Promise<void> {
     clearInterval(this.#clock)

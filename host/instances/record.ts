@@ -43,11 +43,14 @@ export const writeRecord = (folder: string, record: InstanceRecord, isDurable: b
 export const readRecord = async (folder: string): Promise<InstanceRecord> =>
   JSON.parse(await readFile(join(folder, FILE), 'utf8'))
 
+/** Suffixes of the folders of creations and removals. An operator's own folders are left alone. */
+const UNFINISHED = /\.(new|gone|spare)-[0-9a-f]{8}$/
+
 /** Lists the names of all complete instances, and the folders that an interrupted creation or removal has left. */
 export async function listFolders(folders: HostFolders): Promise<{ names: string[]; leftovers: string[] }> {
   const parent = instancesIn(folders)
   await mkdir(parent, { recursive: true, mode: 0o711 })
   const entries = await readdir(parent)
-  const leftovers = entries.filter((name) => !isInstanceName(name)).map((name) => join(parent, name))
+  const leftovers = entries.filter((name) => UNFINISHED.test(name)).map((name) => join(parent, name))
   return { names: entries.filter(isInstanceName), leftovers }
 }

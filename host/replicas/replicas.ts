@@ -1,8 +1,9 @@
 import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { copyFiles } from '../copies/copy-files.ts'
-import { exists, replaceFile } from '../instances/files.ts'
+import { requireDiskSpace } from '../instances/disk.ts'
+import { exists, replaceFile, syncFiles } from '../instances/files.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { KeyedMutex } from '../instances/mutex.ts'
@@ -19,6 +20,7 @@ import {
   type PrimaryFacts,
   readPrimaryFacts,
   readStreams,
+  requireSender,
 } from './slots.ts'
 
 export interface ReplicaState {
@@ -169,9 +171,22 @@ export class Replicas {
   async #make(primary: PostgresInstance, id: string): Promise<void> {
     const { major, size, settings, access } = primary.record
     const slot = newSlotName(id)
+    await requireSender(primary, this.#pool.replicasOf(primary.name).length)
+    await requireRoomForCopy(primary)
     await createSlot(primary, slot)
     const more = { settings, access, primary: { name: primary.name, slot } }
-    await this.#pool.make({ name: id, major, size }, (data, record) => copyPrimary(primary, data, record), more)
+    try {
+      await this.#pool.make({ name: id, major, size }, (data, record) => this.#copy(primary, data, record), more)
+    } catch (error) {
+      await dropSlot(primary, slot)
+      throw error
+    }
+  }
+
+  async #copy(primary: PostgresInstance, data: string, { account }: InstanceRecord): Promise<void> {
+    await copyFiles(primary, { data, ...(account && { account }) })
+    if (this.#pool.isDurable) await syncFiles(data)
+    await replaceFile(join(data, SIGNAL), '', account)
   }
 
   /** Copies the primary again. It runs in the background, as it may take long; the next tick retries if it fails. */
@@ -182,8 +197,9 @@ export class Replicas {
       await replica.update({ primary: { name: primary.name, slot } })
       await rm(join(replica.paths.data, SIGNAL), { force: true })
       await replica.whileStopped(async () => {
+        await requireRoomForCopy(primary)
         await createSlot(primary, slot)
-        await copyPrimary(primary, replica.paths.data, replica.record)
+        await this.#copy(primary, replica.paths.data, replica.record)
       })
       setImmediate(() => this.follow(primary.name))
     } catch (error) {
@@ -241,7 +257,5 @@ interface Alignment {
   bounds: Bounds
 }
 
-async function copyPrimary(primary: Instance, data: string, { account }: InstanceRecord): Promise<void> {
-  await copyFiles(primary, { data, ...(account && { account }) })
-  await replaceFile(join(data, SIGNAL), '', account)
-}
+const requireRoomForCopy = async (primary: PostgresInstance): Promise<void> =>
+  requireDiskSpace(dirname(primary.paths.folder), await primary.sizeBytes())

@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto'
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { errorCode, errorMessage } from '../../dev/start-error.ts'
 import { withAdminAt } from '../instances/admin.ts'
 import { type Instance, Refused } from '../instances/types.ts'
+import { SLOTS_DEFAULT } from '../settings/configuration.ts'
 
 /** Replication lag of a replica. */
 interface Stream {
@@ -59,9 +61,24 @@ export async function createSlot(primary: Instance, slot: string): Promise<void>
   await primary
     .withAdmin('postgres', (admin) => admin.rows('SELECT pg_create_physical_replication_slot($1, true)', [slot]))
     .catch((error) => {
-      if (error?.code !== '53400') throw error
+      if (!isWithoutSlot(error)) throw error
       throw new Refused([{ setting: 'max_replication_slots', reason: 'all replication slots are in use' }])
     })
+}
+
+/** Whether Postgres has refused to create a slot because all are in use, or because it allows none. */
+export const isWithoutSlot = (error: unknown): boolean =>
+  errorCode(error) === '53400' || (errorCode(error) === '55000' && /max_replication_slots/.test(errorMessage(error)))
+
+/** Refuses another replica for which the primary has no WAL sender, now or after its next restart. It would never follow. */
+export async function requireSender(primary: Instance, replicas: number): Promise<void> {
+  const [row] = await primary.withAdmin('postgres', (admin) =>
+    admin.rows<{ max: number }>(`SELECT current_setting('max_wal_senders')::int AS max`),
+  )
+  const senders = Math.min(row?.max ?? 0, Number(primary.record.settings.max_wal_senders ?? SLOTS_DEFAULT))
+  if (senders > replicas) return
+  const reason = `must be at least ${replicas + 1}, the number of read replicas with the new one`
+  throw new Refused([{ setting: 'max_wal_senders', reason }])
 }
 
 /** Drops a slot; if the server is stopped, by removing the slot's folder. */

@@ -3,7 +3,7 @@ import { errorMessage } from '../../dev/start-error.ts'
 import { settingText } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { listAllSlots, listSlots } from '../replicas/slots.ts'
-import { configurationOf } from './configuration.ts'
+import { configurationOf, SLOTS_DEFAULT } from './configuration.ts'
 import { factsOf, type Trial, tryConfiguration } from './configuration-trial.ts'
 import { refusalReason } from './owner-settings.ts'
 import { sizeNamed } from './sizes.ts'
@@ -68,9 +68,6 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
     throw new Refused([{ setting: changed.find((name) => reason.includes(name)) ?? changed[0] ?? 'size', reason }])
   }
 }
-
-/** The default of Postgres for both settings. */
-const SLOTS_DEFAULT = '10'
 
 /** Refuses values below the number of replication slots or read replicas. The trial accepts them, because its folder has no slots. */
 async function requireRoomForSlots(

@@ -136,9 +136,15 @@ function versionSettings(major: number, autovacuumWorkers: number): Record<strin
   }
 }
 
-/** Renders the `postgresql.conf` of an instance. */
-export function renderConfiguration(record: InstanceRecord, facts: ConfigurationFacts): string {
-  const lines = Object.entries(configurationOf(record, facts)).map(([name, value]) => `${name} = ${quote(name, value)}`)
+/** The default of Postgres for `max_replication_slots` and `max_wal_senders`. */
+export const SLOTS_DEFAULT = 10
+
+/** Renders the `postgresql.conf` of an instance that has this number of replication slots. With fewer allowed, it would not start. */
+export function renderConfiguration(record: InstanceRecord, facts: ConfigurationFacts, slots = 0): string {
+  const chosen = configurationOf(record, facts)
+  const hasTooFew = slots > 0 && Number(chosen.max_replication_slots ?? SLOTS_DEFAULT) < slots
+  const all = hasTooFew ? { ...chosen, max_replication_slots: String(slots) } : chosen
+  const lines = Object.entries(all).map(([name, value]) => `${name} = ${quote(name, value)}`)
   return ['# Written by the database host: changes are overwritten.', ...lines, ''].join('\n')
 }
 

@@ -74,6 +74,13 @@ test('a sleeping parent is woken for its copy', async () => {
   expect(await rows(copy, 'SELECT count(*)::int AS n FROM counters')).toEqual([{ n: 500 }])
 })
 
+test('a parent that allows no replication slots is copied', async () => {
+  const without = await testInstance({ settings: { max_replication_slots: '0' } })
+  made.push(without)
+  await without.admin.rows(`${OWNER}; CREATE TABLE public.kept AS SELECT 1 AS n`)
+  expect(await rows(await copyOf(without), 'SELECT n FROM public.kept')).toEqual([{ n: 1 }])
+})
+
 const STORAGE = `CREATE ROLE supabase_storage_admin LOGIN; CREATE SCHEMA storage AUTHORIZATION supabase_storage_admin; GRANT USAGE ON SCHEMA storage TO postgres; CREATE SCHEMA pgbouncer;
   CREATE TABLE storage.buckets (id text PRIMARY KEY); CREATE TABLE storage.objects (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), name text, bucket_id text REFERENCES storage.buckets);
   ALTER TABLE storage.objects ENABLE ROW LEVEL SECURITY;

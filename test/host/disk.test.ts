@@ -86,6 +86,10 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped if this user ma
     const refused = { status: 503, body: { error: { code: 'unavailable', message } } }
     expect(await ask('PUT', `/instances/${C}`, { password: 'secret' })).toMatchObject(refused)
 
+    const replica = `/instances/${A}/replicas/${A}-rr-us-east-1-abcde`
+    const tooFull = { message: expect.stringContaining('the disk of the host is too full') }
+    expect(await ask('PUT', replica, {})).toMatchObject({ status: 503, body: { error: tooFull } })
+
     const [pid] = readFileSync(join(root, 'instances', A, 'data', 'postmaster.pid'), 'utf8').split('\n')
     process.kill(Number(pid), 'SIGKILL')
     await expect

@@ -440,11 +440,13 @@ describe('a daemon that starts again', () => {
   it('removes what is left of an instance that was being created or removed', async () => {
     const folder = join(root, 'half')
     const instances = join(folder, 'instances')
-    for (const name of [`${refOf('a')}.new-1`, `${refOf('b')}.gone-1`]) {
+    for (const name of [`${refOf('a')}.new-00000001`, `${refOf('b')}.gone-00000001`]) {
       await mkdir(join(instances, name, 'data'), { recursive: true })
     }
+    const aside = `${refOf('c')}.bak`
+    await mkdir(join(instances, aside))
     await daemon(folder)
-    expect(readdirSync(instances)).toEqual([])
+    expect(readdirSync(instances), "with the operator's own folder").toEqual([aside])
   })
 
   it('removes a folder into which a program still writes', async () => {

@@ -225,6 +225,33 @@ test('a copy that a killed daemon left unfinished is made again', async () => {
   expect(await slots()).toHaveLength(1)
 })
 
+test('a replica for which there is no WAL sender, now or after a restart, is refused and leaves no slot', async () => {
+  const another = `${ID.slice(0, -5)}other`
+  const before = await slots()
+  for (const change of [{ set: { max_wal_senders: 1 }, restart: false }, { set: { max_wal_senders: 1 } }]) {
+    expect((await call('PUT', '/settings', change)).status).toBe(204)
+    const reply = await call('PUT', `/replicas/${another}`)
+    expect([reply.status, JSON.stringify(reply.body)]).toEqual([422, expect.stringContaining('must be at least 2')])
+    expect(await slots()).toEqual(before)
+  }
+  expect((await call('PUT', '/settings', { reset: ['max_wal_senders'] })).status).toBe(204)
+  await followsAgain()
+})
+
+test('a server starts with the slots that were made after fewer were accepted for its next start', async () => {
+  expect((await call('PUT', '/settings', { set: { max_replication_slots: 1 }, restart: false })).status).toBe(204)
+  await primary(`SELECT pg_create_physical_replication_slot('mine')`)
+  expect((await call('PUT', '/settings', { set: { max_worker_processes: 9 } })).status).toBe(204)
+  expect(await primary('SHOW max_replication_slots')).toEqual([{ max_replication_slots: '2' }])
+  await primary(`SELECT pg_drop_replication_slot('mine')`)
+  await call('POST', '/restart')
+  expect(await primary('SHOW max_replication_slots')).toEqual([{ max_replication_slots: '1' }])
+  expect((await call('PUT', '/settings', { reset: ['max_replication_slots', 'max_worker_processes'] })).status).toBe(
+    204,
+  )
+  await followsAgain()
+})
+
 test('a removed replica leaves nothing', async () => {
   const { paths } = host.pool.require(ID)
   expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
