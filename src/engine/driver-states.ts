@@ -28,5 +28,22 @@ export const engineStates = <State>(db: Db): EngineStates<State> => ({
   },
 })
 
+interface WithReplicas {
+  replicas?: { identifier: string; hasFailed?: boolean | undefined }[]
+}
+
+/** Records in the driver's state that a replica could not be created. */
+export async function failReplica<State extends WithReplicas>(
+  states: EngineStates<State>,
+  ref: string,
+  identifier: string,
+): Promise<void> {
+  const state = await states.read(ref)
+  const replicas = state?.replicas?.map((each) =>
+    each.identifier === identifier ? { ...each, hasFailed: true } : each,
+  )
+  if (state) await states.write(ref, { ...state, replicas })
+}
+
 /** The state in the column `engine_state`. The cast is safe, because only the configured driver writes the column. */
 export const driverState = <State>(column: unknown): State | undefined => (column ?? undefined) as State | undefined

@@ -171,6 +171,8 @@ export interface ReadReplicas {
   list(project: ConnectedProject): Replica[]
   /** Safe to repeat after a crash at any point. Rejects with `EngineRefusal` if a replica is not available. */
   add(ref: string, identifier: string, fence?: Fence): Promise<void>
+  /** Records that the replica could not be created; it is listed until it is removed. */
+  fail(ref: string, identifier: string): Promise<void>
   /** Succeeds if the replica does not exist. */
   remove(ref: string, identifier: string, fence?: Fence): Promise<void>
 }
@@ -178,6 +180,7 @@ export interface ReadReplicas {
 export interface Replica {
   identifier: string
   isReady: boolean
+  hasFailed?: boolean | undefined
   host: string
   poolerHost: string
   /** The user, if it differs from the primary's. */

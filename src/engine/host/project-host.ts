@@ -16,7 +16,7 @@ export interface HostState {
   host: string
   /** The host's address for clients; absent for the host of the settings. */
   at?: ClientAddress
-  replicas?: { identifier: string; isReady: boolean }[]
+  replicas?: { identifier: string; isReady: boolean; hasFailed?: boolean | undefined }[]
 }
 
 export interface HostEngineConfig {

@@ -1,4 +1,4 @@
-import { driverState, type EngineStates } from '../driver-states.ts'
+import { driverState, type EngineStates, failReplica } from '../driver-states.ts'
 import type { ReadReplicas } from '../engine.ts'
 import type { Fence } from '../fence.ts'
 import { NoContent } from './client.ts'
@@ -32,8 +32,8 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
     list({ engineState }) {
       const state = driverState<HostState>(engineState)
       const { databaseHost, databaseDomain } = access.addressOf(engineState)
-      return (state?.replicas ?? []).map(({ identifier, isReady }) => {
-        const replica = { identifier, isReady }
+      return (state?.replicas ?? []).map(({ identifier, isReady, hasFailed }) => {
+        const replica = { identifier, isReady, hasFailed }
         if (databaseDomain === undefined) {
           return { ...replica, host: databaseHost, poolerHost: databaseHost, user: `${HOST_NAMES.owner}.${identifier}` }
         }
@@ -42,6 +42,7 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
       })
     },
     add: (ref, identifier, fence) => changeReplica(ref, fence, { method: 'PUT', identifier }),
+    fail: (ref, identifier) => failReplica(states, ref, identifier),
     remove: (ref, identifier, fence) => changeReplica(ref, fence, { method: 'DELETE', identifier }),
   }
 }

@@ -1,6 +1,6 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
-import { driverState } from '../driver-states.ts'
+import { driverState, failReplica } from '../driver-states.ts'
 import type { EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
 import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
 import { healthWithTimeout, serverVersion } from '../health.ts'
@@ -90,11 +90,12 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     pointInTime: neonHistory(neon),
     replicas: {
       list: ({ engineState }) =>
-        (driverState<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
-          ...{ identifier, isReady, host },
+        (driverState<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, hasFailed, host }) => ({
+          ...{ identifier, isReady, hasFailed, host },
           poolerHost: poolerHostOf(host),
         })),
       add: async (ref, identifier, fence) => addReplica(await startWork(neon, ref, fence), identifier),
+      fail: (ref, identifier) => failReplica(config.states, ref, identifier),
       remove: async (ref, identifier, fence) => removeReplica(await startWork(neon, ref, fence), identifier),
     },
     sizes: {

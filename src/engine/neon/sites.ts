@@ -16,6 +16,7 @@ export interface NeonReplica {
   endpointId: string
   host: string
   isReady: boolean
+  hasFailed?: boolean | undefined
 }
 
 /** Driver state stored with a project, from the first request to Neon on. */

@@ -48,6 +48,17 @@ it('a project has a read replica in its own region, which follows it', async () 
   await expect(client.query('insert into notes values (8)')).rejects.toThrow(/read-only/)
   await client.end()
 
+  const settings = `/v1/projects/${ref}/config/database/postgres`
+  expect((await clock().put(settings, { max_wal_senders: 1, restart_database: true })).status).toBe(200)
+  const setup = () => replicas('setup', { read_replica_region: 'us-east-1' })
+  await vi.waitFor(async () => expect((await setup()).status).toBe(201), { timeout: WAIT_MS, interval: 1_000 })
+  const second = async () => (await listed()).find((each: { identifier: string }) => each.identifier !== identifier)
+  const failed = { status: 'INIT_READ_REPLICA_FAILED' }
+  await vi.waitFor(async () => expect(await second()).toMatchObject(failed), { timeout: WAIT_MS, interval: 1_000 })
+  const removal = { database_identifier: (await second()).identifier }
+  expect((await replicas('remove', removal)).status).toBe(201)
+  await vi.waitFor(async () => expect(await second()).toBe(undefined), { timeout: WAIT_MS, interval: 1_000 })
+
   const gone = () => replicas('remove', { database_identifier: identifier })
   await vi.waitFor(async () => expect((await gone()).status).toBe(201), { timeout: WAIT_MS, interval: 1_000 })
   await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })

@@ -8,6 +8,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
+import { isFinal } from '../../projects/projects/task-end.ts'
 import { type Jobs, type Step, startTask } from '../../projects/projects/tasks.ts'
 import { endAssociations } from '../private-link/end-associations.ts'
 
@@ -45,8 +46,14 @@ async function start(ctx: Ctx, project: ProjectAccess, kind: TaskKind, replica: 
 
 const add: Step = {
   name: 'add_replica',
-  run: ({ engine }, { task: { projectRef, input } }, fence) =>
-    requireReplicas(engine).add(projectRef, input.replica ?? '', fence),
+  async run({ engine }, { task }, fence) {
+    const { projectRef, input } = task
+    const replicas = requireReplicas(engine)
+    await replicas.add(projectRef, input.replica ?? '', fence).catch(async (error) => {
+      if (isFinal(task, error)) await replicas.fail(projectRef, input.replica ?? '')
+      throw error
+    })
+  },
 }
 const remove: Step = {
   name: 'remove_replica',

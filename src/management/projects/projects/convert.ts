@@ -78,9 +78,9 @@ const toListed = (listed: ListedProject, engine: ProjectEngine) => ({
 /** Converts the database and its replicas. A replica has the status of its project once it is ready. */
 const databasesOf = (listed: ListedProject, { replicas }: ProjectEngine) => [
   toDatabase(listed),
-  ...(replicas?.list(listed.project) ?? []).map(({ identifier, isReady }) => ({
+  ...(replicas?.list(listed.project) ?? []).map(({ identifier, isReady, hasFailed }) => ({
     ...toDatabase(listed),
-    ...(isReady ? {} : { status: 'INIT_READ_REPLICA' }),
+    ...(isReady ? {} : { status: hasFailed ? 'INIT_READ_REPLICA_FAILED' : 'INIT_READ_REPLICA' }),
     identifier,
     type: 'READ_REPLICA' as const,
   })),
