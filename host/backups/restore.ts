@@ -112,10 +112,14 @@ export async function undoRestore(archive: Archive | undefined, instance: Instan
   if (!(await exists(`${data}${OLD}`))) {
     throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is no longer kept' }])
   }
-  if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
   await instance.whileStopped(async () => {
     await rm(`${data}${UNDONE}`, { recursive: true, force: true })
-    await swapData(data, OLD, UNDONE)
+    // Not before the stop, which may take minutes or fail: WAL of the present timeline would then belong to no moment.
+    if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
+    await swapData(data, OLD, UNDONE).catch(async (error) => {
+      if (archive) await archiveTimelineOf(archive, instance, data)
+      throw error
+    })
   })
   await rm(`${data}${UNDONE}`, { recursive: true, force: true })
 }
