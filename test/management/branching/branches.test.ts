@@ -326,6 +326,23 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from late')).status).toBe(400)
   })
 
+  it('a reset keeps a migration whose version the parent has with another text, until one of them has another version', async () => {
+    const { organization, ref } = await newParent()
+    const { owner } = organization
+    const branch = await newBranch(owner, ref)
+    const own = branch.project_ref
+    const sameSecond = owner.at(new Date(Date.now() + 5_000))
+    await migrate(sameSecond, own, 'create table of_branch (n int); insert into of_branch values (1)')
+    await migrate(sameSecond, ref, 'create table of_parent (n int)')
+    const reset = () => act(owner, branch, 'reset')
+    expect(await reset()).toMatchObject({ clone: 'DEAD' })
+    expect(await rows(owner, own, 'select n from of_branch'), 'the database is as it was').toEqual([{ n: 1 }])
+    const history = 'supabase_migrations.schema_migrations'
+    await rows(owner, ref, `update ${history} set version = version::bigint + 1`)
+    expect(await reset()).toMatchObject({ migrate: 'EXITED' })
+    expect(await rows(owner, own, 'select * from of_branch, of_parent')).toEqual([])
+  })
+
   it('only one runs at a time, and only while both sides exist', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization

@@ -49,14 +49,22 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   if (await hasSavedHistory(ctx, input)) return
   const found = new Map<string, MigrationRow>()
   const earlier = await readSavedHistory(ctx, input.branch.projectRef)
-  for (const migration of [...earlier, ...(await readHistory(ctx, input, earlier))])
-    found.set(migration.version, migration)
+  const ofParent = await digestsOf(ctx, input, input.parent)
+  for (const migration of earlier) found.set(migration.version, migration)
+  for (const migration of await readHistory(ctx, input, earlier)) {
+    // A failed reset has copied it from the parent, which does not make it the branch's own.
+    const isCopied = ofParent.get(migration.version) === (await digestOf(migration.statements))
+    if (!isCopied || !found.has(migration.version)) found.set(migration.version, migration)
+  }
   const history = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new PermanentError(`the branch has no migration ${version}`)
   if (jsonParameterBytes(history) > JSON_PARAMETER_BYTES_MAX) throw historyTooLarge(own, JSON_PARAMETER_BYTES_MAX)
   await requireCopyable(ctx, input)
-  await isBehindParent(ctx, input)
+  if (!(await isBehindParent(ctx, input))) {
+    for (const migration of selectUpTo(version, history))
+      await requireSameMigration(input, migration, ofParent, input.parent)
+  }
   const ofBranch = eq(actionRuns.projectRef, input.branch.projectRef)
   await ctx.db.update(actionRuns).set({ kept: history }).where(eq(actionRuns.id, run.id))
   // This history contains what earlier runs have saved.
@@ -177,22 +185,25 @@ async function applyMigrations(
   migrations: Migrations,
 ): Promise<void> {
   const { log, fence } = input
-  const present = new Map<string, string>()
-  for await (const { version, statements } of listMigrations(ctx, target, { fence }))
-    present.set(version, await digestOf(statements))
+  const present = await digestsOf(ctx, input, target)
   let applied = 0
   for await (const migration of migrations) {
-    const appliedDigest = present.get(migration.version)
-    if (appliedDigest !== undefined) {
-      await requireSameMigration(input, migration, appliedDigest, target)
-      continue
-    }
+    await requireSameMigration(input, migration, present, target)
+    if (present.has(migration.version)) continue
     if (!(await fence())) throw new Superseded(`another consumer has taken over the run of ${target.ref}`)
     await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
     await applyMigration(ctx, target, migration)
     applied += 1
   }
   await log(`${applied} migrations applied to ${target.ref}`)
+}
+
+/** The digests of a project's migrations by their versions. */
+async function digestsOf(ctx: SystemCtx, { fence }: StepInput, project: Project): Promise<Map<string, string>> {
+  const digests = new Map<string, string>()
+  for await (const { version, statements } of listMigrations(ctx, project, { fence }))
+    digests.set(version, await digestOf(statements))
+  return digests
 }
 
 /**
@@ -202,11 +213,12 @@ async function applyMigrations(
 async function requireSameMigration(
   { run, log }: StepInput,
   { version, statements }: MigrationRow,
-  present: string,
+  applied: ReadonlyMap<string, string>,
   { ref }: Project,
 ): Promise<void> {
+  const present = applied.get(version)
   const digest = await digestOf(statements)
-  if (digest === '' || present === '' || digest === present) return
+  if (!digest || !present || digest === present) return
   if (run.gitConfig) return log(`${version} was applied with a different text, and is skipped`)
   throw new PermanentError(`${ref} has a different migration ${version}: change the version of one of them`)
 }
