@@ -386,7 +386,11 @@ export class PostgresInstance implements Instance {
         await Promise.race([server, delay(SLOT_MS, undefined, { ref: false })])
         return { server }
       })
-      this.#setServer(await server)
+      const started = await server
+      this.#setServer(started)
+      // The checkpointer began to wait before the server took writes, and would ignore `archive_timeout` until its first checkpoint. The
+      // signal wakes it.
+      if (this.#record.isArchived) process.kill(started.pid, 'SIGHUP')
     } catch (error) {
       const problem = await diskProblem(this.paths.data).catch(() => undefined)
       const failure = [withoutPath(error), problem].filter(Boolean).join('; ')

@@ -310,3 +310,14 @@ test('what a lost host archived is restored elsewhere', async () => {
   await ask(there, 'POST', `/instances/${name}/unseal`)
   expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 1 }])
 })
+
+test('a server that was started again archives commits in time, without a checkpoint', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await here.pool.require(name).update({ settings: { archive_timeout: '1s' } })
+  await ask(here, 'POST', `/instances/${name}/restart`)
+  await sql(here, name, 'insert into acknowledged values (1)')
+  const [{ written }] = await sql(here, name, 'select pg_walfile_name(pg_current_wal_lsn()) as written')
+  const archived = async () => (await sql(here, name, 'select last_archived_wal as last from pg_stat_archiver'))[0].last
+  await expect.poll(archived, WAIT).toBe(written)
+})
