@@ -170,6 +170,32 @@ describe('each call of a function', () => {
     await vi.waitFor(async () => expect(JSON.stringify(await written(1))).toContain('nobody waited'), WAIT)
   })
 
+  it.each([
+    ['a timer', `setTimeout(() => { throw new Error('nobody caught') }, 1)`],
+    ['an interval', `const id = setInterval(() => { clearInterval(id); throw new Error('nobody caught') }, 1)`],
+    ['a microtask', `queueMicrotask(() => { throw new Error('nobody caught') })`],
+    ['reportError', `reportError(new Error('nobody caught'))`],
+  ])('leaves an error that %s throws, unless the program prevents it', async (_, code) => {
+    const wait = `await new Promise((resolve) => setTimeout(resolve, 20)); return new Response('x')`
+    const { call, written } = await deployed(`${code}; ${wait}`)
+    await call()
+    const lines = [{ level: 'error', message: expect.stringContaining('Error: nobody caught') }]
+    await vi.waitFor(async () => expect((await written(1))[0]?.console).toMatchObject(lines), WAIT)
+    const listener = `addEventListener('error', (event) => { console.log(event.error.message); event.preventDefault() }, { once: true })`
+    const prevented = await deployed(`${listener}; ${code}; ${wait}`)
+    await prevented.call()
+    const own = [{ level: 'log', message: 'nobody caught' }]
+    await vi.waitFor(async () => expect((await prevented.written(1))[0]?.console).toMatchObject(own), WAIT)
+  })
+
+  it('leaves no line of a rejection that the program handles in a listener', async () => {
+    const { call, written } = await deployed(`
+      addEventListener('unhandledrejection', (event) => { console.log('seen'); event.preventDefault() })
+      Promise.reject(new Error('lost')); await new Promise((resolve) => setTimeout(resolve, 20)); return new Response('x')`)
+    await call()
+    await vi.waitFor(async () => expect((await written(1))[0]?.console).toMatchObject([{ message: 'seen' }]), WAIT)
+  })
+
   it('leaves a limited number of lines of a limited length', async () => {
     const { call, written } = await deployed(
       `for (let n = 0; n < 500; n++) console.log('x'.repeat(20_000)); return new Response('x')`,

@@ -78,8 +78,18 @@ export function installConsole(): void {
   console.assert = (holds?: unknown, ...values: unknown[]) => {
     if (!holds) recordLine('error', `Assertion failed${values.length > 0 ? `: ${text(values)}` : ''}`)
   }
-  addEventListener('unhandledrejection', ({ reason }) => {
-    if (!isEndOfOwnSocket(reason)) recordLine('error', `Unhandled rejection: ${text([reason])}`)
+  addEventListener('unhandledrejection', (event) => {
+    let isPrevented = false
+    // The runtime's event cannot be canceled. This listener is the first, so it decides after those of the program.
+    Object.defineProperty(event, 'preventDefault', {
+      value() {
+        isPrevented = true
+      },
+    })
+    queueMicrotask(() => {
+      if (!isPrevented && !isEndOfOwnSocket(event.reason))
+        recordLine('error', `Unhandled rejection: ${text([event.reason])}`)
+    })
   })
 }
 

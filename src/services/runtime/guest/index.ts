@@ -20,6 +20,7 @@ import {
   serverReady,
 } from './serve.ts'
 import { installStreams } from './streams.ts'
+import { installUncaught } from './uncaught.ts'
 import { installWebSocket } from './websocket-standard.ts'
 
 export { serveNode, serverReady } from './serve.ts'
@@ -50,6 +51,7 @@ interface Env {
 }
 
 installConsole()
+installUncaught()
 installClock()
 installDeno()
 installFetch()

@@ -1,4 +1,5 @@
 import { currentInvocation, runInInvocation } from './invocation.ts'
+import { reporting } from './uncaught.ts'
 import { withoutLateErrors } from './websocket-standard.ts'
 
 /** Deno.upgradeWebSocket: returns the socket and the response that accepts the upgrade. */
@@ -31,7 +32,7 @@ function bindListeners(socket: WebSocket): void {
       typeof listener === 'function'
         ? listener.call(socket, event)
         : (listener as EventListenerObject).handleEvent(event)
-    const made = known.get(listener) ?? ((event) => runInInvocation(invocation, () => called(event)))
+    const made = known.get(listener) ?? ((event) => runInInvocation(invocation, () => reporting(called)(event)))
     known.set(listener, made)
     return made
   }
