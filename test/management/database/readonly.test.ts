@@ -1,13 +1,14 @@
 import { eq, sql } from 'drizzle-orm'
 import type pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { readOnlyCommands } from '../../../dev/admin/read-only.ts'
-import { projectSettings } from '../../../src/model/tables/index.ts'
+import { projectSettings, projects } from '../../../src/model/tables/index.ts'
 import { adminClient, adminRows } from '../../instances.ts'
 import { type Caller, control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
 import { clientOf, newBucket, newStorage } from '../../support/storage.ts'
+import { WAIT_MS } from '../../support/wait.ts'
 
 let organization: TestOrganization
 let caller: () => Caller
@@ -268,6 +269,42 @@ describe('read-only mode by size', () => {
     await tick()
     await tick()
     expect(await status(ref)).toEqual(CLOSED)
+  })
+})
+
+describe('a restore', () => {
+  const backups = (ref: string) => `/v1/projects/${ref}/database/backups`
+  const WAIT = { timeout: WAIT_MS, interval: 250 }
+
+  async function newPoint(ref: string, name: string): Promise<void> {
+    expect((await caller().post(`${backups(ref)}/restore-point`, { name })).status).toBe(201)
+    const point = async () => (await caller().get(`${backups(ref)}/restore-point?name=${name}`)).body.status
+    await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), { ...WAIT, interval: 1_000 })
+  }
+
+  async function restore(ref: string, path: string, body: object): Promise<void> {
+    expect((await caller().post(`${backups(ref)}/${path}`, body)).status).toBe(201)
+    const current = () => control.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
+    await vi.waitFor(async () => expect(await current()).toEqual([{ status: 'ACTIVE_HEALTHY' }]), WAIT)
+  }
+
+  it('keeps the present mode, whichever the database had then', { timeout: 120_000 }, async () => {
+    const ref = await newTable()
+    await newPoint(ref, 'writable')
+    await command('on', ref)
+    await tick()
+    await expectRefusal(ref)
+    const closedAt = Math.ceil(Date.now() / 1_000)
+    await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(closedAt * 1_000), WAIT)
+    await restore(ref, 'undo', { name: 'writable' })
+    await expectRefusal(ref)
+
+    await command('off', ref)
+    await tick()
+    expect(await write(ref)).toBe(201)
+    await restore(ref, 'restore-pitr', { recovery_time_target_unix: closedAt })
+    expect(await status(ref)).toEqual(OPEN)
+    expect(await write(ref)).toBe(201)
   })
 })
 

@@ -17,6 +17,7 @@ import {
   type Work,
 } from '../../projects/projects/tasks.ts'
 import { applySettings } from '../database-settings/apply-settings.ts'
+import { applyReadOnly } from '../database-settings/read-only.ts'
 import { removal } from './remove-backups.ts'
 
 /** Restore points kept per project; older ones are removed. */
@@ -57,6 +58,12 @@ async function finishRestore(ctx: SystemCtx, { project, task }: Work, fence: Fen
   const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
   await requirePointInTime(ctx).finish({ ...restoreTargetOf(task), password, runnerPassword }, fence)
 }
+
+/** The restored database has the settings and the read-only mode of an earlier time. */
+const applyStoredSettings = step('apply_settings', async (ctx, { project }) => {
+  await applySettings(ctx, project)
+  await applyReadOnly(ctx, project)
+})
 
 /** SQLSTATEs worth a retry: of connections, locks and concurrent changes. A retry would repeat other errors. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
@@ -99,7 +106,7 @@ export const backupJobs = {
         ),
       ),
       step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
-      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      applyStoredSettings,
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
@@ -113,7 +120,7 @@ export const backupJobs = {
         return unpreparedColumns(ctx)
       }),
       step('finish_restore', finishRestore),
-      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      applyStoredSettings,
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },

@@ -4,6 +4,8 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
+import { lockProject } from '../../kernel/lock-project.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
@@ -83,13 +85,19 @@ async function apply(ctx: SystemCtx, ref: string): Promise<void> {
       return wanted === mode.applied ? undefined : { ...mode, applied: wanted }
     },
   })
-  if (mode.applied)
-    await changeSettings(ctx, { project: { ref }, area: 'readonly', work: (mode) => applyStored(ctx, ref, mode) })
+  if (mode.applied) await applyReadOnly(ctx, { ref })
 }
 
-/** Applies the stored mode under the project lock, so that a mode that was reset meanwhile is not applied again. */
-async function applyStored(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
-  if (applied) await setReadOnly(ctx, ref, true)
+/**
+ * Applies the stored mode under the project lock, so that a mode that was reset meanwhile is not applied again. A project that never
+ * had the mode keeps the owner's own setting.
+ */
+export async function applyReadOnly(ctx: SystemCtx, { ref }: { ref: string }): Promise<void> {
+  await mutate(ctx, async ({ tx }) => {
+    await lockProject({ tx }, ref)
+    const { value, updatedAt } = await readSettings(tx, ref, 'readonly')
+    if (updatedAt) await ctx.engine.settings.setReadOnly(ref, value.applied)
+  })
 }
 
 interface ProjectMode {
