@@ -106,6 +106,8 @@ interface EngineCapabilities {
   readonly exposesPasswords: boolean
   /** Whether connections without TLS are accepted unless a project refuses them. */
   readonly plainConnections: boolean
+  /** Whether Postgres settings can be changed while the database takes no connections. */
+  readonly offlineSettings: boolean
 }
 
 export interface ProjectSpec {

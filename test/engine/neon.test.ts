@@ -257,6 +257,18 @@ extended('a database is restored to a moment of its history', async () => {
     { state: 'done', attempts: 1 },
     { state: 'failed', attempts: 1, last_error: expect.stringContaining('Neon answered 400: injected 400') },
   ])
+
+  // A restore also opens a project that could not be resumed.
+  await owner.post(`/v1/projects/${ref}/pause`)
+  await untilStatus(owner, ref, 'INACTIVE')
+  const settings = `/v1/projects/${ref}/config/database/postgres`
+  expect(await owner.patch(settings, { work_mem: '7MB' })).toMatchObject({ status: 409 })
+  await control.query(`update projects set status = 'RESTORE_FAILED' where ref = $1`, [ref])
+  const reopened = await owner.post(path('/restore-pitr'), {
+    recovery_time_target_unix: after.earliest_physical_backup_date_unix,
+  })
+  expect(reopened.status).toBe(201)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   await owner.delete(`/v1/projects/${ref}`)
 })
 

@@ -53,6 +53,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       loginNetworks: true,
       exposesPasswords: false,
       plainConnections: true,
+      offlineSettings: true,
     },
     listRegions: () => listRegions(access),
     async create(spec, fence) {

@@ -64,6 +64,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       loginNetworks: false,
       exposesPasswords: true,
       plainConnections: false,
+      offlineSettings: false,
     },
     listRegions: async () => Object.keys(NEON_REGIONS).map((region) => ({ region, versions, sizes: NEON_SIZES })),
     create: (spec, fence) => create(neon, spec, fence),

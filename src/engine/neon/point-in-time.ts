@@ -3,7 +3,7 @@ import type { PointInTime, PointInTimeRequest } from '../engine.ts'
 import { disableLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { hasFailed, type NeonApi, NeonFailure, SUCCEEDED_STATUSES, throwRefusal } from './api.ts'
-import { clusterAt, type Neon, startWork, throwIfMissing } from './connection.ts'
+import { clusterAt, type Neon, setEndpointsEnabled, startWork, throwIfMissing } from './connection.ts'
 import { readyState } from './lifecycle.ts'
 import { neonLogins } from './logins.ts'
 import { prepareDatabase } from './prepare.ts'
@@ -30,6 +30,8 @@ export const neonHistory = (neon: Neon): PointInTime => ({
     const state = await sites.read(ref)
     const site = await sites.require(ref)
     await finishRestore(api, site, request).catch(throwIfMissing)
+    // Of a project that could not be resumed, the endpoint is still disabled.
+    await setEndpointsEnabled(work, true)
     const cluster = clusterAt(neon, ref, site)
     const roles = await withAdmin(cluster, disableLogins)
     await prepareDatabase(cluster, request)

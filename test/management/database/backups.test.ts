@@ -7,7 +7,7 @@ import {
 } from '@aws-sdk/client-s3'
 import { and, desc, eq, inArray } from 'drizzle-orm'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../../../dev/admin/commands.ts'
 import {
   auditLog,
@@ -111,6 +111,18 @@ const openTasks = async (ref: string) =>
       [ref],
     )
   ).rows.length
+
+/** Runs the open task of the project until its last attempt has failed. */
+const untilFailed = (ref: string) =>
+  vi.waitFor(async () => {
+    const where = and(eq(projectTasks.projectRef, ref), eq(projectTasks.state, 'pending'))
+    await control
+      .update(projectTasks)
+      .set({ attempts: 5, dueAt: new Date(0) })
+      .where(where)
+    await tick()
+    expect(await openTasks(ref)).toBe(0)
+  }, WAIT)
 
 const actionsOf = async (ref: string) =>
   (await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))).map(({ action }) => action)
@@ -303,15 +315,7 @@ describe('a backup of a database in use', () => {
       adminRows(ref, `set allow_system_table_mods = on; alter function ${from}(text, boolean) rename to ${to}`)
     await rename('pg_backup_start', 'gone')
     expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'no' })).status).toBe(201)
-    await vi.waitFor(async () => {
-      const where = and(eq(projectTasks.projectRef, ref), eq(projectTasks.state, 'pending'))
-      await control
-        .update(projectTasks)
-        .set({ attempts: 5, dueAt: new Date(0) })
-        .where(where)
-      await tick()
-      expect(await openTasks(ref)).toBe(0)
-    }, WAIT)
+    await untilFailed(ref)
     await untilPoint(organization.owner, ref, 'no', 'FAILED')
     const [row] = await control.select().from(backups).where(eq(backups.projectRef, ref))
     expect(row?.statusReason).toBe('The host failed; its log says why')
@@ -380,6 +384,62 @@ describe('a point in time', () => {
     await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(second * 1000), { ...WAIT, interval: 20 })
     return second
   }
+})
+
+describe('a project whose server does not start', () => {
+  let owner: Caller
+  let ref: string
+  beforeEach(async () => {
+    const organization = await newOrganization()
+    owner = organization.owner
+    ref = await newProject(organization)
+  })
+  const configure = (settings: object) => owner.patch(`/v1/projects/${ref}/config/database/postgres`, settings)
+
+  async function pause(): Promise<void> {
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilProject(ref, 'INACTIVE')
+  }
+
+  async function failToStart(): Promise<void> {
+    expect((await owner.post(`/v1/projects/${ref}/restore`)).status).toBe(200)
+    await untilFailed(ref)
+    await untilProject(ref, 'RESTORE_FAILED')
+  }
+
+  it('starts with corrected settings, which are stored while it is paused', async () => {
+    // All connections of the default limit: no server starts with that.
+    const command = 'echo superuser_reserved_connections = 60 >> postgresql.auto.conf'
+    await adminRows(ref, `copy (select) to program '${command}'`)
+    await pause()
+    const stored = { work_mem: '7MB' }
+    expect(await configure({ ...stored, restart_database: true })).toMatchObject({ status: 200, body: stored })
+    await untilProject(ref, 'INACTIVE')
+    await failToStart()
+    expect(await configure({ work_mem: '8MB' })).toMatchObject({ status: 503 })
+    expect(await configure({ max_connections: 100 })).toMatchObject({ status: 200 })
+    expect((await owner.post(`/v1/projects/${ref}/restore`)).status).toBe(200)
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    const { body } = await runSql(owner, ref, `select current_setting('work_mem') as mem`)
+    expect(body).toEqual([{ mem: '7MB' }])
+  })
+
+  it('can be restored, and a restore that is impossible changes nothing', async () => {
+    const id = await newPoint(owner, ref, 'base')
+    await runSql(owner, ref, 'create table later ()')
+    await adminRows(ref, `copy (select) to program 'rm PG_VERSION'`)
+    await pause()
+    await failToStart()
+    const gone = { projectRef: ref, kind: 'scheduled', status: 'COMPLETED', insertedAt: new Date() } as const
+    const [row] = await control.insert(backups).values(gone).returning()
+    expect((await owner.post(path(ref, '/restore'), { id: row?.id })).status).toBe(201)
+    await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
+    await untilProject(ref, 'RESTORE_FAILED')
+    expect((await owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    const { body } = await runSql(owner, ref, `select to_regclass('later') as later`)
+    expect(body).toEqual([{ later: null }])
+  })
 })
 
 describe('a task whose consumer died', () => {

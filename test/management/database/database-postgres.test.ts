@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog } from '../../../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
 import { newProject, ownerClient, untilStatus } from '../../support/projects.ts'
+import { insertProject } from '../../support/webhooks.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -187,17 +188,26 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
     expect(await show('max_connections')).toBe('60')
   })
 
-  it('keeps its values through a pause, in which nothing can be changed', async () => {
+  it('keeps its values through a pause, in which they can be changed', async () => {
     await caller().put(config(), { shared_buffers: '18MB' })
     await organization.owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(organization.owner, ref, 'INACTIVE')
     expect(await read()).toEqual({ shared_buffers: '18MB' })
-    for (const send of [caller().patch, caller().put])
-      expect(await send(config(), { max_connections: 64 })).toMatchObject({ status: 409 })
+    const changed = { shared_buffers: '18MB', max_connections: 64 }
+    const reply = await caller().patch(config(), { max_connections: 64, restart_database: true })
+    expect(reply).toMatchObject({ status: 200, body: changed })
+    expect(await caller().put(config(), { shared_buffers: '900GB' })).toMatchObject({ status: 400 })
+    expect(await read()).toEqual(changed)
     await organization.owner.post(`/v1/projects/${ref}/restore`)
     await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
-    expect(await show('shared_buffers')).toBe('18MB')
+    expect([await show('shared_buffers'), await show('max_connections')]).toEqual(['18MB', '64'])
     await reset()
+  })
+
+  it('refuses a project that is about to change its state', async () => {
+    const project = await insertProject(organization, { status: 'PAUSING' })
+    for (const send of [caller().patch, caller().put])
+      expect(await send(config(project), { work_mem: '5MB' })).toMatchObject({ status: 409 })
   })
 })
 

@@ -65,6 +65,11 @@ const applyStoredSettings = step('apply_settings', async (ctx, { project }) => {
   await applyReadOnly(ctx, project)
 })
 
+/** The status before the restore, unless it got past its first step. */
+const statusAfterFailure = ({ stepsDone, input }: Task, firstStep: string) => ({
+  status: stepsDone.includes(firstStep) ? 'RESTORE_FAILED' : (input.statusBefore ?? 'ACTIVE_HEALTHY'),
+})
+
 /** SQLSTATEs worth a retry: of connections, locks and concurrent changes. A retry would repeat other errors. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
 
@@ -111,7 +116,7 @@ export const backupJobs = {
     ],
     done: { status: 'ACTIVE_HEALTHY' },
     // Until the backup is found, the database is unchanged.
-    failed: ({ stepsDone }) => ({ status: stepsDone.includes('find_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+    failed: (task) => statusAfterFailure(task, 'find_backup'),
   },
   restore_moment: {
     steps: [
@@ -124,6 +129,6 @@ export const backupJobs = {
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    failed: ({ stepsDone }) => ({ status: stepsDone.includes('begin_restore') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+    failed: (task) => statusAfterFailure(task, 'begin_restore'),
   },
 } satisfies Partial<Jobs>

@@ -3,13 +3,20 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal, EngineUnavailable } from '../../../engine/engine-errors.ts'
-import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../../model/tables/index.ts'
+import {
+  backups,
+  type ProjectStatus,
+  type TaskInput,
+  type TaskKind,
+  temporaryLogins,
+} from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeStatus, requireStatus } from '../../projects/projects/status.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
 import { expireLogins } from '../database-access/temporary-logins.ts'
@@ -190,20 +197,22 @@ async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
   return window
 }
 
+const RESTORABLE: readonly ProjectStatus[] = [...ACTIVE, 'RESTORE_FAILED']
+
 /** Starts a restore and expires all temporary logins: the restored database may not have them. */
 async function startRestore(
   ctx: Ctx,
   project: ProjectAccess,
-  task: { kind: TaskKind; input: TaskInput },
+  { kind, input }: { kind: TaskKind; input: TaskInput },
 ): Promise<void> {
   const { ref } = project
   await mutate(ctx, async (mutation) => {
-    const before = await requireStatus(mutation, ref)
+    const before = await requireStatus(mutation, ref, RESTORABLE)
     await requireNoReadingRun(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'RESTORING' })
-    await startTask(ctx, mutation, { ref, ...task })
+    await startTask(ctx, mutation, { ref, kind, input: { ...input, statusBefore: before } })
     await expireLogins(mutation.tx, ctx.now(), eq(temporaryLogins.projectRef, ref))
-    const { backupId, targetUnix } = task.input
+    const { backupId, targetUnix } = input
     const detail = backupId ? { backup: backupId } : { targetUnix }
     await mutation.trace({ project, action: 'backup.restore', detail })
   })

@@ -2,7 +2,9 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
+import type { ProjectStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { requireActive, throwApiError } from '../database/service.ts'
@@ -12,6 +14,9 @@ import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 export const getPostgresConfig = async (ctx: Ctx, project: ProjectAccess): Promise<PostgresConfig> =>
   effectiveConfig(ctx, project, (await readSettings(ctx.db, project.ref, 'postgres')).value)
 
+/** Statuses in which a setting that keeps the server from starting can be corrected. */
+const OFFLINE: readonly ProjectStatus[] = ['INACTIVE', 'RESTORE_FAILED']
+
 /** `replace` resets settings that the body does not name; otherwise they stay unchanged. */
 export async function updatePostgresConfig(
   ctx: Ctx,
@@ -19,8 +24,8 @@ export async function updatePostgresConfig(
   { restart_database: restart, ...body }: z.output<typeof UpdatePostgresConfig>,
   { replace }: { replace: boolean },
 ): Promise<PostgresConfig> {
-  requireActive(project)
-  const { ref } = project
+  requireActive(project, ctx.engine.capabilities.offlineSettings ? [...ACTIVE, ...OFFLINE] : ACTIVE)
+  const { ref, status } = project
   const chosen = await changeSettings(ctx, {
     project,
     area: 'postgres',
@@ -32,7 +37,8 @@ export async function updatePostgresConfig(
       return after
     },
   })
-  if (restart) await ctx.engine.restart(ref).catch(throwApiError)
+  // Otherwise the values are in force from the next start.
+  if (restart && ACTIVE.includes(status)) await ctx.engine.restart(ref).catch(throwApiError)
   return effectiveConfig(ctx, project, chosen)
 }
 

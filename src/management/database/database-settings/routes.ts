@@ -23,7 +23,8 @@ import {
 
 const VALIDATION =
   'Postgres validates the values first: if it rejects one, the error names the field and nothing changes. ' +
-  'The database restarts if a value requires it. Settings that only the operator of the server can change are rejected by name.'
+  'The database restarts if a value requires it. The driver `host` also changes the settings of a project that is `INACTIVE` or ' +
+  '`RESTORE_FAILED`. Settings that only the operator of the server can change are rejected by name.'
 
 const driverUnsupported = (driver: string, what: string) =>
   new ApiError('bad_request.driver', { detail: `the driver ${driver} ${what}` })

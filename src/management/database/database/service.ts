@@ -81,8 +81,8 @@ export async function updatePassword(ctx: Ctx, project: ProjectAccess, password:
   return { message: 'Successfully updated password' }
 }
 
-export function requireActive({ status }: ProjectAccess): void {
-  if (ACTIVE.includes(status)) return
+export function requireActive({ status }: ProjectAccess, allowed = ACTIVE): void {
+  if (allowed.includes(status)) return
   throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
