@@ -33,6 +33,13 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     bytes,
   })
   const listOf = async (name: string) => (await backups.list(pool.require(name).name)).map(toBackup)
+  /** Removes WAL that no backup needs, and ends the archive of an instance without backups: WAL alone restores nothing. */
+  const sweepArchive = async (name: string) => {
+    const instance = pool.find(name)
+    if (!instance) return
+    if ((await backups.ids(name)).length === 0) await setArchived(instance, false)
+    await backups.sweep(name)
+  }
   return [
     route('GET', '/backups', async () => {
       const found: { name: string; id: string }[] = []
@@ -49,16 +56,17 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     }),
     mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       const instance = pool.require(name)
-      await setArchived(instance, true)
-      return toBackup(await instance.whileStartable(() => backups.make(name, id)))
+      try {
+        await setArchived(instance, true)
+        return toBackup(await instance.whileStartable(() => backups.make(name, id)))
+      } catch (error) {
+        await sweepArchive(name).catch(() => {})
+        throw error
+      }
     }),
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)
-      const instance = pool.find(name)
-      if (!instance) return
-      if ((await backups.ids(name)).length === 0) await setArchived(instance, false)
-      // The sweep removes the WAL that only this backup needed.
-      await backups.sweep(name)
+      await sweepArchive(name)
     }),
     mutation('POST', '/instances/{name}/restore', async ({ name, body }) => {
       const instance = pool.require(name)
@@ -89,7 +97,7 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
   ]
 }
 
-/** Only instances with a backup archive their WAL: WAL alone restores nothing. */
+/** Only instances with a backup archive their WAL. */
 async function setArchived(instance: Instance, isArchived: boolean): Promise<void> {
   if ((instance.record.isArchived ?? false) !== isArchived) await instance.update({ isArchived })
   // Applied even if it is recorded already: a request before this one may have failed in between.

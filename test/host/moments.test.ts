@@ -233,6 +233,26 @@ test('a first backup that failed before the server archives its WAL can be repea
   expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
 })
 
+test('an instance whose first backup failed archives no WAL', async () => {
+  const name = await newInstance()
+  const instance = here.pool.require(name)
+  const rename = (from: string, to: string) =>
+    instance.admin.rows(`SET allow_system_table_mods = on; ALTER FUNCTION ${from}(text, boolean) RENAME TO ${to}`)
+  const isArchiving = async () => {
+    const [row] = await instance.admin.rows(`SELECT current_setting('archive_library') <> '' AS yes`)
+    return row
+  }
+  await rename('pg_backup_start', 'gone')
+  await expect(ask(here, 'PUT', `/instances/${name}/backups/1`)).rejects.toThrow('The host failed')
+  await vi.waitFor(async () => expect(await isArchiving()).toEqual({ yes: false }), WAIT)
+  expect(await archive.list(`backups/${name}/`)).toEqual([])
+  await rename('gone', 'pg_backup_start')
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await rename('pg_backup_start', 'gone')
+  await expect(ask(here, 'PUT', `/instances/${name}/backups/2`)).rejects.toThrow('The host failed')
+  expect(await isArchiving(), 'the first backup needs it').toEqual({ yes: true })
+})
+
 test('a restore that is repeated keeps what was written after it', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
