@@ -21,6 +21,9 @@ export interface Backup {
   id: number
 }
 
+/** Id of the backup that is made to move a project without backups; it has no row. */
+export const MOVE_BACKUP = 0
+
 /** The backup does not exist; retrying does not help. */
 export class BackupGone extends Error {
   override readonly name = 'BackupGone'

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { MOVE_BACKUP } from '../backup.ts'
 import type { EngineStates } from '../driver-states.ts'
 import type { ProjectMoves, ProjectSpec } from '../engine.ts'
 import { EngineRefusal } from '../engine-errors.ts'
@@ -9,8 +10,6 @@ import { type HostAccess, type HostState, hostState } from './project-host.ts'
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const End = z.object({ lsn: z.string() })
 
-/** Id of the backup that is made to move a project without backups; no other backup has it. */
-const MOVE_BACKUP = '0'
 /** Long, because all of the project's data is read from the bucket. */
 const ARRIVAL_MS_MAX = 24 * 3_600_000
 

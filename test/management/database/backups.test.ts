@@ -743,6 +743,27 @@ describe('the schedule', () => {
     expect((await runSql(organization.owner, ref, 'select 1')).status).toBe(201)
   })
 
+  it('is not kept back by the backup of a move that failed', async () => {
+    const ref = await newProject(await newOrganization())
+    await makeBackup(ref, 0)
+    const [task] = await control
+      .insert(projectTasks)
+      .values({ projectRef: ref, kind: 'move', dueAt: new Date(Date.now() + DAY_MS) })
+      .returning()
+    await checkSchedule()
+    expect(await archived(ref)).toEqual([0])
+    const state = { state: 'failed', finishedAt: new Date() } as const
+    await control
+      .update(projectTasks)
+      .set(state)
+      .where(eq(projectTasks.id, task?.id ?? ''))
+    await vi.waitFor(async () => {
+      await checkSchedule()
+      expect(await archived(ref)).toEqual([])
+    }, WAIT)
+    expect(await keysOf(`backups/${ref}/`)).toEqual([])
+  })
+
   it('waits a while for other work on the project', async () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)

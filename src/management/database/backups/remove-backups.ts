@@ -2,10 +2,10 @@ import { and, eq, gt, inArray, lt, not, notExists, sql } from 'drizzle-orm'
 import { alias } from 'drizzle-orm/pg-core'
 import { PLANS } from '../../../config.ts'
 import type { SystemCtx } from '../../../ctx.ts'
-import type { Backup } from '../../../engine/backup.ts'
+import { type Backup, MOVE_BACKUP } from '../../../engine/backup.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { claimHourlyRun } from '../../../model/hourly.ts'
-import { backups, organizations, projects } from '../../../model/tables/index.ts'
+import { backups, organizations, projects, projectTasks } from '../../../model/tables/index.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
@@ -101,23 +101,36 @@ async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
 
 /**
  * Selects backups that may be removed. A backup of an unknown project may belong to another installation and stays. So does
- * a backup without a row of an existing project: the control database may have been restored to a time before it.
+ * a backup without a row of an existing project: the control database may have been restored to a time before it. The backup of a
+ * move never has a row, and stays while the project is being moved.
  */
 async function selectRemovable({ db }: SystemCtx, found: readonly Backup[]): Promise<Backup[]> {
   const refs = Array.from(new Set(found.map(({ ref }) => ref)))
   const ids = found.map(({ id }) => id)
-  const [known, rows] = await db.batch([
+  const [known, rows, moves] = await db.batch([
     db.select({ ref: projects.ref, removedAt: projects.removedAt }).from(projects).where(inArray(projects.ref, refs)),
     db
       .select({ id: backups.id, ref: backups.projectRef, status: backups.status })
       .from(backups)
       .where(inArray(backups.id, ids)),
+    db
+      .select({ ref: projectTasks.projectRef })
+      .from(projectTasks)
+      .where(
+        and(
+          inArray(projectTasks.projectRef, refs),
+          eq(projectTasks.kind, 'move'),
+          inArray(projectTasks.state, ['pending', 'running']),
+        ),
+      ),
   ])
   const projectOf = new Map(known.map((project) => [project.ref, project]))
   const statusOf = new Map(rows.map(({ id, ref, status }) => [`${ref} ${id}`, status]))
+  const moving = new Set(moves.map((move) => move.ref))
   const isRemovable = ({ ref, id }: Backup): boolean => {
     const project = projectOf.get(ref)
     if (!project) return false
+    if (id === MOVE_BACKUP) return !moving.has(ref)
     const status = statusOf.get(`${ref} ${id}`)
     return status ? status !== 'PENDING' && status !== 'COMPLETED' : project.removedAt !== null
   }
