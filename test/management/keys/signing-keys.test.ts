@@ -342,10 +342,14 @@ describe('the JWT secret', () => {
 describe('DELETE …/signing-keys/{id}', () => {
   const remove = (id: string, after: number) => owner.at(seconds(after)).delete(keysPath(ref, id))
 
-  it.each(['in_use', 'previously_used', 'standby'] as const)('keeps a key that is %s', async (status) => {
+  it.each([
+    ['in_use', 'put another key in use, then revoke this one'],
+    ['previously_used', 'revoke it first'],
+    ['standby', 'revoke it first'],
+  ] as const)('keeps a key that is %s, and says what to do', async (status, next) => {
     const id = await put(status)
     const refused = await remove(id, 10 ** 6)
-    expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining('revoke it first')])
+    expect([refused.status, refused.body.message]).toEqual([409, expect.stringContaining(next)])
     expect(await rowsOf()).toHaveLength(1)
   })
 

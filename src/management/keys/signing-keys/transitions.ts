@@ -77,7 +77,8 @@ export async function deleteSigningKey(ctx: Ctx, project: ProjectAccess, id: str
 
 async function requireTokensExpired(ctx: Ctx, tx: Writer, { status, revokedAt, projectRef }: SigningKeyRow) {
   if (status !== 'revoked' || !revokedAt) {
-    throw new ApiError('conflict.signing_key_status', { detail: `the key is ${status}: revoke it first` })
+    const next = status === 'in_use' ? 'put another key in use, then revoke this one' : 'revoke it first'
+    throw new ApiError('conflict.signing_key_status', { detail: `the key is ${status}: ${next}` })
   }
   const { jwt_exp: seconds } = await getAuthConfig({ db: tx }, projectRef)
   const lifetime = Math.max(seconds ?? 0, JWT_SECONDS_MIN)
