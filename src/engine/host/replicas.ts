@@ -1,14 +1,12 @@
 import { driverState, type EngineStates, failReplica } from '../driver-states.ts'
 import type { ReadReplicas } from '../engine.ts'
+import { Superseded } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
-import { NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess, HostState } from './project-host.ts'
 
 /** Standbys that follow an instance, each with its own address. */
 export function hostReplicas(access: HostAccess, states: EngineStates<HostState>): ReadReplicas {
-  const pathOf = (ref: string, identifier: string) => `/instances/${ref}/replicas/${identifier}`
-
   async function changeReplica(
     ref: string,
     fence: Fence | undefined,
@@ -16,16 +14,16 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
   ) {
     const { method, identifier } = call
     const api = await access.api(ref)
+    // Not under the lock: a change of the project's settings locks its row before it waits for the host's lock.
     const store = async (replicas: HostState['replicas']) => {
+      if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
       const state = (await states.read(ref)) ?? { host: api.host.id }
       const others = (state.replicas ?? []).filter((replica) => replica.identifier !== identifier)
       await states.write(ref, { ...state, replicas: [...others, ...(replicas ?? [])] })
     }
-    await api.withLock(ref, fence, async (ask) => {
-      if (method === 'PUT') await store([{ identifier, isReady: false }])
-      await ask(NoContent, { method, path: pathOf(ref, identifier) })
-      await store(method === 'PUT' ? [{ identifier, isReady: true }] : [])
-    })
+    if (method === 'PUT') await store([{ identifier, isReady: false }])
+    await api.change(ref, fence, { method, path: `/replicas/${identifier}` })
+    await store(method === 'PUT' ? [{ identifier, isReady: true }] : [])
   }
 
   return {

@@ -61,6 +61,8 @@ it('a project has a read replica in its own region, which follows it', async () 
 
   const gone = () => replicas('remove', { database_identifier: identifier })
   await vi.waitFor(async () => expect((await gone()).status).toBe(201), { timeout: WAIT_MS, interval: 1_000 })
+  // A change of the project waits for the removal, which must not wait for it.
+  expect((await clock().patch(settings, { work_mem: '3MB' })).status).toBe(200)
   await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
   await expect(new pg.Client({ connectionString }).connect()).rejects.toThrow(/not found/)
 })

@@ -143,6 +143,20 @@ describe('a task', () => {
   })
 })
 
+describe('a change of settings', () => {
+  extended('waits a minute for another operation, and is then refused', async () => {
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
+    const reply = await owner.patch(`/v1/projects/${ref}/config/database/postgres`, { work_mem: '3MB' })
+    clearInterval(renewal)
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    const message = expect.stringContaining('another operation on it is still running')
+    expect(reply).toMatchObject({ status: 409, body: { message } })
+  })
+})
+
 describe('the cancellation of a restore', () => {
   it('leaves the project paused', async () => {
     const organization = await newOrganization()

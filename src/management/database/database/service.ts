@@ -3,6 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
 import type { ProjectEngine, Replica, SqlResult } from '../../../engine/engine.ts'
 import {
+  EngineBusy,
   EngineUnavailable,
   NoCapacity,
   SqlError,
@@ -42,6 +43,12 @@ export function throwApiError(error: unknown): never {
   if (error instanceof SqlResultTooLarge) {
     throw new ApiError('bad_request.sql_result_too_large', {
       detail: `at most ${error.sizeBytesMax} bytes`,
+      cause: error,
+    })
+  }
+  if (error instanceof EngineBusy) {
+    throw new ApiError('conflict.project_status', {
+      detail: 'another operation on it is still running',
       cause: error,
     })
   }
