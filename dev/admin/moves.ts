@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { and, eq, isNull, sql } from 'drizzle-orm'
-import { projects, projectTasks } from '../../src/model/tables/index.ts'
+import { changeStatus, lockStatus } from '../../src/management/projects/projects/status.ts'
+import { type ProjectStatus, projects, projectTasks } from '../../src/model/tables/index.ts'
 import { uniqueViolation } from '../../src/platform/db/postgres-errors.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
@@ -9,6 +10,7 @@ import type { Command, Report } from './command.ts'
 import { errorLine } from './error-line.ts'
 import { unknownProject } from './find.ts'
 import { hostApis } from './host-apis.ts'
+import { findByRef } from './projects.ts'
 
 export const moveCommands: Record<string, Command> = {
   'project move': {
@@ -27,7 +29,9 @@ interface Move {
   isSourceLost: boolean
 }
 
-const MOVABLE = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INACTIVE']
+const MOVABLE: readonly ProjectStatus[] = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INACTIVE']
+/** Statuses that a pause or restore leaves behind whose host was lost. The move opens the project. */
+const FAILED_WITH_HOST: readonly ProjectStatus[] = ['PAUSE_FAILED', 'RESTORE_FAILED']
 const POLL_MS = 1_000
 /** A task that is overdue by this time is started by the next tick of the cron. */
 const OVERDUE_MS = 60_000
@@ -49,17 +53,17 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   const [project] = await db
     .select({
       status: projects.status,
-      organizationId: projects.organizationId,
       from: sql<string | null>`${projects.engineState} ->> 'host'`,
     })
     .from(projects)
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
   if (!project) return unknownProject(ref)
-  const { status, organizationId, from } = project
+  const { status, from } = project
   if (from === null) throw new StartError(`${ref} is not on a database host`)
   if (from === to) throw new StartError(`${ref} is on ${to} already`)
-  if (!MOVABLE.includes(status))
-    throw new StartError(`the status of ${ref} is ${status}: it must be one of ${MOVABLE.join(', ')}`)
+  const movable = isSourceLost ? [...MOVABLE, ...FAILED_WITH_HOST] : MOVABLE
+  if (!movable.includes(status))
+    throw new StartError(`the status of ${ref} is ${status}: it must be one of ${movable.join(', ')}`)
   const apis = await hostApis(db)
   const target = apis.get(to)
   if (!target) throw new StartError(`no host is called "${to}"`)
@@ -75,7 +79,10 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   if (isSourceLost && answers)
     throw new StartError(`${from} answers: move without --source-lost, so that nothing is lost`)
   if (!isSourceLost && !answers) throw new StartError(`${from} does not answer: is it lost? Then add --source-lost`)
-  return change(db, async ({ tx, trace }) => {
+  return change(db, async (mutation) => {
+    const { tx, trace } = mutation
+    const project = await findByRef(tx, ref)
+    const before = await lockStatus(mutation, ref)
     const now = Date.now()
     const [task] = await tx
       .insert(projectTasks)
@@ -91,7 +98,10 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
         if (uniqueViolation(error) !== 'project_tasks_one_open') throw error
         throw new StartError(`another operation on ${ref} is under way`)
       })
-    await trace({ action: 'project.move', organizationId, projectRef: ref, detail: { from, to, isSourceLost } })
+    if (before && FAILED_WITH_HOST.includes(before))
+      await changeStatus(mutation, project, { before, status: 'ACTIVE_UNHEALTHY' })
+    const detail = { from, to, isSourceLost }
+    await trace({ action: 'project.move', organizationId: project.organizationId, projectRef: ref, detail })
     if (!task) throw new Error('the task was not inserted')
     return task.id
   })

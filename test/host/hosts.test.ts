@@ -1,14 +1,18 @@
 import { rm } from 'node:fs/promises'
+import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { freePort } from '../../dev/ports.ts'
 import { readSecrets } from '../../dev/secrets.ts'
+import { openControlDatabase } from '../../dev/seed.ts'
+import { targetDatabaseUrl } from '../../dev/target.ts'
 import { type Host, type HostOptions, startHost } from '../../host/host.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
+import { projects } from '../../src/model/tables/index.ts'
 import { newRef, specOf } from '../engine/specs.ts'
 import { as, type Caller } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
@@ -252,7 +256,13 @@ describe('an installation with two hosts', () => {
       expect(await machine.command('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 'ms'))
       await second.stop()
       await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
+      // The pause of a project on a lost host fails.
+      const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
+      await db.update(projects).set({ status: 'PAUSE_FAILED' }).where(eq(projects.ref, ref))
+      await close()
       expect(await move('local', '--source-lost')).toBe(`${ref} is on local`)
+      const status = async () => (await owner.get(`/v1/projects/${ref}`)).body.status
+      await machine.whileTicking(vi.waitFor(async () => expect(await status()).toBe('ACTIVE_HEALTHY'), NOTICED))
       expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
     }, 300_000)
   })
