@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import * as z from 'zod'
+import { HostName } from '../src/config.ts'
 import { REGION_CODES } from '../src/model/tables/values.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
 import { type HostOptions, startHost } from './host.ts'
@@ -28,7 +29,7 @@ const Settings = z
       .pipe(z.array(network))
       .optional(),
     POSTGRES_PORT: port.default(54322),
-    DATABASE_DOMAIN: z.string().min(1).optional(),
+    DATABASE_DOMAIN: z.string().toLowerCase().pipe(HostName).optional(),
     /** The API's region that the machine is in or nearest to. */
     HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
   })

@@ -6,6 +6,10 @@ export type Plan = (typeof PLANS)[number]
 
 const optional = z.string().trim().optional()
 
+export const HostName = z
+  .string()
+  .regex(/^([a-z0-9-]+\.)*[a-z0-9-]+$/, 'must be a host name in lower case, without a scheme and a port')
+
 const flag = z
   .enum(['on', 'off'])
   .default('off')
@@ -114,10 +118,7 @@ const SharedConfig = z.object({
   S3_ACCESS_KEY_ID: z.string().min(1),
   S3_SECRET_ACCESS_KEY: z.string().min(1),
   /** Parent domain of project hosts: each project answers at `{ref}.{PROJECT_DOMAIN}`, and always at `{BASE_URL}/p/{ref}`. */
-  PROJECT_DOMAIN: z
-    .string()
-    .regex(/^([a-z0-9-]+\.)*[a-z0-9-]+$/, 'must be a host name in lower case, without a scheme and a port')
-    .optional(),
+  PROJECT_DOMAIN: HostName.optional(),
   /** Header in which the reverse proxy passes the client's IP address; empty if clients connect directly. */
   CLIENT_ADDRESS_HEADER: optional.pipe(
     z

@@ -1,10 +1,12 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
 import * as z from 'zod'
+import { HostName } from '../../src/config.ts'
 import { type HostApi, type HostDescription, hostApi, Instances } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
+import { settingProblem } from '../../src/platform/setting-problem.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
@@ -41,18 +43,31 @@ export const hostCommands: Record<string, Command> = {
 /** Default port of a host's gateway. */
 const POSTGRES_PORT = '54322'
 
-const Address = z.object({
-  name: z.string().regex(/^[a-z][a-z0-9-]{0,39}$/, 'must be lowercase letters, digits and hyphens, such as fra-1'),
-  url: z.url({ protocol: /^https?$/ }).transform((url) => url.replace(/\/+$/, '')),
-  databaseHost: z.string({ error: '--database-host is missing: where do clients reach its databases?' }).min(1),
-  databasePort: z.coerce.number().int().min(1).max(65_535),
-  databaseDomain: z.string().min(1).optional(),
-})
+/** The arguments of `hosts add`, by the names that the operator gives them. */
+const Address = z
+  .object({
+    name: z.string().regex(/^[a-z][a-z0-9-]{0,39}$/, 'must be lowercase letters, digits and hyphens, such as fra-1'),
+    url: z.url({ protocol: /^https?$/ }).transform((url) => url.replace(/\/+$/, '')),
+    '--database-host': z
+      .string('is missing: it is the address at which clients reach the databases')
+      .toLowerCase()
+      .pipe(z.union([HostName, z.ipv6()], 'must be a host name or an IP address')),
+    '--database-port': z.coerce.number('must be a number').int().min(1).max(65_535),
+    '--database-domain': z.string().toLowerCase().pipe(HostName).optional(),
+  })
+  .transform(({ name, url, ...flags }) => ({
+    ...{ name, url, databaseHost: flags['--database-host'], databasePort: flags['--database-port'] },
+    databaseDomain: flags['--database-domain'],
+  }))
 
 function readAddress(name: string, url: string, options: Options): z.output<typeof Address> {
-  const { 'database-host': databaseHost, 'database-port': port, 'database-domain': databaseDomain } = options
-  const read = Address.safeParse({ name, url, databaseHost, databasePort: port ?? POSTGRES_PORT, databaseDomain })
-  if (!read.success) throw new StartError(z.prettifyError(read.error))
+  const given = {
+    ...{ name, url, '--database-host': options['database-host'] },
+    '--database-port': options['database-port'] ?? POSTGRES_PORT,
+    '--database-domain': options['database-domain'],
+  }
+  const read = Address.safeParse(given)
+  if (!read.success) throw new StartError(read.error.issues.map((issue) => settingProblem(issue, given)).join('\n'))
   return read.data
 }
 

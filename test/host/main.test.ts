@@ -70,6 +70,10 @@ describe('a database host', () => {
       { HOST_PORT: '15000', POSTGRES_PORT: '15000' },
       ['HOST_PORT=15000 cannot be used: must differ from POSTGRES_PORT.'],
     ],
+    [
+      { DATABASE_DOMAIN: 'http://x' },
+      ['DATABASE_DOMAIN=http://x cannot be used: must be a host name in lower case, without a scheme and a port.'],
+    ],
   ])('refuses %j with one line for each setting', async (settings, lines) => {
     const { ended, errors } = await run(settings)
     expect(await ended).toEqual([1, null])

@@ -34,6 +34,26 @@ describe('a refusal by a host', () => {
   })
 })
 
+describe('hosts add', () => {
+  const add = (...args: string[]) => readCommand(['hosts', 'add', 'fra-1', 'http://127.0.0.1:9', ...args])(control)
+
+  it.each([
+    ['--database-host', 'http://foo bar', 'must be a host name or an IP address'],
+    ['--database-host', 'db.example.com:5432', 'must be a host name or an IP address'],
+    ['--database-domain', 'http://x/y', 'must be a host name in lower case, without a scheme and a port'],
+    ['--database-port', 'abc', 'must be a number'],
+  ])('refuses %s %s', async (flag, value, problem) => {
+    const valid = flag === '--database-host' ? [] : ['--database-host', '127.0.0.1']
+    await expect(add(...valid, flag, value)).rejects.toThrow(`${flag}=${value} cannot be used: ${problem}.`)
+  })
+
+  it.each(['DB.example.com', '192.0.2.7', '2001:db8::7'])('accepts the address %s', async (address) => {
+    vi.stubEnv('HOST_KEY', undefined)
+    const domain = ['--database-domain', 'db.example.com']
+    await expect(add('--database-host', address, ...domain)).rejects.toThrow('Set HOST_KEY')
+  })
+})
+
 describe('hosts remove', () => {
   it('removes a host without projects, and refuses an unknown one', async () => {
     const name = 'to-be-removed'
