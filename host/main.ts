@@ -2,7 +2,9 @@ import { availableParallelism } from 'node:os'
 import * as z from 'zod'
 import { HostName } from '../src/config.ts'
 import { REGION_CODES } from '../src/model/tables/values.ts'
+import { describeError } from '../src/platform/http/log.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
+import { BucketRefused, s3Store } from './backups/store.ts'
 import { type HostOptions, startHost } from './host.ts'
 import { type HostLog, hostLogLine } from './log.ts'
 
@@ -10,6 +12,8 @@ const network = z.union(
   [z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()],
   'must be IP addresses or CIDR networks, separated by commas',
 )
+/** Longest wait for the bucket at the start. */
+const BUCKET_MS_MAX = 5_000
 const port = z.coerce.number().int().min(1).max(65_535)
 
 /** Environment variables of the database host. */
@@ -69,6 +73,18 @@ function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
   return { endpoint, region, bucket, accessKeyId, secretAccessKey, key }
 }
 
+/** Refuses wrong settings. While the bucket does not answer, the databases are served nevertheless. */
+async function checkArchive(archive: NonNullable<HostOptions['archive']>): Promise<void> {
+  try {
+    await s3Store(archive).check(AbortSignal.timeout(BUCKET_MS_MAX))
+  } catch (error) {
+    if (!(error instanceof BucketRefused)) return log('archive_unreachable', { error: describeError(error) })
+    throw new Error(
+      `The bucket of the archive cannot be used (${error.message}): check S3_ENDPOINT, S3_REGION, S3_BUCKET, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.`,
+    )
+  }
+}
+
 function parseSettings<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.infer<Shape> {
   const parsed = shape.safeParse(env)
   if (!parsed.success) throw new Error(parsed.error.issues.map((issue) => settingProblem(issue, env)).join('\n'))
@@ -80,6 +96,7 @@ const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
 async function main(): Promise<void> {
   const archive = readArchiveSettings(process.env)
   const settings = parseSettings(Settings, process.env)
+  if (archive) await checkArchive(archive)
   const host = await startHost({
     key: settings.HOST_KEY,
     folder: settings.HOST_FOLDER,

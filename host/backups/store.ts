@@ -5,6 +5,7 @@ import {
   DeleteObjectsCommand,
   GetObjectCommand,
   ListMultipartUploadsCommand,
+  ListObjectsV2Command,
   NoSuchKey,
   PutObjectCommand,
   paginateListObjectsV2,
@@ -21,6 +22,8 @@ interface StoredObject {
 
 /** The archive's storage. An object becomes visible when its upload is complete. */
 export interface ArchiveStore {
+  /** Sends one cheap request; throws `BucketRefused` if the settings are wrong, and other errors if the bucket does not answer. */
+  check(signal: AbortSignal): Promise<void>
   put(key: string, body: AsyncIterable<Uint8Array>): Promise<void>
   /** Streams an object until the signal aborts; throws `MissingObject` if it does not exist. */
   get(key: string, signal?: AbortSignal): AsyncIterable<Uint8Array>
@@ -30,6 +33,11 @@ export interface ArchiveStore {
   delete(keys: readonly string[]): Promise<void>
   /** Removes the parts of uploads that began before this time and did not complete, because they take space. */
   dropUploads(prefix: string, before: Date): Promise<void>
+}
+
+/** The bucket answers, but not as an S3 bucket that these settings open. */
+export class BucketRefused extends Error {
+  override name = 'BucketRefused'
 }
 
 export interface S3Settings {
@@ -106,6 +114,16 @@ export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3
   }
 
   return {
+    async check(abortSignal) {
+      const request = client.send(new ListObjectsV2Command({ Bucket, MaxKeys: 1 }), { abortSignal })
+      const { KeyCount } = await request.catch((error) => {
+        const status: number = error.$metadata?.httpStatusCode ?? 503
+        throw status < 500 && status !== 429
+          ? new BucketRefused(`HTTP ${status} ${error.name}`, { cause: error })
+          : error
+      })
+      if (KeyCount === undefined) throw new BucketRefused('it does not speak S3')
+    },
     put,
     get,
     async list(prefix) {

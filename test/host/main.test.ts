@@ -1,9 +1,11 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { freePorts } from '../../dev/ports.ts'
+import { listenOnFreePort } from '../support/listen.ts'
 import { newHostFolder } from './host-folder.ts'
 
 const folders: string[] = []
@@ -18,6 +20,26 @@ const ARCHIVE = {
   S3_ACCESS_KEY_ID: 'id',
   S3_SECRET_ACCESS_KEY: 'secret',
 }
+
+const s3 = inject('s3')
+const BUCKET = {
+  ...ARCHIVE,
+  S3_ENDPOINT: s3.endpoint,
+  S3_BUCKET: s3.bucket,
+  S3_ACCESS_KEY_ID: s3.accessKeyId,
+  S3_SECRET_ACCESS_KEY: s3.secretAccessKey,
+}
+const UNREACHABLE = { level: 'error', event: 'archive_unreachable', error: expect.any(String) }
+
+/** Settings of a bucket at a web server that answers every request with this status. */
+async function answering(status: number) {
+  const server = createServer((_, res) => res.writeHead(status, { 'content-type': 'text/html' }).end('<html></html>'))
+  afterAll(() => void server.close())
+  return { ...ARCHIVE, S3_ENDPOINT: `http://127.0.0.1:${await listenOnFreePort(server)}` }
+}
+
+const OUT_OF_ORDER = await answering(503)
+const NO_BUCKET = await answering(200)
 
 /** Runs `npm run host` with these settings. */
 async function run(settings: Record<string, string | undefined>) {
@@ -35,14 +57,29 @@ async function run(settings: Record<string, string | undefined>) {
 
 describe('a database host', () => {
   it.each([
-    ['without an archive', {}, false],
-    ['with an archive', ARCHIVE, true],
-  ])('that starts %s logs that', async (_, settings, archive) => {
+    ['without an archive', {}, [{ event: 'host_started', archive: false }]],
+    ['with an archive', BUCKET, [{ event: 'host_started', archive: true }]],
+    ['while its bucket does not answer', ARCHIVE, [UNREACHABLE, { event: 'host_started', archive: true }]],
+    ['while its bucket is out of order', OUT_OF_ORDER, [UNREACHABLE, { event: 'host_started', archive: true }]],
+  ])('that starts %s logs that', async (_, settings, events) => {
     const { child, ended } = await run(settings)
-    const [line = ''] = await once(createInterface(child.stdout), 'line')
-    expect(JSON.parse(line)).toMatchObject({ event: 'host_started', archive })
+    const lines = createInterface(child.stdout)[Symbol.asyncIterator]()
+    for (const event of events) expect(JSON.parse((await lines.next()).value ?? '')).toMatchObject(event)
     child.kill('SIGTERM')
     expect(await ended).toEqual([0, null])
+  })
+
+  it.each([
+    ['an unknown bucket', { ...BUCKET, S3_BUCKET: 'unknown' }, 'HTTP 404 NoSuchBucket'],
+    ['a wrong secret', { ...BUCKET, S3_SECRET_ACCESS_KEY: 'another' }, 'HTTP 403 SignatureDoesNotMatch'],
+    ['an endpoint with another path', { ...BUCKET, S3_ENDPOINT: new URL(s3.endpoint).origin }, 'HTTP 404 Error'],
+    ['an endpoint that is not S3', NO_BUCKET, 'it does not speak S3'],
+  ])('does not start with %s of its archive', async (_, settings, reason) => {
+    const { ended, errors } = await run(settings)
+    expect(await ended).toEqual([1, null])
+    expect(errors()).toBe(
+      `The bucket of the archive cannot be used (${reason}): check S3_ENDPOINT, S3_REGION, S3_BUCKET, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.\n`,
+    )
   })
 
   it.each([
