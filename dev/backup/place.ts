@@ -8,6 +8,8 @@ import { bucketProblem, ownBucketProblem } from './bucket-problem.ts'
 
 /** The place of a backup: a folder, or a bucket below a prefix. Bodies are streamed. */
 export interface BackupPlace extends Pick<ArchiveStore, 'put' | 'get'> {
+  /** Absent for a bucket. */
+  folder?: string
   isEmpty(): Promise<boolean>
 }
 
@@ -22,6 +24,7 @@ export function openPlace(text: string, env: NodeJS.ProcessEnv): BackupPlace {
 
 function folderPlace(folder: string): BackupPlace {
   return {
+    folder,
     async isEmpty() {
       const names = await readdir(folder).catch((error) => {
         if (errorCode(error) === 'ENOENT') return []

@@ -27,8 +27,10 @@ interface Options {
 
 /** Backs up the installation that `npm start` runs here, as of one moment. */
 export async function takeBackup({ place, env, passphrase, print }: Options): Promise<Manifest> {
-  if (!(await place.isEmpty())) throw new StartError('The place of the backup is not empty: give a new one.')
   const { folder } = readSettings(env)
+  if (place.folder !== undefined && `${place.folder}/`.startsWith(`${folder}/`))
+    throw new StartError(`${place.folder} is in the data folder, which \`npm start -- --reset\` deletes: give another.`)
+  if (!(await place.isEmpty())) throw new StartError('The place of the backup is not empty: give a new one.')
   const { store, api, controlUrl } = await openInstallation(env)
   const { db, close } = openControlDatabase(controlUrl)
   try {

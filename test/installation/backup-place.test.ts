@@ -51,6 +51,14 @@ describe('a bucket for a backup', () => {
   })
 })
 
+it('a folder in the data folder is refused for a backup', async () => {
+  const settings = { ...process.env, PILOTHOUSE_DATA: 'data', BACKUP_PASSPHRASE: 'a passphrase of the test' }
+  const backup = (place: string) => promisify(execFile)('node', ['dev/backup.ts', place], { env: settings })
+  for (const place of ['data', 'data/backup'])
+    await expect(backup(place)).rejects.toMatchObject({ stderr: expect.stringContaining('is in the data folder') })
+  await expect(backup('data-backup')).rejects.toMatchObject({ stderr: expect.not.stringContaining('in the data') })
+})
+
 it.each([
   ['backup', /^Usage: npm run backup -- <folder or s3:.*--plaintext-keys\]\n$/],
   ['restore', /^Usage: npm run restore -- <folder or s3:.*\[--key-file <file>\]\n$/],
