@@ -141,9 +141,9 @@ async function removeHost(db: ControlDb, name: string): Promise<string> {
   if (settings) await requireProjects(db, hostApi(settings, undefined))
   return change(db, async ({ tx, trace }) => {
     const [host] = await tx.delete(hosts).where(eq(hosts.name, name)).returning()
-    if (!host) throw new StartError(`no host is called "${name}"`)
+    if (!host) throw new StartError(`no host is called "${name}"${name === LOCAL ? `: ${REMOVE_LOCAL}` : ''}`)
     const count = settings ? 0 : (await projectsOf(tx, name)).length
-    if (count > 0) throw new StartError(`${name} has ${count} projects: move or delete them first`)
+    if (count > 0) throw new StartError(`${name} has ${countText(count)}: move or delete them first`)
     await tx
       .update(projects)
       .set({ engineState: sql`${projects.engineState} - 'at'` })
@@ -152,6 +152,8 @@ async function removeHost(db: ControlDb, name: string): Promise<string> {
     return `${name} is no longer a host of this installation`
   })
 }
+
+const countText = (count: number) => `${count} ${count === 1 ? 'project' : 'projects'}`
 
 function drainHost(db: ControlDb, name: string): Promise<string> {
   return change(db, async ({ tx, trace }) => {
@@ -162,6 +164,7 @@ function drainHost(db: ControlDb, name: string): Promise<string> {
   })
 }
 
+const REMOVE_LOCAL = `it exists only in the settings (HOST_URL; \`npm start\` runs it). To place no projects there, add it under this name, then drain it`
 const DRAIN_LOCAL = `it exists only in the settings. Add it under this name, then drain it`
 
 async function listHosts(db: ControlDb): Promise<string> {
@@ -177,13 +180,13 @@ async function listHosts(db: ControlDb): Promise<string> {
   const lines = await Promise.all(rows.map((row) => hostLine(row, counts.get(row.name) ?? 0, encryptionKey)))
   const local = counts.get(LOCAL)
   if (local !== undefined && !rows.some(({ name }) => name === LOCAL))
-    lines.unshift(`${LOCAL}  in the settings  ${local} projects`)
+    lines.unshift(`${LOCAL}  in the settings  ${countText(local)}`)
   return lines.join('\n') || 'no hosts except the one in the settings'
 }
 
 async function hostLine(row: Row, count: number, encryptionKey: string): Promise<string> {
   const { name, state, region, url } = row
-  const start = `${name}  ${state}  ${region}  ${url}  ${count} projects`
+  const start = `${name}  ${state}  ${region}  ${url}  ${countText(count)}`
   try {
     return `${start}  ${describe(await askHost(row, await openHostKey(encryptionKey, row)))}`
   } catch (error) {

@@ -116,6 +116,7 @@ async function startAgain(mutation: Change, id: string): Promise<string> {
   const { kind, state, projectRef: ref } = task
   const repeatable = REPEATABLE[kind]
   if (state !== 'failed') throw new StartError(`${id} is ${state}: only a pending or failed task can be retried`)
+  if (kind === 'move') throw new StartError('a failed move cannot be retried: start it again with `project move`')
   if (!repeatable) throw new StartError(`a failed ${kind} cannot be retried from here: call its endpoint again`)
   const project = await findByRef(tx, ref)
   const before = await lockStatus(mutation, ref)

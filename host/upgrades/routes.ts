@@ -42,7 +42,8 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
         () => '',
       )
       if (!version || Number(version) >= Number(instance.record.major)) {
-        throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is no longer kept' }])
+        const reason = 'there is no data from before an upgrade: it is kept for a day, or until the next restore'
+        throw new Refused([{ setting: 'version', reason }])
       }
       endSessions(name)
       await undoRestore(archive, instance)

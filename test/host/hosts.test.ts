@@ -124,7 +124,7 @@ describe('an installation with two hosts', () => {
     const branch = await newBranch(owner, ref, { with_data: true })
     expect(second.pool.find(branch.project_ref)).toBeDefined()
     expect(await machine.command('hosts', 'list')).toMatch(
-      /^local {2}in the settings {2}1 projects\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
+      /^local {2}in the settings {2}1 project\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
     )
   }, 200_000)
 
@@ -149,6 +149,9 @@ describe('an installation with two hosts', () => {
     expect((await owner.post('/v1/projects', far('late'))).status).toBe(400)
     expect((await runSql(owner, ref, 'select place from kept')).body).toEqual([{ place: 'here' }])
     await expect(machine.command('hosts', 'drain', 'mars-1')).rejects.toThrow(/no host is called "mars-1"/)
+    await expect(machine.command('hosts', 'remove', 'local')).rejects.toThrow(
+      'no host is called "local": it exists only in the settings',
+    )
     await expect(machine.command('hosts', 'add', 'No Name', second.url)).rejects.toThrow(/--database-host is missing/)
     const nowhere = 'http://127.0.0.1:9'
     await expect(machine.command('hosts', 'add', 'x', nowhere, '--database-host', 'x')).rejects.toThrow(

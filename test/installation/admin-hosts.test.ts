@@ -25,7 +25,10 @@ describe('a refusal by a host', () => {
     const command = promisify(execFile)('node', ['dev/admin.ts', 'upgrades', 'undo', ref], {
       env: { ...process.env, ...own },
     })
-    await expect(command).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(/^.* no longer kept.*\n$/) })
+    await expect(command).rejects.toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^.* there is no data from before an upgrade.*\n$/),
+    })
   })
 
   it('names the refused settings', () => {

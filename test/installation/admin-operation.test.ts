@@ -239,6 +239,8 @@ describe('task retry', () => {
     const failed = await insertTask(ref, { state: 'failed' })
     await refused(`task retry ${done.id}`).toThrow('is done: only a pending or failed task can be retried')
     await refused(`task retry ${failed.id}`).toThrow('a failed backup cannot be retried from here: call its endpoint')
+    const move = await insertTask(ref, { kind: 'move', state: 'failed' })
+    await refused(`task retry ${move.id}`).toThrow('start it again with `project move`')
     await refused('task retry 7').toThrow('"7" is not the id of a task: see `task list`')
     const unknown = randomUUID()
     await refused(`task retry ${unknown}`).toThrow(`no task has the id "${unknown}"`)

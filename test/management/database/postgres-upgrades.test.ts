@@ -156,7 +156,7 @@ describe('an upgrade', () => {
     const { url, key } = inject('host')
     vi.stubEnv('HOST_URL', url)
     vi.stubEnv('HOST_KEY', key)
-    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('no longer kept')
+    await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('there is no data from before an upgrade')
     await ended((await upgrade('18')).body.tracking_id, 1)
     expect(await admin('upgrades', 'undo', ref)).toMatch(/runs Postgres 17/)
     vi.unstubAllEnvs()
