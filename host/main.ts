@@ -6,6 +6,7 @@ import { describeError } from '../src/platform/http/log.ts'
 import { settingProblem } from '../src/platform/setting-problem.ts'
 import { BucketRefused, s3Store } from './backups/store.ts'
 import { type HostOptions, startHost } from './host.ts'
+import { listFolders } from './instances/record.ts'
 import { type HostLog, hostLogLine } from './log.ts'
 
 const network = z.union(
@@ -73,12 +74,14 @@ function readArchiveSettings(env: NodeJS.ProcessEnv): HostOptions['archive'] {
   return { endpoint, region, bucket, accessKeyId, secretAccessKey, key }
 }
 
-/** Refuses wrong settings. While the bucket does not answer, the databases are served nevertheless. */
-async function checkArchive(archive: NonNullable<HostOptions['archive']>): Promise<void> {
+/** Refuses wrong settings before the first instance is made. Later, a bucket that fails must not keep the databases down. */
+async function checkArchive(archive: NonNullable<HostOptions['archive']>, root: string): Promise<void> {
   try {
     await s3Store(archive).check(AbortSignal.timeout(BUCKET_MS_MAX))
   } catch (error) {
-    if (!(error instanceof BucketRefused)) return log('archive_unreachable', { error: describeError(error) })
+    const { names } = await listFolders({ root, run: '' })
+    if (!(error instanceof BucketRefused) || names.length > 0)
+      return log('archive_unreachable', { error: describeError(error) })
     throw new Error(
       `The bucket of the archive cannot be used (${error.message}): check S3_ENDPOINT, S3_REGION, S3_BUCKET, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.`,
     )
@@ -96,7 +99,7 @@ const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
 async function main(): Promise<void> {
   const archive = readArchiveSettings(process.env)
   const settings = parseSettings(Settings, process.env)
-  if (archive) await checkArchive(archive)
+  if (archive) await checkArchive(archive, settings.HOST_FOLDER)
   const host = await startHost({
     key: settings.HOST_KEY,
     folder: settings.HOST_FOLDER,

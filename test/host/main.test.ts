@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { rm } from 'node:fs/promises'
+import { mkdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { freePorts } from '../../dev/ports.ts'
@@ -80,6 +81,14 @@ describe('a database host', () => {
     expect(errors()).toBe(
       `The bucket of the archive cannot be used (${reason}): check S3_ENDPOINT, S3_REGION, S3_BUCKET, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.\n`,
     )
+  })
+
+  it('starts with databases whose archive is refused', async () => {
+    const { HOST_FOLDER } = (await run({ HOST_KEY: undefined })).own
+    await mkdir(join(HOST_FOLDER, 'instances', 'a'.repeat(20)), { recursive: true })
+    const { child } = await run({ ...BUCKET, S3_BUCKET: 'nobucket', HOST_FOLDER })
+    const [line] = await once(createInterface(child.stdout), 'line')
+    expect(JSON.parse(line)).toMatchObject(UNREACHABLE)
   })
 
   it.each([
