@@ -92,15 +92,18 @@ export type TestRepository = Awaited<ReturnType<typeof newRepository>>
 
 type Fields = Partial<typeof gitConnections.$inferInsert>
 
-/** Inserts a connection as `npm run admin -- connection add` does. */
+/** Inserts a connection as `npm run admin -- connection add` does, and returns its id. */
 export async function connect(
   { id: organizationId }: Pick<TestOrganization, 'id'>,
   projectRef: string,
   { id: repositoryId, installationId, name: repositoryName }: TestRepository,
   fields: Fields = {},
-) {
+  db = control,
+): Promise<string> {
   const at = new Date()
-  await control.insert(gitConnections).values({
+  const id = randomUUID()
+  await db.insert(gitConnections).values({
+    id,
     organizationId,
     projectRef,
     installationId,
@@ -114,6 +117,7 @@ export async function connect(
     updatedAt: at,
     ...fields,
   })
+  return id
 }
 
 export const disconnect = (projectRef: string) =>

@@ -1,12 +1,16 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
 import { eq } from 'drizzle-orm'
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { actionRuns, gitBranches, gitConnections } from '../../../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { createBranch, rows, untilBranch } from '../../support/branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
 import { extended } from '../../support/extended.ts'
-import { newRepository, untilCommitStatus } from '../../support/github.ts'
-import { untilStatus } from '../../support/projects.ts'
+import { connect, newRepository, untilCommitStatus } from '../../support/github.ts'
+import { newProject, untilStatus } from '../../support/projects.ts'
+import { serveInstallation } from '../../support/serve.ts'
+import { startInstallation } from '../../support/storage-installation.ts'
 
 let organization: TestOrganization
 beforeAll(async () => {
@@ -22,6 +26,24 @@ const runsOf = async (ref: string) => (await organization.owner.get(`/v1/project
 async function logOf(ref: string): Promise<string> {
   const [run] = await runsOf(ref)
   return (await organization.owner.get(`/v1/projects/${ref}/actions/${run.id}/logs`)).body
+}
+
+/** Starts a proxy before a database host that can refuse WebSockets, over which sessions travel. */
+async function startProxy(target: string, state: { refusesSessions: boolean }): Promise<string> {
+  const { hostname, port } = new URL(target)
+  const server = createServer((socket) => {
+    socket.on('error', () => {})
+    socket.once('data', (head) => {
+      if (state.refusesSessions && /^upgrade: websocket/im.test(head.toString('latin1'))) return socket.destroy()
+      const onward = connectTo(Number(port), hostname)
+      onward.on('error', () => socket.destroy())
+      onward.write(head)
+      socket.pipe(onward).pipe(socket)
+    })
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
 describe('a push to the default branch', () => {
@@ -201,6 +223,35 @@ describe('a push to the default branch', () => {
     await untilCommitStatus(repository, sha, 'success')
     await untilQuiet(ref)
     expect(await runsOf(ref)).toHaveLength(1)
+  })
+
+  it('is not lost if the control database opens no session', async () => {
+    const proxy = { refusesSessions: false }
+    const installation = await startInstallation({
+      serve: async ({ vars, secrets }, folder) => {
+        const url = await startProxy(vars.HOST_URL ?? '', proxy)
+        const own = { ...inject('github'), HOST_URL: url, NEON_PROXY: url }
+        return serveInstallation({ vars: { ...vars, ...own }, secrets }, folder)
+      },
+    })
+    onTestFinished(installation.stop)
+    const { control: db } = installation
+    const owning = await installation.newOrganization()
+    const ref = await newProject(owning)
+    const repository = await newRepository()
+    const sha = await repository.commit('main', NOTES)
+    const connectionId = await connect(owning, ref, repository, {}, db)
+    const at = new Date(Date.now() - 60_000)
+    const branch = async () =>
+      (await db.select().from(gitBranches).where(eq(gitBranches.connectionId, connectionId)))[0]
+    proxy.refusesSessions = true
+    await db.insert(gitBranches).values({ connectionId, name: 'main', dueAt: at, updatedAt: at })
+    await installation.tick()
+    await vi.waitFor(async () => expect((await branch())?.commit ?? (await branch())?.lastError).not.toBeNull(), WAIT)
+    const lastError = 'The control plane is busy: try again shortly'
+    expect(await branch()).toMatchObject({ commit: null, report: null, lastError, dueAt: expect.any(Date) })
+    proxy.refusesSessions = false
+    await untilCommitStatus(repository, sha, 'success')
   })
 
   it('stops if the App has no access any more', async () => {

@@ -213,7 +213,7 @@ async function startOrReport(
 ): Promise<Next> {
   const started = await start().catch(async (error: unknown) => {
     if (error instanceof PreviewRefused) return error.message
-    if (!(error instanceof ApiError)) throw error
+    if (!(error instanceof ApiError) || error.status >= 500) throw error
     if (error.code !== 'conflict.project_status')
       return error.detail ? `${error.message}: ${error.detail}` : error.message
     const status = await statusOf(ctx, ref)
