@@ -1,4 +1,4 @@
-import { asc, eq } from 'drizzle-orm'
+import { asc, eq, sql } from 'drizzle-orm'
 import { GithubConfig, withoutEmpty } from '../../src/config.ts'
 import { gitBranches, gitConnections } from '../../src/model/tables/index.ts'
 import { githubAppOf } from '../../src/platform/github/app.ts'
@@ -149,7 +149,7 @@ const syncConnection = (db: ControlDb, ref: string): Promise<string> =>
     const at = new Date()
     const due = await tx
       .update(gitBranches)
-      .set({ commit: null, dueAt: at, attempts: 0, updatedAt: at })
+      .set({ commit: null, dueAt: at, asked: sql`${gitBranches.asked} + 1`, attempts: 0, updatedAt: at })
       .where(eq(gitBranches.connectionId, connection.id))
       .returning({ name: gitBranches.name })
     await trace({ action: 'connection.sync', organizationId: connection.organizationId, projectRef: ref })

@@ -48,15 +48,17 @@ describe('connection', () => {
     // While GitHub fails, the sweeps of this run leave the branch as it is.
     await repository.fault('access_tokens', 503, 1_000)
     const at = new Date()
-    await control
+    const [before] = await control
       .insert(gitBranches)
       .values({ connectionId: row?.id ?? '', name: 'main', commit: 'abc', updatedAt: at })
+      .returning()
     expect(await admin(['sync', '--project', ref])).toContain('checks main')
     const [branch] = await control
       .select()
       .from(gitBranches)
       .where(eq(gitBranches.connectionId, row?.id ?? ''))
-    expect(branch).toMatchObject({ commit: null, dueAt: expect.any(Date) })
+    // A check that is under way compares `asked` and leaves the branch due.
+    expect(branch).toMatchObject({ commit: null, dueAt: expect.any(Date), asked: (before?.asked ?? 0) + 1 })
     expect(await admin(['remove', '--project', ref])).toContain('its branches stay')
     expect(await rowsOf(ref)).toEqual([])
     const traced = await control
