@@ -55,6 +55,22 @@ it('deployments are refused while the bucket is unreachable, and leave nothing o
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default 3' })
 })
 
+it('a bundle can be activated only once its files are in the bucket', async () => {
+  const bundling = { slug: 'bundled', query: '&bundleOnly=true' }
+  await proxy.close()
+  expect(await tryDeploy(owner, ref, bundling)).toMatchObject({ status: 503 })
+  await proxy.open()
+  const failed = (await rows()).find(({ slug }) => slug === 'bundled')
+  const update = [
+    { id: failed?.id, slug: 'bundled', name: 'bundled', status: 'ACTIVE', version: 1, ezbr_sha256: failed?.sha256 },
+  ]
+  const message = expect.stringContaining('body.0.ezbr_sha256: must be the digest of a bundle')
+  expect(await owner.put(`/v1/projects/${ref}/functions`, update)).toMatchObject({ status: 400, body: { message } })
+  expect(await deploy(owner, ref, bundling)).toMatchObject({ ezbr_sha256: failed?.sha256 })
+  expect(await owner.put(`/v1/projects/${ref}/functions`, update)).toMatchObject({ status: 200 })
+  expect(await download(owner, ref, 'bundled')).toEqual({ 'source/index.ts': HELLO })
+})
+
 it('source whose download is interrupted is read once more, and then refused with an error', async () => {
   const path = `/v1/projects/${ref}/functions/hello/body`
   await deploy(owner, ref)

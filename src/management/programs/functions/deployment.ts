@@ -1,3 +1,4 @@
+import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments } from '../../../model/tables/index.ts'
 import { isBucketUnavailable } from '../../../platform/blobs/bucket.ts'
@@ -17,7 +18,7 @@ import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { DeploymentRow } from './convert.ts'
 import { openSlots } from './deploy-slots.ts'
-import { expireExcessDeployments } from './remove-deployments.ts'
+import { deployableSince, expireExcessDeployments } from './remove-deployments.ts'
 import { encodeSource } from './source-files.ts'
 
 export interface Program {
@@ -56,6 +57,7 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
     put(imageKey(ref, row.id), image, 'application/json'),
     put(sourceKey(ref, row.id), source.bytes, source.contentType),
   ]).catch(rethrowBucketFailure)
+  await ctx.db.update(functionDeployments).set({ unusedSince: row.createdAt }).where(eq(functionDeployments.id, row.id))
   return row
 }
 
@@ -70,20 +72,22 @@ type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'ent
   createdAt?: Date | undefined
 }
 
-/** Inserts the row of an unused deployment before its files, so that no files exist without a row. */
+/**
+ * Inserts the row of an unused deployment before its files, so that no files exist without a row. Until its files are in the bucket,
+ * it counts as too old for a bulk update to activate it.
+ */
 export const addDeployment = (ctx: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> =>
   mutate(ctx, async (mutation) => {
     const { projectRef } = deployment
     await lockProject(mutation, projectRef)
-    const at = deployment.createdAt ?? ctx.now()
-    const row = requireRow(
+    await expireExcessDeployments(ctx, mutation, projectRef)
+    const now = ctx.now()
+    return requireRow(
       await mutation.tx
         .insert(functionDeployments)
-        .values({ ...deployment, createdAt: at, unusedSince: at })
+        .values({ ...deployment, createdAt: deployment.createdAt ?? now, unusedSince: deployableSince(now) })
         .returning(),
     )
-    await expireExcessDeployments(ctx, mutation, projectRef)
-    return row
   })
 
 export const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)

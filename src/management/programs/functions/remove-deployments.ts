@@ -17,27 +17,22 @@ const BATCHES_MAX = 10
 /** Returns the time since which a deployment may have been unused and still be activated. Older ones may be removed soon. */
 export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
 
-/** Time for which the files of a new deployment may still be on their way to the bucket. */
-const UPLOAD_MS = 10 * 60 * 1000
-
 /**
- * Expires the oldest unused deployments of a project with too many, so that the next sweep removes them. The caller must hold the
- * project lock, as an activation does.
+ * Expires the oldest unused deployments of a project that has no room for another one, so that the next sweep removes them. The
+ * caller must hold the project lock, as an activation does.
  */
 export async function expireExcessDeployments({ now }: SystemCtx, { tx }: Mutation, ref: string): Promise<void> {
-  const { id, projectRef, unusedSince, createdAt } = functionDeployments
-  const expired = new Date(now().getTime() - UNUSED_MS)
-  const isUploaded = lt(createdAt, new Date(now().getTime() - UPLOAD_MS))
+  const { id, projectRef, unusedSince } = functionDeployments
   const excess = tx
     .select({ id })
     .from(functionDeployments)
-    .where(and(eq(projectRef, ref), gt(unusedSince, expired)))
+    .where(and(eq(projectRef, ref), gt(unusedSince, deployableSince(now()))))
     .orderBy(desc(unusedSince))
-    .offset(UNUSED_OF_PROJECT_MAX)
+    .offset(UNUSED_OF_PROJECT_MAX - 1)
   await tx
     .update(functionDeployments)
-    .set({ unusedSince: expired })
-    .where(and(inArray(id, excess), isUploaded))
+    .set({ unusedSince: new Date(now().getTime() - UNUSED_MS) })
+    .where(inArray(id, excess))
 }
 
 /** Removes deployments that no function has used for a day: files first, so that no files remain without a row. */
