@@ -144,6 +144,27 @@ describe('a build', () => {
     expect(left).toMatchObject([{ state: 'done', uploadId: second }])
   })
 
+  it('stays in the log for 7 days, with the reason if it failed', async () => {
+    const worker = await shipped('first')
+    await control
+      .update(workerTasks)
+      .set({ finishedAt: new Date(Date.now() - 8 * 24 * 3_600_000) })
+      .where(eq(workerTasks.id, (await taskOf(worker)).id))
+    const { state_reason: reason } = await worker.ship({ 'index.js': 'export default {' })
+    await worker.ship(saying('second'))
+    const query = new URLSearchParams({
+      sql: `select event_message, log_attributes['reason'] as reason from worker_api_logs
+        where log_attributes['worker'] = '${worker.name}' order by timestamp limit 10`,
+    })
+    const { body } = await organization.owner.get(`/v1/projects/${ref}/analytics/endpoints/logs?${query}`)
+    expect(body.result).toEqual([
+      { event_message: 'build_failed', reason },
+      { event_message: 'build_succeeded', reason: null },
+    ])
+    const { id } = await rowOf(worker)
+    expect(await control.$count(workerTasks, eq(workerTasks.workerId, id))).toBe(2)
+  })
+
   it('keeps the context that was being built if the newer one brings only a spec', async () => {
     const worker = await shipped('hello')
     const upload = await worker.upload(packed(saying('newer')))

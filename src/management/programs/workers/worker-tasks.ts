@@ -1,6 +1,7 @@
-import { and, eq, inArray, lte, ne, type SQL, sql } from 'drizzle-orm'
+import { and, eq, inArray, lt, lte, or, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../../model/tables/index.ts'
+import { logsKeptSince } from '../../../outbound/logs/purge.ts'
 import { nextCronTime } from '../../../platform/cron-expression.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { describeError } from '../../../platform/http/log.ts'
@@ -145,8 +146,14 @@ async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Pro
 }
 
 async function isSuperseded({ db }: SystemCtx, id: string): Promise<boolean> {
-  const isCurrent = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
-  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(isCurrent)).length === 0
+  const isOpen = inArray(workerTasks.state, ['pending', 'running'])
+  const isServed = eq(sql`${workers.served} ->> 'deploymentId'`, id)
+  const current = await db
+    .select({ id: workerTasks.id })
+    .from(workerTasks)
+    .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+    .where(and(eq(workerTasks.id, id), or(isOpen, isServed)))
+  return current.length === 0
 }
 
 async function findWork({ db }: SystemCtx, lease: SQL): Promise<Work | undefined> {
@@ -228,8 +235,10 @@ async function finish(
       .where(
         and(
           eq(workerTasks.workerId, task.workerId),
-          ne(workerTasks.id, task.id),
-          inArray(workerTasks.state, ['done', 'failed', 'superseded']),
+          or(
+            eq(workerTasks.state, 'superseded'),
+            and(inArray(workerTasks.state, ['done', 'failed']), lt(workerTasks.finishedAt, logsKeptSince(ctx.now()))),
+          ),
         ),
       )
     await tx
