@@ -246,6 +246,17 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ])
   })
 
+  it('names a removed worker by its id', async () => {
+    const project = await newProject(organization)
+    const removed = crypto.randomUUID()
+    await put(project, removed, { kind: 'worker', console: [line('warn', 'careful')] })
+    const query = `select source, log_attributes['worker'] as worker from logs where source like 'worker%' order by source`
+    expect(await ask(query, { project })).toEqual([
+      { source: 'worker_guest_logs', worker: removed },
+      { source: 'worker_ingress_logs', worker: removed },
+    ])
+  })
+
   it('has the runs of branches: all of them for the parent, its own for a branch', async () => {
     const project = await newProject(organization)
     const { project_ref: branch } = await newBranch(organization.owner, project)
