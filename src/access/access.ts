@@ -4,13 +4,20 @@ import type { Caller } from '../actor.ts'
 import type { Ctx } from '../ctx.ts'
 import { type Role, roleAllows, rolesAllowing, strongestRole } from '../model/roles.ts'
 import type { Scope } from '../model/scopes.ts'
-import { branches, memberRoles, organizations, projects } from '../model/tables/index.ts'
+import {
+  BRANCH_COLUMNS,
+  type BranchRow,
+  branches,
+  memberRoles,
+  organizations,
+  projects,
+} from '../model/tables/index.ts'
 import { prepareOnce } from '../platform/db/client.ts'
 import { ApiError } from '../platform/http/error.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
 /** A branch with its own project. The default branch's project is the parent. */
-export type BranchAccess = typeof branches.$inferSelect & { project: ProjectAccess }
+export type BranchAccess = BranchRow & { project: ProjectAccess }
 export type OrganizationAccess = typeof organizations.$inferSelect & {
   role: Role
   /** Refs of the only projects that the caller may see; undefined means all of them. */
@@ -126,7 +133,7 @@ function requireEnabled({ slug, disabledAt }: Pick<typeof organizations.$inferSe
 const branchByAnyId = prepareOnce((db) =>
   db
     .select({
-      branch: branches,
+      branch: BRANCH_COLUMNS,
       project: projects,
       organizationSlug: organizations.slug,
       disabledAt: organizations.disabledAt,

@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm'
+import { getTableColumns, sql } from 'drizzle-orm'
 import { boolean, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 import { ofProject, projects, projectTasks } from './projects.ts'
@@ -94,6 +94,11 @@ export const branches = pgTable(
       .where(sql`removed_at is null and deletion_scheduled_at is not null`),
   ],
 )
+
+/** Columns of a branch without the secrets, which are large and have a single reader. */
+const { sealedSecrets, ...columns } = getTableColumns(branches)
+export const BRANCH_COLUMNS = columns
+export type BranchRow = Omit<typeof branches.$inferSelect, 'sealedSecrets'>
 
 /** Runs of branches. The task in `taskId` executes the steps. */
 export const actionRuns = pgTable(

@@ -1,6 +1,7 @@
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { BranchRow } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { type BranchRow, toEventFields } from './convert.ts'
+import { toEventFields } from './convert.ts'
 
 type BranchEvent = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.project.branch.removed'
 

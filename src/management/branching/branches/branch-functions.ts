@@ -1,5 +1,7 @@
+import { eq } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
+import { branches } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
 import { copyFunctions, FunctionFilesMissing } from '../../programs/functions/copy-functions.ts'
@@ -27,11 +29,12 @@ export async function deployToBranch(ctx: SystemCtx, input: StepInput): Promise<
 export const deployToParent = (ctx: SystemCtx, input: StepInput): Promise<void> =>
   copy(ctx, input, { from: input.own, to: input.parent, exactly: false })
 
-async function readGivenSecrets({ config }: SystemCtx, { branch }: StepInput): Promise<Record<string, string>> {
-  const { id, sealedSecrets } = branch
-  return sealedSecrets === null
-    ? {}
-    : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, branchAssociatedData(id)))
+async function readGivenSecrets(
+  { config, db }: SystemCtx,
+  { branch: { id } }: StepInput,
+): Promise<Record<string, string>> {
+  const [found] = await db.select({ sealed: branches.sealedSecrets }).from(branches).where(eq(branches.id, id))
+  return found?.sealed ? JSON.parse(await unseal(config.ENCRYPTION_KEY, found.sealed, branchAssociatedData(id))) : {}
 }
 
 type CopyOptions = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>

@@ -1,8 +1,6 @@
 import type * as z from 'zod'
-import type { branches, ProjectStatus } from '../../../model/tables/index.ts'
+import type { BranchRow, ProjectStatus } from '../../../model/tables/index.ts'
 import type { Branch, BranchV2 } from './schema.ts'
-
-export type BranchRow = typeof branches.$inferSelect
 
 /** Converts a branch. Fields without a value are omitted, as clients refuse null. */
 export const toBranch = (row: BranchRow, projectStatus: ProjectStatus): z.input<typeof Branch> => ({

@@ -3,7 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { branches } from '../../../model/tables/index.ts'
+import { BRANCH_COLUMNS, type BranchRow, branches } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -16,7 +16,7 @@ import { insertProject, type NewProject, prepareProject } from '../../projects/p
 import { requireStatus } from '../../projects/projects/status.ts'
 import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from './branch-events.ts'
-import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
+import { toBranch, toBranchV2 } from './convert.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
 import { startRun } from './runs.ts'
 import type { CreateBranch, CreateBranchV2 } from './schema.ts'
@@ -156,7 +156,7 @@ async function insertBranch(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Prom
     await tx
       .insert(branches)
       .values({ ...row, createdAt: at, updatedAt: at })
-      .returning()
+      .returning(BRANCH_COLUMNS)
       .catch((error) => rejectTakenName(error, row.name)),
   )
 }
@@ -204,6 +204,6 @@ export async function ensureDefaultBranch(
     .insert(branches)
     .values({ ...defaultBranchOf(parent.ref), name: DEFAULT_NAME, createdAt: at, updatedAt: at })
     .onConflictDoNothing()
-    .returning()
+    .returning(BRANCH_COLUMNS)
   if (branch) await publishBranchEvent(mutation, parent, branch, 'v1.project.branch.created')
 }

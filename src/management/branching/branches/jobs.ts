@@ -4,6 +4,7 @@ import { SqlError, Superseded } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import {
   actionRuns,
+  BRANCH_COLUMNS,
   type BranchStatus,
   branches,
   organizations,
@@ -83,7 +84,7 @@ const isRefusal = (error: unknown): error is SqlError => error instanceof SqlErr
 
 async function findRun({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
-    .select({ run: RUN_COLUMNS, branch: branches })
+    .select({ run: RUN_COLUMNS, branch: BRANCH_COLUMNS })
     .from(actionRuns)
     .innerJoin(branches, eq(branches.id, actionRuns.branchId))
     .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
@@ -137,7 +138,7 @@ async function updateStatus({ tx }: Mutation, id: string, status: BranchStatus, 
     .update(branches)
     .set({ status, updatedAt })
     .where(and(eq(branches.id, id), isNull(branches.removedAt)))
-    .returning()
+    .returning(BRANCH_COLUMNS)
   return branch
 }
 

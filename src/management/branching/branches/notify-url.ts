@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import type { Ctx } from '../../../ctx.ts'
 import { webhookAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
-import { projects, webhookEndpoints } from '../../../model/tables/index.ts'
+import { type BranchRow, projects, webhookEndpoints } from '../../../model/tables/index.ts'
 import { skipPending } from '../../../outbound/webhooks/delivery-store.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -11,7 +11,6 @@ import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import type { BranchRow } from './convert.ts'
 
 const EVENT_TYPES = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
 

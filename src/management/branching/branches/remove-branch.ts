@@ -1,7 +1,16 @@
 import { and, eq, inArray, isNotNull, isNull, lte, not, or, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
-import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../../model/tables/index.ts'
+import {
+  actionRuns,
+  BRANCH_COLUMNS,
+  type BranchRow,
+  branches,
+  organizations,
+  projects,
+  projectTasks,
+  TASK_KINDS,
+} from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
@@ -11,7 +20,6 @@ import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from '../../projects/projects/tasks.ts'
 import { saveSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from './branch-events.ts'
-import type { BranchRow } from './convert.ts'
 import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
 const GRACE_MS = 60 * 60 * 1000
@@ -55,7 +63,7 @@ async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: Br
       updatedAt: at,
     })
     .where(and(eq(branches.id, id), isNull(branches.removedAt), IS_EPHEMERAL))
-    .returning()
+    .returning(BRANCH_COLUMNS)
   if (!branch) return false
   await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
   await mutation.trace({ project, action: 'branch.delete.schedule', detail: { branch: id } })
@@ -93,7 +101,7 @@ async function removeRow(ctx: TaskCtx, mutation: Mutation, project: Project, whi
     .update(branches)
     .set({ removedAt: ctx.now() })
     .where(and(which, isNull(branches.removedAt)))
-    .returning()
+    .returning(BRANCH_COLUMNS)
   if (!branch) return false
   await cancelRuns(ctx, mutation, branch)
   await publishBranchEvent(mutation, project, branch, 'v1.project.branch.removed')
@@ -118,7 +126,7 @@ export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
       .update(branches)
       .set({ deletionScheduledAt: null, updatedAt: ctx.now() })
       .where(and(eq(branches.id, id), isNull(branches.removedAt), sql`${branches.deletionScheduledAt} is not null`))
-      .returning()
+      .returning(BRANCH_COLUMNS)
     if (!branch) throw new ApiError('unprocessable.branch', { detail: 'it is not scheduled for deletion' })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ project, action: 'branch.restore', detail: { branch: id } })

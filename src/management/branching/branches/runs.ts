@@ -4,6 +4,7 @@ import type { Fence } from '../../../engine/fence.ts'
 import {
   actionRunLogs,
   actionRuns,
+  type BranchRow,
   type GitConfig,
   type ProjectStatus,
   type projects,
@@ -15,7 +16,6 @@ import {
 } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { startTask } from '../../projects/projects/tasks.ts'
-import type { BranchRow } from './convert.ts'
 
 /** Columns of a run without the large ones, each of which has a single reader. */
 const { kept, files, ...columns } = getTableColumns(actionRuns)

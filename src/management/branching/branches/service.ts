@@ -6,6 +6,7 @@ import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf, passwordOf } from '../../../model/secrets/project.ts'
 import {
   actionRuns,
+  BRANCH_COLUMNS,
   branches,
   type ProjectStatus,
   projects,
@@ -32,7 +33,7 @@ export async function listBranches(ctx: Ctx, project: ProjectAccess) {
   const [branching, rows] = await ctx.db.batch([
     selectSettings(ctx.db, project.ref, 'branching'),
     ctx.db
-      .select({ branch: branches, status: projects.status })
+      .select({ branch: BRANCH_COLUMNS, status: projects.status })
       .from(branches)
       .innerJoin(projects, eq(projects.ref, branches.projectRef))
       .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
@@ -44,7 +45,7 @@ export async function listBranches(ctx: Ctx, project: ProjectAccess) {
 
 export async function getBranch({ db }: Ctx, project: ProjectAccess, name: string) {
   const [row] = await db
-    .select({ branch: branches, status: projects.status })
+    .select({ branch: BRANCH_COLUMNS, status: projects.status })
     .from(branches)
     .innerJoin(projects, eq(projects.ref, branches.projectRef))
     .where(and(eq(branches.parentRef, project.ref), eq(branches.name, name), isNull(branches.removedAt)))
@@ -93,7 +94,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
         updatedAt: ctx.now(),
       })
       .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
-      .returning()
+      .returning(BRANCH_COLUMNS)
       .catch((error) => rejectTakenName(error, input.branch_name ?? ''))
     if (!branch) throw new ApiError('not_found.branch')
     if (input.notify_url !== undefined) await setNotifyUrl(ctx, mutation, project.organizationId, branch)
@@ -131,7 +132,7 @@ export async function startAction(
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
       .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
-      .returning()
+      .returning(BRANCH_COLUMNS)
     if (!branch) throw new ApiError('not_found.branch')
     const resetFields = kind === 'reset' && { statusBefore: before }
     const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...resetFields })

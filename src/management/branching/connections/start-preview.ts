@@ -2,7 +2,7 @@ import { and, eq, isNull, not } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { branches, gitBranches } from '../../../model/tables/index.ts'
+import { BRANCH_COLUMNS, type BranchRow, branches, gitBranches } from '../../../model/tables/index.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
@@ -11,7 +11,6 @@ import { prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from '../branches/branch-events.ts'
-import type { BranchRow } from '../branches/convert.ts'
 import { addBranch, ensureDefaultBranch } from '../branches/create-branch.ts'
 import { removeBranchProject } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
@@ -67,7 +66,7 @@ export const startCommit = (
       .update(branches)
       .set({ status: 'RUNNING_MIGRATIONS', updatedAt: ctx.now() })
       .where(and(eq(branches.parentRef, project.ref), which, isNull(branches.removedAt)))
-      .returning()
+      .returning(BRANCH_COLUMNS)
     if (!branch) throw new Error(`a branch of ${project.ref} is gone`)
     const runId = await startRun(ctx, mutation, { branch, kind: 'commit', git: gitOf(followed, commit) })
     const updated = await recordRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })

@@ -2,6 +2,8 @@ import { and, asc, desc, eq, isNull, or, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import {
   actionRuns,
+  BRANCH_COLUMNS,
+  type BranchRow,
   branches,
   gitBranches,
   gitConnections,
@@ -20,7 +22,6 @@ import {
   reportStatus,
 } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import type { BranchRow } from '../branches/convert.ts'
 import { isWithin } from '../branches/repository-files.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
@@ -116,7 +117,7 @@ const contextOf = ({ ref }: FollowedBranch['project']) => `pilothouse/${ref}`
 /** Finds the default branch and the branch of this name. If several have the name, preview branches come first, then the oldest. */
 async function findBranches({ db }: SystemCtx, { project, row }: FollowedBranch) {
   const rows = await db
-    .select()
+    .select(BRANCH_COLUMNS)
     .from(branches)
     .where(
       and(
