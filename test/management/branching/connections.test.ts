@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { eq, inArray } from 'drizzle-orm'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { gitBranches, gitConnections, gitDeliveries, users } from '../../../src/model/tables/index.ts'
 import {
   type Caller,
@@ -11,8 +11,8 @@ import {
   tick,
   unhurried,
 } from '../../support/api.ts'
-import { connect, deliver, newRepository, signatureOf, type TestRepository } from '../../support/github.ts'
-import { insertProject } from '../../support/webhooks.ts'
+import { connect, deliver, disconnect, newRepository, signatureOf, type TestRepository } from '../../support/github.ts'
+import { insertProject, WAIT } from '../../support/webhooks.ts'
 
 let organization: TestOrganization
 beforeAll(async () => {
@@ -124,6 +124,20 @@ async function newPlace(repository?: TestRepository, fields: Parameters<typeof c
 }
 
 describe('POST /integrations/github/webhook', () => {
+  it('is checked less and less often while another operation on the project runs', async () => {
+    const ref = await insertProject(organization, { status: 'RESTARTING' })
+    const repository = await newRepository()
+    const connectionId = await connect(organization, ref, repository)
+    await repository.push('main', { 'README.md': '# app' })
+    const [branch] = await vi.waitFor(async () => {
+      const rows = await control.select().from(gitBranches).where(eq(gitBranches.connectionId, connectionId))
+      expect(rows).toMatchObject([{ attempts: 2, claim: null, lastError: null, commit: null }])
+      return rows
+    }, WAIT)
+    expect(Number(branch?.dueAt) - Number(branch?.updatedAt)).toBeGreaterThan(3_000)
+    await disconnect(ref)
+  })
+
   it('accepts what GitHub signs, each delivery once', async () => {
     const { ref, repository } = await newPlace()
     const delivery = randomUUID()

@@ -13,6 +13,8 @@ import { type Next, syncGitBranch } from './sync-git-branch.ts'
 const ATTEMPTS_MAX = 24
 /** Maximum wait that GitHub may request. If it requests a longer one, another attempt is made after this time. */
 const REQUESTED_MS_MAX = 3_600_000
+/** Number of checks of a busy project after which the delay before the next one stays the same, 32 s. */
+const BUSY_ATTEMPTS_MAX = 5
 
 /** Synchronizes a due branch of a repository. */
 export const runGitBranchTask = (ctx: SystemCtx, id: string): Promise<void> =>
@@ -33,8 +35,10 @@ async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void
       .returning({ id: gitBranches.id })
     if (deleted.length > 0) return
   }
-  const dueAt = typeof next === 'number' ? new Date(now().getTime() + next) : null
-  await releaseWith(ctx, row, { dueAt: unlessRequested(ctx, row, dueAt), attempts: 0, lastError: null })
+  const attempts = next === 'busy' ? Math.min(row.attempts, BUSY_ATTEMPTS_MAX) : 0
+  const delayMs = next === 'busy' ? backoffMs(attempts) : next
+  const dueAt = typeof delayMs === 'number' ? new Date(now().getTime() + delayMs) : null
+  await releaseWith(ctx, row, { dueAt: unlessRequested(ctx, row, dueAt), attempts, lastError: null })
 }
 
 async function fail(ctx: SystemCtx, row: GitBranch, error: unknown): Promise<void> {

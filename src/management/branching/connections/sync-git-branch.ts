@@ -26,13 +26,14 @@ import { isWithin } from '../branches/repository-files.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
 
-/** Milliseconds until the next synchronization, `nothing` until it is requested, or `never` to forget the branch. */
-export type Next = number | 'nothing' | 'never'
+/**
+ * Milliseconds until the next synchronization, `busy` if another operation on the project must end first, `nothing` until it is
+ * requested, or `never` to forget the branch.
+ */
+export type Next = number | 'busy' | 'nothing' | 'never'
 
 /** Delay of the fallback for a run that ends without requesting a synchronization. */
 const RUN_MS = 300_000
-/** Delay after which another operation on the project may have ended. */
-const BUSY_MS = 5_000
 
 /** Updates the project to the current state of the branch at GitHub, and reports the result there. It must be idempotent. */
 export async function syncGitBranch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
@@ -213,21 +214,20 @@ async function startOrReport(
   { ref, start, removeFailed }: Start,
 ): Promise<Next> {
   const started = await start().catch(async (error: unknown) => {
-    if (error instanceof PreviewRefused) return error.message
+    if (error instanceof PreviewRefused) return { refusal: error.message }
     if (!(error instanceof ApiError) || error.status >= 500) throw error
     if (error.code !== 'conflict.project_status')
-      return error.detail ? `${error.message}: ${error.detail}` : error.message
+      return { refusal: error.detail ? `${error.message}: ${error.detail}` : error.message }
     const status = await statusOf(ctx, ref)
-    if (status === 'INIT_FAILED' && (await removeFailed?.())) return undefined
-    return STUCK.includes(status) ? `The project is ${status}` : BUSY_MS
+    if (status === 'INIT_FAILED' && (await removeFailed?.())) return 0
+    return STUCK.includes(status) ? { refusal: `The project is ${status}` } : 'busy'
   })
-  if (started === undefined) return 0
-  if (typeof started === 'number') return started
-  if (typeof started !== 'string') {
+  if (typeof started !== 'object') return started
+  if (!('refusal' in started)) {
     await sendReport(ctx, { ...followed, row: started })
     return RUN_MS
   }
-  const report: CommitReport = { state: 'error', description: started }
+  const report: CommitReport = { state: 'error', description: started.refusal }
   const refused = { commit: head, branchId: null, runId: null, report }
   await ctx.db.update(gitBranches).set(refused).where(isLeasedBy(followed.row))
   await sendReport(ctx, { ...followed, row: { ...followed.row, ...refused } })
