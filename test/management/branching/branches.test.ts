@@ -340,6 +340,7 @@ describe('merge, push and reset', () => {
     const history = 'supabase_migrations.schema_migrations'
     await rows(owner, ref, `update ${history} set version = version::bigint + 1`)
     expect(await reset()).toMatchObject({ migrate: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, own, 'select * from of_branch, of_parent')).toEqual([])
   })
 
