@@ -30,7 +30,7 @@ interface Move {
 }
 
 const MOVABLE: readonly ProjectStatus[] = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INACTIVE']
-/** Statuses that a pause or restore leaves behind whose host was lost. The move opens the project. */
+/** Statuses of a project whose host was lost during a pause or restore. The move opens the project. */
 const FAILED_WITH_HOST: readonly ProjectStatus[] = ['PAUSE_FAILED', 'RESTORE_FAILED']
 const POLL_MS = 1_000
 /** A task that is overdue by this time is started by the next tick of the cron. */

@@ -1,8 +1,10 @@
+import { dirname } from 'node:path'
 import * as z from 'zod'
 import type { Backups } from '../backups/backups.ts'
 import { MissingObject } from '../backups/errors.ts'
 import { requireVersion } from '../backups/recovery.ts'
 import { readRestoreId } from '../backups/restore.ts'
+import { requireDiskSpace } from '../instances/disk.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { type Instance, Refused } from '../instances/types.ts'
 import { mutation, type Route, route, unknown } from './api.ts'
@@ -49,9 +51,12 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       return found
     }),
     route('GET', '/instances/{name}/backups', ({ name }) => listOf(name)),
+    // A restore begins with this request: it refuses what would fail after the project is out of service.
     route('GET', '/instances/{name}/backups/{id}', async ({ name, params }) => {
       const found = (await backups.list(name)).find(({ id }) => id === params.id) ?? unknown('backup')
-      requireVersion(pool.require(name), found)
+      const instance = pool.require(name)
+      requireVersion(instance, found)
+      await requireDiskSpace(dirname(instance.paths.folder), found.bytes)
       return toBackup(found)
     }),
     mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {

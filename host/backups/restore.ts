@@ -114,7 +114,7 @@ export async function undoRestore(archive: Archive | undefined, instance: Instan
   }
   await instance.whileStopped(async () => {
     await rm(`${data}${UNDONE}`, { recursive: true, force: true })
-    // Not before the stop, which may take minutes or fail: WAL of the present timeline would then belong to no moment.
+    // The stop may take minutes or fail. An earlier record would leave the WAL of that time without a moment.
     if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
     await swapData(data, OLD, UNDONE).catch(async (error) => {
       if (archive) await archiveTimelineOf(archive, instance, data)

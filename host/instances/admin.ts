@@ -20,7 +20,11 @@ export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | 
   ['synchronous_commit', 'on'],
 ]
 
-const OPTIONS = SESSION_OPTIONS.map(([name, value]) => `-c ${name}=${value}`).join(' ')
+/** Settings of sessions of the superuser; other roles may not set all of them. */
+export const SUPERUSER_OPTIONS = [...SESSION_OPTIONS, ['session_replication_role', 'origin']] as const
+
+export const optionsText = (options: typeof SESSION_OPTIONS): string =>
+  options.map(([name, value]) => `-c ${name}=${value}`).join(' ')
 
 /** SQLSTATE of a server that recovers or stops. */
 const STARTING_UP = '57P03'
@@ -32,7 +36,7 @@ export async function openAdmin(folder: string, database: string): Promise<Admin
     port: 5432,
     user: 'supabase_admin',
     database,
-    options: OPTIONS,
+    options: optionsText(SUPERUSER_OPTIONS),
     application_name: 'pilothouse',
   })
   // Ignored: after a lost connection the next query fails.

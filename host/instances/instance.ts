@@ -12,7 +12,7 @@ import { diskProblem } from './disk.ts'
 import { folderBytes, makePrivate, newestChange, readOwned, replaceFile } from './files.ts'
 import { Mutex, type Semaphore } from './mutex.ts'
 import { writeRecord } from './record.ts'
-import { adoptServer, type Server, startServer } from './server.ts'
+import { adoptServer, type Server, signal, startServer } from './server.ts'
 import {
   type AdminSession,
   type Instance,
@@ -390,7 +390,7 @@ export class PostgresInstance implements Instance {
       this.#setServer(started)
       // The checkpointer began to wait before the server took writes, and would ignore `archive_timeout` until its first checkpoint. The
       // signal wakes it.
-      if (this.#record.isArchived) process.kill(started.pid, 'SIGHUP')
+      if (this.#record.isArchived) signal(started.pid, 'SIGHUP')
     } catch (error) {
       const problem = await diskProblem(this.paths.data).catch(() => undefined)
       const failure = [withoutPath(error), problem].filter(Boolean).join('; ')

@@ -148,7 +148,7 @@ async function stop(pid: number, ended: Promise<void>): Promise<void> {
   clearTimeout(immediateShutdown)
 }
 
-function signal(pid: number, name: NodeJS.Signals): void {
+export function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name)
   } catch {

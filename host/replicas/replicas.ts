@@ -193,11 +193,11 @@ export class Replicas {
   async #copyAgain(replica: PostgresInstance, primary: PostgresInstance): Promise<void> {
     this.#copying.add(replica.name)
     try {
+      await requireRoomForCopy(primary, await replica.sizeBytes())
       const slot = newSlotName(replica.name)
       await replica.update({ primary: { name: primary.name, slot } })
       await rm(join(replica.paths.data, SIGNAL), { force: true })
       await replica.whileStopped(async () => {
-        await requireRoomForCopy(primary)
         await createSlot(primary, slot)
         await this.#copy(primary, replica.paths.data, replica.record)
       })
@@ -257,5 +257,6 @@ interface Alignment {
   bounds: Bounds
 }
 
-const requireRoomForCopy = async (primary: PostgresInstance): Promise<void> =>
-  requireDiskSpace(dirname(primary.paths.folder), await primary.sizeBytes())
+/** Requires free space for a copy of the primary; `freedBytes` is the size of the data that the copy replaces. */
+const requireRoomForCopy = async (primary: PostgresInstance, freedBytes = 0): Promise<void> =>
+  requireDiskSpace(dirname(primary.paths.folder), (await primary.sizeBytes()) - freedBytes)

@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { withClient } from '../copies/owner-session.ts'
-import { SESSION_OPTIONS } from '../instances/admin.ts'
+import { optionsText, SESSION_OPTIONS, SUPERUSER_OPTIONS } from '../instances/admin.ts'
+import { SUPERUSER } from '../template/roles.ts'
 
 interface Place {
   /** The folder of the server's socket. */
@@ -17,7 +18,10 @@ export function withSession<Value>(
   { socket: host, database, user }: Place,
   work: (client: pg.Client) => Promise<Value>,
 ): Promise<Value> {
-  const settings = [...Object.entries(TEXT_FORMATS), ...SESSION_OPTIONS.filter(([name]) => name !== 'search_path')]
-  const options = settings.map(([name, value]) => `-c ${name}=${value}`).join(' ')
+  const overriding = user === SUPERUSER ? SUPERUSER_OPTIONS : SESSION_OPTIONS
+  const options = optionsText([
+    ...Object.entries(TEXT_FORMATS),
+    ...overriding.filter(([name]) => name !== 'search_path'),
+  ])
   return withClient({ host, port: 5432, user, database, options, application_name: 'pilothouse' }, work)
 }

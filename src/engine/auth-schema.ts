@@ -32,8 +32,8 @@ export function authSchema(owner: string, { server, reader }: Grantees): string 
     IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = '${owner}'::regrole) THEN
       ALTER SCHEMA auth OWNER TO ${SCHEMA_OWNER};
       GRANT ${rights} ON SCHEMA auth TO pg_database_owner WITH GRANT OPTION;
-      -- References to its tables are checked as their owner.
-      GRANT USAGE ON SCHEMA auth TO ${owner};
+      -- References to its tables are checked as their owner. Triggers of objects run as the storage server's role.
+      GRANT USAGE ON SCHEMA auth TO ${[owner, reader, server].join(', ')};
       IF to_regclass('auth.users') IS NULL THEN
         ${[...table('users', USERS, owner, reader), ...table('identities', IDENTITIES, owner, reader), ...INDEXES].join(';\n')};
       END IF;

@@ -99,7 +99,7 @@ const EARLIER_LAYOUT = `
   CREATE OR REPLACE FUNCTION storage.record_schema_drops() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN END $$;
   CREATE ROLE pilothouse_reader; GRANT SELECT ON storage.objects TO pilothouse_reader;
   CREATE ROLE pilothouse_storage; GRANT INSERT ON storage.used_tokens TO pilothouse_storage;
-  GRANT pilothouse_storage TO supabase_storage_admin;
+  GRANT pilothouse_storage TO supabase_storage_admin; REVOKE USAGE ON SCHEMA auth FROM supabase_storage_admin;
   ALTER ROLE supabase_admin SET statement_timeout = 0; ALTER ROLE supabase_storage_admin SET session_replication_role = origin;
   INSERT INTO storage.used_tokens VALUES ('00000000-0000-4000-8000-000000000001', now());
   ${OUTDATED}`
@@ -119,6 +119,13 @@ it('of an earlier version gets the internal tables and settings where dumps of t
   const server = await connect('supabase_storage_admin')
   expect(await rows(server, 'SHOW statement_timeout')).toEqual([{ statement_timeout: '30s' }])
   await server.query('INSERT INTO pgbouncer.used_tokens VALUES (gen_random_uuid(), now())')
+  await server.query('SELECT auth.uid()')
+  // An isolate of the earlier version may prepare the database again before it ends.
+  await admin.query(`SET event_triggers = off; CREATE TABLE storage.used_tokens (id uuid PRIMARY KEY, expires_at timestamptz);
+    INSERT INTO storage.used_tokens SELECT * FROM pgbouncer.used_tokens UNION ALL SELECT gen_random_uuid(), now();
+    CREATE TABLE storage.schema_changes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token uuid NOT NULL); ${OUTDATED}`)
+  await prepare()
+  expect(await rows(admin, 'SELECT id FROM pgbouncer.used_tokens')).toHaveLength(3)
   await close()
 })
 

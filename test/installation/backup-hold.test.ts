@@ -30,7 +30,7 @@ it('removed bytes, programs and projects are kept until a backup of the installa
   const { organization, ref, objects, bucket } = await newStorage()
   const { owner } = organization
   for (const body of ['one', 'two']) await objects.from(bucket).upload('a', body, { upsert: true })
-  await sql(ref, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
+  await sql(ref, `update pgbouncer.removed_versions set removed_at = removed_at - interval '15 minutes'`)
   expect(await bytes.versions(ref)).toHaveLength(2)
   const release = await holdRemovals()
 

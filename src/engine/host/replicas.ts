@@ -14,7 +14,7 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
   ) {
     const { method, identifier } = call
     const api = await access.api(ref)
-    // Not under the lock: a change of the project's settings locks its row before it waits for the host's lock.
+    // The host's lock is free here, because a change of the project's settings locks its row and then waits for that lock.
     const store = async (replicas: HostState['replicas']) => {
       if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
       const state = (await states.read(ref)) ?? { host: api.host.id }

@@ -30,7 +30,7 @@ export const neonHistory = (neon: Neon): PointInTime => ({
     const state = await sites.read(ref)
     const site = await sites.require(ref)
     await finishRestore(api, site, request).catch(throwIfMissing)
-    // Of a project that could not be resumed, the endpoint is still disabled.
+    // The endpoint of a project that could not be resumed is still disabled.
     await setEndpointsEnabled(work, true)
     const cluster = clusterAt(neon, ref, site)
     const roles = await withAdmin(cluster, disableLogins)

@@ -1,11 +1,26 @@
 import { quoteLiterals } from '../names.ts'
+import { READER_GROUP, STORAGE_GROUP } from '../roles.ts'
 import { EARLIER_TABLES, INTERNAL_SCHEMA, SCHEMA_OWNER, STORAGE_OWNER } from './names.ts'
 
-/** SQL that moves tables of earlier versions to the internal schema. */
+/**
+ * SQL that moves tables of earlier versions to the internal schema. Code of an earlier version that still runs may have created a table again:
+ * its rows are then copied. The reverse order copies uploads before their parts.
+ */
 export const moveEarlierTables = (): string[] =>
-  EARLIER_TABLES.map((table) => `ALTER TABLE IF EXISTS ${table} SET SCHEMA ${INTERNAL_SCHEMA}`)
+  EARLIER_TABLES.toReversed().map((earlier) => {
+    const table = earlier.replace('storage', INTERNAL_SCHEMA)
+    return `DO $$ BEGIN
+      IF to_regclass('${earlier}') IS NULL THEN RETURN; END IF;
+      IF to_regclass('${table}') IS NULL THEN
+        ALTER TABLE ${earlier} SET SCHEMA ${INTERNAL_SCHEMA};
+      ELSE
+        INSERT INTO ${table} OVERRIDING SYSTEM VALUE SELECT * FROM ${earlier} ON CONFLICT DO NOTHING;
+        DROP TABLE ${earlier} CASCADE;
+      END IF;
+    END $$`
+  })
 
-const GROUPS = ['pilothouse_reader', 'pilothouse_storage']
+const GROUPS = [READER_GROUP, STORAGE_GROUP]
 const SETTINGS = ['session_replication_role', 'statement_timeout']
 
 /**

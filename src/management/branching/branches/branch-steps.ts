@@ -50,10 +50,11 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   const found = new Map<string, MigrationRow>()
   const earlier = await readSavedHistory(ctx, input.branch.projectRef)
   const ofParent = await digestsOf(ctx, input, input.parent)
+  const parentDigests = new Set(ofParent.values())
   for (const migration of earlier) found.set(migration.version, migration)
   for (const migration of await readHistory(ctx, input, earlier)) {
     // A failed reset has copied it from the parent, which does not make it the branch's own.
-    const isCopied = ofParent.get(migration.version) === (await digestOf(migration.statements))
+    const isCopied = parentDigests.has(await digestOf(migration.statements))
     if (!isCopied || !found.has(migration.version)) found.set(migration.version, migration)
   }
   const history = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))

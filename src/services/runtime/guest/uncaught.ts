@@ -2,9 +2,15 @@ import { printError } from './print-error.ts'
 
 /** Dispatches an error that nothing caught as an event, and logs it unless the program prevents that. */
 function report(error: unknown): void {
-  const event = new ErrorEvent('error', { error, message: `Uncaught ${error}`, cancelable: true })
   const program = globalThis as unknown as EventTarget<{ error: ErrorEvent }>
-  if (program.dispatchEvent(event)) printError(error)
+  let isPrevented = false
+  try {
+    const event = new ErrorEvent('error', { error, message: `Uncaught ${error}`, cancelable: true })
+    isPrevented = !program.dispatchEvent(event)
+  } catch {
+    // The thrown value has no text, or a listener has thrown.
+  }
+  if (!isPrevented) printError(error)
 }
 
 /** Returns a function that reports what the callback throws. The runtime would only end the task, or close the socket. */
