@@ -21,7 +21,7 @@ const derivedId = (text: SQL): SQL => sql`md5(${text})::uuid::text collate "C"`
 
 const severityOfStatus = (status: SQL): SQL =>
   sql`case when ${status} = 0 or ${status} >= 500 then 'ERROR' when ${status} >= 400 then 'WARN' else 'INFO' end`
-/** Once a worker is removed, its id. */
+/** SQL of the name of a worker, or of its id once it is removed. */
 const workerName = sql`coalesce((select name from workers where id = i.program_id), i.program_id::text)`
 
 /** Log rows for calls of programs. */

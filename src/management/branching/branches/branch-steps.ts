@@ -53,7 +53,7 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
   const parentDigests = new Set(ofParent.values())
   for (const migration of earlier) found.set(migration.version, migration)
   for (const migration of await readHistory(ctx, input, earlier)) {
-    // A failed reset has copied it from the parent, which does not make it the branch's own.
+    // A migration that a failed reset has copied from the parent is not the branch's own.
     const isCopied = parentDigests.has(await digestOf(migration.statements))
     if (!isCopied || !found.has(migration.version)) found.set(migration.version, migration)
   }

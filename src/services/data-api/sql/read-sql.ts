@@ -52,7 +52,7 @@ export function countSql(params: Parameters, node: ReadNode, { source, parentRow
 
 const isEmbed = (node: ReadNode): node is EmbedNode => 'relationship' in node
 
-/** The row of the table, where the expression that has the rows has values of functions, too. */
+/** SQL of the row of the table, if the rows of the source also have values of functions, which a row of the table has not. */
 const rowOfSource = (node: ReadNode, source: string | undefined): string | undefined =>
   source !== undefined && node.table && hasComputed(node)
     ? `ROW(${[...node.table.columns.keys()].map((name) => `${quote(node.alias)}.${quote(name)}`).join(', ')})`
