@@ -1,5 +1,5 @@
 import { requestError, unfiltered } from '../data-api-error.ts'
-import type { EmbedNode, ReadNode } from '../plan/read-plan.ts'
+import { computedNames, type EmbedNode, type ReadNode } from '../plan/read-plan.ts'
 import type { JsonPayload } from '../request/payload.ts'
 import type { Column, Table } from '../schema/types.ts'
 import { type Parameters, qualified, quote } from './builder.ts'
@@ -133,7 +133,7 @@ export function returningSql(node: ReadNode): string {
     ...node.children.flatMap(sourceColumns),
   ])
   // Functions of the row are called here: they accept a row of the table, but not a row that the change returned.
-  const computed = [...wanted].filter((name) => name !== '*' && !node.table?.columns.has(name))
+  const computed = computedNames({ ...node, logic: [] })
   const names = needsAll ? computed : [...wanted]
   const list = names.map((name) => `${alias}.${quote(name)}`)
   return [...(needsAll ? [`${alias}.*`] : []), ...list].join(', ') || '1'
