@@ -3,6 +3,7 @@ import { type ProjectStatus, projects, projectTasks } from '../../../model/table
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { isOpenTask } from '../../projects/projects/tasks.ts'
 
 /** Requires an active parent, because operations on a branch read or write the parent's database. */
 export function requireActiveParent(status: ProjectStatus | undefined): void {
@@ -23,7 +24,7 @@ export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: str
       and(
         inArray(projectTasks.projectRef, ofBranches),
         inArray(projectTasks.kind, ['branch_create', 'branch_push', 'branch_reset']),
-        inArray(projectTasks.state, ['pending', 'running']),
+        isOpenTask,
       ),
     )
     .limit(1)

@@ -1,4 +1,4 @@
-import { and, asc, eq, inArray, isNull } from 'drizzle-orm'
+import { and, asc, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -19,6 +19,7 @@ import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
+import { isOpenTask } from '../../projects/projects/tasks.ts'
 import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from './branch-events.ts'
 import { toBranch } from './convert.ts'
@@ -154,7 +155,7 @@ async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<b
       and(
         // At most one task matches, and an index finds it.
         eq(projectTasks.projectRef, parentRef),
-        inArray(projectTasks.state, ['pending', 'running']),
+        isOpenTask,
         eq(actionRuns.branchId, id),
         eq(actionRuns.kind, 'merge'),
       ),

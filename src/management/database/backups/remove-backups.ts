@@ -9,6 +9,7 @@ import { backups, organizations, projects, projectTasks } from '../../../model/t
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { RemovalsPaused } from '../../../platform/removals.ts'
+import { isOpenTask } from '../../projects/projects/tasks.ts'
 import { backupDaysKept, dailyBackupDays } from './backup-plan.ts'
 
 export const removal = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
@@ -116,13 +117,7 @@ async function selectRemovable({ db }: SystemCtx, found: readonly Backup[]): Pro
     db
       .select({ ref: projectTasks.projectRef })
       .from(projectTasks)
-      .where(
-        and(
-          inArray(projectTasks.projectRef, refs),
-          eq(projectTasks.kind, 'move'),
-          inArray(projectTasks.state, ['pending', 'running']),
-        ),
-      ),
+      .where(and(inArray(projectTasks.projectRef, refs), eq(projectTasks.kind, 'move'), isOpenTask)),
   ])
   const projectOf = new Map(known.map((project) => [project.ref, project]))
   const statusOf = new Map(rows.map(({ id, ref, status }) => [`${ref} ${id}`, status]))

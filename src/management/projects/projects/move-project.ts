@@ -1,4 +1,4 @@
-import { and, eq, inArray, notExists, sql } from 'drizzle-orm'
+import { and, eq, notExists, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { ProjectMoves } from '../../../engine/engine.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
@@ -7,7 +7,7 @@ import { type projects as projectRows, projects, projectTasks, REGION_CODES } fr
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { specOf } from './database-spec.ts'
-import { type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
+import { isOpenTask, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
 function requireMoves({ engine }: SystemCtx): ProjectMoves {
   if (!engine.moves) throw new PermanentError(`the driver ${engine.name} has no hosts to move between`)
@@ -90,13 +90,7 @@ async function findUnmoved({ db }: SystemCtx, ref: string): Promise<Project | un
   const open = db
     .select({ one: sql`1` })
     .from(projectTasks)
-    .where(
-      and(
-        eq(projectTasks.projectRef, ref),
-        eq(projectTasks.kind, 'move'),
-        inArray(projectTasks.state, ['pending', 'running']),
-      ),
-    )
+    .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'move'), isOpenTask))
   const [project] = await db
     .select()
     .from(projects)

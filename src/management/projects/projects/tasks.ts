@@ -57,6 +57,9 @@ export class PermanentError extends Error {
 /** Errors of which a retry would fail the same way. Their messages are written for members. */
 export const PERMANENT_ERRORS = [PermanentError, EngineRefusal, SettingsRefused]
 
+/** Condition: the task waits or is under way. */
+export const isOpenTask = inArray(projectTasks.state, ['pending', 'running'])
+
 export const projectLeases = createLeases({
   ...{ table: projectTasks, type: 'project-task' },
   ...{ project: projectTasks.projectRef, runningMax: 1 },
@@ -103,7 +106,7 @@ export async function cancelTasks(
   const canceled = await tx
     .update(projectTasks)
     .set({ state: 'canceled', finishedAt: now(), leaseUntil: null, claim: null })
-    .where(and(which, inArray(projectTasks.state, ['pending', 'running'])))
+    .where(and(which, isOpenTask))
     .returning({ id: projectTasks.id })
   return canceled.length
 }
