@@ -79,7 +79,7 @@ export function createFetch() {
       const call = { request, ref: keysRef, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
     }
-    const dataApi = project && dataApiAddressOf(project)
+    const dataApi = project && dataApiAddressOf(project, url.pathname)
     if (dataApi) {
       return discardBodyOnError(request, () =>
         serveDataApi({ request, located, address: dataApi, bindings, execution }),

@@ -1,10 +1,12 @@
+import { sandboxHeaders } from '../gateway/shared-origin.ts'
 import type { ApiRequest, Reply, ResultRow } from './compile.ts'
 import { CORS_HEADERS } from './cors.ts'
 import { type DataApiError, requestError } from './data-api-error.ts'
 import type { Outcome } from './execute.ts'
 import { appliedPreferences, type Preferences } from './request/preferences.ts'
 
-export function responseOf(request: ApiRequest, { compiled, row, estimate }: Outcome): Response {
+/** `sharedPath` is the path of the request, if other projects share its origin. */
+export function responseOf(request: ApiRequest, { compiled, row, estimate }: Outcome, sharedPath?: string): Response {
   const { preferences, config, schema } = request
   const reply: Reply = compiled.media.plan
     ? { status: 200, headers: {}, body: row.body }
@@ -25,7 +27,10 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
     ...(reply.body === null && !isHead && !isBodiless && { 'content-length': '0' }),
     ...CORS_HEADERS,
   }
-  const headers = row.headers === null ? known : withOwnHeaders(known, row.headers)
+  const isInert = row.headers === null && (!describesBody || IS_JSON.test(compiled.media.contentType))
+  const own = isInert ? undefined : withOwnHeaders(known, row.headers ?? '[]')
+  if (own && sharedPath !== undefined) sandboxHeaders(own, sharedPath)
+  const headers = own ?? known
   const body = isHead || isBodiless ? null : bodyOf(reply.body, headers)
   return new Response(body, { status, headers })
 }
@@ -39,6 +44,8 @@ function bodyOf(text: Reply['body'], headers: HeadersInit): Reply['body'] {
   return Buffer.from(text.slice(2), 'hex')
 }
 
+/** Types that no browser renders as a page or runs as a script. */
+const IS_JSON = /^application\/(.*\+)?json(;|$)/
 const IS_TEXT = /^(text\/|application\/(.*\+)?json)/
 const isHex = (text: string) => text.length % 2 === 0 && /^\\x[0-9a-f]*$/.test(text)
 
@@ -82,17 +89,24 @@ function headersIn(text: string): [name: string, value: string][] {
   }
 }
 
-export function errorResponse(error: DataApiError, isHead: boolean): Response {
+interface ErrorOptions {
+  isHead: boolean
+  sharedPath?: string | undefined
+}
+
+export function errorResponse(error: DataApiError, options: ErrorOptions): Response {
   const headers = new Headers({ 'content-type': 'application/json; charset=utf-8' })
   headers.set('proxy-status', `PostgREST; error=${error.code}`)
   for (const [name, value] of Object.entries(error.headers)) {
     try {
       headers.set(name, value)
     } catch {
-      return errorResponse(requestError('PGRST111'), isHead)
+      return errorResponse(requestError('PGRST111'), options)
     }
   }
   for (const [name, value] of Object.entries(CORS_HEADERS)) headers.set(name, value)
+  const { isHead, sharedPath } = options
+  if (sharedPath !== undefined) sandboxHeaders(headers, sharedPath)
   const { status, statusText } = error
   const body = isHead || BODILESS.includes(status) ? null : JSON.stringify(error.body)
   return new Response(body, { status, statusText, headers })

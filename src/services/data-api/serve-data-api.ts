@@ -89,7 +89,8 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
     const error = found instanceof DataApiError ? found : internalError(found)
     facts.error = error.code
     logCause(ctx, call, error)
-    return errorResponse(error, request.method === 'HEAD')
+    const { sharedPath } = call.address
+    return errorResponse(error, { isHead: request.method === 'HEAD', sharedPath })
   }
 }
 
@@ -127,7 +128,7 @@ export async function respond(
       return compileFor(apiRequest, cache)
     },
   })
-  return responseOf(apiRequest, outcome)
+  return responseOf(apiRequest, outcome, address.sharedPath)
 }
 
 function compilerFor({ kind }: Target, { ctx, project }: DataApi, { method }: Request) {

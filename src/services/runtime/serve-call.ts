@@ -3,13 +3,13 @@ import { createCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { findFunction } from '../functions/run-function.ts'
 import { allowRequest, isPreflight } from '../gateway/preflight.ts'
+import { sandboxResponse } from '../gateway/shared-origin.ts'
 import { findWorker } from '../workers/run-worker.ts'
 import { admitCall, countCall, rejectCall } from './admit-call.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
 import type { FindProgram, FoundProgram, ProgramCall, ProgramIds } from './program-call.ts'
 import { refuse } from './refusals.ts'
 import { logRefusal, refuseUnknownProgram } from './refused-calls.ts'
-import { sandboxResponse } from './shared-origin.ts'
 
 const FINDERS = { function: findFunction, worker: findWorker } as const satisfies Record<string, FindProgram>
 

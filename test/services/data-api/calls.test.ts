@@ -1,5 +1,7 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { baseUrl } from '../../support/api.ts'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
+import { exchange } from '../../support/storage.ts'
 import { openSql, signerOf } from '../../support/storage-http.ts'
 
 const SCHEMA = `
@@ -29,6 +31,13 @@ const SCHEMA = `
   create function raise_all() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"123","message":"paid","details":"d","hint":"h"}',
       detail = '{"status":402,"status_text":"Pay First","headers":{"x-price":"7"}}'; end $$;
+  create domain "text/html" as text;
+  create function page() returns "text/html" language plpgsql stable as $$ begin
+    perform set_config('response.headers', '[{"service-worker-allowed": "/"}, {"set-cookie": "a=b; Path=/"}]', true);
+    return '<script>1</script>'; end $$;
+  create function raise_page() returns void language plpgsql stable as $$ begin
+    raise sqlstate 'PGRST' using message = '{"code":"1","message":"<script>1</script>"}', detail =
+      '{"status":402,"headers":{"content-type":"text/html","service-worker-allowed":"/","set-cookie":"a=b; Path=/"}}'; end $$;
   create function next_thing(things) returns setof things rows 1 language sql stable as 'select * from things where id = $1.id + 1';
   create function label(things) returns text language sql stable as $$ select 'thing ' || $1.id $$;
   create function request() returns json language sql stable as $$ select json_build_object(
@@ -190,6 +199,28 @@ describe('a function', () => {
     expect(raised.body).toEqual({ code: '123', message: 'paid', details: 'd', hint: 'h' })
     const custom = await api.json('/rpc/refuse?code=PT409')
     expect([custom.status, custom.body]).toEqual([409, { code: 'PT409', message: 'no', details: 'why', hint: 'how' }])
+  })
+
+  it('cannot answer with a page of the origin that all projects share', async () => {
+    const isSandboxed = (headers: Headers) => {
+      expect(headers.get('content-type')).not.toContain('html')
+      expect(headers.get('content-security-policy')).toBe("default-src 'none'; sandbox")
+      expect(headers.get('x-content-type-options')).toBe('nosniff')
+      expect(headers.get('service-worker-allowed')).toBeNull()
+      expect(headers.getSetCookie()).toEqual([`a=b; Path=/p/${api.ref}/`])
+    }
+    const accept = { headers: { accept: 'text/html' } }
+    const page = await api.send(api.keys.anon, '/rpc/page', accept)
+    isSandboxed(page.headers)
+    expect([page.status, await page.text()]).toEqual([200, '<script>1</script>'])
+    const raised = await api.send(api.keys.anon, '/rpc/raise_page')
+    isSandboxed(raised.headers)
+    expect(raised.status).toBe(402)
+    const { headers } = await exchange(new URL('/rest/v1/rpc/page', baseUrl).href, {
+      headers: { host: `${api.ref}.projects.example.com`, apikey: api.keys.anon, ...accept.headers },
+    })
+    expect(headers).toMatchObject({ 'content-type': 'text/html; charset=utf-8', 'service-worker-allowed': '/' })
+    expect(headers).not.toHaveProperty('content-security-policy')
   })
 
   it('sees the caller and the request, but no credentials', async () => {

@@ -1,4 +1,4 @@
-/** Headers whose effect reaches beyond the program's own path. */
+/** Headers whose effect reaches beyond the project's own path. */
 const REMOVED_HEADERS = [
   'service-worker-allowed',
   'clear-site-data',
@@ -13,7 +13,12 @@ const PROJECT_PATH = /^\/p\/[^/]+\//
 export function sandboxResponse(response: Response, path: string): Response {
   if (response.webSocket) return response
   const sandboxed = new Response(response.body, response)
-  const { headers } = sandboxed
+  sandboxHeaders(sandboxed.headers, path)
+  return sandboxed
+}
+
+/** Does the same to the headers of a response that is about to be made. */
+export function sandboxHeaders(headers: Headers, path: string): void {
   // Reading the names once costs less than asking for each header.
   const names = new Set(headers.keys())
   for (const name of REMOVED_HEADERS) if (names.has(name)) headers.delete(name)
@@ -22,7 +27,6 @@ export function sandboxResponse(response: Response, path: string): Response {
   // Set for every content type: browsers also render other types, such as SVG, as pages.
   headers.set('content-security-policy', "default-src 'none'; sandbox")
   headers.set('x-content-type-options', 'nosniff')
-  return sandboxed
 }
 
 /** Limits cookies to the path of the project that set them, on this host alone. */
