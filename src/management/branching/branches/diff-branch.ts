@@ -5,7 +5,8 @@ import type { Ctx } from '../../../ctx.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireActive, throwApiError } from '../../database/database/service.ts'
+import { throwApiError } from '../../database/database/service.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { requireActiveParent } from './parent-project.ts'
 import type { DiffQuery } from './schema.ts'
 
@@ -15,7 +16,7 @@ export async function diffBranch(
   { included_schemas: schemas }: z.output<typeof DiffQuery>,
 ): Promise<string> {
   if (isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
-  requireActive(project)
+  checkStatus(project.status)
   const [parent] = await ctx.db.select().from(projects).where(eq(projects.ref, parentRef))
   if (!parent) throw new ApiError('not_found.branch')
   requireActiveParent(parent.status)

@@ -2,14 +2,12 @@ import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { type ProjectStatus, projects, projectTasks } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
-import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { isOpenTask } from '../../projects/projects/tasks.ts'
 
 /** Requires an active parent, because operations on a branch read or write the parent's database. */
-export function requireActiveParent(status: ProjectStatus | undefined): void {
-  if (status && ACTIVE.includes(status)) return
-  throw new ApiError('conflict.project_status', { detail: `the parent's status is ${status}, not ACTIVE_HEALTHY` })
-}
+export const requireActiveParent = (status: ProjectStatus | undefined): ProjectStatus =>
+  checkStatus(status, { whose: "the parent's" })
 
 /** Requires that no run of a branch reads the database of the project. The caller must lock the project, so that no run starts. */
 export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {

@@ -5,9 +5,10 @@ import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
 import { memberRoles } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
-import { requireActive, throwApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import { restrictionOf } from '../database-settings/networks.ts'
 import { checkDatabase } from './database.ts'
 import { type Finding, toLint } from './finding.ts'
@@ -29,7 +30,7 @@ export const getSecurityAdvisors = (ctx: Ctx, project: ProjectAccess, only?: 'sq
   getAdvisors(ctx, project, lintsOf('SECURITY', { settings: only === undefined }))
 
 async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly RequestableLint[]) {
-  requireActive(project)
+  checkStatus(project.status)
   const facts = await readFacts(ctx, project)
   const findings = await checkDatabase(ctx, project, lints.filter(isDatabaseLint), facts.apiSchemas).catch(throwFailure)
   return { lints: toLints([...findings, ...checkSettings(lints, facts)]) }

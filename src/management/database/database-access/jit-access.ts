@@ -8,8 +8,8 @@ import { type JitRole, jitGrants, temporaryLogins } from '../../../model/tables/
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
-import { requireActive } from '../database/service.ts'
 import type { AuthorizeJit } from './schema.ts'
 import { requireScope } from './service.ts'
 import { makeLogin } from './temporary-logins.ts'
@@ -26,7 +26,7 @@ export async function authorizeJit(
   project: ProjectAccess,
   { role: name, rhost }: z.output<typeof AuthorizeJit>,
 ) {
-  requireActive(project)
+  checkStatus(project.status)
   const { ref } = project
   const { userId, tokenId, token } = ctx.actor
   const { logins } = ctx.engine

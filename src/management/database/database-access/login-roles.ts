@@ -10,7 +10,7 @@ import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeProject } from '../../kernel/change-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { requireActive } from '../database/service.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import type { CreateLoginRole } from './schema.ts'
 import { endLogins, expireLogins, loginsInUse, makeLogin } from './temporary-logins.ts'
 
@@ -26,7 +26,7 @@ export async function createLoginRole(
   project: ProjectAccess,
   { read_only: readOnly }: z.output<typeof CreateLoginRole>,
 ) {
-  requireActive(project)
+  checkStatus(project.status)
   const { ref } = project
   const now = ctx.now()
   const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)

@@ -4,10 +4,10 @@ import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { networkKey } from '../../../platform/net/ip-addresses.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { changeStored } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
-import { requireActive } from '../database/service.ts'
 import { throwSettingsFailure } from './postgres.ts'
 import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
 
@@ -92,7 +92,7 @@ export async function patchRestrictions(
 const NETWORKS_MAX = 200
 
 async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks) {
-  requireActive(project)
+  checkStatus(project.status)
   const { name, capabilities, settings } = ctx.engine
   if (!capabilities.loginNetworks) {
     throw new ApiError('bad_request.driver', { detail: `the driver ${name} does not support network restrictions` })

@@ -5,9 +5,10 @@ import { SettingsRefused } from '../../../engine/settings.ts'
 import type { ProjectStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
-import { requireActive, throwApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import { effectiveConfig, withoutDefaults } from './effective-config.ts'
 import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 
@@ -24,7 +25,7 @@ export async function updatePostgresConfig(
   { restart_database: restart, ...body }: z.output<typeof UpdatePostgresConfig>,
   { replace }: { replace: boolean },
 ): Promise<PostgresConfig> {
-  requireActive(project, ctx.engine.capabilities.offlineSettings ? [...ACTIVE, ...OFFLINE] : ACTIVE)
+  checkStatus(project.status, { allowed: ctx.engine.capabilities.offlineSettings ? [...ACTIVE, ...OFFLINE] : ACTIVE })
   const { ref, status } = project
   const chosen = await changeSettings(ctx, {
     project,

@@ -7,10 +7,11 @@ import { describeError } from '../../../platform/http/log.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { parseSettings, type Settings } from '../../projects/settings/setting-areas.ts'
-import { requireActive, throwApiError } from '../database/service.ts'
+import { throwApiError } from '../database/service.ts'
 import { GIGABYTE } from './disk.ts'
 import type { ReadOnlyStatus } from './schema.ts'
 
@@ -42,7 +43,7 @@ export async function getReadOnlyStatus(
 
 /** Makes the database writable until the override ends, whatever the mode is or becomes. */
 export async function disableReadOnly(ctx: Ctx, project: ProjectAccess): Promise<void> {
-  requireActive(project)
+  checkStatus(project.status)
   const { ref } = project
   const overrideUntil = new Date(ctx.now().getTime() + OVERRIDE_MS).toISOString()
   await changeSettings(ctx, {

@@ -2,10 +2,10 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
-import { requireActive } from '../database/service.ts'
 import { throwSettingsFailure } from './postgres.ts'
 import type { SslEnforcement } from './schema.ts'
 
@@ -21,7 +21,7 @@ export async function getSslEnforcement({ db, engine }: Ctx, { ref }: ProjectAcc
 }
 
 export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, requested: Settings<'ssl'>) {
-  requireActive(project)
+  checkStatus(project.status)
   const { name, capabilities } = ctx.engine
   if (!capabilities.plainConnections && !requested.database) {
     throw new ApiError('bad_request.driver', { detail: `the driver ${name} accepts only encrypted connections` })

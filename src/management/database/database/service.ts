@@ -14,7 +14,7 @@ import { SettingsRefused } from '../../../engine/settings.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changePassword } from '../../projects/projects/project-secrets.ts'
-import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import type { Settings } from '../../projects/settings/setting-areas.ts'
 
@@ -26,7 +26,7 @@ interface Script {
 
 /** Runs the caller's SQL on the project's database and returns the rows of the last statement as a JSON array in text. */
 export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<SqlResult> {
-  requireActive(project)
+  checkStatus(project.status)
   const runnerPassword = await runnerPasswordOf(ctx, project)
   const { query, parameters, readOnly } = script
   const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
@@ -79,18 +79,13 @@ function sqlFailure(error: SqlError): ApiError {
 }
 
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
-  requireActive(project)
+  checkStatus(project.status)
   await changePassword(ctx, project, password).catch((error) => {
     if (!(error instanceof SettingsRefused)) throwApiError(error)
     const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
     throw new ApiError('bad_request.validation_failed', { issues, cause: error })
   })
   return { message: 'Successfully updated password' }
-}
-
-export function requireActive({ status }: ProjectAccess, allowed = ACTIVE): void {
-  if (allowed.includes(status)) return
-  throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
 /** Returns the connection through the driver's pooler in transaction mode if it has one, otherwise a direct connection. */

@@ -4,7 +4,8 @@ import type { Ctx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { requireActive, throwApiError } from '../database/service.ts'
+import { checkStatus } from '../../projects/projects/status.ts'
+import { throwApiError } from '../database/service.ts'
 import {
   findMigration,
   listVersions,
@@ -70,7 +71,7 @@ export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from:
 }
 
 async function withDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
-  requireActive(project)
+  checkStatus(project.status)
   return work().catch(throwApiError)
 }
 

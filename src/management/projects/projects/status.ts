@@ -15,12 +15,19 @@ export async function lockStatus({ tx }: Pick<Mutation, 'tx'>, ref: string): Pro
   return row?.status
 }
 
-/** Locks and returns the status, which must be one of `allowed`. */
-export async function requireStatus(mutation: Mutation, ref: string, allowed = ACTIVE): Promise<ProjectStatus> {
-  const status = await lockStatus(mutation, ref)
+/** Returns `status`, which must be one of `allowed`. `whose` begins the reason of the error. */
+export function checkStatus(
+  status: ProjectStatus | undefined,
+  { allowed = ACTIVE, whose = 'its' }: { allowed?: readonly ProjectStatus[]; whose?: string } = {},
+): ProjectStatus {
   if (status && allowed.includes(status)) return status
-  throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
+  const detail = `${whose} status is ${status}, not ${allowed.join(' or ')}`
+  throw new ApiError('conflict.project_status', { detail })
 }
+
+/** Locks and returns the status, which must be one of `allowed`. */
+export const requireStatus = async (mutation: Mutation, ref: string, allowed = ACTIVE): Promise<ProjectStatus> =>
+  checkStatus(await lockStatus(mutation, ref), { allowed })
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
 

@@ -12,7 +12,7 @@ import { invalidField } from '../../kernel/invalid-field.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../projects/convert.ts'
 import { ACTIVE } from '../projects/project-states.ts'
-import { changeStatus, requireStatus } from '../projects/status.ts'
+import { changeStatus, checkStatus, requireStatus } from '../projects/status.ts'
 import { startTask, type Task } from '../projects/tasks.ts'
 import {
   PROGRESS,
@@ -71,8 +71,7 @@ export async function startUpgrade(
   const { ref, organizationId, postgresVersion, status } = project
   if (!ctx.engine.upgrades)
     throw driverError(`the driver ${ctx.engine.name} cannot upgrade Postgres: create a project with a newer version`)
-  if (!ACTIVE.includes(status))
-    throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
+  checkStatus(status)
   const { targets, obstacles } = await checkUpgrade(ctx, project)
   const version = targets.find((each) => target === each || target === majorOf(each))
   if (!version)
