@@ -1,8 +1,8 @@
-import { and, desc, eq, isNotNull, ne, sql } from 'drizzle-orm'
+import { and, arrayContains, desc, eq, isNotNull, ne } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { EngineUnavailable, Superseded } from '../../../engine/engine-errors.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
-import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../../model/tables/index.ts'
+import { actionRuns, type MigrationRow, projectTasks, type RunKind, type RunStep } from '../../../model/tables/index.ts'
 import { JSON_PARAMETER_BYTES_MAX, jsonParameterBytes } from '../../../platform/db/json-parameter.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import { forgetProject } from '../../../services/gateway/open-project.ts'
@@ -114,13 +114,16 @@ async function readHistory(
   }
 }
 
-/** Whether a run has ever found the database healthy. If none has, the database contains nothing of the branch. */
+/**
+ * Whether a run has ever found the database healthy. If none has, the database contains nothing of the branch. The
+ * statuses of a run's steps do not tell, because clients can set them.
+ */
 async function wasEverHealthy({ db }: SystemCtx, { branch }: StepInput): Promise<boolean> {
-  const healthy = sql`${actionRuns.steps} @> '[{"name": "health", "status": "EXITED"}]'`
   const runs = await db
     .select({ id: actionRuns.id })
     .from(actionRuns)
-    .where(and(eq(actionRuns.projectRef, branch.projectRef), healthy))
+    .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
+    .where(and(eq(actionRuns.projectRef, branch.projectRef), arrayContains(projectTasks.stepsDone, ['health'])))
     .limit(1)
   return runs.length > 0
 }
