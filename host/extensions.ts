@@ -31,6 +31,15 @@ const OWNER_EXTENSIONS = [
 const LOADED_AT_START = ['pg_cron', 'pg_net', 'pgaudit', 'timescaledb']
 const SETTING = 'POSTGRES_EXTENSIONS'
 
+/** The extensions named in POSTGRES_EXTENSIONS (`postgis,pg_cron`), each of which one of the versions must have. */
+export async function extensionsOfOperator(versions: readonly Programs[]): Promise<string[]> {
+  const named = (process.env[SETTING] ?? '').split(',').map((name) => name.trim())
+  const existing = await Promise.all(versions.map(extensionNames))
+  const unknown = named.find((name) => name && !existing.some((names) => names.has(name)))
+  if (unknown === undefined) return named.filter(Boolean)
+  throw new StartError(`Invalid ${SETTING}: no version of Postgres on this machine has the extension "${unknown}".`)
+}
+
 /** The folders of an installation of Postgres. */
 interface Layout {
   bin: string
@@ -41,12 +50,15 @@ interface Layout {
 }
 
 /**
- * Lets owners, who are not superusers, create the extensions above and those named in POSTGRES_EXTENSIONS (`postgis,pg_cron`).
+ * Lets owners, who are not superusers, create the extensions above and those named by the operator.
  * Returns the same programs in a folder below `root`: it has copies of the programs, links to everything else, and control files
  * that mark these extensions as trusted. The folder is named after its content, so several daemons can share it.
  */
-export async function withOwnerExtensions(programs: Programs, root: string): Promise<Programs> {
-  const named = namedExtensions(process.env[SETTING] ?? '')
+export async function withOwnerExtensions(
+  programs: Programs,
+  root: string,
+  named: readonly string[],
+): Promise<Programs> {
   const source = await findLayout(programs.bin)
   const files = await readdir(join(source.share, 'extension'))
   const trusted = [...new Set([...OWNER_EXTENSIONS, ...named])].filter((name) => files.includes(`${name}.control`))
@@ -68,13 +80,6 @@ export async function withOwnerExtensions(programs: Programs, root: string): Pro
 export async function extensionNames({ bin }: Programs): Promise<ReadonlySet<string>> {
   const files = await readdir(join((await findLayout(bin)).share, 'extension'))
   return new Set(files.flatMap((file) => /^(.+)\.control$/.exec(file)?.[1] ?? []))
-}
-
-function namedExtensions(setting: string): string[] {
-  const names = setting.split(',').map((name) => name.trim())
-  const invalid = names.find((name) => !/^[\w-]*$/.test(name))
-  if (invalid !== undefined) throw new StartError(`Invalid ${SETTING}: "${invalid}" is not the name of an extension.`)
-  return names.filter(Boolean)
 }
 
 /** Finds the folders with pg_config; the npm packages have no pg_config, but one known layout. */

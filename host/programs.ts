@@ -6,7 +6,7 @@ import { basename, dirname, isAbsolute, join, relative } from 'node:path'
 import { promisify } from 'node:util'
 import { errorMessage, StartError } from '../dev/start-error.ts'
 import { type Account, nextAccount } from './accounts.ts'
-import { publishFolder, withOwnerExtensions } from './extensions.ts'
+import { extensionsOfOperator, publishFolder, withOwnerExtensions } from './extensions.ts'
 import type { Programs } from './instances/types.ts'
 
 /** Folder that programs are copied to if only root can enter their own. */
@@ -40,7 +40,8 @@ export async function extensiblePrograms(folder: string): Promise<Programs[]> {
   const account = nextAccount([])
   const found = await installedPrograms(account)
   const root = account ? SHARED_FOLDER : join(folder, 'programs')
-  return Promise.all(found.map((programs) => withOwnerExtensions(programs, root)))
+  const named = await extensionsOfOperator(found)
+  return Promise.all(found.map((programs) => withOwnerExtensions(programs, root, named)))
 }
 
 function parseOperatorFolders(setting: string): { major: string; bin: string }[] {

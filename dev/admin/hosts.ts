@@ -102,9 +102,19 @@ async function addHost(
       .where(sql`${projects.engineState} ->> 'host' = ${name}`)
     await trace({ action: 'host.add', detail: { host: name, url, region } })
     const done = known ? (known.state === 'draining' ? 'changed, is no longer draining' : 'changed') : 'added'
-    return `${name} was ${done} and takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
+    return [
+      `${name} was ${done} and takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`,
+      `clients reach their databases at ${clientAddress(values)}`,
+    ].join('\n')
   })
 }
+
+const clientAddress = ({
+  databaseHost,
+  databasePort,
+  databaseDomain,
+}: Pick<Row, 'databaseHost' | 'databasePort' | 'databaseDomain'>) =>
+  `${databaseHost}:${databasePort}${databaseDomain === null ? '' : ` and db.<ref>.${databaseDomain}:${databasePort}`}`
 
 /** Refuses a second name for a host: after a move, its instances would be removed as copies that the move has left behind. */
 async function requireUnnamed(
@@ -186,7 +196,7 @@ async function listHosts(db: ControlDb): Promise<string> {
 
 async function hostLine(row: Row, count: number, encryptionKey: string): Promise<string> {
   const { name, state, region, url } = row
-  const start = `${name}  ${state}  ${region}  ${url}  ${countText(count)}`
+  const start = `${name}  ${state}  ${region}  ${url}  ${clientAddress(row)}  ${countText(count)}`
   try {
     return `${start}  ${describe(await askHost(row, await openHostKey(encryptionKey, row)))}`
   } catch (error) {

@@ -103,7 +103,10 @@ describe('an installation with two hosts', () => {
       body: { message: expect.stringContaining('body.region: eu-central-1 is not available') },
     })
     expect(await add()).toMatch(
-      /^fra-1 was added and takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+$/,
+      new RegExp(
+        String.raw`^fra-1 was added and takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+
+clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
+      ),
     )
     expect(await regions()).toEqual(['us-east-1', 'eu-central-1'])
     const twice = ['fra-2', second.url, '--database-host', '127.0.0.1']
@@ -124,7 +127,7 @@ describe('an installation with two hosts', () => {
     const branch = await newBranch(owner, ref, { with_data: true })
     expect(second.pool.find(branch.project_ref)).toBeDefined()
     expect(await machine.command('hosts', 'list')).toMatch(
-      /^local {2}in the settings {2}1 project\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
+      /^local {2}in the settings {2}1 project\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}127\.0\.0\.1:\d+ {2}2 projects {2}Postgres 18/,
     )
   }, 200_000)
 
