@@ -183,12 +183,20 @@ describe('a vanity subdomain', () => {
     expect(await traced(place, 'vanity_subdomain.activate')).toHaveLength(2)
   })
 
+  const usedForADay = ({ ref }: { ref: string }) =>
+    control
+      .update(vanitySubdomains)
+      .set({ createdAt: new Date(Date.now() - 86_400_000 - 60_000) })
+      .where(eq(vanitySubdomains.projectRef, ref))
+
   it('is reserved for seven days after it was given up', async () => {
     const [place, other] = await Promise.all([newPlace(), newPlace()])
     const [name, second] = [newName(), newName()]
     const taken = (given: string) => ({ status: 400, body: { message: expect.stringContaining(`${given} is taken`) } })
-    await place.activate(name)
-    await place.activate(second)
+    for (const given of [name, second]) {
+      await place.activate(given)
+      await usedForADay(place)
+    }
     await place.drop()
     for (const given of [name, second]) {
       expect(await other.check(given)).toMatchObject({ status: 201, body: { available: false } })
@@ -200,6 +208,15 @@ describe('a vanity subdomain', () => {
       .update(releasedSubdomains)
       .set({ releasedAt: new Date(Date.now() - 7 * 86_400_000 - 60_000) })
       .where(eq(releasedSubdomains.projectRef, place.ref))
+    expect(await other.check(name)).toMatchObject({ status: 201, body: { available: true } })
+    expect(await other.activate(name)).toMatchObject({ status: 201 })
+  })
+
+  it('is free at once if it was in use for less than a day', async () => {
+    const [place, other] = await Promise.all([newPlace(), newPlace()])
+    const [name, second] = [newName(), newName()]
+    await place.activate(name)
+    await place.activate(second)
     expect(await other.check(name)).toMatchObject({ status: 201, body: { available: true } })
     expect(await other.activate(name)).toMatchObject({ status: 201 })
   })
@@ -219,6 +236,7 @@ describe('a vanity subdomain', () => {
     const place = placeOf(organization.owner, await newProject(organization))
     const name = newName()
     await place.activate(name)
+    await usedForADay(place)
     await organization.owner.delete(`/v1/projects/${place.ref}`)
     await untilGone(organization.owner, place.ref)
     await untilServed(`${name}.${DOMAIN}`, NOT_SERVED)

@@ -4,14 +4,16 @@ import type { Mutation } from '../../kernel/mutate.ts'
 
 /** The time for which other projects cannot use a released subdomain: clients may still send credentials to it. */
 const QUARANTINE_MS = 7 * 86_400_000
+/** A project that changes its subdomain more often would reserve any number of names. */
+const USED_MS_MIN = 86_400_000
 
 const releasedAfter = (now: Date) => new Date(now.getTime() - QUARANTINE_MS)
 
-/** Records the release of the project's subdomain, if it has one. */
+/** Records the release of the project's subdomain, if it has one and had it for a day. */
 export async function releaseSubdomain(tx: Mutation['tx'], ref: string, now: Date): Promise<void> {
   await tx.delete(releasedSubdomains).where(lt(releasedSubdomains.releasedAt, releasedAfter(now)))
   const [row] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
-  if (!row) return
+  if (!row || now.getTime() - row.createdAt.getTime() < USED_MS_MIN) return
   const set = { projectRef: ref, releasedAt: now }
   await tx
     .insert(releasedSubdomains)
