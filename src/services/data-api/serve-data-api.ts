@@ -1,9 +1,8 @@
 import { createCtx, type SystemCtx } from '../../ctx.ts'
 import { isServerFault, SqlError } from '../../engine/engine-errors.ts'
 import type { Bindings } from '../../platform/bindings.ts'
-import { currentQueryCount, type QueryCount } from '../../platform/db/client.ts'
 import { newTimedId } from '../../platform/db/id.ts'
-import { describeError, type RequestFacts } from '../../platform/http/log.ts'
+import { describeError } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
 import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
 import { type OpenedProject, openProject, reloadProject } from '../gateway/open-project.ts'
@@ -38,7 +37,10 @@ interface Call {
 }
 
 /** `project` is set once the project is known to exist. */
-type Facts = RequestFacts & QueryCount & { project?: string; error?: string }
+interface Facts {
+  project?: string
+  error?: string
+}
 
 const logRequest = createRequestLog('data_api_requests')
 
@@ -51,20 +53,15 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), requestId })
   const at = ctx.now().getTime()
   const facts: Facts = {}
-  const response = await currentQueryCount.run(facts, () => answer(ctx, call, facts))
+  const response = await answer(ctx, call, facts)
   response.headers.set('x-request-id', requestId)
   const { method } = request
   const { status } = response
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
   measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
-  ctx.log.info('request', {
-    method,
-    path: located.url.pathname,
-    status,
-    ms,
-    project: address.ref,
-    ...facts,
-  })
+  // All requests to a known project have a row in its logs, as all calls of functions do.
+  if (facts.error !== undefined)
+    ctx.log.info('request', { method, path: located.url.pathname, status, ms, project: address.ref, ...facts })
   if (facts.project !== undefined) {
     const { project: projectRef, error = null } = facts
     const path = located.project?.path ?? located.url.pathname
