@@ -107,6 +107,27 @@ bench.on(['GET', 'POST'], '/bench/batches/:name', async (c) => {
   return c.body((results.at(-1)?.[0]?.body ?? '') as string)
 })
 
+let replyHeaders: Record<string, string> = {}
+bench.put('/bench/reply-headers', async (c) => {
+  replyHeaders = await c.req.json()
+  return c.text('ok')
+})
+
+/**
+ * The same with what any implementation of the Data API adds: the parsed address and body, the request's headers as the
+ * statements need them, and the headers of the reply, which are constant.
+ */
+bench.on(['GET', 'POST'], '/bench/least/:name', async (c) => {
+  const batch = batches.get(c.req.param('name'))
+  if (!batch) return c.notFound()
+  const { searchParams } = new URL(c.req.url)
+  if (c.req.method === 'POST') JSON.parse(await c.req.text())
+  const headers = JSON.stringify(Object.fromEntries(c.req.raw.headers))
+  if (headers.length + searchParams.size === 0) return c.notFound()
+  const results = await createCtx({ bindings: c.env, waitUntil: () => {} }).engine.runBatch(batch)
+  return new Response((results.at(-1)?.[0]?.body ?? '') as string, { headers: replyHeaders })
+})
+
 const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const waitUntil = (work: Promise<unknown>) => c.executionCtx.waitUntil(work)
   c.set('facts', {})
