@@ -16,6 +16,19 @@ beforeAll(async () => {
   ref = await createProject(organization)
 })
 
+/** Serves a module that programs can import. Its response, and with it their build, waits for `before`. */
+async function serveModule(before: () => Promise<void>): Promise<string> {
+  const web = createServer(async (_request, response) => {
+    await before()
+    response.writeHead(200, { 'content-type': 'text/javascript' }).end('export default 1')
+  })
+  onTestFinished(() => void web.close())
+  await new Promise<void>((resolve) => {
+    web.listen(0, '127.0.0.1', resolve)
+  })
+  return `http://127.0.0.1:${(web.address() as AddressInfo).port}/module.js`
+}
+
 describe('POST /v1/projects/{ref}/functions/deploy', () => {
   it('creates a function, and with each deployment a version of it', async () => {
     const { owner } = organization
@@ -185,6 +198,22 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(await download(owner, ref, slug)).toEqual({ 'source/index.ts': 'export default 2' })
   })
 
+  it('leaves a function deleted whose deletion was requested during the build', async () => {
+    const { owner } = organization
+    const slug = 'deleted'
+    await deploy(owner, ref, { slug })
+    const deletions: number[] = []
+    const imported = await serveModule(async () => {
+      deletions.push((await owner.delete(`/v1/projects/${ref}/functions/${slug}`)).status)
+    })
+    const source = { slug, files: { 'index.ts': `import '${imported}'; export default 1` } }
+    expect(await deploy(owner, ref, source)).toMatchObject({ slug, version: 1, status: 'ACTIVE' })
+    expect(deletions).toEqual([200])
+    expect(await owner.get(`/v1/projects/${ref}/functions/${slug}`)).toMatchObject({ status: 404 })
+    expect(await deploy(owner, ref, { slug })).toMatchObject({ version: 1 })
+    expect(await owner.get(`/v1/projects/${ref}/functions/${slug}`)).toMatchObject({ status: 200 })
+  })
+
   it('accepts a file that is sent twice without a change', async () => {
     const files = { 'index.ts': HELLO, './index.ts': HELLO }
     await deploy(organization.owner, ref, { slug: 'twice', files })
@@ -197,17 +226,11 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     // started.
     let busy = 0
     let most = 0
-    const web = createServer(async (_request, response) => {
+    const held = await serveModule(async () => {
       most = Math.max(most, ++busy)
       await owner.get(`/v1/projects/${ref}/functions`)
       busy -= 1
-      response.writeHead(200, { 'content-type': 'text/javascript' }).end('export default 1')
     })
-    onTestFinished(() => void web.close())
-    await new Promise<void>((resolve) => {
-      web.listen(0, '127.0.0.1', resolve)
-    })
-    const held = `http://127.0.0.1:${(web.address() as AddressInfo).port}/held.js`
     const deploying = Array.from({ length: 8 }, (_, n) =>
       tryDeploy(owner, ref, {
         slug: `crowd-${n}`,

@@ -8,6 +8,7 @@ import type { SourceFile } from '../../../services/runtime/build-client.ts'
 import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
+import { isFunctionDeletedAfter } from './deletions.ts'
 import { makeDeployment } from './deployment.ts'
 import { bySlug, type Deployed, findFunctionOrQuota, requireFunctionQuota, selectDeployed } from './function-rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
@@ -92,8 +93,8 @@ interface Rules {
 export const toDeployed = ({ row, deployment }: Deployed) => toFunction(row, deployment)
 
 /**
- * Activates a deployment if the rules allow it and no later request has deployed the function. Returns the active deployment. A
- * rejected deployment stays unused and is removed later.
+ * Activates a deployment if the rules allow it and no later request has deployed or deleted the function. Returns the active
+ * deployment, or this one if the function was deleted. A rejected deployment stays unused and is removed later.
  */
 export const deploy = (
   ctx: SystemCtx,
@@ -103,15 +104,18 @@ export const deploy = (
   { exists, changedAt, evenIfOlder = false }: Rules = {},
 ): Promise<Deployed> =>
   changeProject(ctx, project, async ({ tx, record }) => {
-    const { id, slug } = deployment
+    const { id, slug, createdAt } = deployment
     const now = ctx.now()
     const [found] = await selectDeployed(tx).where(bySlug(project.ref, slug)).for('update', { of: functions })
     if (found && exists === false) throw new ApiError('conflict.function_slug', { detail: slug })
     if (!found && exists) throw new ApiError('not_found.function')
     if (found && !evenIfOlder && (changedAt ? found.row.updatedAt >= changedAt : isLater(found, deployment)))
       return found
-    if (!found) await requireFunctionQuota(tx, project, 1)
     const next = { ...nextRow(deployment, settings, found?.row, now), updatedAt: changedAt ?? now }
+    const isDeleted =
+      !found && !evenIfOlder && (await isFunctionDeletedAfter(tx, project.ref, slug, changedAt ?? createdAt))
+    if (isDeleted) return { row: next, deployment }
+    if (!found) await requireFunctionQuota(tx, project, 1)
     const row = requireRow(
       await tx
         .insert(functions)
