@@ -20,7 +20,7 @@ export type RunStep = (typeof RUN_STEPS)[number]
 export const STEP_STATUSES = ['CREATED', 'DEAD', 'EXITED', 'PAUSED', 'REMOVING', 'RESTARTING', 'RUNNING'] as const
 export type StepStatus = (typeof STEP_STATUSES)[number]
 
-const RUN_KINDS = ['create', 'push', 'merge', 'reset', 'commit'] as const
+const RUN_KINDS = ['create', 'push', 'merge', 'reset', 'commit', 'finish'] as const
 export type RunKind = (typeof RUN_KINDS)[number]
 
 /** A step of a run. Times are in ISO 8601. */

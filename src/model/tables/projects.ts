@@ -15,6 +15,7 @@ export const TASK_KINDS = [
   'branch_merge',
   'branch_reset',
   'branch_commit',
+  'branch_finish',
   'backup',
   'restore_backup',
   'restore_moment',

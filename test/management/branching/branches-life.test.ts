@@ -13,6 +13,7 @@ import {
 import { onHost } from '../../instances.ts'
 import { type Caller, control, newApp, newOrganization, type Reply, tick, workerLogs } from '../../support/api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from '../../support/branches.ts'
+import { deploy } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, untilStatus } from '../../support/projects.ts'
 import { newReceiver, withStatus } from '../../support/receiver.ts'
@@ -141,6 +142,40 @@ describe('a branch that is being created', () => {
       .where(and(eq(branches.parentRef, ref), isNull(branches.removedAt)))
     expect(rows.map(({ name }) => name).sort()).toEqual(['main', 'meanwhile'])
     await untilBranch(owner, made?.body, 'FUNCTIONS_DEPLOYED')
+  })
+})
+
+describe('a branch whose creation or reset failed after its database was there', () => {
+  it('is completed by a push', async () => {
+    const { owner, ref } = await newParent()
+    await deploy(owner, ref)
+    await rows(
+      owner,
+      ref,
+      `insert into storage.buckets (id, name) values ('covers', 'covers');
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise 'no buckets'; end $$;
+      create trigger refuse before insert on storage.buckets execute function public.refuse()`,
+    )
+    const branch = await createBranch(owner, ref)
+    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
+    const own = branch.project_ref
+    const accept = () => rows(owner, own, 'drop trigger refuse on storage.buckets')
+    const buckets = () => rows(owner, own, 'select id from storage.buckets')
+    expect(await act(owner, branch, 'push')).toMatchObject({ seed: 'DEAD', deploy: 'CREATED' })
+    await accept()
+    const steps = { pull: 'EXITED', health: 'EXITED', migrate: 'EXITED', deploy: 'EXITED' }
+    expect(await act(owner, branch, 'push')).toEqual({ ...steps, configure: 'EXITED', seed: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await buckets()).toEqual([{ id: 'covers' }])
+    expect((await owner.get(`/v1/projects/${own}/functions`)).body).toMatchObject([{ slug: 'hello' }])
+    expect(await act(owner, branch, 'push')).toEqual(steps)
+
+    expect(await act(owner, branch, 'reset')).toMatchObject({ seed: 'DEAD' })
+    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
+    await accept()
+    expect(await act(owner, branch, 'push')).toMatchObject({ seed: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await buckets()).toEqual([{ id: 'covers' }])
   })
 })
 

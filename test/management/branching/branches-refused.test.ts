@@ -175,28 +175,31 @@ describe('a branch stays unchanged', () => {
 })
 
 describe('a parent that is read by a run', () => {
-  it.each(['branch_create', 'branch_push', 'branch_reset'] as const)('keeps its database open: %s', async (kind) => {
-    const { owner } = organization
-    const name = kind.slice('branch_'.length)
-    await control
-      .insert(backups)
-      .values({ projectRef: ref, kind: 'restore_point', name, insertedAt: new Date(), status: 'COMPLETED' })
-    const [task] = await control
-      .insert(projectTasks)
-      .values({ projectRef: branch.project_ref, kind, dueAt: new Date('2100-01-01'), input: {} })
-      .returning()
-    const path = `/v1/projects/${ref}`
-    const replies = await Promise.all([
-      owner.post(`${path}/pause`),
-      owner.post(`${path}/restart`),
-      owner.patch(`${path}/billing/addons`, { addon_type: 'compute_instance', addon_variant: 'ci_small' }),
-      owner.post(`${path}/database/backups/undo`, { name }),
-    ])
-    await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
-    const message = expect.stringContaining('a run of one of its branches is still reading it')
-    expect(replies).toMatchObject(Array(4).fill({ status: 409, body: { message } }))
-    expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
-  })
+  it.each(['branch_create', 'branch_push', 'branch_reset', 'branch_finish'] as const)(
+    'keeps its database open: %s',
+    async (kind) => {
+      const { owner } = organization
+      const name = kind.slice('branch_'.length)
+      await control
+        .insert(backups)
+        .values({ projectRef: ref, kind: 'restore_point', name, insertedAt: new Date(), status: 'COMPLETED' })
+      const [task] = await control
+        .insert(projectTasks)
+        .values({ projectRef: branch.project_ref, kind, dueAt: new Date('2100-01-01'), input: {} })
+        .returning()
+      const path = `/v1/projects/${ref}`
+      const replies = await Promise.all([
+        owner.post(`${path}/pause`),
+        owner.post(`${path}/restart`),
+        owner.patch(`${path}/billing/addons`, { addon_type: 'compute_instance', addon_variant: 'ci_small' }),
+        owner.post(`${path}/database/backups/undo`, { name }),
+      ])
+      await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
+      const message = expect.stringContaining('a run of one of its branches is still reading it')
+      expect(replies).toMatchObject(Array(4).fill({ status: 409, body: { message } }))
+      expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
+    },
+  )
 })
 
 describe('an endpoint below a project', () => {

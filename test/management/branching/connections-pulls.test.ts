@@ -2,8 +2,9 @@ import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { branches, organizations, projects } from '../../../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization } from '../../support/api.ts'
-import { rows } from '../../support/branches.ts'
-import { branchOf, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
+import { type RunReply, rows } from '../../support/branches.ts'
+import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
+import { deploy } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
 import { type TestRepository, untilCommitStatus } from '../../support/github.ts'
 
@@ -77,6 +78,33 @@ describe('a pull request', () => {
     expect(await listed(ref, 'shared')).toMatchObject({ id: branch?.id, pr_number: other })
     await close(repository, other, 'shared')
     await untilNoBranch(ref, 'shared')
+  })
+
+  it('whose first commit fails gets the functions, secrets and buckets of the project with a later one', async () => {
+    const { owner } = organization
+    const { ref, repository } = await newFollower(organization)
+    await deploy(owner, ref)
+    await owner.post(`/v1/projects/${ref}/secrets`, [{ name: 'SHARED', value: 'parent' }])
+    await sql(ref, "insert into storage.buckets (id, name) values ('covers', 'covers')")
+    const wrong = await open(repository, 'late', migration('20260101000000', 'select * from nowhere'))
+    await untilCommitStatus(repository, wrong.sha, 'failure')
+    await untilCommitStatus(repository, await repository.push('late', { ...NOTES, ...SEED }), 'success')
+    const own = (await branchOf(ref, 'late'))?.projectRef ?? ''
+    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+    expect(await sql(own, 'select id from storage.buckets')).toEqual([{ id: 'covers' }])
+    const path = `/v1/projects/${own}`
+    expect((await owner.get(`${path}/functions`)).body).toMatchObject([{ slug: 'hello' }])
+    expect((await owner.get(`${path}/secrets`)).body).toMatchObject([{ name: 'SHARED' }])
+
+    await untilCommitStatus(repository, await repository.push('late', { ...NOTES, ...TAGS }), 'success')
+    const runs = (await owner.get(`${path}/actions`)).body.map(({ run_steps: steps }: RunReply) =>
+      steps.map(({ name }) => name),
+    )
+    expect(runs).toEqual([
+      ['pull', 'health', 'migrate', 'seed'],
+      ['pull', 'health', 'configure', 'migrate', 'seed', 'deploy'],
+      ['clone', 'pull', 'health', 'configure', 'migrate', 'seed', 'deploy'],
+    ])
   })
 
   extended('runs a failed seed again, and a successful one never', async () => {

@@ -288,7 +288,7 @@ const migrateToCommit: StepAction = async (ctx, input) =>
   applyMigrations(ctx, input, input.own, await readMigrations(ctx, input))
 
 const seedFromCommit: StepAction = async (ctx, input) => {
-  if (input.run.kind === 'create') await seed(ctx, input)
+  if (input.run.kind !== 'commit') await seed(ctx, input)
   await applySeed(ctx, input)
 }
 
@@ -298,16 +298,18 @@ const chooseByRun =
   (ctx, input) =>
     (input.run.gitConfig ? forCommit : forBranch)(ctx, input)
 
+/** Steps that complete a branch whose database exists. */
+const FINISH = {
+  pull: chooseByRun(pullParent, pullCommit),
+  health: checkHealth,
+  configure,
+  migrate: chooseByRun(migrateBetween(parentOf, ownOf), migrateToCommit),
+  seed: chooseByRun(seed, seedFromCommit),
+  deploy,
+}
+
 export const STEP_ACTIONS: Record<RunKind, Partial<Record<RunStep, StepAction>>> = {
-  create: {
-    clone,
-    pull: chooseByRun(pullParent, pullCommit),
-    health: checkHealth,
-    configure,
-    migrate: chooseByRun(migrateBetween(parentOf, ownOf), migrateToCommit),
-    seed: chooseByRun(seed, seedFromCommit),
-    deploy,
-  },
+  create: { clone, ...FINISH },
   push: { pull: pullParent, health: checkHealth, migrate: migrateBetween(parentOf, ownOf), deploy },
   merge: {
     pull: pullFrom(ownOf),
@@ -317,4 +319,5 @@ export const STEP_ACTIONS: Record<RunKind, Partial<Record<RunStep, StepAction>>>
   },
   reset: { clone: recloneDatabase, pull: pullParent, health: checkHealth, configure, migrate: remigrate, seed, deploy },
   commit: { pull: pullCommit, health: checkHealth, migrate: migrateToCommit, seed: seedFromCommit },
+  finish: FINISH,
 }

@@ -194,6 +194,7 @@ export const branchJobs = {
   branch_push: jobOf('push', { done: {}, failed: () => ({}) }),
   branch_merge: jobOf('merge', { done: {}, failed: () => ({}) }),
   branch_commit: jobOf('commit', { done: {}, failed: () => ({}) }),
+  branch_finish: jobOf('finish', { done: {}, failed: () => ({}) }),
   branch_reset: jobOf('reset', {
     done: ACTIVE,
     failed: (task) => (isPastHealth(task) ? ACTIVE : { status: statusWithoutReset(task) ?? 'RESTORE_FAILED' }),

@@ -21,7 +21,7 @@ export async function requireNoReadingRun({ tx }: Pick<Mutation, 'tx'>, ref: str
     .where(
       and(
         inArray(projectTasks.projectRef, ofBranches),
-        inArray(projectTasks.kind, ['branch_create', 'branch_push', 'branch_reset']),
+        inArray(projectTasks.kind, ['branch_create', 'branch_push', 'branch_reset', 'branch_finish']),
         isOpenTask,
       ),
     )

@@ -1,4 +1,4 @@
-import { eq, getTableColumns, type SQL, sql } from 'drizzle-orm'
+import { and, arrayContains, desc, eq, getTableColumns, inArray, ne, or, type SQL, sql } from 'drizzle-orm'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import {
@@ -8,6 +8,7 @@ import {
   type GitConfig,
   type ProjectStatus,
   type projects,
+  projectTasks,
   RUN_STEPS,
   type RunKind,
   type RunStep,
@@ -29,24 +30,30 @@ export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
   merge: ['pull', 'health', 'migrate', 'deploy'],
   reset: RUN_STEPS,
   commit: ['pull', 'health', 'migrate', 'seed'],
+  finish: ['pull', 'health', 'configure', 'migrate', 'seed', 'deploy'],
 }
 
 interface NewRun {
   branch: BranchRow
-  kind: RunKind
+  kind: Exclude<RunKind, 'finish'>
   migrationVersion?: string | undefined
   statusBefore?: ProjectStatus
   /** The commit at GitHub; undefined for other runs. */
   git?: { config: GitConfig; workdir: string } | undefined
 }
 
-/** Starts a run with its task. A merge changes the parent, every other run the branch. */
+/**
+ * Starts a run with its task. A merge changes the parent, every other run the branch. A push or commit becomes `finish` as
+ * long as no run has completed the branch.
+ */
 export async function startRun(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { branch, kind, migrationVersion, statusBefore, git }: NewRun,
+  { branch, kind: requested, migrationVersion, statusBefore, git }: NewRun,
 ): Promise<string> {
   const id = crypto.randomUUID()
+  const isUpdate = requested === 'push' || requested === 'commit'
+  const kind = isUpdate && (await isUnfinished(mutation, branch)) ? 'finish' : requested
   const { projectRef, parentRef } = branch
   const ref = kind === 'merge' ? parentRef : projectRef
   const taskId = await startTask(ctx, mutation, {
@@ -72,6 +79,27 @@ export async function startRun(
     updatedAt: at,
   })
   return id
+}
+
+/** Kinds of runs that give a branch everything that a new branch has from its parent. */
+const COMPLETING: RunKind[] = ['create', 'reset', 'finish']
+
+/** Whether the last run that should have completed the branch has failed. A reset that left the branch as it was does not count. */
+async function isUnfinished({ tx }: Mutation, { projectRef }: BranchRow): Promise<boolean> {
+  const [last] = await tx
+    .select({ state: projectTasks.state })
+    .from(actionRuns)
+    .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
+    .where(
+      and(
+        eq(actionRuns.projectRef, projectRef),
+        inArray(actionRuns.kind, COMPLETING),
+        or(ne(actionRuns.kind, 'reset'), arrayContains(projectTasks.stepsDone, ['keep'])),
+      ),
+    )
+    .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
+    .limit(1)
+  return last?.state === 'failed'
 }
 
 /** Sets the status of a step, in one statement because other steps may be set concurrently. */

@@ -113,7 +113,7 @@ const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAIL
 export async function startAction(
   ctx: Ctx,
   access: BranchAccess,
-  kind: Exclude<RunKind, 'create' | 'commit'>,
+  kind: Exclude<RunKind, 'create' | 'commit' | 'finish'>,
   version?: string,
 ) {
   const { project } = access

@@ -8,7 +8,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { prepareProject } from '../../projects/projects/new-project.ts'
-import { requireStatus } from '../../projects/projects/status.ts'
+import { lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from '../branches/branch-events.ts'
 import { addBranch, ensureDefaultBranch } from '../branches/create-branch.ts'
@@ -59,6 +59,8 @@ export const startCommit = (
 ): Promise<GitBranch> =>
   mutate(ctx, async (mutation) => {
     const { project } = followed
+    // The run may read the parent's database. The parent is locked first, as in its deletion with its branches.
+    await lockStatus(mutation, project.ref)
     await requireStatus(mutation, projectRef)
     if (id === undefined) await ensureDefaultBranch(ctx, mutation, project)
     const which = id === undefined ? branches.isDefault : eq(branches.id, id)
