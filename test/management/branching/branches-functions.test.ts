@@ -35,6 +35,8 @@ async function secretsOf(of: string): Promise<Record<string, string>> {
   const opened = rows.map(async ({ name, sealedValue }) => [name, await openFunctionSecret(key, of, name, sealedValue)])
   return Object.fromEntries(await Promise.all(opened))
 }
+const generationOf = async (of: string) =>
+  (await control.select({ n: projects.secretsGeneration }).from(projects).where(eq(projects.ref, of)))[0]?.n ?? 0
 const merged = async () => {
   expect(await act(owner, branch, 'merge')).toMatchObject({ deploy: 'EXITED' })
   await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
@@ -79,8 +81,7 @@ describe('the functions of a branch', () => {
     expect(ours.entrypoint_path).toContain(`user_fn_${own}_${ours.id}_1/source/index.ts`)
     expect(await secretsOf(own)).toEqual({ SHARED: 'parent', OVER: 'branch', ONLY: 'branch' })
     expect(await secretsOf(ref)).toEqual({ SHARED: 'parent', OVER: 'parent' })
-    const [project] = await control.select().from(projects).where(eq(projects.ref, own))
-    expect(project?.secretsGeneration).toBe(1)
+    expect(await generationOf(own)).toBe(1)
   })
 
   it('reach the parent with a merge if they were changed, and later changes of the parent stay', async () => {
@@ -119,10 +120,14 @@ describe('the functions of a branch', () => {
     await deployText(own, 'extra', 'of the branch')
     await setAuth(own, { jwt_exp: 80 })
     await setAuth(ref, { jwt_exp: 75, site_url: 'https://parent.example' })
+    const generation = await generationOf(own)
     expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await slugs(own)).toEqual(['added', 'new', 'open', 'same'])
     expect(await text(own, 'same')).toBe('of the branch')
+    expect(await generationOf(own), 'programs start again, as the address of the database may differ').toBe(
+      generation + 1,
+    )
     expect(await authOf(own)).toMatchObject({ jwt_exp: 80, site_url: 'https://parent.example' })
   })
 

@@ -9,6 +9,7 @@ import { forgetProject } from '../../../services/gateway/open-project.ts'
 import { markBackupsRemoved } from '../../database/backups/remove-backups.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { applyMigration, historyTooLarge, listMigrations } from '../../database/migrations/history.ts'
+import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import { specOf } from '../../projects/projects/database-spec.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
@@ -38,9 +39,12 @@ async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> 
   await log(`removing the database of ${own.ref}`)
   await ctx.engine.remove(own.ref, fence)
   await markBackupsRemoved(ctx, own.ref)
-  if (!empty) return clone(ctx, input)
-  await log(`starting with an empty database, as the parent has migrations after ${run.migrationVersion}`)
-  await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
+  if (empty) {
+    await log(`starting with an empty database, as the parent has migrations after ${run.migrationVersion}`)
+    await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
+  } else await clone(ctx, input)
+  // Programs keep the old database address in their environment until they restart.
+  await incrementSecretsGeneration({ tx: ctx.db }, own.ref)
 }
 
 /** Saves the history of the branch once, before its database is removed, and checks the other requirements of the reset. */
