@@ -269,6 +269,27 @@ describe('merge, push and reset', () => {
     expect(await owner.get(`/v1/branches/${own}/diff`)).toMatchObject({ status: 200, body: '' })
   })
 
+  it('a merge only records a migration that the parent has run for a request with the same key', async () => {
+    const { organization, ref } = await newParent()
+    const { owner } = organization
+    const branch = await newBranch(owner, ref)
+    const own = branch.project_ref
+    for (const of of [ref, own]) {
+      const headers = { 'idempotency-key': 'release 1' }
+      const query = 'create table released (n int)'
+      const reply = await owner.post(`/v1/projects/${of}/database/migrations`, { query }, { headers })
+      expect(reply).toMatchObject({ status: 200 })
+    }
+    // Otherwise both may have the version of the same second.
+    await rows(owner, ref, `update supabase_migrations.schema_migrations set version = '20200101000000'`)
+    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
+    const [theirs, ours] = await Promise.all(
+      [ref, own].map(async (of) => (await owner.get(`/v1/projects/${of}/database/migrations`)).body),
+    )
+    expect([theirs.length, ours.length]).toEqual([2, 1])
+    expect(theirs).toEqual(expect.arrayContaining(ours))
+  })
+
   extended('a migration that fails leaves nothing of itself, and the rest can be merged once it is fixed', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization

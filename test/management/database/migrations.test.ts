@@ -67,6 +67,16 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     expect((await list(project)).at(-1)).toEqual({ version: '20990232000000', name: 'after no date at all' })
   })
 
+  it('has the version of its time if an earlier one is named after the end of all times', async () => {
+    const project = await newProject(organization)
+    const last = '99999999999999'
+    await apply({ query: 'select 1', name: 'first' }, { project })
+    await runSql(owner(), project, `insert into supabase_migrations.schema_migrations values ('${last}', '{}', 'last')`)
+    for (const name of ['second', 'third'])
+      expect(await apply({ query: 'select 1', name }, { project })).toMatchObject({ status: 200 })
+    expect((await list(project)).map(({ name }) => name)).toEqual(['first', 'second', 'third', 'last'])
+  })
+
   it('keeps nothing of a migration that fails, and reports the position', async () => {
     const before = await list()
     const reply = await apply({ query: 'create table half (n int); insert into half values (1); select 1/nothing()' })

@@ -121,13 +121,18 @@ export const listVersions = (ctx: SystemCtx, database: Database) =>
       (SELECT version::text, name FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
   )
 
-/** Runs and records a migration of another database under its version. Returns false if the history already has it. */
+/**
+ * Runs and records a migration of another database under its version. Returns false if the history already has it. If a request
+ * with the same idempotency key has run the same statements here, the migration is only recorded.
+ */
 export const applyMigration = (ctx: SystemCtx, database: Database, migration: MigrationRow): Promise<boolean> =>
   changeHistory(ctx, database, async (tx) => {
     const { version, statements } = migration
     const found = await tx.rows(`SELECT FROM ${TABLE} WHERE version = $1`, [version])
     if (found.length > 0) return false
-    await insertMigration(tx, migration)
+    const ofKey = await findByKey(tx, migration.idempotency_key)
+    await insertMigration(tx, ofKey ? { ...migration, idempotency_key: undefined } : migration)
+    if (ofKey && hasSameStatements(ofKey, migration)) return true
     // Other tools store several statements as one.
     await tx.run((statements ?? []).flatMap(splitStatements))
     return true
@@ -146,7 +151,7 @@ export const runMigration = (ctx: SystemCtx, database: Database, migration: NewM
   changeHistory(ctx, database, async (tx) => {
     const row = await toRow(ctx, tx, migration)
     const existing = await findByKey(tx, migration.idempotencyKey)
-    if (existing) return JSON.stringify(existing.statements) === JSON.stringify(row.statements)
+    if (existing) return hasSameStatements(existing, row)
     await insertMigration(tx, row)
     await tx.run(migration.statements)
     return true
@@ -238,7 +243,7 @@ async function ensureTable(tx: Transaction): Promise<void> {
 
 async function toRow(ctx: SystemCtx, tx: Transaction, migration: NewMigration): Promise<MigrationRow> {
   const [latest] = await tx.rows<MigrationRow>(
-    `SELECT version FROM ${TABLE} WHERE version ~ '^[0-9]{14}$' ORDER BY version DESC LIMIT 1`,
+    `SELECT version FROM ${TABLE} WHERE version ~ '^[0-9]{14}$' AND version < '9999' ORDER BY version DESC LIMIT 1`,
   )
   const { statements, name, rollback, createdBy, idempotencyKey } = migration
   return {
@@ -251,11 +256,14 @@ async function toRow(ctx: SystemCtx, tx: Transaction, migration: NewMigration): 
   }
 }
 
+const hasSameStatements = (one: MigrationRow, other: MigrationRow) =>
+  JSON.stringify(one.statements) === JSON.stringify(other.statements)
+
 const toTexts = (script: string | undefined) =>
   script === undefined ? undefined : splitStatements(script).map(({ text }) => text.trim())
 
-async function findByKey(tx: Transaction, key: string | undefined): Promise<MigrationRow | undefined> {
-  if (key === undefined) return undefined
+async function findByKey(tx: Transaction, key: MigrationRow['idempotency_key']): Promise<MigrationRow | undefined> {
+  if (key === undefined || key === null) return undefined
   const [found] = await tx.rows<MigrationRow>(`SELECT version, statements FROM ${TABLE} WHERE idempotency_key = $1`, [
     key,
   ])
