@@ -624,6 +624,16 @@ describe('the schedule', () => {
     expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
   })
 
+  it('of a later plan is not turned off by a deletion on a plan that has none', async () => {
+    const organization = await newOrganization()
+    const ref = await insertProject(organization)
+    await setPlan(organization, 'free')
+    expect((await organization.owner.delete(path(ref, '/schedule'))).status).toBe(200)
+    expect((await organization.owner.get(path(ref, '/schedule'))).status).toBe(404)
+    await setPlan(organization, 'pro')
+    expect((await organization.owner.get(path(ref, '/schedule'))).status).toBe(200)
+  })
+
   it.each([
     ['RESTARTING', 5 * 60_000],
     ['UPGRADING', 5 * 60_000],
