@@ -763,6 +763,28 @@ describe('an upload that is refused at its end', () => {
   })
 })
 
+describe('an upload whose row the owner changes', () => {
+  const otherTail = `new.tail := (select version from storage.objects where name = 'tail.bin')`
+  it.each([
+    ['parts that do not fit into memory', 'new.part_bytes := 2000000000'],
+    ['more bytes than the upload has', 'new.received := 10000000000'],
+    ['a tail as long as a part', `${otherTail}; new.tail_bytes := ${PART}; new.received := ${PART}`],
+    ['a tail of a negative length', `${otherTail}; new.tail_bytes := -1`],
+    ['a tail that is longer than recorded', `${otherTail}; new.tail_bytes := 1`],
+  ])('takes no memory by sizes that a trigger of the owner wrote: %s', async (_, change) => {
+    await upload(randomBytes(PART), 'tail.bin')
+    const location = await beginUpload(newName(), { size: 3 * PART })
+    await send(location, 0, randomBytes(1))
+    const trigger = `create function public.rewrite() returns trigger language plpgsql as
+        $$ begin ${change}; return new; end $$;
+      create trigger rewrite before update on pgbouncer.resumable_uploads for each row execute function public.rewrite()`
+    expect((await runSql(storage.organization.owner, storage.ref, trigger)).status).toBe(201)
+    const sent = await send(location, 1, randomBytes(2 * PART))
+    await sql('drop function public.rewrite cascade')
+    expect(sent).toMatchObject({ status: 404, text: 'The upload was not found' })
+  })
+})
+
 it.each([false, true])('stays with the parent when a branch is made of it, with data: %s', async (with_data) => {
   const location = await beginUpload(newName(), { size: 2 * PART })
   await send(location, 0, randomBytes(PART + 9))

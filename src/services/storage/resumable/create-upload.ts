@@ -22,11 +22,11 @@ import {
   sizeExceeded,
   uploadHeaders,
 } from './tus-protocol.ts'
+import { PART_BYTES_MAX } from './upload-session.ts'
 
 const MIB = 1024 ** 2
 /** The chunk size of most clients. */
 const PART_BYTES_MIN = 6 * MIB
-const PART_BYTES_MAX = 16 * MIB
 /** Below the limit of S3, because an interruption may use up a part number. */
 const PARTS_MAX = 9_000
 export const UPLOAD_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX

@@ -3,6 +3,8 @@ import type { Caller, Storage } from '../database.ts'
 import type { Description } from '../incoming-upload.ts'
 import type { Upload } from '../statements/resumable.ts'
 
+export const PART_BYTES_MAX = 16 * 1024 ** 2
+
 /** An upload that this request has leased: no other request can record bytes. */
 export interface Session {
   storage: Storage
