@@ -427,6 +427,7 @@ describe('an invalid request', () => {
     })
     expect([reply.status, reply.text]).toEqual([status, expect.stringContaining(text)])
     expect(reply.headers.get('tus-resumable')).toBe('1.0.0')
+    expect(reply.headers.get('tus-version')).toBe(status === 412 ? '1.0.0' : null)
   })
 
   it('for a type or a size that the bucket refuses', async () => {

@@ -58,7 +58,9 @@ export const isTusPath = (path: string): boolean => path.startsWith(TUS_PATH)
 
 /** Requires the version of the protocol, and names it in the reply. `renderTusError` names it in errors. */
 export const requireVersion: MiddlewareHandler = async (c, next) => {
-  if (c.req.header('tus-resumable') !== VERSION) throw new StorageError('VersionMismatch')
+  if (c.req.header('tus-resumable') !== VERSION) {
+    throw new StorageError('VersionMismatch', undefined, { headers: { 'tus-version': VERSION } })
+  }
   await next()
   c.res.headers.set('tus-resumable', VERSION)
 }
