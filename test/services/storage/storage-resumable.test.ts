@@ -573,6 +573,32 @@ describe('access to an upload', () => {
     expect((await ask('HEAD', location, { headers: { 'x-signature': again?.token } })).status).toBe(404)
   })
 
+  it('by signature continues after the token has expired, and begins only before', async () => {
+    const [name, bytes] = [newName(), randomBytes(10)]
+    const { data } = await clientOf(storage, storage.keys.service).from(bucket).createSignedUploadUrl(name)
+    const headers = { 'x-signature': data?.token }
+    const begin = (at: Date) =>
+      ask('POST', urlOf('/sign'), {
+        ...{ at, token: '' },
+        headers: {
+          ...{ 'upload-length': '10', 'upload-metadata': metadataOf({ bucketName: bucket, objectName: name }) },
+          ...headers,
+        },
+      })
+    const begun = Date.now()
+    const signed = { headers, token: '', at: new Date(begun + DAY_MS - 60_000) }
+    expect(await begin(signed.at)).toMatchObject({ status: 400, text: '"exp" claim timestamp check failed' })
+    const [location, other] = [await begin(new Date(begun)), await begin(new Date(begun))].map(
+      (made) => made.headers.get('location') ?? '',
+    ) as [string, string]
+    expect(await send(location, 0, bytes.subarray(0, 4), signed)).toMatchObject({ status: 204, offset: '4' })
+    expect(await ask('HEAD', location, signed)).toMatchObject({ status: 200, offset: '4' })
+    expect((await ask('DELETE', other, signed)).status).toBe(204)
+    expect(await send(location, 4, bytes.subarray(4), signed)).toMatchObject({ status: 204, offset: '10' })
+    expect((await downloaded(name)).equals(bytes)).toBe(true)
+    expect((await ask('HEAD', location, { ...signed, at: new Date(begun + DAY_MS + 60_000) })).status).toBe(404)
+  })
+
   it("hides its token from the project's functions", async () => {
     const name = newName()
     await sql(`create table public.noted (headers text);

@@ -31,7 +31,7 @@ const PART_BYTES_MIN = 6 * MIB
 const PARTS_MAX = 9_000
 export const UPLOAD_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** How long an upload can be continued. */
-const LIFETIME_MS = 24 * 60 * 60 * 1000
+export const LIFETIME_MS = 24 * 60 * 60 * 1000
 
 export interface CreateRequest {
   storage: Storage
