@@ -98,9 +98,9 @@ export async function uploadSigned(request: UploadRequest & { claims: Claims }) 
 
 /** Authorizes an upload by its token. Refuses a used token, and an existing object without upsert. One round trip. */
 export async function authorizeSignedUpload(storage: Storage, place: Place, claims: Claims) {
-  const { owner, jti } = claims
+  const { owner } = claims
   const upsert = claims.upsert === true
-  const id = uuidOrNull(typeof jti === 'string' ? jti : null)
+  const id = tokenIdOf(claims)
   const token = id === null ? undefined : { id, expires: expiryOf(claims) }
   const [[found] = [], [usage] = []] = await asServer(storage, [
     readObject(place),
@@ -113,6 +113,9 @@ export async function authorizeSignedUpload(storage: Storage, place: Place, clai
 }
 
 const TOKEN_USED = 'The token was used before: sign a new URL'
+
+/** The id that permits one upload. A token that the project's own server signed may have none. */
+export const tokenIdOf = ({ jti }: Claims): string | null => uuidOrNull(typeof jti === 'string' ? jti : null)
 
 const NEVER = Date.UTC(9999, 0)
 

@@ -599,6 +599,22 @@ describe('access to an upload', () => {
     expect((await ask('HEAD', location, { ...signed, at: new Date(begun + DAY_MS + 60_000) })).status).toBe(404)
   })
 
+  it("by signature accepts a token of the project's own server, however its id is spelled", async () => {
+    const [name, bytes] = [newName(), randomBytes(10)]
+    const { sign } = await signerOf(storage)
+    const claims = { url: `${bucket}/${name}`, scope: 'upload', upsert: false, jti: randomUUID().toUpperCase() }
+    const headers = { 'x-signature': await sign(claims) }
+    const made = await ask('POST', urlOf('/sign'), {
+      headers: {
+        ...{ 'upload-length': '10', 'upload-metadata': metadataOf({ bucketName: bucket, objectName: name }) },
+        ...headers,
+      },
+    })
+    const location = made.headers.get('location') ?? ''
+    expect(await ask('HEAD', location, { headers })).toMatchObject({ status: 200, offset: '0' })
+    expect(await send(location, 0, bytes, { headers })).toMatchObject({ status: 204, offset: '10' })
+  })
+
   it("hides its token from the project's functions", async () => {
     const name = newName()
     await sql(`create table public.noted (headers text);

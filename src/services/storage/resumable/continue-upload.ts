@@ -7,6 +7,7 @@ import type { ContinueUploadHeaders, UploadTokenHeaders } from '../schema.ts'
 import { verifyUrlToken } from '../signed-urls.ts'
 import { deleteLeasedUpload, type FoundUpload, findUpload, leaseUpload, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
+import { tokenIdOf } from '../upload-object.ts'
 import { checkLimits, LIFETIME_MS } from './create-upload.ts'
 import { receiveBytes, removeTail } from './receive-bytes.ts'
 import { hasBytes, lengthIn, offsetIn, sizeExceeded, uploadHeaders } from './tus-protocol.ts'
@@ -101,7 +102,7 @@ async function requireUpload({ storage, caller, id, headers }: UploadRequest, is
     // The token may expire before the upload does.
     const begunAt = new Date(Date.parse(upload.expires_at) - LIFETIME_MS)
     const { claims } = await verifyUrlToken(storage, place, 'upload', headers['x-signature'], begunAt)
-    if (upload.token_id !== null && claims.jti !== upload.token_id) throw new StorageError('NoSuchUpload')
+    if (upload.token_id !== null && tokenIdOf(claims) !== upload.token_id) throw new StorageError('NoSuchUpload')
   } else if (!isOwner(upload, caller)) throw new StorageError('NoSuchUpload')
   return upload
 }

@@ -8,8 +8,11 @@ import { UUID } from '../../../platform/identifiers.ts'
 
 export const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 
-/** For columns that can hold only UUIDs, such as `owner`; `owner_id` holds any text. */
-export const uuidOrNull = (text: string | null) => (text !== null && UUID.test(text.toLowerCase()) ? text : null)
+/** For columns that can hold only UUIDs, such as `owner`; `owner_id` holds any text. In lower case, as Postgres returns it. */
+export function uuidOrNull(text: string | null): string | null {
+  const uuid = text?.toLowerCase() ?? ''
+  return UUID.test(uuid) ? uuid : null
+}
 
 /** One row, `{ json }`: an array of the statement's rows as text. Many rows cost much less as one value. */
 export function asJson({ text, params }: Statement): Statement {
