@@ -10,7 +10,7 @@ import type { CopyHeaders, SignObject, SignObjects } from './schema.ts'
 import type { Place } from './statements/object-rows.ts'
 import { visibleNames } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
-import { authorizeUpload, throwRelatedNotFound } from './upload-object.ts'
+import { checkPolicies, throwRelatedNotFound } from './upload-object.ts'
 
 const UPLOAD_SECONDS = 2 * 60 * 60
 
@@ -54,7 +54,7 @@ export async function signUpload(
 ) {
   const upsert = headers['x-upsert']
   const description = { userMetadata: userMetadataIn(headers['x-metadata']) }
-  await authorizeUpload(storage, caller, place, { upsert, description }).catch(throwRelatedNotFound)
+  await checkPolicies(storage, caller, place, { upsert, description }).catch(throwRelatedNotFound)
   const claims = {
     ...(caller.userId && { owner: caller.userId }),
     url: urlOf(place),

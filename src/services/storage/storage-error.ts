@@ -222,6 +222,10 @@ function fromSqlError(error: SqlError): StorageError {
 }
 
 const BY_POLICY = 'new row violates row-level security policy'
+/** Whether the WITH CHECK expressions of the policies refuse a row. Postgres evaluates them before foreign keys. */
+export const isPolicyViolated = (error: unknown): boolean =>
+  error instanceof SqlError && error.code === '42501' && error.message.startsWith(BY_POLICY)
+
 /** The context that Postgres gives to an error that a function raised itself. */
 const RAISED = /^PL\/pgSQL function .* at RAISE(\n|$)/
 export const isRaised = ({ where = '' }: SqlError): boolean => RAISED.test(where)

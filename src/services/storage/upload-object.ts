@@ -11,12 +11,20 @@ import { blobKey } from './blob-key.ts'
 import { isBucketReachable, waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, asServer, type Caller, type Storage } from './database.ts'
 import { type Description, type IncomingUpload, readIncoming, type UploadRequest } from './incoming-upload.ts'
-import { assertRules } from './statements/buckets.ts'
+import { assertRules, getBucket } from './statements/buckets.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
 import { uuidOrNull } from './statements/values.ts'
-import { isBucketKeyViolated, isNameTaken, isRefused, RowSkipped, StorageError, throwAs } from './storage-error.ts'
+import {
+  isBucketKeyViolated,
+  isNameTaken,
+  isPolicyViolated,
+  isRefused,
+  RowSkipped,
+  StorageError,
+  throwAs,
+} from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 import { boundsOf, checkFits, type Rules } from './upload-bounds.ts'
 import { cachePermission, clearPermission, permittedRules, type RequestedUpload } from './upload-permission-cache.ts'
@@ -129,8 +137,21 @@ export interface Intent {
   size?: number | undefined
 }
 
-/** Authorizes an upload by the policies and returns the limits of the bucket. Refuses an existing object without upsert. One round trip. */
+/** Like `checkPolicies`, but a missing bucket is reported even to a caller whom the policies refuse, after a second round trip. */
 export async function authorizeUpload(storage: Storage, caller: Caller, place: Place, intent: Intent): Promise<Rules> {
+  try {
+    return await checkPolicies(storage, caller, place, intent)
+  } catch (error) {
+    if (isPolicyViolated(error)) {
+      const [[bucket] = []] = await asServer(storage, [getBucket(place.bucketId)])
+      requireBucket(bucket)
+    }
+    throw error
+  }
+}
+
+/** Authorizes an upload by the policies and returns the limits of the bucket. Refuses an existing object without upsert. One round trip. */
+export async function checkPolicies(storage: Storage, caller: Caller, place: Place, intent: Intent): Promise<Rules> {
   const { upsert, description, size } = intent
   if (caller.role === 'service_role') {
     const [[found] = []] = await asServer(storage, [readObject(place)])

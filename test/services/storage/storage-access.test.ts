@@ -4,7 +4,7 @@ import { createStorageApp } from '../../../src/services/storage/app.ts'
 import { instanceState } from '../../instances.ts'
 import { newOrganization, type TestOrganization, workerLogs } from '../../support/api.ts'
 import { runSql, untilGone, untilStatus } from '../../support/projects.ts'
-import { newBucket as newEmptyBucket, newStorage, type TestStorage } from '../../support/storage.ts'
+import { NO_BUCKET, newBucket as newEmptyBucket, newStorage, type TestStorage } from '../../support/storage.ts'
 import {
   type Call,
   calling,
@@ -601,6 +601,38 @@ describe('policies decide', () => {
       const reply = await user(`POST /object/${bucket}/new.txt`, { body: 'x' })
       expect({ sub, status: reply.status }).not.toEqual({ sub, status: 500 })
     }
+  })
+})
+
+describe('a bucket that does not exist', () => {
+  it('is named to a caller whom the policies refuse', async () => {
+    const bucket = await newBucket()
+    const user = calling(storage, await signer.user(randomUUID()))
+    await sql(`create policy reading on storage.objects for select to authenticated using (true)`)
+    const attempts = (b: string): [unknown, Attempt][] => [
+      ['NoSuchBucket', [`POST /object/${b}/new.txt`, { body: 'x' }]],
+      ['NoSuchBucket', [`POST /object/${b}/new.txt`, { body: 'x', headers: { 'x-upsert': 'true' } }]],
+      ['NoSuchBucket', [`PUT /object/${b}/new.txt`, { body: 'x' }]],
+      [404, resumable(b)[0]?.attempt as Attempt],
+      [
+        'InvalidRequest',
+        [
+          'POST /object/copy',
+          { body: { bucketId: bucket, sourceKey: A, destinationBucket: b, destinationKey: 'new.txt' } },
+        ],
+      ],
+      ['AccessDenied', [`POST /object/upload/sign/${b}/new.txt`]],
+    ]
+    for (const [code, attempt] of attempts('missing')) {
+      const reply = await user(...attempt)
+      expect({ attempt, got: codeOf(reply) }).toEqual({ attempt, got: code })
+    }
+    expect((await user('POST /object/missing/new.txt', { body: 'x' })).body).toEqual(NO_BUCKET)
+    for (const [code, attempt] of attempts(bucket)) {
+      const reply = await user(...attempt)
+      expect({ attempt, got: codeOf(reply) }).toEqual({ attempt, got: code === 404 ? 403 : 'AccessDenied' })
+    }
+    await sql('drop policy reading on storage.objects')
   })
 })
 
