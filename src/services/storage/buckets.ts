@@ -12,7 +12,14 @@ import {
   updateBucket,
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
-import { isBucketKeyViolated, isBucketTaken, RowSkipped, StorageError, throwAs } from './storage-error.ts'
+import {
+  isBucketKeyViolated,
+  isBucketTaken,
+  isResultTooLarge,
+  RowSkipped,
+  StorageError,
+  throwAs,
+} from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
 /** Checks that the project's database answers. */
@@ -39,7 +46,11 @@ export async function create(storage: Storage, caller: Caller, body: z.output<ty
 }
 
 export async function list(storage: Storage, caller: Caller, query: z.output<typeof ListBuckets>) {
-  const [rows = []] = await asReader(storage, caller, [listBuckets(query)])
+  const [rows = []] = await asReader(storage, caller, [listBuckets(query)]).catch((error) => {
+    if (!isResultTooLarge(error)) throw error
+    const message = 'The list of buckets is too large for one reply: read it in pages with `limit` and `offset`'
+    throw new StorageError('InvalidRequest', message, { cause: error })
+  })
   return rows as unknown as BucketRow[]
 }
 

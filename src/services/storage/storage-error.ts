@@ -187,6 +187,9 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
 /** A database host that cannot return a result sends one of these codes, although the transaction may have been committed. */
 const RESULT_LOST = ['53200', '54000']
 
+/** Whether a statement that only reads returned more than the database host sends. */
+export const isResultTooLarge = (error: unknown): boolean => error instanceof SqlError && error.code === '54000'
+
 /** Whether nothing was written, as Postgres refused a statement or the session. After a lost connection the outcome is unknown. */
 export const isRefused = (error: unknown): boolean =>
   (error instanceof SqlError && !RESULT_LOST.includes(error.code)) ||

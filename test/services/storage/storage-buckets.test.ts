@@ -13,6 +13,7 @@ import {
   refusal,
   type TestStorage,
 } from '../../support/storage.ts'
+import { openSql } from '../../support/storage-http.ts'
 
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
 const TAKEN = refusal(409, 'Duplicate', 'BucketAlreadyExists', 'The resource already exists')
@@ -191,6 +192,24 @@ describe('GET /bucket', () => {
   ])('refuses %s and names the field', async (query, field) => {
     const reply = await service.get(`bucket?${query}`)
     expect([reply.status, reply.body]).toEqual([400, invalid(expect.stringContaining(field))])
+  })
+
+  it('refuses a list that is larger than a database host returns, and returns its pages', async () => {
+    const large = await newStorage(storage.organization)
+    const { sql, close } = await openSql(large)
+    await sql(
+      `insert into storage.buckets (id, name, allowed_mime_types)
+         select n, n, array(select 'text/' || repeat('x', 990) from generate_series(1, 1000)) from generate_series(10, 27) as n`,
+    )
+    await close()
+    const buckets = apiOf(large, large.keys.service)
+    const reply = await buckets.get('bucket')
+    expect([reply.status, reply.body]).toEqual([
+      400,
+      invalid('The list of buckets is too large for one reply: read it in pages with `limit` and `offset`'),
+    ])
+    const page = await buckets.get('bucket?limit=2&offset=16')
+    expect(page.body.map(({ id }: { id: string }) => id)).toEqual(['26', '27'])
   })
 
   it('shows nothing to callers without a policy', async () => {
