@@ -11,6 +11,7 @@ import { withTimeout } from '../../platform/timeout.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, isVersion, projectPrefix } from './blob-key.ts'
 import { asServer, type Storage } from './database.ts'
+import { LIFETIME_MS } from './resumable/create-upload.ts'
 import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
 import {
   anyRemoved,
@@ -126,14 +127,20 @@ const DROPPED_PAGES_MAX = 50
 
 /** Deletes expired resumable uploads and their parts in the bucket. Their other bytes are orphans from then on. */
 async function deleteExpired(storage: Storage): Promise<void> {
-  const { ctx, project } = storage
+  const { ctx } = storage
   for (let page = 0; page < EXPIRED_PAGES_MAX; page++) {
     const [[gone] = []] = await asServer(storage, [deleteExpiredUploads(ctx.now(), EXPIRED_MAX)])
     if (gone?.count !== EXPIRED_MAX) break
   }
+  await deletePartUploads(storage, ctx.now())
+}
+
+/** Deletes uploads that expire by `until` and have parts in the bucket. */
+async function deletePartUploads(storage: Storage, until: Date): Promise<void> {
+  const { ctx, project } = storage
   const { parts } = openStore(ctx)
   for (let page = 0; page < DROPPED_PAGES_MAX; page++) {
-    const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), DROPPED_MAX)])
+    const [rows = []] = await asServer(storage, [expiredUploads(until, DROPPED_MAX)])
     const uploads = rows as { id: string; upload_id: string }[]
     if (uploads.length === 0) return
     const drops = uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId }))
@@ -207,6 +214,19 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
     })
     return new Set(error.keys.map((key) => key.slice(prefix.length)))
   }
+}
+
+/**
+ * Aborts the unfinished uploads of a project before its database is removed, because lists of the bucket do not contain their parts. A
+ * database that does not answer is removed all the same.
+ */
+export async function abortUploads(ctx: SystemCtx, ref: string): Promise<void> {
+  const project = await openProject(ctx, ref)
+  if (!project) return
+  const until = new Date(ctx.now().getTime() + LIFETIME_MS)
+  await deletePartUploads({ ctx, project }, until).catch((error) =>
+    ctx.log.info('uploads_not_aborted', { project: ref, error: describeError(error) }),
+  )
 }
 
 /** Deletes everything that a removed project has in the bucket: its objects and its programs. */

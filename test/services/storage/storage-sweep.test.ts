@@ -83,6 +83,21 @@ async function uploadAll({ objects, bucket }: SweptStorage, names: readonly stri
   }
 }
 
+/** Sends a part and some bytes of a resumable upload; returns its id. */
+async function beginUpload({ url, keys, bucket }: SweptStorage, name: string): Promise<string> {
+  const metadata = Object.entries({ bucketName: bucket, objectName: name }).map(([key, text]) => `${key} ${btoa(text)}`)
+  const response = await fetch(`${url}/upload/resumable`, {
+    method: 'POST',
+    headers: {
+      ...{ authorization: `Bearer ${keys.service}`, 'tus-resumable': '1.0.0', 'upload-metadata': metadata.join() },
+      ...{ 'upload-length': String(20 * MIB), 'content-type': 'application/offset+octet-stream' },
+    },
+    body: new Uint8Array(7 * MIB),
+  })
+  expect([response.status, response.headers.get('upload-offset')]).toEqual([201, String(7 * MIB)])
+  return response.headers.get('location')?.split('/').at(-1) ?? ''
+}
+
 const ways: Record<string, { act(storage: SweptStorage): Promise<unknown>; left: string[] }> = {
   deleted: { act: ({ objects, bucket }) => objects.from(bucket).remove(['a', 'b']), left: ['c'] },
   replaced: {
@@ -184,23 +199,9 @@ describe('a tick of the cron', () => {
   })
 
   it('removes the parts of uploads that nobody can continue any more', async () => {
-    const { ref, url, keys, bucket } = await installation.newStorage()
-    const begin = async (name: string): Promise<string> => {
-      const metadata = Object.entries({ bucketName: bucket, objectName: name }).map(
-        ([key, text]) => `${key} ${btoa(text)}`,
-      )
-      const response = await fetch(`${url}/upload/resumable`, {
-        method: 'POST',
-        headers: {
-          ...{ authorization: `Bearer ${keys.service}`, 'tus-resumable': '1.0.0', 'upload-metadata': metadata.join() },
-          ...{ 'upload-length': String(20 * MIB), 'content-type': 'application/offset+octet-stream' },
-        },
-        body: new Uint8Array(7 * MIB),
-      })
-      expect([response.status, response.headers.get('upload-offset')]).toEqual([201, String(7 * MIB)])
-      return response.headers.get('location')?.split('/').at(-1) ?? ''
-    }
-    const [over, alive] = [await begin('over'), await begin('alive')]
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    const [over, alive] = [await beginUpload(storage, 'over'), await beginUpload(storage, 'alive')]
     await installation.sql(ref, `update pgbouncer.resumable_uploads set expires_at = now() where id = $1`, [over])
     // The bucket has nothing of finished ones.
     await installation.sql(
@@ -496,6 +497,30 @@ describe('a project with 1,300 objects', () => {
     await putBytes(ref, late)
     await sweepStorage(ctxAt(later(2 * DAY_MS)))
     expect(await versionsOf(ref)).toEqual(late)
+  })
+})
+
+describe('a project with an unfinished upload', () => {
+  it('is deleted with its parts', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref } = storage
+    const id = await beginUpload(storage, 'unfinished')
+    const [row] = await installation.sql(ref, 'select upload_id from pgbouncer.resumable_uploads')
+    expect(await installation.bytes.takesPart(ref, id, row?.upload_id)).toBe(true)
+    await organization.owner.delete(`/v1/projects/${ref}`)
+    await untilGone(organization.owner, ref)
+    expect(await installation.bytes.takesPart(ref, id, row?.upload_id)).toBe(false)
+  })
+
+  it('is deleted although its database does not answer', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref } = storage
+    await beginUpload(storage, 'unfinished')
+    await organization.owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(organization.owner, ref, 'INACTIVE')
+    await organization.owner.delete(`/v1/projects/${ref}`)
+    await untilGone(organization.owner, ref)
+    expect(await versionsOf(ref)).toEqual([])
   })
 })
 

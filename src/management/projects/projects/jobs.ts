@@ -4,7 +4,7 @@ import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { deleteProjectRows } from '../../../model/project-rows.ts'
 import { logDrains } from '../../../model/tables/index.ts'
-import { removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
+import { abortUploads, removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
 import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
 import { endProjectRoles } from '../../account/members/end-project-roles.ts'
 import { releaseSubdomain } from '../../service-config/domains/quarantine.ts'
@@ -55,6 +55,7 @@ export const projectJobs = {
   },
   delete: {
     steps: [
+      step('abort_uploads', abortUploads),
       step('remove_database', ({ engine }, ref, fence) => engine.remove(ref, fence)),
       step('remove_objects', removeAllBytes),
       step('remove_workers', removeAllWorkers),
