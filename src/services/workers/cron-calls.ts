@@ -10,6 +10,7 @@ import { recordUnansweredCall } from '../runtime/processes/failed-calls.ts'
 import { isNotRun } from '../runtime/processes/not-run-responses.ts'
 import type { Scheduled } from '../runtime/processes/process-protocol.ts'
 import type { ProgramCall } from '../runtime/program-call.ts'
+import { cronsOf } from './worker-plan.ts'
 
 const MINUTE_MS = 60_000
 /** Age of a missed minute from which it is skipped. */
@@ -64,7 +65,7 @@ async function findDue({ db }: SystemCtx, at: Date) {
 
 /**
  * Claims each due worker by advancing its next due time: of concurrent sweeps, one wins. A worker redeployed meanwhile
- * is skipped.
+ * is left to the next sweep.
  */
 async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<Due[]> {
   const moved = due.map(({ id, served, dueAt }) => ({
@@ -84,11 +85,10 @@ async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<
   return due.filter(({ id }) => ids.has(id))
 }
 
-const callsOf = ({ ref, name, served, dueAt }: Due, at: Date): CronCall[] => {
-  const { deploymentId } = served
+const callsOf = ({ id: workerId, ref, name, served, dueAt }: Due, at: Date): CronCall[] => {
   const waitingSince = Date.now()
   return minutesBetween(Math.max(dueAt.getTime(), at.getTime() - LATE_MS_MAX), at.getTime()).flatMap((minute) =>
-    cronsAt(served, new Date(minute)).map((cron) => ({ ref, name, waitingSince, cron, minute, deploymentId })),
+    cronsAt(served, new Date(minute)).map((cron) => ({ ref, name, waitingSince, cron, minute, workerId })),
   )
 }
 
@@ -99,8 +99,8 @@ function minutesBetween(from: number, until: number): number[] {
   return Array.from({ length: Math.max(count, 0) }, (_, n) => (first + n) * MINUTE_MS)
 }
 
-const cronsAt = ({ crons = [], spec }: ServedWorker, minute: Date): string[] =>
-  spec.instances > 0 ? crons.filter((cron) => isCronTime(cron, minute)) : []
+const cronsAt = (served: ServedWorker, minute: Date): string[] =>
+  cronsOf(served).filter((cron) => isCronTime(cron, minute))
 
 /** Running calls by project, across sweeps: one sweep may still run when the next begins. */
 const running = new Map<string, number>()

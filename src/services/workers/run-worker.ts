@@ -13,7 +13,7 @@ import { bodyOf } from '../runtime/request-body.ts'
 import { assetResponse } from './assets/serve.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER } from './instance-protocol.ts'
 import { instancesOf } from './instance-stub.ts'
-import { type FoundPlan, findPlan, type Plan } from './worker-plan.ts'
+import { cronsOf, type FoundPlan, findPlan, type Plan } from './worker-plan.ts'
 
 const TIMED_OUT = 'no response began, and no scheduled handler ended, within 150 s'
 
@@ -32,9 +32,12 @@ export const findWorker: FindProgram = async (ctxOf, call) => {
   }
 }
 
-/** A scheduled call is dropped if the worker was replaced or its project paused since the call was due. */
-const isDue = ({ deploymentId }: Scheduled, { plan, status }: FoundPlan): boolean =>
-  plan.deploymentId === deploymentId && status === 'ACTIVE_HEALTHY'
+/**
+ * A scheduled call is dropped if its project was paused since the call was due, or if the worker was deleted or lost the expression or
+ * its instances. A newer version with the expression is called in place of the one for which the call was due.
+ */
+const isDue = ({ cron, workerId }: Scheduled, { plan, status }: FoundPlan): boolean =>
+  plan.workerId === workerId && cronsOf(plan).includes(cron) && status === 'ACTIVE_HEALTHY'
 
 async function assetOf(ctxOf: () => SystemCtx, { address, request }: ProgramCall, plan: Plan) {
   if (!plan.assets) return undefined

@@ -12,6 +12,9 @@ export interface Plan extends ServedWorker {
   environment: string
 }
 
+/** Cron expressions by which the version is called. Without instances, nothing can be called. */
+export const cronsOf = ({ crons = [], spec }: ServedWorker): string[] => (spec.instances > 0 ? crons : [])
+
 /** Version of a project's variables: covers its secrets and its database password. */
 export const environmentVersion = ({
   secretsGeneration,

@@ -30,10 +30,15 @@ const sourceOf = (program: string, crons: readonly string[] = [CRON]): Source =>
   'index.js': program,
 })
 
-async function deployWorker(program = PRINTING, crons?: readonly string[], spec: Record<string, unknown> = {}) {
+async function deployWorker(
+  program: string | ((name: string) => string) = PRINTING,
+  crons?: readonly string[],
+  spec: Record<string, unknown> = {},
+) {
   const project = await newProject(organization)
   const worker = workerOf(await newMember(organization, 'developer'), project)
-  expect(await worker.ship(sourceOf(program, crons), spec)).toMatchObject({ build_state: 'active' })
+  const text = typeof program === 'string' ? program : program(worker.name)
+  expect(await worker.ship(sourceOf(text, crons), spec)).toMatchObject({ build_state: 'active' })
   const [row] = await control.select().from(workers).where(eq(workers.projectRef, project))
   const id = row?.id ?? ''
   /** Returns the scheduled calls, the first one first. */
@@ -161,6 +166,46 @@ describe('a worker with cron expressions', () => {
     expect(await worker.ship(sourceOf('export default {'))).toMatchObject({ build_state: 'failed' })
     await tick(at(30, 10, YEAR + 1))
     await untilCalled(calls, [printed(CRON, 30), printed(CRON, 30, YEAR + 1)])
+  })
+
+  it('makes the calls that were due before the deployment of a version with the same expression', async () => {
+    const [same, other] = await Promise.all([deployWorker(), deployWorker()])
+    const missed = at(30, 0, YEAR - 1)
+    for (const { id, project } of [same, other]) {
+      // No sweep claims calls of a project that is not active.
+      await control.update(projects).set({ status: 'INACTIVE' }).where(eq(projects.ref, project))
+      await control.update(workers).set({ cronDueAt: missed }).where(eq(workers.id, id))
+    }
+    expect(await same.worker.ship(sourceOf(PRINTING, ['0 5 1 1 *', CRON]))).toMatchObject({ build_state: 'active' })
+    expect(await other.worker.ship(sourceOf(PRINTING, ['31 4 1 1 *']))).toMatchObject({ build_state: 'active' })
+    expect([await same.dueAt(), await other.dueAt()]).toEqual([missed, at(31, 0)])
+  })
+
+  it('makes calls that waited for others, though a version with the same expression replaced it meanwhile', async () => {
+    const crons = Array.from({ length: 6 }, (_, n) => `30 4 1 1,${n + 2} *`)
+    const { worker, id, calls } = await deployWorker(
+      (name) => `export default {
+        fetch: () => new Response('old'),
+        async scheduled(_, env) {
+          const version = async () => (await fetch(env.SUPABASE_URL + '/workers/v1/${name}')).text()
+          while ((await version()) === 'old') await scheduler.wait(250)
+          console.log('old')
+        },
+      }`,
+      crons,
+    )
+    const sweep = tick(at(30))
+    // A call has its row once it has ended. Those of the handlers that run show that four run.
+    await vi.waitFor(async () => {
+      expect(await control.$count(invocations, eq(invocations.programId, id))).toBeGreaterThan(0)
+    }, WAIT)
+    const next = `export default { fetch: () => new Response('new'), scheduled() { console.log('new') } }`
+    expect(await worker.ship(sourceOf(next, crons.slice(0, 5)))).toMatchObject({ build_state: 'active' })
+    await sweep
+    await vi.waitFor(async () => {
+      const all = (await calls()).map(([, status, version]) => [status, version])
+      expect(all).toEqual([...Array(4).fill([204, 'old']), [204, 'new']])
+    }, WAIT)
   })
 
   it('has four calls at a time', async () => {

@@ -195,10 +195,17 @@ const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<b
     state: 'done',
     changes: {
       ...{ buildState: 'active', stateReason: null, spec: served.spec, served },
-      cronDueAt: nextCronTime(served.crons ?? [], ctx.now()) ?? null,
+      cronDueAt: nextDueAt(ctx, work, served),
     },
     previousImage: work.worker.served?.image,
   })
+
+/** Calls that are due but not claimed yet stay due, if the new version has an expression of the previous one. */
+function nextDueAt({ now }: SystemCtx, { worker }: Work, { crons = [] }: ServedWorker): Date | SQL | null {
+  const next = nextCronTime(crons, now()) ?? null
+  const isContinued = crons.some((cron) => worker.served?.crons?.includes(cron))
+  return isContinued ? sql`least(${workers.cronDueAt}, ${next?.toISOString() ?? null}::timestamptz)` : next
+}
 
 /** Fails the build. The previous deployment stays active with its spec. */
 const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<boolean> =>
@@ -214,7 +221,7 @@ const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<boolean>
 
 interface TaskEnd {
   state: 'done' | 'failed'
-  changes: Partial<typeof workers.$inferInsert>
+  changes: Omit<Partial<typeof workers.$inferInsert>, 'cronDueAt'> & { cronDueAt?: Date | SQL | null }
   reason?: string
   /** The image that may no longer be needed. */
   previousImage?: string | undefined

@@ -30,8 +30,8 @@ export interface Scheduled {
   cron: string
   /** Minute that it matched, in epoch milliseconds. */
   minute: number
-  /** Only this version of the worker is called. */
-  deploymentId: string
+  /** Id of the worker. A later worker of the same name is not called. */
+  workerId: string
 }
 
 /** Data about a call that its request does not contain. */
