@@ -2,9 +2,6 @@ import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
 import { type Batch, backend, type LogRow, levelOf, nanosOf } from '../backend.ts'
 
-/** Logs per envelope, as in Sentry's own clients. */
-const ENVELOPE_MAX = 100
-
 interface Dsn {
   key: string
   endpoint: string
@@ -37,24 +34,23 @@ export const sentry = backend<typeof Config>({
   target: (config) => ({ field: 'dsn', url: dsnOf(config).endpoint }),
   send: async (config, batch, transport) => {
     const { key, endpoint } = dsnOf(config)
-    for (let start = 0; start < batch.rows.length; start += ENVELOPE_MAX) {
-      await transport.post({
-        url: endpoint,
-        headers: {
-          'x-sentry-auth': `Sentry sentry_version=7, sentry_client=pilothouse/1.0, sentry_key=${key}`,
-          'content-type': 'application/x-sentry-envelope',
-        },
-        body: envelopeOf(batch, batch.rows.slice(start, start + ENVELOPE_MAX)),
-        gzip: true,
-      })
-    }
+    await transport.post({
+      url: endpoint,
+      headers: {
+        'x-sentry-auth': `Sentry sentry_version=7, sentry_client=pilothouse/1.0, sentry_key=${key}`,
+        'content-type': 'application/x-sentry-envelope',
+      },
+      body: envelopeOf(batch),
+      gzip: true,
+    })
   },
 })
 
 /** Parses the decimal text, because a division would lose nanoseconds. */
 const secondsOf = (row: LogRow): number => Number(nanosOf(row).replace(/(\d{9})$/, '.$1'))
 
-function envelopeOf({ projectRef }: Batch, rows: readonly LogRow[]): string {
+/** Sentry accepts up to 1,000 logs in an envelope: a batch is never larger, so it is sent in one request and never in part. */
+function envelopeOf({ projectRef, rows }: Batch): string {
   const item = { type: 'log', item_count: rows.length, content_type: 'application/vnd.sentry.items.log+json' }
   const items = rows.map((row) => ({
     timestamp: secondsOf(row),
