@@ -3,6 +3,7 @@ import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { openFunctionSecret } from '../../../src/model/secrets/function.ts'
 import { auditLog, functionSecrets, projects } from '../../../src/model/tables/index.ts'
+import { INSTALLATION_VARIABLES } from '../../../src/services/runtime/environment.ts'
 import { control, newMember, newOrganization, type TestOrganization, workerLogs } from '../../support/api.ts'
 import { createProject } from '../../support/projects.ts'
 
@@ -86,7 +87,6 @@ describe('the secrets of a project', () => {
   it.each([
     ['a body that is not a list', {}, 'body'],
     ['more than 100', Array.from({ length: 101 }, (_, n) => ({ name: `N${n}`, value: '' })), 'body'],
-    ['a reserved name', [{ name: 'SUPABASE_URL', value: '' }], 'body.0.name'],
     ['an empty name', [{ name: '', value: '' }], 'body.0.name'],
     ['a name with =', [{ name: 'A=B', value: '' }], 'body.0.name'],
     ['a name with NUL', [{ name: 'A\0', value: '' }], 'body.0.name'],
@@ -99,6 +99,14 @@ describe('the secrets of a project', () => {
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`${field}: `) } })
     expect(JSON.stringify((await organization.owner.get(path)).body)).not.toContain('RIGHT')
   })
+
+  it.each([...INSTALLATION_VARIABLES, 'DENO_DEPLOYMENT_ID', 'SUPABASE_MINE'])(
+    'cannot have the name %s, which is reserved for the platform',
+    async (name) => {
+      const reply = await organization.owner.post(path, [{ name, value: '' }])
+      expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.0.name: must not ') } })
+    },
+  )
 
   it('do not change with an empty list', async () => {
     const { owner } = organization

@@ -3,10 +3,14 @@ import { Text } from '../../../platform/http/common-values.ts'
 
 const BATCH_MAX = 100
 
-/** A name of an environment variable. Names that start with SUPABASE_ are reserved for values set by the platform. */
+/** A name of an environment variable. Programs would not see a secret with the name of a value set by the platform. */
 export const SecretName = Text.min(1)
   .max(256)
   .regex(/^(?!SUPABASE_).*/, 'must not begin with SUPABASE_')
+  .regex(
+    /^(?!(SB_REGION|SB_EXECUTION_ID|DENO_DEPLOYMENT_ID)$).*/,
+    'must not be SB_REGION, SB_EXECUTION_ID or DENO_DEPLOYMENT_ID, which the platform sets',
+  )
   .regex(/^[^=]+$/, 'must not contain =')
 
 export const CreateSecrets = z
