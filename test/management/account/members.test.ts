@@ -6,6 +6,7 @@ import {
   jitGrants,
   memberRoles,
   organizations,
+  users,
   webhookEvents,
 } from '../../../src/model/tables/index.ts'
 import {
@@ -318,6 +319,20 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, admin.id, 'owner')).status).toBe(200)
     expect((await assign(admin.caller, slug, userId, 'developer')).status).toBe(200)
     expect((await assign(owner, slug, admin.id, 'developer')).status).toBe(403)
+  })
+
+  it('keeps the last owner whom the operator has not disabled', async () => {
+    const place = await newOrganization()
+    const { owner, slug, userId } = place
+    const other = await newPerson(place, 'owner')
+    const setDisabled = (disabledAt: Date | null) =>
+      control.update(users).set({ disabledAt }).where(eq(users.id, other.id))
+    await setDisabled(new Date())
+    for (const reply of [await assign(owner, slug, userId, 'administrator'), await remove(owner, slug, userId)]) {
+      expect(reply).toMatchObject({ status: 409, body: { error: { code: 'conflict.last_owner' } } })
+    }
+    await setDisabled(null)
+    expect((await remove(owner, slug, userId)).status).toBe(204)
   })
 
   it('lets administrators change members if the command line left no owner', async () => {

@@ -103,6 +103,7 @@ export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>
 const isOwner = (roles: readonly HeldRole[]) =>
   roles.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
 
+/** An owner whom the operator has disabled does not count: nobody could act for the organization. */
 async function requireAnotherOwner(
   tx: Writer,
   { organization, user }: Member,
@@ -113,12 +114,14 @@ async function requireAnotherOwner(
   const [other] = await tx
     .select({ userId: memberRoles.userId })
     .from(memberRoles)
+    .innerJoin(users, eq(users.id, memberRoles.userId))
     .where(
       and(
         eq(memberRoles.organizationId, organization.id),
         eq(memberRoles.role, 'owner'),
         isNull(memberRoles.projectRef),
         ne(memberRoles.userId, user.id),
+        isNull(users.disabledAt),
       ),
     )
     .limit(1)
