@@ -187,6 +187,11 @@ export function requireNotGoingDown({ status }: Pick<typeof projects.$inferSelec
   if (status === 'GOING_DOWN') throw new ApiError('conflict.project_status', { detail: `its status is ${status}` })
 }
 
+export function requireTokenScope({ scopes }: Caller, needed: Scope): void {
+  if (scopes.includes(needed)) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
+}
+
 /** The caller's role must grant the scope that the endpoint requires of the token. */
 export function requirePermission(role: Role, permission: Scope): void {
   if (roleAllows(role, permission)) return

@@ -7,6 +7,7 @@ import {
   findProject,
   requireNotGoingDown,
   requirePermission,
+  requireTokenScope,
 } from '../../access/access.ts'
 import { callerOf } from '../../actor.ts'
 import type { Ctx } from '../../ctx.ts'
@@ -82,9 +83,7 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
     if (caller.isDisabled) {
       throw new ApiError('forbidden.access_disabled', { detail: `the user ${caller.username} is disabled` })
     }
-    if (needed && !caller.scopes.includes(needed)) {
-      throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
-    }
+    if (needed) requireTokenScope(caller, needed)
     await next()
   }
 }

@@ -231,7 +231,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
         body: { error: { code: 'forbidden.permission_denied' } },
       })
     }
-    const { caller: app } = await newApp(source, ['projects:write'])
+    const { caller: app } = await newApp(source, ['projects:write', 'organizations:write'])
     const elsewhere = await newOrganization()
     for (const reply of [
       await transfer(app, ref, target.slug),
@@ -240,6 +240,19 @@ describe('POST /v2/projects/{ref}/transfers', () => {
       await transfer(owner, ref, 'no-such-organization'),
     ]) {
       expect(reply).toMatchObject({ status: 404, body: { error: { code: 'not_found.organization' } } })
+    }
+    expect(await organizationOf(ref)).toBe(source.id)
+  })
+
+  it('requires a token that may write organizations, though the caller owns both', async () => {
+    const { source, target } = await newPair()
+    const ref = await insertProject(source)
+    const narrow = await tokenOf(source.userId, { scopes: ['projects:read', 'projects:write'] })
+    for (const reply of [await transfer(narrow, ref, target.slug), await preview(narrow, ref, target.slug)]) {
+      expect(reply).toMatchObject({
+        status: 403,
+        body: { error: { description: 'the access token lacks the scope organizations:write' } },
+      })
     }
     expect(await organizationOf(ref)).toBe(source.id)
   })

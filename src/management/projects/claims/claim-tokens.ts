@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
-import { findOrganization, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import { findOrganization, type ProjectAccess, requirePermission, requireTokenScope } from '../../../access/access.ts'
 import { hashToken, randomHex } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { accessTokens, projectClaimTokens } from '../../../model/tables/index.ts'
@@ -61,10 +61,7 @@ export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promis
 
 /** Requires organizations:write, as the project leaves the organization: access to the project alone is not enough. */
 async function requireOrganizationWrite(ctx: Ctx, { organizationSlug }: ProjectAccess): Promise<void> {
-  if (!ctx.actor.scopes.includes('organizations:write')) {
-    const detail = 'the access token lacks the scope organizations:write'
-    throw new ApiError('forbidden.permission_denied', { detail })
-  }
+  requireTokenScope(ctx.actor, 'organizations:write')
   const { role } = await findOrganization(ctx, organizationSlug)
   requirePermission(role, 'organizations:write')
 }

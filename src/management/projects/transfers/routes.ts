@@ -8,7 +8,8 @@ export const transferRoutes = [
     {
       id: 'v2-preview-a-project-transfer',
       summary: 'Preview the transfer of a project',
-      description: 'Says whether the project can be transferred, and what that would change.',
+      description:
+        'Says whether the project can be transferred, and what that would change. The access token also needs the scope organizations:write.',
       scope: 'any caller',
       permission: 'projects:write',
       body: Transfer,
@@ -24,7 +25,7 @@ export const transferRoutes = [
       id: 'v2-transfer-a-project',
       summary: 'Transfer a project to another organization',
       description:
-        'The caller must own both organizations. The branches move with the project, and the transfer is complete when this request returns.',
+        'The caller must own both organizations. The access token also needs the scope organizations:write. The branches move with the project, and the transfer is complete when this request returns.',
       scope: 'any caller',
       permission: 'projects:write',
       body: Transfer,

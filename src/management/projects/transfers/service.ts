@@ -1,5 +1,5 @@
 import type * as z from 'zod'
-import { findOrganization, type ProjectAccess } from '../../../access/access.ts'
+import { findOrganization, type ProjectAccess, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -9,8 +9,12 @@ import { finishMove, lockMove, moveLockedProject } from './transfer-move.ts'
 
 type Input = z.output<typeof Transfer>
 
-/** Resolves both organizations. A target that the caller cannot see gets the same 404 as one that does not exist. */
+/**
+ * Resolves both organizations. A target that the caller cannot see gets the same 404 as one that does not exist. Requires
+ * organizations:write, as the project leaves the organization: access to the project alone is not enough.
+ */
 async function moveOf(ctx: Ctx, project: ProjectAccess, { data }: Input): Promise<Move> {
+  requireTokenScope(ctx.actor, 'organizations:write')
   const [source, target] = await Promise.all([
     findOrganization(ctx, project.organizationSlug),
     findOrganization(ctx, data.attributes.target_organization_slug),
