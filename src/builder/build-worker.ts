@@ -26,8 +26,9 @@ export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8
   return responseOf(image, settings.crons, assets)
 }
 
-const BINDING = 'ASSETS'
-const ASSETS_PROGRAM = `export default { fetch: (request, env) => env.${BINDING}.fetch(request) }`
+/** No secret can have this name. */
+const BINDING = '=assets'
+const ASSETS_PROGRAM = `export default { fetch: (request, env) => env['${BINDING}'].fetch(request) }`
 
 const hasAssetsOnly = ({ assets }: WorkerSettings): boolean => assets?.hasProgram === false
 

@@ -11,6 +11,9 @@ const SECONDS = 10
 
 /** Starts a program without network and without calling its handlers. Rejects with Problem if it does not start. */
 export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): Promise<ProbeResult> {
+  const { binding } = image.assets ?? {}
+  if (binding !== undefined && Object.hasOwn(env, binding))
+    throw new Problem(`Invalid \`assets.binding\` ${binding}: a secret or variable of the project has the same name`)
   const stub = LOADER.load({
     compatibilityDate: '2026-11-01',
     compatibilityFlags: ['nodejs_compat'],

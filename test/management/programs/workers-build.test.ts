@@ -207,6 +207,23 @@ describe('static assets', () => {
     expect(await reasonOf(source)).toContain(reason)
   })
 
+  it('are refused if the binding is a secret of the project, too', async () => {
+    const project = await newProject(organization)
+    const secrets = ['FILES', 'ASSETS'].map((name) => ({ name, value: 'v' }))
+    expect((await organization.owner.post(`/v1/projects/${project}/secrets`, secrets)).status).toBe(201)
+    const worker = workerOf(await newMember(organization, 'developer'), project)
+    expect(await worker.ship(settings({ directory: 'public', binding: 'FILES' }))).toMatchObject({
+      build_state: 'failed',
+      state_reason: expect.stringContaining(
+        'Invalid `assets.binding` FILES: a secret or variable of the project has the same name',
+      ),
+    })
+    const withoutProgram = settings({ directory: 'public' }, { main: undefined })
+    expect(await worker.ship(withoutProgram)).toMatchObject({ build_state: 'active' })
+    expect(await (await worker.call('/a.txt')).text()).toBe('a')
+    expect((await worker.call('/none')).status).toBe(404)
+  })
+
   it('are refused if one is too large', async () => {
     const large = {
       name: 'public/large.bin',
