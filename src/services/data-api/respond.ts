@@ -45,7 +45,7 @@ function bodyOf(text: Reply['body'], headers: HeadersInit): Reply['body'] {
 }
 
 /** Types that no browser renders as a page or runs as a script. */
-const IS_JSON = /^application\/(.*\+)?json(;|$)/
+const IS_JSON = /^application\/([\w.-]+\+)?json(;[^,]*)?$/
 const IS_TEXT = /^(text\/|application\/(.*\+)?json)/
 const isHex = (text: string) => text.length % 2 === 0 && /^\\x[0-9a-f]*$/.test(text)
 

@@ -59,7 +59,7 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const { status } = response
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
   measureRequest(ctx, { service: 'data-api', operation: `data-api.${method.toLowerCase()}`, status, ms })
-  // All requests to a known project have a row in its logs, as all calls of functions do.
+  // Only failures have a log line: each request to a known project has a row in its logs anyway.
   if (facts.error !== undefined)
     ctx.log.info('request', { method, path: located.url.pathname, status, ms, project: address.ref, ...facts })
   if (facts.project !== undefined) {

@@ -17,7 +17,7 @@ export function sandboxResponse(response: Response, path: string): Response {
   return sandboxed
 }
 
-/** Does the same to the headers of a response that is about to be made. */
+/** Sandboxes the headers of a response that does not exist yet, as `sandboxResponse` does. */
 export function sandboxHeaders(headers: Headers, path: string): void {
   // Reading the names once costs less than asking for each header.
   const names = new Set(headers.keys())

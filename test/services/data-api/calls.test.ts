@@ -35,6 +35,10 @@ const SCHEMA = `
   create function page() returns "text/html" language plpgsql stable as $$ begin
     perform set_config('response.headers', '[{"service-worker-allowed": "/"}, {"set-cookie": "a=b; Path=/"}]', true);
     return '<script>1</script>'; end $$;
+  create domain "application/x,text/html;+json" as text;
+  create domain "application/json;,text/html" as text;
+  create function list_types1() returns "application/x,text/html;+json" language sql stable as $$ select '<script>1</script>' $$;
+  create function list_types2() returns "application/json;,text/html" language sql stable as $$ select '<script>1</script>' $$;
   create function raise_page() returns void language plpgsql stable as $$ begin
     raise sqlstate 'PGRST' using message = '{"code":"1","message":"<script>1</script>"}', detail =
       '{"status":402,"headers":{"content-type":"text/html","service-worker-allowed":"/","set-cookie":"a=b; Path=/"}}'; end $$;
@@ -213,6 +217,12 @@ describe('a function', () => {
     const page = await api.send(api.keys.anon, '/rpc/page', accept)
     isSandboxed(page.headers)
     expect([page.status, await page.text()]).toEqual([200, '<script>1</script>'])
+    for (const n of [1, 2]) {
+      // Browsers take the last type of a list.
+      const listed = await api.send(api.keys.anon, `/rpc/list_types${n}`, { headers: { accept: '*/*' } })
+      expect(listed.headers.get('content-type')).not.toContain('html')
+      expect(listed.headers.get('content-security-policy')).toBe("default-src 'none'; sandbox")
+    }
     const raised = await api.send(api.keys.anon, '/rpc/raise_page')
     isSandboxed(raised.headers)
     expect(raised.status).toBe(402)

@@ -54,3 +54,12 @@ it("has no error in the installation's log if a statement of the owner takes too
     expect.objectContaining({ level: 'info', event: 'request', path: `/p/${api.ref}/rest/v1/rpc/slow`, error: code }),
   ])
 })
+
+it("has a line in the installation's log for a request that fails, and none for one that succeeds", async () => {
+  const linesOf = async (path: string) => {
+    const response = await api.send(api.keys.service, path)
+    return (await workerLogs(response.headers.get('x-request-id') ?? 'none')).map((line) => JSON.parse(line).event)
+  }
+  expect(await linesOf('/things')).toEqual([])
+  expect(await linesOf('/nothing')).toEqual(['request'])
+})
