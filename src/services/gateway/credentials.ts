@@ -32,7 +32,7 @@ export async function verifyCaller(trust: Trust, token: string, now: Date): Prom
 }
 
 async function verifyUser(trust: Trust, token: string, now: Date, clockSkewSeconds?: number): Promise<Claims> {
-  const claims = await verifyClaims(trust, token, now, clockSkewSeconds)
+  const claims = await verifyClaims(trust, token, now, { clockSkewSeconds })
   if (isUrlToken(claims)) throw new InvalidCredential('the token of a signed URL is valid for that URL only')
   return claims
 }
@@ -40,13 +40,23 @@ async function verifyUser(trust: Trust, token: string, now: Date, clockSkewSecon
 /** Whether the token is that of a signed URL, which the JWT secret can sign too. It must give no other access, not even as `anon`. */
 const isUrlToken = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
 
+interface Times {
+  clockSkewSeconds?: number
+  /** The time at which the token must not have expired: now, unless it is used for something that began earlier. */
+  validAt?: Date
+}
+
 /** Verifies the signature, `exp` and `nbf` of a JWT and returns its claims; throws InvalidCredential. */
-export async function verifyClaims(trust: Trust, token: string, now: Date, clockSkewSeconds = 0): Promise<Claims> {
+export async function verifyClaims(
+  trust: Trust,
+  token: string,
+  now: Date,
+  { clockSkewSeconds = 0, validAt = now }: Times = {},
+): Promise<Claims> {
   const claims = await signedClaims(trust, token)
   const { exp, nbf } = claims
-  const seconds = secondsOf(now)
-  requireTime('exp', exp, (at) => at > seconds - clockSkewSeconds)
-  requireTime('nbf', nbf, (at) => at <= seconds + clockSkewSeconds)
+  requireTime('exp', exp, (at) => at > secondsOf(validAt) - clockSkewSeconds)
+  requireTime('nbf', nbf, (at) => at <= secondsOf(now) + clockSkewSeconds)
   return claims
 }
 

@@ -66,18 +66,21 @@ export async function signUpload(
   return { url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token }
 }
 
-/** Verifies the token of a signed URL, at the given time: its scope and object must be those of the request. */
+/** Verifies the token of a signed URL: its scope and object must be those of the request, and it must not have expired at `validAt`. */
 export async function verifyUrlToken(
   storage: Storage,
   place: Place,
   scope: 'download' | 'upload',
   token: string | undefined,
-  at: Date = storage.ctx.now(),
+  validAt?: Date,
 ): Promise<{ place: Place; claims: Claims }> {
   if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
-  const claims = await verifyClaims(storage.project.urls.trust, token, at).catch((error) => {
-    throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error
-  })
+  const now = storage.ctx.now()
+  const claims = await verifyClaims(storage.project.urls.trust, token, now, { ...(validAt && { validAt }) }).catch(
+    (error) => {
+      throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error
+    },
+  )
   // Older tokens have no scope; only those for uploads have `upsert`.
   const { scope: granted = 'upsert' in claims ? 'upload' : 'download', url } = claims
   if (granted !== scope) throw new StorageError('InvalidSignature', `Token is not scoped for ${scope}`)

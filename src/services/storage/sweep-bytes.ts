@@ -11,8 +11,7 @@ import { withTimeout } from '../../platform/timeout.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, isVersion, projectPrefix } from './blob-key.ts'
 import { asServer, type Storage } from './database.ts'
-import { LIFETIME_MS } from './resumable/create-upload.ts'
-import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
+import { deleteExpiredUploads, deleteUploads, expiredUploads, uploadsWithParts } from './statements/resumable.ts'
 import {
   anyRemoved,
   deleteVersionRecords,
@@ -132,24 +131,26 @@ async function deleteExpired(storage: Storage): Promise<void> {
     const [[gone] = []] = await asServer(storage, [deleteExpiredUploads(ctx.now(), EXPIRED_MAX)])
     if (gone?.count !== EXPIRED_MAX) break
   }
-  await deletePartUploads(storage, ctx.now())
-}
-
-/** Deletes uploads that expire by `until` and have parts in the bucket. */
-async function deletePartUploads(storage: Storage, until: Date): Promise<void> {
-  const { ctx, project } = storage
-  const { parts } = openStore(ctx)
   for (let page = 0; page < DROPPED_PAGES_MAX; page++) {
-    const [rows = []] = await asServer(storage, [expiredUploads(until, DROPPED_MAX)])
-    const uploads = rows as { id: string; upload_id: string }[]
+    const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), DROPPED_MAX)])
+    const uploads = rows as unknown as PartsRow[]
     if (uploads.length === 0) return
-    const drops = uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId }))
-    const dropped = await Promise.allSettled(drops)
+    const dropped = await Promise.allSettled(dropsOf(storage, uploads))
     const gone = uploads.filter((_, n) => dropped[n]?.status === 'fulfilled').map(({ id }) => id)
     await asServer(storage, [deleteUploads(gone)])
     // Parts that the bucket could not drop are left to the next sweep, and do not stop this one.
     if (gone.length < uploads.length) return
   }
+}
+
+interface PartsRow {
+  id: string
+  upload_id: string
+}
+
+const dropsOf = ({ ctx, project }: Storage, uploads: readonly PartsRow[]): Promise<void>[] => {
+  const { parts } = openStore(ctx)
+  return uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId }))
 }
 
 /** Returns false if the project is read-only: the next sweep then does the same work again. */
@@ -216,18 +217,29 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
   }
 }
 
+const ABORTED_PAGES_MAX = 500
+
 /**
- * Aborts the unfinished uploads of a project before its database is removed, because lists of the bucket do not contain their parts. A
- * database that does not answer is removed all the same.
+ * Aborts the unfinished uploads of a project before its database is removed, because lists of the bucket do not contain their
+ * parts. A database that does not answer is removed all the same.
  */
 export async function abortUploads(ctx: SystemCtx, ref: string): Promise<void> {
-  const project = await openProject(ctx, ref)
+  const unanswered = (error: unknown) =>
+    ctx.log.info('uploads_not_aborted', { project: ref, error: describeError(error) })
+  const project = await openProject(ctx, ref).catch(unanswered)
   if (!project) return
-  const until = new Date(ctx.now().getTime() + LIFETIME_MS)
-  await deletePartUploads({ ctx, project }, until).catch((error) =>
-    ctx.log.info('uploads_not_aborted', { project: ref, error: describeError(error) }),
-  )
+  const storage = { ctx, project }
+  let after = NO_ID
+  for (let page = 0; page < ABORTED_PAGES_MAX; page++) {
+    const results = await asServer(storage, [uploadsWithParts(after, DROPPED_MAX)]).catch(unanswered)
+    const uploads = (results?.[0] ?? []) as unknown as PartsRow[]
+    await Promise.all(dropsOf(storage, uploads))
+    if (uploads.length < DROPPED_MAX) return
+    after = uploads.at(-1)?.id ?? NO_ID
+  }
 }
+
+const NO_ID = '00000000-0000-0000-0000-000000000000'
 
 /** Deletes everything that a removed project has in the bucket: its objects and its programs. */
 export const removeAllBytes = (ctx: SystemCtx, ref: string): Promise<void> => removeAllUnder(ctx, projectPrefix(ref))

@@ -6,6 +6,7 @@ import { actionRuns, type MigrationRow, projectTasks, type RunKind, type RunStep
 import { JSON_PARAMETER_BYTES_MAX, jsonParameterBytes } from '../../../platform/db/json-parameter.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import { forgetProject } from '../../../services/gateway/open-project.ts'
+import { abortUploads } from '../../../services/storage/sweep-bytes.ts'
 import { markBackupsRemoved } from '../../database/backups/remove-backups.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { applyMigration, historyTooLarge, listMigrations } from '../../database/migrations/history.ts'
@@ -37,6 +38,7 @@ async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> 
   await requireCopyable(ctx, input)
   const empty = await isBehindParent(ctx, input)
   await log(`removing the database of ${own.ref}`)
+  await abortUploads(ctx, own.ref)
   await ctx.engine.remove(own.ref, fence)
   await markBackupsRemoved(ctx, own.ref)
   if (empty) {

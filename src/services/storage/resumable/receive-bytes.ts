@@ -83,7 +83,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
   }
 }
 
-/** Memory is reserved by these sizes, which a trigger of the project's owner can change. */
+/** Whether the sizes in the row are plausible. They decide how much memory is reserved, and a trigger of the project's owner can change them. */
 const hasValidSizes = ({ part_bytes, tail_bytes, received, size, size_max }: Upload): boolean =>
   part_bytes <= PART_BYTES_MAX &&
   tail_bytes >= 0 &&

@@ -213,3 +213,12 @@ export function expiredUploads(until: Date, countMax: number): Statement {
     params: [until.toISOString(), countMax],
   }
 }
+
+/** *Server.* Uploads after an id that have parts in the bucket, by id. */
+export function uploadsWithParts(after: string, countMax: number): Statement {
+  return {
+    text: `SELECT id, upload_id FROM ${INTERNAL_SCHEMA}.resumable_uploads WHERE upload_id IS NOT NULL AND id > $1::uuid
+      ORDER BY id LIMIT $2::bigint`,
+    params: [after, countMax],
+  }
+}
