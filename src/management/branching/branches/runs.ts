@@ -30,7 +30,7 @@ export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
   merge: ['pull', 'health', 'migrate', 'deploy'],
   reset: RUN_STEPS,
   commit: ['pull', 'health', 'migrate', 'seed'],
-  finish: ['pull', 'health', 'configure', 'migrate', 'seed', 'deploy'],
+  finish: RUN_STEPS.filter((name) => name !== 'clone'),
 }
 
 interface NewRun {
@@ -85,7 +85,7 @@ export async function startRun(
 const COMPLETING: RunKind[] = ['create', 'reset', 'finish']
 
 /** Whether the last run that should have completed the branch has failed. A reset that left the branch as it was does not count. */
-async function isUnfinished({ tx }: Mutation, { projectRef }: BranchRow): Promise<boolean> {
+export async function isUnfinished({ tx }: Mutation, { projectRef }: BranchRow): Promise<boolean> {
   const [last] = await tx
     .select({ state: projectTasks.state })
     .from(actionRuns)

@@ -2,7 +2,13 @@ import { and, eq, isNull, not } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine-errors.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { BRANCH_COLUMNS, type BranchRow, branches, gitBranches } from '../../../model/tables/index.ts'
+import {
+  BRANCH_COLUMNS,
+  type BranchRow,
+  branches,
+  gitBranches,
+  type ProjectStatus,
+} from '../../../model/tables/index.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
@@ -12,11 +18,12 @@ import { lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { publishBranchEvent } from '../branches/branch-events.ts'
 import { addBranch, ensureDefaultBranch } from '../branches/create-branch.ts'
+import { requireActiveParent } from '../branches/parent-project.ts'
 import { removeBranchProject } from '../branches/remove-branch.ts'
-import { startRun } from '../branches/runs.ts'
+import { isUnfinished, startRun } from '../branches/runs.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
 
-/** A preview branch cannot be created; the message is for the author of the pull request. */
+/** A preview branch cannot be created or completed; the message is for the author of the pull request. */
 export class PreviewRefused extends Error {
   override name = 'PreviewRefused'
 }
@@ -59,8 +66,8 @@ export const startCommit = (
 ): Promise<GitBranch> =>
   mutate(ctx, async (mutation) => {
     const { project } = followed
-    // The run may read the parent's database. The parent is locked first, as in its deletion with its branches.
-    await lockStatus(mutation, project.ref)
+    // The parent is locked first, as in its deletion with its branches.
+    const parentStatus = await lockStatus(mutation, project.ref)
     await requireStatus(mutation, projectRef)
     if (id === undefined) await ensureDefaultBranch(ctx, mutation, project)
     const which = id === undefined ? branches.isDefault : eq(branches.id, id)
@@ -70,6 +77,7 @@ export const startCommit = (
       .where(and(eq(branches.parentRef, project.ref), which, isNull(branches.removedAt)))
       .returning(BRANCH_COLUMNS)
     if (!branch) throw new Error(`a branch of ${project.ref} is gone`)
+    if (await isUnfinished(mutation, branch)) requireReadable(parentStatus)
     const runId = await startRun(ctx, mutation, { branch, kind: 'commit', git: gitOf(followed, commit) })
     const updated = await recordRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
@@ -78,6 +86,15 @@ export const startCommit = (
     await mutation.trace({ project: own, action: 'branch.commit', detail })
     return updated
   })
+
+/** Project statuses that do not change without an action of a person. */
+export const STUCK = ['INACTIVE', 'INIT_FAILED', 'PAUSE_FAILED', 'RESTORE_FAILED', 'GOING_DOWN', 'REMOVED', 'UNKNOWN']
+
+/** A run that completes the branch reads the parent's database. */
+function requireReadable(status: ProjectStatus | undefined): void {
+  if (status && STUCK.includes(status)) throw new PreviewRefused(`The project is ${status}`)
+  requireActiveParent(status)
+}
 
 /** Creates a preview branch and starts its run. Rejects with PreviewRefused if the connection allows no more of them. */
 export async function addPreview(

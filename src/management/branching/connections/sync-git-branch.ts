@@ -24,7 +24,7 @@ import {
 import { ApiError } from '../../../platform/http/error.ts'
 import { isWithin } from '../branches/repository-files.ts'
 import { type FollowedBranch, type GitBranch, isLeasedBy } from './followed-branch.ts'
-import { addPreview, PreviewRefused, removePreview, startCommit } from './start-preview.ts'
+import { addPreview, PreviewRefused, removePreview, STUCK, startCommit } from './start-preview.ts'
 
 /**
  * Milliseconds until the next synchronization, `busy` if another operation on the project must end first, `nothing` until it is
@@ -233,9 +233,6 @@ async function startOrReport(
   await sendReport(ctx, { ...followed, row: { ...followed.row, ...refused } })
   return 'nothing'
 }
-
-/** Project statuses that do not change without an action of a person. */
-const STUCK = ['INACTIVE', 'INIT_FAILED', 'PAUSE_FAILED', 'RESTORE_FAILED', 'GOING_DOWN', 'REMOVED', 'UNKNOWN']
 
 async function statusOf({ db }: SystemCtx, ref: string): Promise<string> {
   const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
