@@ -200,11 +200,14 @@ const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<b
     previousImage: work.worker.served?.image,
   })
 
-/** Calls that are due but not claimed yet stay due, if the new version has an expression of the previous one. */
+/**
+ * Calls that are due but not claimed yet stay due, if the previous version had all expressions of the new one. Otherwise a new
+ * expression would also be called for the minutes before its deployment.
+ */
 function nextDueAt({ now }: SystemCtx, { worker }: Work, { crons = [] }: ServedWorker): Date | SQL | null {
   const next = nextCronTime(crons, now()) ?? null
-  const isContinued = crons.some((cron) => worker.served?.crons?.includes(cron))
-  return isContinued ? sql`least(${workers.cronDueAt}, ${next?.toISOString() ?? null}::timestamptz)` : next
+  const isContinued = crons.every((cron) => worker.served?.crons?.includes(cron))
+  return next && isContinued ? sql`least(${workers.cronDueAt}, ${next.toISOString()}::timestamptz)` : next
 }
 
 /** Fails the build. The previous deployment stays active with its spec. */
