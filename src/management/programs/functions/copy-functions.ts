@@ -68,15 +68,14 @@ const differs = (a: Deployed, b: Deployed): boolean =>
   a.deployment.entrypoint !== b.deployment.entrypoint ||
   a.deployment.importMap !== b.deployment.importMap
 
-/** Copies a function; returns false if the target's function has just been changed. */
+/** Copies a function; returns false if the target's function has just been changed or deleted. */
 async function copyOne(
   ctx: SystemCtx,
   { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
 ): Promise<boolean> {
   const copy = await copyDeployment(ctx, deployment, to.ref)
   const { name, verifyJwt, updatedAt: changedAt } = row
-  const deployed = await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
-  return deployed.deployment.id === copy.id
+  return (await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })).isActive
 }
 
 async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {

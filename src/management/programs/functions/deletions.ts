@@ -1,4 +1,4 @@
-import { and, eq, gt, sql } from 'drizzle-orm'
+import { and, eq, gte, sql } from 'drizzle-orm'
 import { functionDeletions } from '../../../model/tables/index.ts'
 import type { Db, Writer } from '../../../platform/db/client.ts'
 
@@ -27,8 +27,8 @@ const ofKind = (ref: string, kind: Kind) => and(eq(functionDeletions.projectRef,
 export const selectDeletions = (db: Pick<Db | Writer, 'select'>, ref: string, kind: Kind) =>
   db.select().from(functionDeletions).where(ofKind(ref, kind))
 
-export async function isFunctionDeletedAfter(tx: Writer, ref: string, slug: string, at: Date): Promise<boolean> {
-  const isLater = and(eq(functionDeletions.name, slug), gt(functionDeletions.deletedAt, at))
+export async function isFunctionDeletedSince(tx: Writer, ref: string, slug: string, at: Date): Promise<boolean> {
+  const isLater = and(eq(functionDeletions.name, slug), gte(functionDeletions.deletedAt, at))
   return (await tx.$count(functionDeletions, and(ofKind(ref, 'function'), isLater))) > 0
 }
 

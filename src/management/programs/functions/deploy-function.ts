@@ -8,7 +8,7 @@ import type { SourceFile } from '../../../services/runtime/build-client.ts'
 import { changeProject } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
-import { isFunctionDeletedAfter } from './deletions.ts'
+import { isFunctionDeletedSince } from './deletions.ts'
 import { makeDeployment } from './deployment.ts'
 import { bySlug, type Deployed, findFunctionOrQuota, requireFunctionQuota, selectDeployed } from './function-rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
@@ -102,7 +102,7 @@ export const deploy = (
   deployment: DeploymentRow,
   settings: Settings,
   { exists, changedAt, evenIfOlder = false }: Rules = {},
-): Promise<Deployed> =>
+): Promise<Deployed & { isActive: boolean }> =>
   changeProject(ctx, project, async ({ tx, record }) => {
     const { id, slug, createdAt } = deployment
     const now = ctx.now()
@@ -110,11 +110,11 @@ export const deploy = (
     if (found && exists === false) throw new ApiError('conflict.function_slug', { detail: slug })
     if (!found && exists) throw new ApiError('not_found.function')
     if (found && !evenIfOlder && (changedAt ? found.row.updatedAt >= changedAt : isLater(found, deployment)))
-      return found
+      return { ...found, isActive: false }
     const next = { ...nextRow(deployment, settings, found?.row, now), updatedAt: changedAt ?? now }
     const isDeleted =
-      !found && !evenIfOlder && (await isFunctionDeletedAfter(tx, project.ref, slug, changedAt ?? createdAt))
-    if (isDeleted) return { row: next, deployment }
+      !found && !evenIfOlder && (await isFunctionDeletedSince(tx, project.ref, slug, changedAt ?? createdAt))
+    if (isDeleted) return { row: next, deployment, isActive: false }
     if (!found) await requireFunctionQuota(tx, project, 1)
     const row = requireRow(
       await tx
@@ -128,7 +128,7 @@ export const deploy = (
     if (found) await setUnused(found.deployment.id, now)
     await setUnused(id, null)
     await record('function.deploy', { slug, version: row.version, deployment: id })
-    return { row, deployment }
+    return { row, deployment, isActive: true }
   })
 
 /**
