@@ -1,16 +1,18 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
+import { INSTALLATION_VARIABLES } from '../../../services/runtime/environment.ts'
 
 const BATCH_MAX = 100
 
-/** A name of an environment variable. Programs would not see a secret with the name of a value set by the platform. */
+const PREFIX = 'SUPABASE_'
+/** Names without the prefix that the platform sets; the last one for functions alone. */
+const TAKEN = [...INSTALLATION_VARIABLES.filter((name) => !name.startsWith(PREFIX)), 'DENO_DEPLOYMENT_ID']
+
+/** A name of an environment variable. Names that the platform sets are refused: programs would see the platform's value. */
 export const SecretName = Text.min(1)
   .max(256)
-  .regex(/^(?!SUPABASE_).*/, 'must not begin with SUPABASE_')
-  .regex(
-    /^(?!(SB_REGION|SB_EXECUTION_ID|DENO_DEPLOYMENT_ID)$).*/,
-    'must not be SB_REGION, SB_EXECUTION_ID or DENO_DEPLOYMENT_ID, which the platform sets',
-  )
+  .regex(new RegExp(`^(?!${PREFIX}).*`), `must not begin with ${PREFIX}`)
+  .regex(new RegExp(`^(?!(${TAKEN.join('|')})$).*`), `must not be ${TAKEN.join(' or ')}, which the platform sets`)
   .regex(/^[^=]+$/, 'must not contain =')
 
 export const CreateSecrets = z
