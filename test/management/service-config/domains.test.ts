@@ -221,6 +221,21 @@ describe('a vanity subdomain', () => {
     expect(await other.activate(name)).toMatchObject({ status: 201 })
   })
 
+  it('stays reserved for seven days from its last use, however short that was', async () => {
+    const place = await newPlace()
+    const name = newName()
+    await place.activate(name)
+    await usedForADay(place)
+    await place.drop()
+    const isOfPlace = eq(releasedSubdomains.projectRef, place.ref)
+    const before = new Date(Date.now() - 5 * 86_400_000)
+    await control.update(releasedSubdomains).set({ releasedAt: before }).where(isOfPlace)
+    await place.activate(name)
+    await place.drop()
+    const [row] = await control.select().from(releasedSubdomains).where(isOfPlace)
+    expect(row?.releasedAt.getTime()).toBeGreaterThan(before.getTime() + 86_400_000)
+  })
+
   it('belongs to one project: one of two simultaneous requests gets it', async () => {
     const places = await Promise.all([newPlace(), newPlace(), newPlace()])
     const name = newName()
