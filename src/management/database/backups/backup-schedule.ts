@@ -57,7 +57,7 @@ export async function updateSchedule(ctx: Ctx, project: ProjectAccess, scheduleF
 export async function removeSchedule(ctx: Ctx, project: ProjectAccess): Promise<void> {
   const { ref } = project
   const wasOn = (await scheduleOf(ctx, ref)) !== undefined
-  // Otherwise a later plan with daily backups would have none for this project.
+  // If nothing was on, no row is stored: it would turn off the daily backups of a later plan.
   if (!wasOn && !(await readSettings(ctx.db, ref, AREA)).value) return
   const value = { schedule_for: null, due_at: null }
   await mutate(ctx, async ({ tx, trace }) => {

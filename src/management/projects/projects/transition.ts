@@ -1,5 +1,4 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { ProjectStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
 import { removeProjectBranches } from '../../branching/branches/remove-branch.ts'
@@ -7,7 +6,7 @@ import { endAssociations, ofProjects } from '../../database/private-link/end-ass
 import type { Mutation } from '../../kernel/mutate.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
 import { TRANSITIONS, type Transition, type TransitionKind } from './project-states.ts'
-import { changeStatus, lockStatus } from './status.ts'
+import { changeStatus, checkStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask, type TaskCtx } from './tasks.ts'
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug' | 'parentRef'>
@@ -21,8 +20,10 @@ export async function beginTransition(
 ): Promise<void> {
   const { ref, organizationId } = project
   const { from, during }: Transition = TRANSITIONS[kind]
-  const before = await lockStatus(mutation, ref)
-  if (!before || !from.includes(before)) throw refuseTransition(before, kind)
+  const found = await lockStatus(mutation, ref)
+  if (kind === 'delete' && !(found && from.includes(found)))
+    throw new ApiError('bad_request.project.not_ready_for_deletion')
+  const before = checkStatus(found, { allowed: from })
   if (kind === 'pause' || kind === 'restart') await requireNoReadingRun(mutation, ref)
   await changeStatus(mutation, project, { before, status: during })
   if (kind === 'delete') {
@@ -33,10 +34,4 @@ export async function beginTransition(
   }
   await startTask(ctx, mutation, { ref, kind })
   await mutation.trace({ organizationId, projectRef: ref, action: `project.${kind}` })
-}
-
-function refuseTransition(status: ProjectStatus | undefined, kind: TransitionKind): ApiError {
-  if (kind === 'delete') return new ApiError('bad_request.project.not_ready_for_deletion')
-  const allowed = TRANSITIONS[kind].from.join(' or ')
-  return new ApiError('conflict.project_status', { detail: `its status is ${status}, not ${allowed}` })
 }
