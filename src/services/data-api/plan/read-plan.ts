@@ -175,6 +175,10 @@ export function filteredChild({ children, table }: ReadNode, { field, operation 
   return children.find(({ key }) => key === field.name)
 }
 
+/** The embedded resources that filters of the node name, each as often as it is named. */
+export const filteredChildren = (node: ReadNode): EmbedNode[] =>
+  node.logic.flatMap(filtersIn).flatMap((filter) => filteredChild(node, filter) ?? [])
+
 function checkNodes(node: ReadNode): void {
   for (const logic of node.logic) checkLogic(node, logic)
   for (const { relation } of node.order) if (relation !== undefined) orderedChild(node, relation)

@@ -1,4 +1,11 @@
-import { computedNames, type EmbedNode, hasAggregates, isHoisted, type ReadNode } from '../plan/read-plan.ts'
+import {
+  computedNames,
+  type EmbedNode,
+  filteredChildren,
+  hasAggregates,
+  isHoisted,
+  type ReadNode,
+} from '../plan/read-plan.ts'
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
 import { castType, type Parameters, qualified, quote } from './builder.ts'
@@ -41,13 +48,24 @@ export function readSql(params: Parameters, node: ReadNode, options: ReadOptions
   return `SELECT ${columns} FROM ${fromSql(node, { source, parentRow })}${joins}${whereSql([...conditionsToParent(node), ...conditions])}${groupBy}${orderSql(params, node, node.order)}${windowSql(node.window)}`
 }
 
-/** SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence. */
+/**
+ * SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence: if there are several tests,
+ * then by a joined query, so that the length of the SQL does not multiply with each level of embedding.
+ */
 export function countSql(params: Parameters, node: ReadNode, { source, parentRow }: ReadOptions = {}): string {
   const row = rowOfSource(node, source)
   const exists = (child: EmbedNode) => `EXISTS (${countSql(params, child, { parentRow: row })})`
-  const conditions = node.logic.map((logic) => logicSql(params, node, logic, exists))
-  const inner = node.children.filter(({ isInner }) => isInner).map(exists)
-  return `SELECT 1 FROM ${fromSql(node, { source, parentRow })}${whereSql([...conditionsToParent(node), ...conditions, ...inner])}`
+  const inner = node.children.filter(({ isInner }) => isInner)
+  const tested = [...inner, ...filteredChildren(node)]
+  const repeated = new Set(tested.filter((child, index) => tested.indexOf(child) < index))
+  const presence = (child: EmbedNode) => (repeated.has(child) ? `${quote(child.alias)}.is_present` : exists(child))
+  // Postgres would copy the test to each of its uses, if it did not have to apply an offset.
+  const joins = [...repeated].map(
+    (child) => ` CROSS JOIN LATERAL (SELECT ${exists(child)} AS is_present OFFSET 0) AS ${quote(child.alias)}`,
+  )
+  const conditions = node.logic.map((logic) => logicSql(params, node, logic, presence))
+  const where = whereSql([...conditionsToParent(node), ...conditions, ...inner.map(presence)])
+  return `SELECT 1 FROM ${fromSql(node, { source, parentRow })}${joins.join('')}${where}`
 }
 
 const isEmbed = (node: ReadNode): node is EmbedNode => 'relationship' in node
