@@ -286,7 +286,7 @@ export interface BatchRequest {
   isolation?: 'RepeatableRead' | 'Serializable' | undefined
   /** Positions, from 0, of a statement with one row and of its text column that may be returned as bytes or as a stream. */
   separate?: { statement: number; column: number } | undefined
-  /** Only requests with the same key share a session: a session keeps the settings that its role had at its login. No white space. */
+  /** Only requests with the same key share a session, which keeps settings and prepared statements. No white space. */
   sessionKey?: string | undefined
 }
 

@@ -70,8 +70,8 @@ async function loadSchema(api: DataApi): Promise<SchemaCache> {
 }
 
 /** Whether the database has another schema than the cache. */
-async function isOutdated(api: DataApi, { version, settingsVersion }: SchemaCache): Promise<boolean> {
-  const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }], { sessionKey: settingsVersion })
+async function isOutdated(api: DataApi, { version, sessionKey }: SchemaCache): Promise<boolean> {
+  const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }], { sessionKey })
   return rows?.[0]?.version !== version
 }
 
@@ -140,7 +140,8 @@ async function runCompiled(api: DataApi, request: Request, schema: Schema): Prom
   const results = await run(api, statements, {
     isolation: ISOLATION[settings.default_transaction_isolation?.toLowerCase() ?? ''],
     separate: isPassedOn ? { statement, column: BODY_COLUMN } : undefined,
-    sessionKey: cache.settingsVersion,
+    // A session keeps the settings that its role had at its login, and the types that its statements had when they were prepared.
+    sessionKey: cache.sessionKey,
   })
   const [rows = [], estimated] = results.slice(statement)
   // The main statement returns exactly one row of this shape.

@@ -388,6 +388,19 @@ describe('the schema', () => {
     expect((await api.json('/later')).body.code).toBe('PGRST205')
   })
 
+  it('may give a column another type, which the same query then has', async () => {
+    await api.sql('create table typed (id uuid, at timestamp)')
+    const found = (id: unknown) => get(`/typed?id=eq.${id}`)
+    expect(await found('01234567-89ab-cdef-0123-456789abcdef')).toEqual([])
+    await api.sql('drop table typed; create table typed (id bigint, at timestamp)')
+    await api.sql(`insert into typed values (1, '2024-01-01T00:00:00')`)
+    expect(await found(1)).toEqual([{ id: 1, at: '2024-01-01T00:00:00' }])
+    const at = '/typed?select=id&at=eq.2024-01-01T02:00:00%2B02:00'
+    expect(await get(at)).toEqual([])
+    await api.sql('alter table typed alter column at type timestamptz')
+    expect(await get(at)).toEqual([{ id: 1 }])
+  })
+
   it('may change all the time', async () => {
     let isChanging = true
     const change = async () => {

@@ -1,11 +1,10 @@
 import type { Statement } from '../../../engine/engine.ts'
 import { LINKS, type Links } from './links.ts'
-import { SETTINGS_VERSION, VERSION } from './version.ts'
+import { VERSION } from './version.ts'
 
 /** The result of `introspect`: one JSON text with short names and arrays, because a database may have thousands of tables. */
 export interface Introspection extends Links {
   version: string
-  settingsVersion: string | null
   tables: readonly {
     o: number
     s: string
@@ -69,7 +68,7 @@ export function introspect(schemas: readonly string[]): Statement {
         LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         GROUP BY a.attrelid)
       SELECT json_build_object(
-        'version', ${VERSION}, 'settingsVersion', ${SETTINGS_VERSION},
+        'version', ${VERSION},
         'tables', (SELECT coalesce(json_agg(json_build_object('o', r.oid::int8, 's', r.nspname, 'n', r.relname, 'k', r.relkind,
             'w', CASE WHEN r.relkind IN ('r', 'p') THEN 28 WHEN r.relkind = 'm' THEN 0 ELSE pg_relation_is_updatable(r.oid, true) END,
             'c', coalesce(c.list, '[]'::json))), '[]') FROM relations AS r LEFT JOIN columns AS c ON c.attrelid = r.oid),

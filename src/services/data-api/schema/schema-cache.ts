@@ -53,7 +53,7 @@ export function schemaCacheOf(text: string): SchemaCache {
     version: found.version,
     size: text.length + ADDED_LENGTH * countAdded(found, relationships),
     // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
-    settingsVersion: /^[0-9a-f]{32}$/.exec(found.settingsVersion ?? '')?.[0],
+    sessionKey: /^[0-9a-f]{32}$/.exec(found.version)?.[0],
     tables,
     relationships,
     functions: Map.groupBy(

@@ -3,8 +3,8 @@ export interface SchemaCache {
   version: string
   /** The length of the text that it was read from, and of what views and junctions add to it. */
   size: number
-  /** Version of the settings of roles and of the database; it is a part of `version`. */
-  settingsVersion: string | undefined
+  /** The version as the key of the sessions that run its requests. */
+  sessionKey: string | undefined
   tables: ReadonlyMap<string, Table>
   functions: ReadonlyMap<string, readonly Routine[]>
   /** By `keyOf` of the source; undefined if there are too many to keep them. */
