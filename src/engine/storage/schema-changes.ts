@@ -50,7 +50,7 @@ const record = (name: string, event: string, changes: string): string[] =>
        IF NOT EXISTS (SELECT FROM ${changes}) THEN RETURN; END IF;
        INSERT INTO ${SCHEMA_CHANGES} (token) SELECT gen_random_uuid()
          WHERE NOT EXISTS (SELECT FROM ${SCHEMA_CHANGES} WHERE xmin = pg_current_xact_id()::xid);
-       DELETE FROM ${SCHEMA_CHANGES} WHERE id IN (
+       DELETE FROM ${SCHEMA_CHANGES} WHERE xmin <> pg_current_xact_id()::xid AND id IN (
          SELECT id FROM ${SCHEMA_CHANGES} ORDER BY id DESC OFFSET ${KEPT} FOR UPDATE SKIP LOCKED);
      END`,
     'SECURITY DEFINER',

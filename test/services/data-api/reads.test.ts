@@ -401,6 +401,20 @@ describe('the schema', () => {
     expect(await get(at)).toEqual([{ id: 1 }])
   })
 
+  it('is seen after a change during which many others were made', async () => {
+    const { sql, close } = await openSql(api.project)
+    await sql('delete from pgbouncer.schema_changes')
+    await sql('begin')
+    await sql('set local role postgres')
+    await sql('create table slow_1 (id int)')
+    for (let n = 0; n < 8; n += 1) await api.sql(`create or replace view quick as select ${n} as id`)
+    expect((await api.json('/slow_1')).status).toBe(404)
+    await sql('create table slow_2 (id int)')
+    await sql('commit')
+    await close()
+    expect(await get('/slow_1')).toEqual([])
+  })
+
   it('may change all the time', async () => {
     let isChanging = true
     const change = async () => {
