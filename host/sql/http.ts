@@ -137,10 +137,21 @@ async function run({ session }: Lease, work: Work, res: ServerResponse): Promise
 }
 
 /** Commands that leave no session state. SET, LISTEN, CREATE TEMP TABLE, BEGIN and similar commands do or might. */
-const STATELESS = new Set(['', 'SELECT', 'INSERT', 'UPDATE', 'DELETE', 'MERGE'])
+const STATELESS = new Set([
+  '',
+  'SELECT',
+  'INSERT',
+  'UPDATE',
+  'DELETE',
+  'MERGE',
+  'EXPLAIN',
+  'SET CONSTRAINTS',
+  'ROLLBACK',
+])
 
 function sessionStateAfter({ tags, isReset }: Outcome, { session }: Lease): SessionState {
-  const isStateless = session.transactionStatus() === 'I' && tags.every((tag) => STATELESS.has(firstWord(tag)))
+  const leavesNone = (tag: string) => STATELESS.has(firstWord(tag)) || STATELESS.has(tag)
+  const isStateless = session.transactionStatus() === 'I' && tags.every(leavesNone)
   if (!isStateless) return 'broken'
   return isReset ? 'reset' : 'used'
 }

@@ -148,6 +148,15 @@ describe('the session of a request', () => {
     expect(await pidOf('pilothouse.control')).not.toEqual(await pidOf(`pilothouse.${A}`))
   })
 
+  it('is kept after a plan, and after a transaction that is rolled back', async () => {
+    const [[[, pid]]] = (await batch(WHO)) as [[[string, string]]]
+    await batch(['explain select 1'])
+    await batch(insert(1), ['set constraints all immediate'], ['rollback and chain'])
+    expect(await batch(WHO, ALL)).toEqual([[['supabase_storage_admin', pid]], []])
+    await batch([`set work_mem = '8MB'`])
+    expect(await batch(WHO)).not.toEqual([[['supabase_storage_admin', pid]]])
+  })
+
   it('is refused for a wrong key, a wrong password and an unknown instance, with the same answer', async () => {
     const refusal = [400, '28P01', 'password authentication failed for user "postgres"']
     expect(await ask(host.url, { user: `postgres.${A}`, password: 'wrong' }, WHO)).toEqual(refusal)
