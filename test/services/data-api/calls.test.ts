@@ -116,6 +116,14 @@ describe('a function', () => {
     expect([unknown.status, unknown.body.message]).toEqual([400, 'column find_things.nope does not exist'])
   })
 
+  it('that returns rows of a table counts them as the table does', async () => {
+    for (const path of ['/things', '/rpc/find_things?first=1']) {
+      const url = `${path}${path.includes('?') ? '&' : '?'}select=count`
+      const { status, body } = await api.json(url)
+      expect([path, status, body]).toEqual([path, 200, [{ count: 3 }]])
+    }
+  })
+
   it('that returns a set of values is read in parts', async () => {
     const exact = { prefer: 'count=exact' }
     const limited = await api.json('/rpc/many?limit=2&offset=1', { headers: exact })

@@ -132,12 +132,14 @@ export const isHoisted = (node: ReadNode): node is EmbedNode =>
 /** Whether the query around the node has to apply aggregates to its columns. */
 const hoistsAggregates = (node: ReadNode): boolean => isHoisted(node) && hasAggregates(node)
 
-/** Names of functions of the row that the node selects, orders by or filters by. */
+/** Names of functions of the row that the node selects, orders by or filters by. Postgres reads `count` as its aggregate. */
 export function computedNames(node: ReadNode): string[] {
   const ordered = node.order.filter(({ relation }) => relation === undefined)
   const filtered = node.logic.flatMap(filtersIn).filter((filter) => !filteredChild(node, filter))
   const names = [...node.fields, ...ordered, ...filtered].map(({ field }) => field.name)
-  return [...new Set(names)].filter((name) => node.table && name !== '*' && !node.table.columns.has(name))
+  return [...new Set(names)].filter(
+    (name) => node.table && name !== '*' && name !== 'count' && !node.table.columns.has(name),
+  )
 }
 
 const filtersIn = (logic: Logic): Filter[] => (logic.kind === 'filter' ? [logic] : logic.parts.flatMap(filtersIn))
