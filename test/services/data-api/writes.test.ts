@@ -172,6 +172,20 @@ describe('PATCH, PUT and DELETE', () => {
     expect([gone.status, gone.body, gone.headers.get('content-range')]).toEqual([200, [{ name: 'c' }], '*/1'])
   })
 
+  it('fills in defaults whatever the names of the columns are', async () => {
+    await api.sql(`create domain tone as text; create function tone(json) returns tone language sql immutable as $$ select ($1 #>> '{}')::tone $$;
+      create cast (json as tone) with function tone(json) as implicit;
+      create table lists (id int primary key default 5, list text, tone tone, value text default 'none')`)
+    const prefer = 'missing=default, return=representation'
+    const inserted = await api.json(
+      '/lists?columns=id,list,tone,value',
+      writeOf('POST', { list: 'a', tone: 'b' }, prefer),
+    )
+    expect(inserted.body).toEqual([{ id: 5, list: 'a', tone: 'b', value: 'none' }])
+    const changed = await api.json('/lists?id=eq.5&columns=list,value', writeOf('PATCH', { list: 'c' }, prefer))
+    expect([changed.status, changed.body]).toEqual([200, [{ id: 5, list: 'c', tone: 'b', value: 'none' }]])
+  })
+
   it('puts one row, which the address and the body must name alike', async () => {
     const id = newId()
     expect((await api.json(`/items?id=eq.${id}`, writeOf('PUT', { id, name: 'p' }))).status).toBe(201)

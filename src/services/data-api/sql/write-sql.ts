@@ -51,7 +51,8 @@ function bodySql(params: Parameters, body: Body): string {
   if (!columns.some(({ representation }) => representation?.fromJson)) return recordsSql(params, body)
   const values = columns.map(({ name, representation }) => {
     const parse = representation?.fromJson
-    return parse ? `${qualified(parse)}(${quote(name)}) AS ${quote(name)}` : quote(name)
+    const value = `pgrst_body.${quote(name)}`
+    return parse ? `${qualified(parse)}(${value}) AS ${quote(name)}` : value
   })
   return `(SELECT ${values.join(', ')} FROM ${recordsSql(params, body)}) AS pgrst_body`
 }
@@ -82,7 +83,7 @@ export function updateSql(
   const { table, columns } = body
   if (columns.length === 0) return `SELECT ${returning} FROM ${qualified(table)} WHERE FALSE`
   const set = columns.map(({ name }) => `${quote(name)} = pgrst_body.${quote(name)}`).join(', ')
-  const from = `(SELECT * FROM ${bodySql(params, body)} LIMIT 1) AS pgrst_body`
+  const from = `(SELECT pgrst_body.* FROM ${bodySql(params, body)} LIMIT 1) AS pgrst_body`
   return `UPDATE ${qualified(table)} SET ${set} FROM ${from}${conditionSql(params, node, table, 'UPDATE')} RETURNING ${returning}`
 }
 
