@@ -107,6 +107,15 @@ describe('POST', () => {
     expect(reply.body).toEqual([{ name: 'unnamed' }, { name: 'given' }])
   })
 
+  it('takes text and bits of any length for types without a length', async () => {
+    await api.sql(`create table lengthless (id int primary key, label bpchar, labels bpchar[], flags "bit", one char)`)
+    const row = { id: 1, label: 'long', labels: ['long', 'x'], flags: '101', one: 'y' }
+    const reply = await api.json('/lengthless', writeOf('POST', row))
+    expect([reply.status, reply.body]).toEqual([201, [row]])
+    const changed = await api.json('/lengthless?id=eq.1&select=label', writeOf('PATCH', { label: 'longer' }))
+    expect([changed.status, changed.body]).toEqual([200, [{ label: 'longer' }]])
+  })
+
   it('reads CSV and forms', async () => {
     const [a, b, c] = [newId(), newId(), newId()]
     const csv = {

@@ -46,7 +46,7 @@ const exposed = 'n.nspname = ANY ($1::text[])'
 
 /**
  * Runs with the search path `pg_catalog`, so that types and defaults are qualified. Extensions' functions are callable only if their
- * schema is exposed.
+ * schema is exposed. Without a modifier (-1), `format_type` writes `bpchar` and `"bit"`, which mean any length: `character` and `bit` mean one.
  */
 export function introspect(schemas: readonly string[]): Statement {
   return {
@@ -57,7 +57,7 @@ export function introspect(schemas: readonly string[]): Statement {
           AND NOT pg_is_other_temp_schema(n.oid)),
       columns AS MATERIALIZED (
         SELECT a.attrelid, json_agg(json_build_array(a.attnum, a.attname,
-            format_type(a.atttypid, nullif(a.atttypmod, -1)),
+            format_type(a.atttypid, a.atttypmod),
             CASE WHEN a.attidentity <> '' THEN (SELECT format('nextval(%L)', s.objid::regclass) FROM pg_depend AS s
                 WHERE s.classid = 'pg_class'::regclass AND s.refclassid = s.classid AND s.refobjid = a.attrelid
                   AND s.refobjsubid = a.attnum AND s.deptype = 'i')
@@ -80,7 +80,7 @@ export function introspect(schemas: readonly string[]): Statement {
             'rel', nullif(b.typrelid, 0)::int8,
             'media', CASE WHEN t.typtype = 'd' AND t.typname LIKE '%/%' THEN t.typname END,
             'names', p.proargnames, 'modes', p.proargmodes,
-            'types', (SELECT coalesce(json_agg(format_type(type, NULL) ORDER BY at), '[]')
+            'types', (SELECT coalesce(json_agg(format_type(type, -1) ORDER BY at), '[]')
               FROM unnest(p.proargtypes) WITH ORDINALITY AS a (type, at)),
             'defaults', p.pronargdefaults,
             'of', CASE WHEN p.pronargs = 1 THEN (SELECT nullif(typrelid, 0)::int8 FROM pg_type WHERE oid = p.proargtypes[0]) END,

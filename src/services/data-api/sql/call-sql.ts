@@ -13,7 +13,7 @@ export function callWithArguments(params: Parameters, routine: Called, args: Arg
     const values = args.filter(([name]) => name === parameter.name).map(([, value]) => value)
     return values.length === 0 ? [] : [{ parameter, value: textOf(parameter, values) }]
   })
-  const list = given.map(({ parameter, value }) => `${assigned(parameter)}${params.add(value)}::${typeOf(parameter)}`)
+  const list = given.map(({ parameter, value }) => `${assigned(parameter)}${params.add(value)}::${parameter.type}`)
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`)
 }
 
@@ -31,7 +31,7 @@ export function callWithBody(
   const given = routine.parameters.filter(({ name }) => names.includes(name))
   if (given.length === 0) return selectSql(routine, `${qualified(routine)}()`)
   const list = given.map((parameter) => `${assigned(parameter)}pgrst_body.${quote(parameter.name)}`)
-  const definition = given.map((parameter) => `${quote(parameter.name)} ${typeOf(parameter)}`).join(', ')
+  const definition = given.map((parameter) => `${quote(parameter.name)} ${parameter.type}`).join(', ')
   const records = `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(text)}::json)`
   const body = `(SELECT * FROM ${records} AS _(${definition}) LIMIT 1) AS pgrst_body`
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`, body)
@@ -40,14 +40,10 @@ export function callWithBody(
 /** SQL of a call of a function whose only parameter takes the body as it is. */
 export function callWithWholeBody(params: Parameters, routine: Called, { text }: Payload): string {
   const [parameter] = routine.parameters
-  return selectSql(routine, `${qualified(routine)}(${params.add(text)}::${parameter ? typeOf(parameter) : 'text'})`)
+  return selectSql(routine, `${qualified(routine)}(${params.add(text)}::${parameter?.type ?? 'text'})`)
 }
 
 const assigned = ({ name, isVariadic }: Parameter) => `${isVariadic ? 'VARIADIC ' : ''}${quote(name)} := `
-
-/** The type of a parameter. `character` and `bit` without a length mean one character or bit; their internal names mean any number. */
-const typeOf = ({ type }: Parameter): string =>
-  type.replace(/^character(?=\[|$)/, 'bpchar').replace(/^bit(?=\[|$)/, 'pg_catalog."bit"')
 
 function selectSql({ name, returns, computed = [] }: Called, call: string, body?: string): string {
   const alias = quote(name)
