@@ -270,6 +270,16 @@ describe('embedding', () => {
     ])
   })
 
+  it('refuses to spread more columns over many levels than its SQL should have', async () => {
+    const spread = (columns: number) => {
+      const levels = Array.from({ length: 9 }, () => '...authors(...books(').join('')
+      return api.json(`/books?select=${levels}${Array(columns).fill('*')}${'))'.repeat(9)}&id=eq.1`)
+    }
+    expect((await spread(1)).status).toBe(200)
+    const { status, body } = await spread(600)
+    expect([status, body.code, body.message]).toEqual([500, '54000', 'the request selects more than 20000 columns'])
+  })
+
   it('groups the rows by what a spread row has, and refuses aggregates of spread lists', async () => {
     await api.sql('alter database postgres set pgrst.db_aggregates_enabled = true')
     const perAuthor = 'select=pages.sum(),...authors(writer:name)&order=authors(writer)'

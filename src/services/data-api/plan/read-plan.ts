@@ -1,4 +1,4 @@
-import { requestError } from '../data-api-error.ts'
+import { DataApiError, requestError } from '../data-api-error.ts'
 import type { Filter, Located, Logic } from '../request/filters.ts'
 import type { OrderTerm } from '../request/order.ts'
 import type { QueryParams, Window } from '../request/query-string.ts'
@@ -73,6 +73,7 @@ export function planRead(
   }
   if (range) root.window = narrowWindow(root.window, range)
   checkNodes(root)
+  checkColumns(root)
   if (rowsMax !== undefined) limitRows(root, rowsMax)
   return root
 }
@@ -212,6 +213,30 @@ export function orderedChild(node: ReadNode, key: string): EmbedNode {
     message: `A related order on '${key}' is not possible`,
     details: `'${node.relation.name}' and '${key}' do not form a many-to-one or one-to-one relationship`,
   })
+}
+
+/** Limit for the columns of all queries of a request. SQL names a spread column on each level. */
+const COLUMNS_MAX = 20_000
+
+function checkColumns(root: ReadNode): void {
+  let total = 0
+  countColumns(root)
+  if (total <= COLUMNS_MAX) return
+  const message = `the request selects more than ${COLUMNS_MAX} columns`
+  throw new DataApiError({ status: 500, code: '54000', message })
+
+  function countColumns({ fields, children, table }: ReadNode): number {
+    let count = 0
+    for (const { field, aggregate } of fields) {
+      count += field.name === '*' && !aggregate ? (table?.columns.size ?? 1) : 1
+    }
+    for (const child of children) {
+      const columns = countColumns(child)
+      count += child.isSpread ? columns : 1
+    }
+    total += count
+    return count
+  }
 }
 
 function limitRows(node: ReadNode, rowsMax: number): void {
