@@ -12,6 +12,7 @@ import { mutation, type Route, route, unknown } from './api.ts'
 /** Repeating a restore with the same id does nothing. */
 const RestoreOptions = z.strictObject({ id: z.string(), password: z.string().optional() })
 const Restore = z.union([RestoreOptions.extend({ backup: z.string() }), RestoreOptions.extend({ at: z.coerce.date() })])
+export const Undo = RestoreOptions.pick({ password: true })
 
 const Moment = z.strictObject({ at: z.coerce.date() })
 
@@ -80,9 +81,9 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       endSessions(name)
       await backups.restore(name, to, { id, password }).catch(throwUnknownBackup)
     }),
-    mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {
-      endSessions(pool.require(name).name)
-      await backups.undo(name)
+    mutation('POST', '/instances/{name}/undo-restore', async ({ name, body }) => {
+      const options = await body(Undo)
+      await pool.require(name).whileReplaced(endSessions, () => backups.undo(name, options))
     }),
     route('GET', '/instances/{name}/recovery-window', async ({ name }) => {
       const window = await backups.window(pool.require(name).name)

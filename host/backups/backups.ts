@@ -10,7 +10,7 @@ import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
 import { archivedWindow, byWal, isNeeded, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
-import { type RestoreOptions, restoreTo, undoRestore } from './restore.ts'
+import { type RestoreOptions, restoreTo, type UndoOptions, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
 import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
@@ -173,7 +173,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       await archiveInstance(instance)
     },
 
-    undo: async (name: string) => undoRestore(archive, find(name)),
+    undo: async (name: string, options?: UndoOptions) => undoRestore(archive, find(name), options),
 
     /** Restores the archive into a temporary server and compares that with the instance. */
     async drill(name: string) {

@@ -26,9 +26,12 @@ const RESTORE_ID = 'pilothouse_restore_id'
 export const readRestoreId = ({ data }: Pick<InstancePaths, 'data'>): Promise<string | undefined> =>
   readOwned(join(data, RESTORE_ID)).catch(ignoreMissing)
 
-export interface RestoreOptions {
+export interface UndoOptions {
   /** The owner's new password; undefined leaves it as it is. */
-  password?: string
+  password?: string | undefined
+}
+
+export interface RestoreOptions extends UndoOptions {
   id?: string
 }
 
@@ -46,15 +49,11 @@ export async function restoreTo(
   { password, id }: RestoreOptions = {},
 ): Promise<void> {
   const { data, socket } = instance.paths
-  // A server that does not start can be restored too; its logins are then unknown.
-  const logins = await instance.admin.rows<Login>(LOGINS).catch(() => undefined)
+  const logins = await readLogins(instance)
   const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
   const recovered = await recover(archive, ownerOf(instance), place, plan)
   try {
-    await withAdminAt(place.socket, 'postgres', async (admin) => {
-      await restoreLogins(admin, logins)
-      if (password !== undefined) await setOwnerPassword(admin, password)
-    })
+    await withAdminAt(place.socket, 'postgres', (admin) => setLogins(admin, logins, password))
     await recovered.finish()
     if (id !== undefined) await replaceFile(join(place.data, RESTORE_ID), id, instance.record.account)
   } catch (error) {
@@ -66,8 +65,18 @@ export async function restoreTo(
 
 const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
 
+type Logins = readonly Login[] | undefined
+
+/** The current logins; undefined if the server does not start: its data can be replaced, too. */
+const readLogins = ({ admin }: Instance): Promise<Logins> => admin.rows<Login>(LOGINS).catch(() => undefined)
+
+async function setLogins(admin: AdminSession, logins: Logins, password: string | undefined): Promise<void> {
+  await restoreLogins(admin, logins)
+  if (password !== undefined) await setOwnerPassword(admin, password)
+}
+
 /** Gives logins their current passwords, so that a login that was removed or changed since the backup cannot be used again. */
-async function restoreLogins(admin: AdminSession, logins: readonly Login[] | undefined): Promise<void> {
+async function restoreLogins(admin: AdminSession, logins: Logins): Promise<void> {
   const removed = logins ? 'l.name IS NULL' : `a.rolname ~ '^(cli|jit)_login_'`
   await admin.rows(
     `UPDATE pg_authid AS a SET rolpassword = NULL FROM pg_authid AS b
@@ -106,21 +115,35 @@ export async function switchData(archive: Archive | undefined, instance: Instanc
   }
 }
 
-/** Switches back to the data from before the last restore or upgrade. */
-export async function undoRestore(archive: Archive | undefined, instance: Instance): Promise<void> {
+/**
+ * Switches back to the data from before the last restore or upgrade; a failure leaves the current data in service. Clients must be
+ * refused meanwhile, because logins get their current passwords last.
+ */
+export async function undoRestore(
+  archive: Archive | undefined,
+  instance: Instance,
+  { password }: UndoOptions = {},
+): Promise<void> {
   const { data } = instance.paths
   if (!(await exists(`${data}${OLD}`))) {
     throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is no longer kept' }])
   }
-  await instance.whileStopped(async () => {
-    await rm(`${data}${UNDONE}`, { recursive: true, force: true })
-    // The stop may take minutes or fail. An earlier record would leave the WAL of that time without a moment.
-    if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
-    await swapData(data, OLD, UNDONE).catch(async (error) => {
-      if (archive) await archiveTimelineOf(archive, instance, data)
-      throw error
+  const logins = await readLogins(instance)
+  let isSwitched = false
+  try {
+    await instance.whileStopped(async () => {
+      await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+      // The stop may take minutes or fail. An earlier record would leave the WAL of that time without a moment.
+      if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
+      await swapData(data, OLD, UNDONE)
+      isSwitched = true
     })
-  })
+    await instance.withAdmin('postgres', (admin) => setLogins(admin, logins, password))
+  } catch (error) {
+    if (isSwitched) await instance.whileStopped(() => swapData(data, UNDONE, OLD))
+    if (archive) await archiveTimelineOf(archive, instance, data)
+    throw error
+  }
   await rm(`${data}${UNDONE}`, { recursive: true, force: true })
 }
 

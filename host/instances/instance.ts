@@ -332,6 +332,14 @@ export class PostgresInstance implements Instance {
     }
   }
 
+  /** Ends and refuses the sessions of clients while `work` replaces the data. `work` may start the server even if the instance is paused. */
+  whileReplaced(endSessions: (name: string) => void, work: () => Promise<void>): Promise<void> {
+    return this.whileClosed('The project is being restored', () => {
+      endSessions(this.name)
+      return this.whileStartable(work)
+    })
+  }
+
   stop(): Promise<void> {
     return this.#transitions.run(() => this.#stop())
   }

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { mutation, type Route, route } from '../api/api.ts'
+import { Undo } from '../api/backup-routes.ts'
 import { OLD, undoRestore } from '../backups/restore.ts'
 import { readOwned } from '../instances/files.ts'
 import { InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -36,7 +37,8 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
         throw error
       })
     }),
-    mutation('POST', '/instances/{name}/undo-upgrade', async ({ name }) => {
+    mutation('POST', '/instances/{name}/undo-upgrade', async ({ name, body }) => {
+      const options = await body(Undo)
       const instance = pool.require(name)
       const version = await readOwned(`${instance.paths.data}${OLD}/PG_VERSION`, instance.record.account).catch(
         () => '',
@@ -45,8 +47,7 @@ export function upgradeRoutes(parts: UpgradeParts): Route[] {
         const reason = 'there is no data from before an upgrade: it is kept for a day, or until the next restore'
         throw new Refused([{ setting: 'version', reason }])
       }
-      endSessions(name)
-      await undoRestore(archive, instance)
+      await instance.whileReplaced(endSessions, () => undoRestore(archive, instance, options))
     }),
   ]
 }

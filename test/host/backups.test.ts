@@ -83,12 +83,13 @@ test('a dropped table can be restored to the second, and the restore can be undo
   )
   await backups.restore(name, { at }, { password: 'secret' })
   expect(await sql(instance, 'SELECT count(*)::int AS n FROM kept')).toEqual([{ n: 50_001 }])
-  const roles = await sql(
-    instance,
-    `SELECT rolname, rolpassword FROM pg_authid WHERE rolname IN ('member', 'gone', 'cli_login_abcdefgh') ORDER BY 1`,
-    'supabase_admin',
-  )
-  expect(roles).toEqual([
+  const passwords = () =>
+    sql(
+      instance,
+      `SELECT rolname, rolpassword FROM pg_authid WHERE rolname IN ('member', 'gone', 'cli_login_abcdefgh') ORDER BY 1`,
+      'supabase_admin',
+    )
+  expect(await passwords()).toEqual([
     { rolname: 'cli_login_abcdefgh', rolpassword: null },
     { rolname: 'gone', rolpassword: null },
     { rolname: 'member', rolpassword },
@@ -103,7 +104,10 @@ test('a dropped table can be restored to the second, and the restore can be undo
   await sql(instance, 'DROP TABLE second_life')
   await backups.restore(name, { at: later })
   expect(await sql(instance, 'SELECT n FROM second_life')).toEqual([{ n: 1 }])
+  await sql(instance, `ALTER ROLE member PASSWORD 'newest'; DROP ROLE cli_login_abcdefgh`)
+  const current = await passwords()
   await backups.undo(name)
+  expect(await passwords()).toEqual([{ rolname: 'cli_login_abcdefgh', rolpassword: null }, ...current])
   await expect(sql(instance, 'SELECT n FROM second_life')).rejects.toThrow('does not exist')
   expect(await sql(instance, 'SELECT count(*)::int AS n FROM kept')).toEqual([{ n: 50_001 }])
   await expect(backups.undo(name)).rejects.toThrow('no longer kept')

@@ -154,6 +154,20 @@ describe('an upgrade on a host with an archive', () => {
     expect(filesOf(ref)).toEqual(['data', 'instance.json', 'log', 'wal'])
   })
 
+  it('can be undone if the new server does not start, with a password and without temporary logins', async () => {
+    const { ref, call, query } = await made('u')
+    await query(`create role cli_login_abcdefgh login password 'pw'`)
+    expect(await call('POST', '/upgrade', { version: '18' })).toEqual({ status: 204, body: undefined })
+    await host.pool.require(ref).stop()
+    await rm(join(folder, 'instances', ref, 'data', 'global', 'pg_control'))
+    expect(await call('POST', '/undo-upgrade', { password: 'another' })).toMatchObject({ status: 204 })
+    const refused = { message: expect.stringContaining('password authentication failed') }
+    await expect(query('select 1')).rejects.toMatchObject(refused)
+    const logins = `select rolname as name, rolpassword is null as "isEnded" from pg_authid where rolname ~ '^cli_'`
+    const ended = await host.pool.require(ref).withAdmin('postgres', (admin) => admin.rows(logins))
+    expect(ended).toEqual([{ name: 'cli_login_abcdefgh', isEnded: true }])
+  })
+
   it('archives on a timeline of its own, from the next backup on', async () => {
     const { call, query } = await made('b')
     await query('create table kept as select 17 as n')

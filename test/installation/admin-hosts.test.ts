@@ -21,7 +21,8 @@ describe('a refusal by a host', () => {
   it('is printed in one line', async () => {
     const ref = await newProject(await newOrganization())
     const { url, key } = inject('host')
-    const own = { DATABASE_URL: inject('controlUrl'), HOST_URL: url, HOST_KEY: key }
+    const [DATABASE_URL, ENCRYPTION_KEY] = [inject('controlUrl'), inject('encryptionKey')]
+    const own = { DATABASE_URL, ENCRYPTION_KEY, HOST_URL: url, HOST_KEY: key }
     const command = promisify(execFile)('node', ['dev/admin.ts', 'upgrades', 'undo', ref], {
       env: { ...process.env, ...own },
     })

@@ -156,12 +156,19 @@ describe('an upgrade', () => {
     const { url, key } = inject('host')
     vi.stubEnv('HOST_URL', url)
     vi.stubEnv('HOST_KEY', key)
+    vi.stubEnv('ENCRYPTION_KEY', inject('encryptionKey'))
     await expect(admin('upgrades', 'undo', ref)).rejects.toThrow('there is no data from before an upgrade')
     await ended((await upgrade('18')).body.tracking_id, 1)
+    const password = `password ${crypto.randomUUID()}`
+    expect(await owner.patch(`/v1/projects/${ref}/database/password`, { password })).toMatchObject({ status: 200 })
     expect(await admin('upgrades', 'undo', ref)).toMatch(/runs Postgres 17/)
     vi.unstubAllEnvs()
     expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({ database: { postgres_engine: '17' } })
     expect(await versionOf(ref)).toBe(17)
+    await expect(ownerClient(ref).connect()).rejects.toThrow('password authentication failed')
+    const client = ownerClient(ref, { password })
+    await client.connect()
+    await client.end()
   })
 
   it('leaves the project unchanged if it fails', async () => {
