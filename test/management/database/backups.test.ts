@@ -64,6 +64,14 @@ async function keysOf(Prefix: string): Promise<string[]> {
   return Contents.map(({ Key = '' }) => Key)
 }
 
+async function damageBackup(ref: string, id: number): Promise<void> {
+  const Key = `backups/${ref}/base/${id}.tar`
+  const { Body } = await bytes.send(new GetObjectCommand({ Bucket, Key }))
+  const changed = Buffer.from((await Body?.transformToByteArray()) ?? [])
+  changed[5_000] = Number(changed[5_000]) ^ 1
+  await bytes.send(new PutObjectCommand({ Bucket, Key, Body: changed }))
+}
+
 async function connectTo(ref: string): Promise<pg.Client> {
   const client = ownerClient(ref)
   await client.connect()
@@ -384,6 +392,18 @@ describe('a point in time', () => {
     await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(second * 1000), { ...WAIT, interval: 20 })
     return second
   }
+})
+
+it('a restore of a damaged backup leaves the project in service', async () => {
+  const organization = await newOrganization()
+  const { owner } = organization
+  const ref = await newProject(organization)
+  const id = await newPoint(owner, ref, 'damaged')
+  await damageBackup(ref, id)
+  expect((await owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+  await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
+  expect(await actionsOf(ref)).toContain('project.restore_backup.failed')
 })
 
 describe('a project whose server does not start', () => {
@@ -824,11 +844,7 @@ describe('npm run admin -- backups drill', () => {
     )
     expect(exitCode).toBe(0)
 
-    const Key = `backups/${ref}/base/${id}.tar`
-    const { Body } = await bytes.send(new GetObjectCommand({ Bucket, Key }))
-    const changed = Buffer.from((await Body?.transformToByteArray()) ?? [])
-    changed[5_000] = Number(changed[5_000]) ^ 1
-    await bytes.send(new PutObjectCommand({ Bucket, Key, Body: changed }))
+    await damageBackup(ref, id)
     const failed = await drill(ref)
     expect(failed.text).toMatch(
       new RegExp(`^${ref}  FAILED  backups/${ref}/base/${id}.tar was changed.*\n0 restored, 1 failed`),

@@ -3,6 +3,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { BackupGone } from '../../../engine/backup.ts'
 import { isDatabaseError } from '../../../engine/database-errors.ts'
 import type { PointInTime } from '../../../engine/engine.ts'
+import { EngineRefusal } from '../../../engine/engine-errors.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { backups } from '../../../model/tables/index.ts'
@@ -115,8 +116,9 @@ export const backupJobs = {
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    // Until the backup is found, the database is unchanged.
-    failed: (task) => statusAfterFailure(task, 'find_backup'),
+    // Until the backup is found, the database is unchanged. So it is if the engine refuses the restore, because of a damaged backup.
+    failed: (task, error) =>
+      statusAfterFailure(task, error instanceof EngineRefusal ? 'replace_database' : 'find_backup'),
   },
   restore_moment: {
     steps: [

@@ -37,7 +37,7 @@ export async function failTask(ctx: SystemCtx, job: Job, work: Work, error: unkn
   else ctx.log.error('task_failed', { ...fields, error: lastError })
   const statusReason = `${task.kind}: ${reason}`
   if (job.failed && isFinal(task, error)) {
-    const changes = job.failed(task)
+    const changes = job.failed(task, error)
     return finishTask(ctx, job, work, {
       state: 'failed',
       changes: { ...changes, ...(changes.status && { statusReason }) },

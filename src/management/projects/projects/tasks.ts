@@ -43,7 +43,7 @@ export interface Job {
   /** Event to publish after success, in addition to the new status. */
   event?: 'v1.project.paused' | 'v1.project.restored' | 'v1.project.restarted' | 'v1.project.removed'
   /** Columns of the project after the last attempt; absent if the job is retried until it succeeds. */
-  failed?(task: Task): Changes
+  failed?(task: Task, error: unknown): Changes
   /** Called in the transaction that ends the task. */
   ended?(mutation: Mutation, end: End): Promise<void>
 }
