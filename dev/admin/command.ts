@@ -26,6 +26,7 @@ export const OPTIONS = {
   implicit: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
   'source-lost': { type: 'boolean' },
+  lost: { type: 'boolean' },
   yes: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const

@@ -1,4 +1,4 @@
-import { and, eq, isNull, sql } from 'drizzle-orm'
+import { and, eq, isNull, ne, type SQL, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import { HostName } from '../../src/config.ts'
 import { type HostApi, type HostDescription, hostApi, Instances } from '../../src/engine/host/client.ts'
@@ -29,9 +29,11 @@ export const hostCommands: Record<string, Command> = {
     run: (db, [name = '']) => drainHost(db, name),
   },
   'hosts remove': {
-    summary: 'Remove a database host that has no projects.',
+    summary:
+      'Remove a database host that has no projects; --lost removes a lost host, and ends the deletion of its projects.',
     args: ['name'],
-    run: (db, [name = '']) => removeHost(db, name),
+    options: '[--lost]',
+    run: (db, [name = ''], options) => removeHost(db, { name, isLost: options.lost === true }),
   },
   'hosts list': {
     summary: 'List the database hosts.',
@@ -140,19 +142,23 @@ async function requireProjects(db: ControlDb, { host: { id: name, url }, ask }: 
   )
 }
 
-async function projectsOf(db: Pick<ControlDb, 'select'>, host: string): Promise<string[]> {
-  const isThere = and(sql`${projects.engineState} ->> 'host' = ${host}`, isNull(projects.removedAt))
+async function projectsOf(db: Pick<ControlDb, 'select'>, host: string, which?: SQL): Promise<string[]> {
+  const isThere = and(sql`${projects.engineState} ->> 'host' = ${host}`, isNull(projects.removedAt), which)
   return (await db.select({ ref: projects.ref }).from(projects).where(isThere)).map(({ ref }) => ref)
 }
 
-async function removeHost(db: ControlDb, name: string): Promise<string> {
+/** Projects of a lost host can only be deleted without it: once it is removed, their tasks no longer wait for it. */
+async function removeHost(db: ControlDb, { name, isLost }: { name: string; isLost: boolean }): Promise<string> {
   // Without its row, `local` is the host of the settings again.
   const settings = name === LOCAL ? await targetHost(process.env) : undefined
   if (settings) await requireProjects(db, hostApi(settings, undefined))
+  if (isLost) await requireLost(db, name)
   return change(db, async ({ tx, trace }) => {
     const [host] = await tx.delete(hosts).where(eq(hosts.name, name)).returning()
     if (!host) throw new StartError(`no host is called "${name}"${name === LOCAL ? `: ${REMOVE_LOCAL}` : ''}`)
-    const count = settings ? 0 : (await projectsOf(tx, name)).length
+    const count = settings
+      ? 0
+      : (await projectsOf(tx, name, isLost ? ne(projects.status, 'GOING_DOWN') : undefined)).length
     if (count > 0) throw new StartError(`${name} has ${countText(count)}: move or delete them first`)
     await tx
       .update(projects)
@@ -161,6 +167,15 @@ async function removeHost(db: ControlDb, name: string): Promise<string> {
     await trace({ action: 'host.remove', detail: { host: name } })
     return `${name} is no longer a host of this installation`
   })
+}
+
+async function requireLost(db: ControlDb, name: string): Promise<void> {
+  const description = await (await hostApis(db))
+    .get(name)
+    ?.describe()
+    .catch(() => undefined)
+  if (description)
+    throw new StartError(`${name} answers: remove it without --lost, once its projects are moved or deleted`)
 }
 
 const countText = (count: number) => `${count} ${count === 1 ? 'project' : 'projects'}`

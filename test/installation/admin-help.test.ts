@@ -3,7 +3,7 @@ import { readCommand, readHelp } from '../../dev/admin/commands.ts'
 
 /** Each command of the noun, with its summary below it. */
 const HOSTS =
-  /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {6}Add a [^\n]*\n {2}hosts drain <name>\n {6}Place [^\n]*\n {2}hosts remove <name>\n {6}Remove [^\n]*\n {2}hosts list\n {6}List the database hosts\.$/
+  /^npm run admin -- hosts <command>\n\n {2}hosts add [^\n]*\n {6}Add a [^\n]*\n {2}hosts drain <name>\n {6}Place [^\n]*\n {2}hosts remove <name> \[--lost\]\n {6}Remove [^\n]*\n {2}hosts list\n {6}List the database hosts\.$/
 
 describe('the help of a command line', () => {
   it.each([

@@ -10,10 +10,11 @@ import type { ControlDb } from '../../dev/seed.ts'
 import { StartError } from '../../dev/start-error.ts'
 import { SettingsRefused } from '../../src/engine/settings.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
-import { hosts } from '../../src/model/tables/index.ts'
+import { hosts, projects } from '../../src/model/tables/index.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
+import { callHost } from '../host/call-host.ts'
 import { control, newOrganization } from '../support/api.ts'
-import { newProject } from '../support/projects.ts'
+import { newProject, untilGone } from '../support/projects.ts'
 
 afterEach(() => void vi.unstubAllEnvs())
 
@@ -73,6 +74,45 @@ describe('hosts remove', () => {
       throw rolledBack
     })
     await expect(work).rejects.toBe(rolledBack)
+  })
+
+  it('removes a lost host only if all its projects are going down', async () => {
+    const ref = await newProject(await newOrganization())
+    const name = 'to-be-lost'
+    const { url, key } = inject('host')
+    const encryptionKey = inject('encryptionKey')
+    const sealedKey = await seal(encryptionKey, key, hostAssociatedData(name))
+    const place = { databaseHost: '127.0.0.1', databasePort: 9, addedAt: new Date(), region: 'us-east-1' } as const
+    vi.stubEnv('DATABASE_URL', 'postgresql://127.0.0.1/x')
+    vi.stubEnv('ENCRYPTION_KEY', encryptionKey)
+    const rolledBack = new Error('rolled back')
+    // The rows are not committed, so that no Worker looks for the project there.
+    const work = control.transaction(async (tx) => {
+      const change = (changes: object) => tx.update(projects).set(changes).where(eq(projects.ref, ref))
+      const remove = (...options: string[]) =>
+        readCommand(['hosts', 'remove', name, ...options])(tx as unknown as ControlDb)
+      await tx.insert(hosts).values({ ...place, name, url, sealedKey })
+      await change({ engineState: { host: name } })
+      await expect(remove('--lost')).rejects.toThrow(`${name} answers: remove it without --lost`)
+      await tx.update(hosts).set({ url: 'http://127.0.0.1:9' }).where(eq(hosts.name, name))
+      await expect(remove('--lost')).rejects.toThrow(`${name} has 1 project: move or delete them first`)
+      await change({ status: 'GOING_DOWN' })
+      await expect(remove()).rejects.toThrow(`${name} has 1 project: move or delete them first`)
+      expect((await remove('--lost')).text).toBe(`${name} is no longer a host of this installation`)
+      throw rolledBack
+    })
+    await expect(work).rejects.toBe(rolledBack)
+  })
+
+  it('lets the projects of a lost host be deleted, with what is left of them', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const changes = { engineState: { host: 'removed-as-lost' } }
+    await control.update(projects).set(changes).where(eq(projects.ref, ref))
+    expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
+    await untilGone(organization.owner, ref)
+    const { url, key } = inject('host')
+    expect((await callHost({ url, key }, 'GET', `/instances/${ref}`)).status).toBe(404)
   })
 })
 

@@ -145,8 +145,8 @@ async function hostFor({ hosts, states }: HostEngineConfig, access: HostAccess, 
 }
 
 /**
- * Removes the instance. Without a stored host, the project was never created or its removal was not recorded: then it is
- * removed from all hosts.
+ * Removes the instance. Without a stored host, the project was never created or its removal was not recorded; with an unknown one,
+ * its host was lost. Then it is removed from all hosts, with its archive in their bucket.
  */
 async function remove(
   { hosts, states }: HostEngineConfig,
@@ -160,9 +160,10 @@ async function remove(
       await states.write(ref, undefined)
       hosts.cacheHost(ref, undefined)
     })
-  const host = (await states.read(ref))?.host
-  if (host === undefined) await access.askAllHosts(removeAt)
-  else await removeAt(access.apiAt(await hosts.get(host)))
+  const hostId = (await states.read(ref))?.host
+  const host = (await hosts.all()).find(({ id }) => id === hostId)
+  if (host) await removeAt(access.apiAt(host))
+  else await access.askAllHosts(removeAt)
 }
 
 /** Copies a project on its parent's host, because the copy is made from the parent's files. */
