@@ -151,6 +151,21 @@ describe('an upgrade', () => {
     await owner.delete(`/v1/projects/${ref}`)
   })
 
+  it('is noticed if it outlasts the attempts of its task', async () => {
+    const { owner, ref, path } = await newOldProject()
+    await askHost('POST', `/instances/${ref}/upgrade`, { version: '18' })
+    await control.update(projects).set({ status: 'UPGRADING' }).where(eq(projects.ref, ref))
+    const lost = { input: { version: '18' }, attempts: 6, lastError: 'the database host does not answer' }
+    await control.insert(projectTasks).values({ projectRef: ref, kind: 'upgrade', ...lost, dueAt: new Date(0) })
+    await tick()
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await owner.get(`${path}/status`)).body.databaseUpgradeStatus).toMatchObject({ status: 2 })
+    await vi.waitFor(async () => {
+      await tick()
+      expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({ database: { postgres_engine: '18' } })
+    }, WAIT)
+  })
+
   it('can be undone by the operator', async () => {
     const { owner, ref, upgrade, ended } = await newOldProject()
     const { url, key } = inject('host')

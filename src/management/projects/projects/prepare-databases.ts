@@ -67,8 +67,9 @@ async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
   const { preparation } = ctx.engine
   const sleepAfterSeconds = await sleepAfterSecondsOf(ctx, project)
   await ctx.engine.prepare({ ref, runnerPassword: await runnerPasswordOf(ctx, project), sleepAfterSeconds })
+  const postgresVersion = await ctx.engine.version(ref)
   await ctx.db
     .update(projects)
-    .set({ preparation })
+    .set({ preparation, postgresVersion })
     .where(and(eq(projects.ref, ref), eq(projects.preparationDueAt, preparationDueAt)))
 }

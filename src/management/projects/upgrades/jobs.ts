@@ -51,8 +51,8 @@ export const upgradeJobs = {
   upgrade: {
     steps: [upgradeDatabase, checkHealth, takeBackup],
     done: { status: 'ACTIVE_HEALTHY' },
-    // The project keeps running in its current version.
-    failed: () => ({ status: 'ACTIVE_HEALTHY' }),
+    // The project keeps running in its current version. If the host did not answer, that may be the new one: a preparation reads it.
+    failed: () => ({ status: 'ACTIVE_HEALTHY', preparation: '', preparationDueAt: new Date(0) }),
     async ended({ tx }, { task, state, reason, at }) {
       const { backupId } = task.input
       if (state === 'done' || backupId === undefined) return
