@@ -16,9 +16,13 @@ export async function backup({ args, env, print }: Command): Promise<void> {
       'Set BACKUP_PASSPHRASE, or give --key-file <file>: the keys of the installation are encrypted with it. Without both, --plaintext-keys stores them as they are.',
     )
   }
-  const { at } = await takeBackup({ place, env, passphrase, print }).catch((error) => {
+  const { at, leftOut } = await takeBackup({ place, env, passphrase, print }).catch((error) => {
     // Both problems have the same error codes of Node.
     throw databaseProblem(ownBucketProblem(error), HINT)
   })
+  if (leftOut.length > 0)
+    throw new StartError(
+      `Incomplete: ${text} holds the installation as of ${at} without the projects ${leftOut.join(', ')}.`,
+    )
   print(`Complete: ${text} holds the installation as of ${at}`)
 }

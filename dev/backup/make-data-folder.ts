@@ -19,7 +19,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { copyOut } from './copy.ts'
 import { type KeyFiles, writeKeyFile } from './keys.ts'
 import { type Manifest, OBJECTS, type StoredInstance } from './manifest.ts'
-import { isTemporary, removeBackup } from './moment.ts'
+import { CONTROL, isTemporary, removeBackup } from './moment.ts'
 import type { BackupPlace } from './place.ts'
 
 interface Options {
@@ -33,9 +33,9 @@ interface Options {
 
 /**
  * Creates a data folder from a backup; a failure or a signal leaves it empty. `secrets.json` is written last: without it,
- * `npm start` refuses the folder.
+ * `npm start` refuses the folder. Returns the projects whose databases could not be recovered.
  */
-export async function makeDataFolder(options: Options): Promise<void> {
+export async function makeDataFolder(options: Options): Promise<string[]> {
   const { folder, keys } = options
   guardChildren()
   await mkdir(folder, { recursive: true, mode: 0o700 })
@@ -46,9 +46,10 @@ export async function makeDataFolder(options: Options): Promise<void> {
     lifetime.onSignal((signal) => reject(new StartError(`Interrupted by ${signal}: ${folder} is empty again.`))),
   )
   try {
-    await Promise.race([fill(options, lifetime), interrupted])
+    const lost = await Promise.race([fill(options, lifetime), interrupted])
     await lifetime.end()
     for (const file of ['credentials.json', 'secrets.json'] as const) await writeKeyFile(folder, keys, file)
+    return lost
   } catch (error) {
     await lifetime.end()
     await deleteData(folder)
@@ -59,14 +60,14 @@ export async function makeDataFolder(options: Options): Promise<void> {
 async function fill(
   { place, folder, manifest, keys, secrets, print }: Options,
   { add }: ReturnType<typeof openLifetime>,
-): Promise<void> {
+): Promise<string[]> {
   for (const file of ['host/tls/server.key', 'host/tls/server.crt'] as const) await writeKeyFile(folder, keys, file)
   const { endpoint } = await add(startBucket(folder, secrets))
   const { put } = s3Store(bucketSettings(endpoint, secrets))
   await copyOut(place, manifest.files[OBJECTS], put)
   print(`Bucket: ${manifest.objects.count} objects, ${manifest.objects.bytes} bytes`)
   const host = await add(startLocalHost({ folder, secrets, endpoint }))
-  await recoverInstances(host, secrets, manifest, print)
+  return recoverInstances(host, secrets, manifest, print)
 }
 
 async function recoverInstances(
@@ -74,7 +75,7 @@ async function recoverInstances(
   { HOST_KEY: key, CONTROL_PASSWORD }: LocalSecrets,
   { instances, at }: Manifest,
   print: Options['print'],
-): Promise<void> {
+): Promise<string[]> {
   const api = hostApi({ id: LOCAL, url: host.url, key, databaseHost: '', databasePort: 0 }, undefined)
   const control = instances.find(({ name }) => name === CONTROL)
   if (!control) throw new StartError('The backup is damaged: it has no control database.')
@@ -84,8 +85,16 @@ async function recoverInstances(
     await removeOtherBackups(db, instances)
     print('Control database: restored')
     const replicas = await listReplicas(db)
+    const lost: string[] = []
     for (const project of projectsIn(instances)) {
-      await recover(api, project, at)
+      const problem = await recover(api, project, at).then(() => undefined, errorMessage)
+      if (problem !== undefined) {
+        // Without the host, no project can be recovered.
+        await api.describe()
+        print(problem)
+        lost.push(project.name)
+        continue
+      }
       for (const { identifier } of replicas.filter(({ ref }) => ref === project.name))
         await makeReplica(api, project.name, identifier).catch((error) =>
           print(`Read replica ${identifier} was not made (${errorMessage(error)}): remove it, and set it up again.`),
@@ -94,12 +103,12 @@ async function recoverInstances(
       await host.pool.require(project.name).stop()
       print(`Project ${project.name}: restored`)
     }
+    return lost
   } finally {
     await close()
   }
 }
 
-const CONTROL = 'control'
 const projectsIn = (instances: readonly StoredInstance[]) => instances.filter(({ name }) => name !== CONTROL)
 
 const makeReplica = (api: HostApi, ref: string, identifier: string): Promise<void> =>

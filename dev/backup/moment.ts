@@ -16,7 +16,12 @@ export interface InstallationMoment {
   instances: StoredInstance[]
   /** Keys of the archived objects that recovery to that moment needs. */
   keys: string[]
+  /** Projects that could not be archived, such as one whose server does not start, and why. */
+  leftOut: ReadonlyMap<string, string>
 }
+
+/** The instance of the control database, without which there is no backup. */
+export const CONTROL = 'control'
 
 /** Limit for rounds. Each makes the base backups that the round before lacked, because projects may be created meanwhile. */
 const ROUNDS_MAX = 10
@@ -35,13 +40,20 @@ const instance = (name: string, path: string) => `/instances/${name}${path}`
 
 /** Archives one moment of the control database and all projects. */
 export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
+  const leftOut = new Map<string, string>()
+  const leaveOut = (name: string, error: unknown) => {
+    if (name === CONTROL) throw new StartError(`The control database was not backed up: ${errorMessage(error)}.`)
+    leftOut.set(name, errorMessage(error))
+  }
   for (let round = 1; round <= ROUNDS_MAX; round++) {
     const at = new Date()
     const found = await api.ask(Instances, { method: 'GET', path: '/instances' })
-    const taken: InstallationMoment = { at, instances: [], keys: [] }
+    const taken: InstallationMoment = { at, instances: [], keys: [], leftOut }
     const withoutBackup: string[] = []
-    await eachOf(each(found), async ({ name, state }) => {
-      const moment = await momentOf(api, name, at)
+    const wanted = found.filter(({ name }) => !leftOut.has(name))
+    await eachOf(each(wanted), async ({ name, state }) => {
+      const moment = await momentOf(api, name, at).catch((error) => leaveOut(name, error))
+      if (leftOut.has(name)) return
       if (!moment) return void withoutBackup.push(name)
       const { backup, keys, spec } = moment
       taken.instances.push({ name, backup, spec, isPaused: state === 'paused' })
@@ -50,7 +62,9 @@ export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
     if (withoutBackup.length === 0) return taken
     const id = newTemporaryId()
     const call = { method: 'PUT', waitMs: BACKUP_MS_MAX } as const
-    await eachOf(each(withoutBackup), (name) => change(api, name, { ...call, path: instance(name, `/backups/${id}`) }))
+    await eachOf(each(withoutBackup), (name) =>
+      change(api, { ...call, path: instance(name, `/backups/${id}`) }).catch((error) => leaveOut(name, error)),
+    )
   }
   throw new StartError('Projects changed too often to take a moment of all of them: try again later.')
 }
@@ -62,7 +76,7 @@ export async function removeTemporaryBackups(api: HostApi): Promise<void> {
 }
 
 export const removeBackup = (api: HostApi, name: string, id: string): Promise<void> =>
-  change(api, name, { method: 'DELETE', path: instance(name, `/backups/${id}`) })
+  change(api, { method: 'DELETE', path: instance(name, `/backups/${id}`) })
 
 /** The archived moment of an instance; undefined if a new base backup is needed. */
 async function momentOf(api: HostApi, name: string, at: Date): Promise<z.output<typeof Moment> | undefined> {
@@ -71,22 +85,20 @@ async function momentOf(api: HostApi, name: string, at: Date): Promise<z.output<
     return await api.ask(Moment, call)
   } catch (error) {
     if (error instanceof SettingsRefused) return undefined
-    throw failed(name, error)
+    throw error
   }
 }
 
 /** Calls the host, and retries while another task works on the project. */
-async function change(api: HostApi, name: string, call: Call): Promise<void> {
+async function change(api: HostApi, call: Call): Promise<void> {
   for (const until = Date.now() + BUSY_MS_MAX; ; await delay(BUSY_PAUSE_MS)) {
     try {
       return await api.ask(NoContent, call)
     } catch (error) {
-      if (!(error instanceof EngineBusy) || Date.now() > until) throw failed(name, error)
+      if (!(error instanceof EngineBusy) || Date.now() > until) throw error
     }
   }
 }
-
-const failed = (name: string, error: unknown) => new StartError(`${name} was not backed up: ${errorMessage(error)}.`)
 
 async function* each<Item>(items: readonly Item[]): AsyncGenerator<Item> {
   yield* items

@@ -14,8 +14,13 @@ interface Options {
   print(line: string): void
 }
 
-/** Creates a data folder for `npm start` from a backup. */
-export async function restoreBackup({ place, folder, passphrase, print }: Options): Promise<Manifest> {
+/** Creates a data folder for `npm start` from a backup. Returns the projects whose databases could not be recovered. */
+export async function restoreBackup({
+  place,
+  folder,
+  passphrase,
+  print,
+}: Options): Promise<{ at: string; lost: string[] }> {
   await requireEmpty(folder)
   const manifest = await readManifest(place)
   requireReadable(manifest)
@@ -23,8 +28,8 @@ export async function restoreBackup({ place, folder, passphrase, print }: Option
   const secrets = checkSecrets(JSON.parse(keys['secrets.json'] ?? ''))
   // Loaded late because it is slow to load: a refused restore does not need it.
   const { makeDataFolder } = await import('./make-data-folder.ts')
-  await makeDataFolder({ place, folder, manifest, keys, secrets, print })
-  return manifest
+  const lost = await makeDataFolder({ place, folder, manifest, keys, secrets, print })
+  return { at: manifest.at, lost }
 }
 
 async function requireEmpty(folder: string): Promise<void> {

@@ -1,4 +1,5 @@
 import { readSettings } from '../settings.ts'
+import { StartError } from '../start-error.ts'
 import { type Command, readArguments } from './arguments.ts'
 import { restoreBackup } from './restore-backup.ts'
 
@@ -8,6 +9,10 @@ export async function restore({ args, env, print }: Command): Promise<void> {
   if (!given) return
   const { place, passphrase } = given
   const { folder } = readSettings(env)
-  const { at } = await restoreBackup({ place, folder, passphrase, print })
+  const { at, lost } = await restoreBackup({ place, folder, passphrase, print })
+  if (lost.length > 0)
+    throw new StartError(
+      `Incomplete: ${folder} holds the installation as of ${at} without the databases of ${lost.join(', ')}. \`npm start\` starts it.`,
+    )
   print(`Complete: ${folder} holds the installation as of ${at}. Start it with \`npm start\`.`)
 }

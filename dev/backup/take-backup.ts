@@ -25,8 +25,13 @@ interface Options {
   print(line: string): void
 }
 
-/** Backs up the installation that `npm start` runs here, as of one moment. */
-export async function takeBackup({ place, env, passphrase, print }: Options): Promise<Manifest> {
+/** Backs up the installation that `npm start` runs here, as of one moment. Returns the projects that it had to leave out. */
+export async function takeBackup({
+  place,
+  env,
+  passphrase,
+  print,
+}: Options): Promise<{ at: string; leftOut: string[] }> {
   const { folder } = readSettings(env)
   if (place.folder !== undefined && `${place.folder}/`.startsWith(`${folder}/`))
     throw new StartError(`${place.folder} is in the data folder, which \`npm start -- --reset\` deletes: give another.`)
@@ -38,8 +43,9 @@ export async function takeBackup({ place, env, passphrase, print }: Options): Pr
     const hold = await holdRemovals(controlUrl)
     try {
       print('Databases: archiving one moment of all of them')
-      const { at, instances, keys } = await takeMoment(api)
+      const { at, instances, keys, leftOut } = await takeMoment(api)
       print(`Databases: ${instances.length} as of ${at.toISOString()}`)
+      for (const [name, reason] of leftOut) print(`Project ${name}: left out (${reason})`)
       const { list, ...objects } = await copyIn(place, keysAt(store, { at, keys }), store.get)
       print(`Bucket: ${objects.count} objects, ${objects.bytes} bytes`)
       const sealed = chunks(sealKeys(await readKeyFiles(folder), passphrase))
@@ -51,7 +57,7 @@ export async function takeBackup({ place, env, passphrase, print }: Options): Pr
       }
       await hold.check()
       await writeManifest(place, manifest)
-      return manifest
+      return { at: manifest.at, leftOut: [...leftOut.keys()] }
     } finally {
       await removeTemporaryBackups(api).catch((error) =>
         print(`Base backups were left in the archive: ${error.message}`),

@@ -144,9 +144,9 @@ describe('npm run backup and npm run restore', () => {
     await machine.started()
     const owner = ownerOf(machine)
     const place = { owner, slug: machine.credentials().organization_slug }
-    const [ref, paused] = await Promise.all([createProject(place), createProject(place)])
-    await Promise.all([ref, paused].map((each) => untilStatus(owner, each, 'ACTIVE_HEALTHY')))
-    expect((await owner.post(`/v1/projects/${paused}/pause`)).status).toBe(200)
+    const [ref, paused, broken] = await Promise.all([createProject(place), createProject(place), createProject(place)])
+    await Promise.all([ref, paused, broken].map((each) => untilStatus(owner, each, 'ACTIVE_HEALTHY')))
+    for (const each of [paused, broken]) expect((await owner.post(`/v1/projects/${each}/pause`)).status).toBe(200)
     await newEndpoint({ owner, base: `/v2/projects/${ref}/webhooks` }, { url: receiver.url })
     await deploy(owner, ref, { metadata: { verify_jwt: false } })
     const key = await serviceKey(owner, ref)
@@ -161,16 +161,23 @@ describe('npm run backup and npm run restore', () => {
     const completed = expect.objectContaining({ status: 'AVAILABLE' })
     await vi.waitFor(async () => expect((await owner.get(points)).body).toEqual(completed), { ...WAIT, interval: 500 })
     await vi.waitFor(() => expect(receiver.received).not.toEqual([]), WAIT)
-    await untilStatus(owner, paused, 'INACTIVE')
+    for (const each of [paused, broken]) await untilStatus(owner, each, 'INACTIVE')
+    await rm(join(machine.folder, 'host', 'instances', broken, 'data', 'global', 'pg_control'))
 
     const writer = await startWriting(ref, key)
     await vi.waitFor(() => expect(writer.written()).toBeGreaterThan(WRITES), WAIT)
     const before = writer.written()
     await writeFile(`${folder}.key`, `${PASSPHRASE}\n`)
-    const { stdout } = await command('backup', [folder, '--key-file', `${folder}.key`], machine.env)
+    const taken = await command('backup', [folder, '--key-file', `${folder}.key`], machine.env).catch((error) => error)
     const atEnd = writer.written()
     await writer.end()
-    expect(stdout).toMatch(/Complete: .* holds the installation as of \d{4}-/)
+    expect(taken).toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining(`Project ${broken}: left out (Postgres did not start`),
+      stderr: expect.stringMatching(
+        new RegExp(`^Incomplete: .* holds the installation as of \\d{4}-.* without the projects ${broken}\\.\n$`),
+      ),
+    })
     expect(atEnd).toBeGreaterThan(before)
     // The base backups that it made only for itself are gone.
     expect(await archived(machine)).toEqual([{ name: ref, id: expect.any(String) }])
@@ -185,8 +192,16 @@ describe('npm run backup and npm run restore', () => {
     receiver.answer(withStatus(200))
     const remote = openPlace('s3://copies/nightly', machine.env)
     for (const file of await filesIn(folder)) await remote.put(file, createReadStream(join(folder, file)))
-    const restored = await command('restore', ['s3://copies/nightly'], other.env)
-    expect(restored.stdout).toContain(`Project ${ref}: restored`)
+    const manifest = await readManifest(remote)
+    const [{ spec } = { spec: {} }] = manifest.instances
+    const lost = { name: broken, backup: '1', isPaused: false, spec }
+    await writeManifest(remote, { ...manifest, instances: [lost, ...manifest.instances] })
+    const restored = await command('restore', ['s3://copies/nightly'], other.env).catch((error) => error)
+    expect(restored).toMatchObject({
+      code: 1,
+      stdout: expect.stringContaining(`Project ${ref}: restored`),
+      stderr: expect.stringContaining(`without the databases of ${broken}.`),
+    })
     await cp(join(machine.folder, 'bundle'), join(other.folder, 'bundle'), { recursive: true })
     await other.started()
 
