@@ -278,6 +278,10 @@ describe('embedding', () => {
     expect((await spread(1)).status).toBe(200)
     const { status, body } = await spread(600)
     expect([status, body.code, body.message]).toEqual([500, '54000', 'the request selects more than 20000 columns'])
+    await api.sql(`do $$ begin execute (select 'create table wide (book int references books, ' ||
+      string_agg('c' || n || ' int', ', ') || ')' from generate_series(1, 400) as n); end $$`)
+    const unnamed = Array.from({ length: 60 }, (_, n) => `a${n}:wide()`)
+    expect((await api.json(`/books?select=${unnamed}&id=eq.1`)).body.code).toBe('54000')
   })
 
   it('groups the rows by what a spread row has, and refuses aggregates of spread lists', async () => {

@@ -133,7 +133,7 @@ export const isHoisted = (node: ReadNode): node is EmbedNode =>
 /** Whether the query around the node has to apply aggregates to its columns. */
 const hoistsAggregates = (node: ReadNode): boolean => isHoisted(node) && hasAggregates(node)
 
-/** Names of functions of the row that the node selects, orders by or filters by. Postgres reads `count` as its aggregate. */
+/** Names of functions of the row that the node selects, orders by or filters by. `count` is excluded: Postgres reads it as the aggregate. */
 export function computedNames(node: ReadNode): string[] {
   const ordered = node.order.filter(({ relation }) => relation === undefined)
   const filtered = node.logic.flatMap(filtersIn).filter((filter) => !filteredChild(node, filter))
@@ -226,13 +226,17 @@ function checkColumns(root: ReadNode): void {
   throw new DataApiError({ status: 500, code: '54000', message })
 
   function countColumns({ fields, children, table }: ReadNode): number {
-    let count = 0
+    const columns = table?.columns.size ?? 1
+    // If nothing is selected, the query still names the columns.
+    let count = fields.length === 0 ? columns : 0
     for (const { field, aggregate } of fields) {
-      count += field.name === '*' && !aggregate ? (table?.columns.size ?? 1) : 1
+      count += field.name === '*' && !aggregate ? columns : 1
     }
     for (const child of children) {
-      const columns = countColumns(child)
-      count += child.isSpread ? columns : 1
+      const ofChild = countColumns(child)
+      count += child.isSpread ? ofChild : 1
+      // The function gets a row of all columns.
+      if (child.relationship.kind === 'computed') count += columns
     }
     total += count
     return count

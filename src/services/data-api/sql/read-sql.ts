@@ -49,8 +49,8 @@ export function readSql(params: Parameters, node: ReadNode, options: ReadOptions
 }
 
 /**
- * SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence: if there are several tests,
- * then by a joined query, so that the length of the SQL does not multiply with each level of embedding.
+ * SQL that returns an empty row for each row of the node. Embedded rows are only tested for their presence. An embedded resource that is
+ * tested several times is joined once, so that the length of the SQL does not multiply with each level.
  */
 export function countSql(params: Parameters, node: ReadNode, { source, parentRow }: ReadOptions = {}): string {
   const row = rowOfSource(node, source)
@@ -59,7 +59,7 @@ export function countSql(params: Parameters, node: ReadNode, { source, parentRow
   const tested = [...inner, ...filteredChildren(node)]
   const repeated = new Set(tested.filter((child, index) => tested.indexOf(child) < index))
   const presence = (child: EmbedNode) => (repeated.has(child) ? `${quote(child.alias)}.is_present` : exists(child))
-  // Postgres would copy the test to each of its uses, if it did not have to apply an offset.
+  // OFFSET 0 keeps Postgres from copying the test into each place that uses it.
   const joins = [...repeated].map(
     (child) => ` CROSS JOIN LATERAL (SELECT ${exists(child)} AS is_present OFFSET 0) AS ${quote(child.alias)}`,
   )
