@@ -224,16 +224,17 @@ const ABORTED_PAGES_MAX = 500
  * parts. A database that does not answer is removed all the same.
  */
 export async function abortUploads(ctx: SystemCtx, ref: string): Promise<void> {
-  const unanswered = (error: unknown) =>
-    ctx.log.info('uploads_not_aborted', { project: ref, error: describeError(error) })
-  const project = await openProject(ctx, ref).catch(unanswered)
+  const report = (error: unknown) => ctx.log.info('uploads_not_aborted', { project: ref, error: describeError(error) })
+  const project = await openProject(ctx, ref).catch(report)
   if (!project) return
   const storage = { ctx, project }
   let after = NO_ID
   for (let page = 0; page < ABORTED_PAGES_MAX; page++) {
-    const results = await asServer(storage, [uploadsWithParts(after, DROPPED_MAX)]).catch(unanswered)
+    const results = await asServer(storage, [uploadsWithParts(after, DROPPED_MAX)]).catch(report)
     const uploads = (results?.[0] ?? []) as unknown as PartsRow[]
-    await Promise.all(dropsOf(storage, uploads))
+    // A trigger of the owner may have written ids that the bucket refuses; they must not prevent the removal.
+    const dropped = await Promise.allSettled(dropsOf(storage, uploads))
+    for (const drop of dropped) if (drop.status === 'rejected') report(drop.reason)
     if (uploads.length < DROPPED_MAX) return
     after = uploads.at(-1)?.id ?? NO_ID
   }
