@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { and, eq, isNull, notInArray } from 'drizzle-orm'
+import { and, eq, isNull, notInArray, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import { s3Store } from '../../host/backups/store.ts'
 import type { Host } from '../../host/host.ts'
@@ -33,7 +33,7 @@ interface Options {
 
 /**
  * Creates a data folder from a backup; a failure or a signal leaves it empty. `secrets.json` is written last: without it,
- * `npm start` refuses the folder. Returns the projects whose databases could not be recovered.
+ * `npm start` refuses the folder. Returns the projects whose databases the backup does not have or could not be recovered.
  */
 export async function makeDataFolder(options: Options): Promise<string[]> {
   const { folder, keys } = options
@@ -80,12 +80,14 @@ async function recoverInstances(
   const control = instances.find(({ name }) => name === CONTROL)
   if (!control) throw new StartError('The backup is damaged: it has no control database.')
   await recover(api, control, at)
+  await removeTemporary(api, control)
   const { db, close } = openControlDatabase(controlUrlOf(host.gatewayPort, CONTROL_PASSWORD))
   try {
     await removeOtherBackups(db, instances)
     print('Control database: restored')
     const replicas = await listReplicas(db)
-    const lost: string[] = []
+    const lost = await listLeftOut(db, instances)
+    for (const name of lost) print(`Project ${name}: left out of the backup`)
     for (const project of projectsIn(instances)) {
       const problem = await recover(api, project, at).then(() => undefined, errorMessage)
       if (problem !== undefined) {
@@ -99,6 +101,9 @@ async function recoverInstances(
         await makeReplica(api, project.name, identifier).catch((error) =>
           print(`Read replica ${identifier} was not made (${errorMessage(error)}): remove it, and set it up again.`),
         )
+      await removeTemporary(api, project).catch((error) =>
+        print(`The base backup of ${project.name} was left in the archive: ${errorMessage(error)}`),
+      )
       // Stopped, because otherwise the servers of all projects would be running at the end.
       await host.pool.require(project.name).stop()
       print(`Project ${project.name}: restored`)
@@ -121,17 +126,32 @@ const makeReplica = (api: HostApi, ref: string, identifier: string): Promise<voi
 const RECOVERY_MS_MAX = 24 * 3_600_000
 
 async function recover(api: HostApi, instance: StoredInstance, at: string): Promise<void> {
-  const { name, backup, isPaused, spec } = instance
+  const { name, isPaused, spec } = instance
   const path = `/instances/${name}`
   const body = { ...spec, is_paused: isPaused, at }
   try {
     await api.ask(NoContent, { method: 'PUT', path: `${path}/arrival`, body, waitMs: RECOVERY_MS_MAX })
     await api.ask(NoContent, { method: 'POST', path: `${path}/unseal` })
-    // Otherwise a project without backups of its own would archive WAL forever.
-    if (isTemporary(backup)) await removeBackup(api, name, backup)
   } catch (error) {
     throw new StartError(`${name} was not recovered: ${errorMessage(error)}.`)
   }
+}
+
+/** Removes the temporary backup of a recovered instance. Otherwise a project without backups of its own would archive WAL forever. */
+async function removeTemporary(api: HostApi, { name, backup }: StoredInstance): Promise<void> {
+  if (isTemporary(backup)) await removeBackup(api, name, backup)
+}
+
+/** Refs of the projects with a database that the backup of the installation left out. */
+async function listLeftOut(db: ControlDb, instances: readonly StoredInstance[]): Promise<string[]> {
+  const isThere = and(
+    isNull(projects.removedAt),
+    sql`${projects.engineState} ->> 'host' is not null`,
+    notInArray(projects.status, ['COMING_UP', 'INIT_FAILED', 'GOING_DOWN']),
+  )
+  const found = await db.select({ ref: projects.ref }).from(projects).where(isThere)
+  const kept = new Set(instances.map(({ name }) => name))
+  return found.flatMap(({ ref }) => (kept.has(ref) ? [] : [ref]))
 }
 
 /** Marks backups as removed that the backup of the installation does not contain. */

@@ -41,6 +41,8 @@ const instance = (name: string, path: string) => `/instances/${name}${path}`
 /** Archives one moment of the control database and all projects. */
 export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
   const leftOut = new Map<string, string>()
+  /** Instances that have a base backup of this run. */
+  const renewed = new Set<string>()
   const leaveOut = (name: string, error: unknown) => {
     if (name === CONTROL) throw new StartError(`The control database was not backed up: ${errorMessage(error)}.`)
     leftOut.set(name, errorMessage(error))
@@ -54,12 +56,15 @@ export async function takeMoment(api: HostApi): Promise<InstallationMoment> {
     await eachOf(each(wanted), async ({ name, state }) => {
       const moment = await momentOf(api, name, at).catch((error) => leaveOut(name, error))
       if (leftOut.has(name)) return
+      // After a fresh base backup, a second refusal has another reason.
+      if (!moment && renewed.has(name)) return leaveOut(name, new Error('its WAL cannot be archived'))
       if (!moment) return void withoutBackup.push(name)
       const { backup, keys, spec } = moment
       taken.instances.push({ name, backup, spec, isPaused: state === 'paused' })
       taken.keys.push(...keys)
     })
     if (withoutBackup.length === 0) return taken
+    for (const name of withoutBackup) renewed.add(name)
     const id = newTemporaryId()
     const call = { method: 'PUT', waitMs: BACKUP_MS_MAX } as const
     await eachOf(each(withoutBackup), (name) =>

@@ -194,13 +194,13 @@ describe('npm run backup and npm run restore', () => {
     for (const file of await filesIn(folder)) await remote.put(file, createReadStream(join(folder, file)))
     const manifest = await readManifest(remote)
     const [{ spec } = { spec: {} }] = manifest.instances
-    const lost = { name: broken, backup: '1', isPaused: false, spec }
+    const lost = { name: 'a'.repeat(20), backup: '1', isPaused: false, spec }
     await writeManifest(remote, { ...manifest, instances: [lost, ...manifest.instances] })
     const restored = await command('restore', ['s3://copies/nightly'], other.env).catch((error) => error)
     expect(restored).toMatchObject({
       code: 1,
       stdout: expect.stringContaining(`Project ${ref}: restored`),
-      stderr: expect.stringContaining(`without the databases of ${broken}.`),
+      stderr: expect.stringContaining(`without the databases of ${broken}, ${lost.name}.`),
     })
     await cp(join(machine.folder, 'bundle'), join(other.folder, 'bundle'), { recursive: true })
     await other.started()
