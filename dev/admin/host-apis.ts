@@ -1,3 +1,4 @@
+import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
@@ -26,3 +27,13 @@ export const openHostKey = (
   encryptionKey: string,
   { name, sealedKey }: Pick<typeof hosts.$inferSelect, 'name' | 'sealedKey'>,
 ): Promise<string> => unseal(encryptionKey, sealedKey, hostAssociatedData(name)).catch(refuseEncryptionKey)
+
+/** Whether a host answers. A host that refuses the key, or answers something else than a host, throws its error. */
+export const doesAnswer = (api: HostApi | undefined): Promise<boolean> =>
+  (api?.describe() ?? Promise.resolve(undefined)).then(
+    (description) => description !== undefined,
+    (error) => {
+      if (error instanceof EngineUnavailable) return false
+      throw error
+    },
+  )

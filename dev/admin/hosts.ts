@@ -12,7 +12,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
 import { change } from './change.ts'
 import type { Command, Options } from './command.ts'
-import { hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
+import { doesAnswer, hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
 
 type Row = typeof hosts.$inferSelect
 
@@ -147,7 +147,7 @@ async function projectsOf(db: Pick<ControlDb, 'select'>, host: string, which?: S
   return (await db.select({ ref: projects.ref }).from(projects).where(isThere)).map(({ ref }) => ref)
 }
 
-/** Projects of a lost host can only be deleted without it: once it is removed, their tasks no longer wait for it. */
+/** Removes a host. With `isLost`, its projects may be `GOING_DOWN`: their deletion waits for the host until its row is gone. */
 async function removeHost(db: ControlDb, { name, isLost }: { name: string; isLost: boolean }): Promise<string> {
   // Without its row, `local` is the host of the settings again.
   const settings = name === LOCAL ? await targetHost(process.env) : undefined
@@ -170,11 +170,7 @@ async function removeHost(db: ControlDb, { name, isLost }: { name: string; isLos
 }
 
 async function requireLost(db: ControlDb, name: string): Promise<void> {
-  const description = await (await hostApis(db))
-    .get(name)
-    ?.describe()
-    .catch(() => undefined)
-  if (description)
+  if (await doesAnswer((await hostApis(db)).get(name)))
     throw new StartError(`${name} answers: remove it without --lost, once its projects are moved or deleted`)
 }
 

@@ -9,7 +9,7 @@ import { change } from './change.ts'
 import type { Command, Report } from './command.ts'
 import { errorLine } from './error-line.ts'
 import { unknownProject } from './find.ts'
-import { hostApis } from './host-apis.ts'
+import { doesAnswer, hostApis } from './host-apis.ts'
 import { findByRef } from './projects.ts'
 
 export const moveCommands: Record<string, Command> = {
@@ -69,13 +69,7 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   if (!target) throw new StartError(`no host is called "${to}"`)
   const { features } = await target.describe()
   if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive, which a move needs`)
-  const answers = await apis
-    .get(from)
-    ?.describe()
-    .then(
-      () => true,
-      () => false,
-    )
+  const answers = await doesAnswer(apis.get(from))
   if (isSourceLost && answers)
     throw new StartError(`${from} answers: move without --source-lost, so that nothing is lost`)
   if (!isSourceLost && !answers) throw new StartError(`${from} does not answer: is it lost? Then add --source-lost`)
