@@ -5,7 +5,14 @@ import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
 import type { Locks } from '../instances/locks.ts'
 import { removeData } from '../instances/server.ts'
-import { type AdminSession, type Instance, type InstancePaths, type Instances, Refused } from '../instances/types.ts'
+import {
+  type AdminSession,
+  type Instance,
+  type InstancePaths,
+  type Instances,
+  InstanceUnavailable,
+  Refused,
+} from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
 import { ownerOf, recover } from './recovery.ts'
@@ -67,8 +74,12 @@ const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::
 
 type Logins = readonly Login[] | undefined
 
-/** The current logins; undefined if the server does not start: its data can be replaced, too. */
-const readLogins = ({ admin }: Instance): Promise<Logins> => admin.rows<Login>(LOGINS).catch(() => undefined)
+/** Reads the current logins. Returns undefined if the server does not start: a restore or undo must work even then. */
+const readLogins = ({ admin }: Instance): Promise<Logins> =>
+  admin.rows<Login>(LOGINS).catch((error) => {
+    if (error instanceof InstanceUnavailable) return undefined
+    throw error
+  })
 
 async function setLogins(admin: AdminSession, logins: Logins, password: string | undefined): Promise<void> {
   await restoreLogins(admin, logins)

@@ -145,8 +145,8 @@ async function hostFor({ hosts, states }: HostEngineConfig, access: HostAccess, 
 }
 
 /**
- * Removes the instance. Without a stored host, the project was never created or its removal was not recorded; with an unknown one,
- * its host was lost. Then it is removed from all hosts, with its archive in their bucket.
+ * Removes the instance. The host is not known if the project was never created, its removal was not recorded, or its lost host was
+ * removed. The instance and its archive are then removed from all hosts.
  */
 async function remove(
   { hosts, states }: HostEngineConfig,

@@ -42,6 +42,7 @@ const COMMANDS = `pg_event_trigger_ddl_commands() AS o WHERE o.schema_name IS DI
 const DROPS = `pg_event_trigger_dropped_objects() AS o WHERE NOT o.is_temporary AND o.original
   AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`
 
+/** A transaction never removes its own token: the Data API would not notice its later changes. */
 const record = (name: string, event: string, changes: string): string[] =>
   eventTrigger(
     name,

@@ -116,7 +116,7 @@ export const backupJobs = {
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    // Until the backup is found, the database is unchanged. So it is if the engine refuses the restore, because of a damaged backup.
+    // The database is unchanged until the backup is found, and also if the engine refuses the restore, for example because the backup is damaged.
     failed: (task, error) =>
       statusAfterFailure(task, error instanceof EngineRefusal ? 'replace_database' : 'find_backup'),
   },

@@ -51,7 +51,7 @@ export const upgradeJobs = {
   upgrade: {
     steps: [upgradeDatabase, checkHealth, takeBackup],
     done: { status: 'ACTIVE_HEALTHY' },
-    // The project keeps running in its current version. If the host did not answer, that may be the new one: a preparation reads it.
+    // The project keeps its version. If the host did not answer, it may already run the new one: the next preparation reads the version.
     failed: () => ({ status: 'ACTIVE_HEALTHY', preparation: '', preparationDueAt: new Date(0) }),
     async ended({ tx }, { task, state, reason, at }) {
       const { backupId } = task.input
