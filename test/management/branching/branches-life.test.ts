@@ -162,6 +162,7 @@ describe('a branch whose creation or reset failed after its database was there',
     const accept = () => rows(owner, own, 'drop trigger refuse on storage.buckets')
     const buckets = () => rows(owner, own, 'select id from storage.buckets')
     expect(await act(owner, branch, 'push')).toMatchObject({ seed: 'DEAD', deploy: 'CREATED' })
+    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
     await accept()
     const steps = { pull: 'EXITED', health: 'EXITED', migrate: 'EXITED', deploy: 'EXITED' }
     expect(await act(owner, branch, 'push')).toEqual({ ...steps, configure: 'EXITED', seed: 'EXITED' })
@@ -169,6 +170,7 @@ describe('a branch whose creation or reset failed after its database was there',
     expect(await buckets()).toEqual([{ id: 'covers' }])
     expect((await owner.get(`/v1/projects/${own}/functions`)).body).toMatchObject([{ slug: 'hello' }])
     expect(await act(owner, branch, 'push')).toEqual(steps)
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
 
     expect(await act(owner, branch, 'reset')).toMatchObject({ seed: 'DEAD' })
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
