@@ -683,7 +683,7 @@ describe('a database that is restored to a point in time', () => {
     await engine().setPassword(ref, request.password)
     const { site } = neon.states.get(ref) ?? {}
     expect(await callsOf(async () => beginOf(request))).toEqual(['listProjectBranches', 'restoreProjectBranch'])
-    expect(await callsOf(async () => finishOf(request))).toEqual(['listProjectOperations'])
+    expect(await callsOf(async () => finishOf(request))).toEqual(['listProjectOperations', 'updateProjectEndpoint'])
     expect(neon.states.get(ref)).toMatchObject({ site, isReady: true, isBranch: false })
     expect(await namesIn(ref)).toEqual(['Ada'])
     await withClient(neon.connect(ref, request.password), (client) => client.query('select'))
