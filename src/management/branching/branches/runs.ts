@@ -35,25 +35,20 @@ export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
 
 interface NewRun {
   branch: BranchRow
-  kind: Exclude<RunKind, 'finish'>
+  kind: RunKind
   migrationVersion?: string | undefined
   statusBefore?: ProjectStatus
   /** The commit at GitHub; undefined for other runs. */
   git?: { config: GitConfig; workdir: string } | undefined
 }
 
-/**
- * Starts a run with its task. A merge changes the parent, every other run the branch. A push or commit becomes `finish` as
- * long as no run has completed the branch.
- */
+/** Starts a run with its task. A merge changes the parent, every other run the branch. */
 export async function startRun(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { branch, kind: requested, migrationVersion, statusBefore, git }: NewRun,
+  { branch, kind, migrationVersion, statusBefore, git }: NewRun,
 ): Promise<string> {
   const id = crypto.randomUUID()
-  const isUpdate = requested === 'push' || requested === 'commit'
-  const kind = isUpdate && (await isUnfinished(mutation, branch)) ? 'finish' : requested
   const { projectRef, parentRef } = branch
   const ref = kind === 'merge' ? parentRef : projectRef
   const taskId = await startTask(ctx, mutation, {
@@ -84,7 +79,9 @@ export async function startRun(
 /** Kinds of runs that give a branch everything that a new branch has from its parent. */
 const COMPLETING: RunKind[] = ['create', 'reset', 'finish']
 
-/** Whether the last run that should have completed the branch has failed. A reset that left the branch as it was does not count. */
+/**
+ * Whether the last run that should have completed the branch has failed: then a push or commit is a run of the kind `finish`. A reset that left the branch as it was does not count.
+ */
 export async function isUnfinished({ tx }: Mutation, { projectRef }: BranchRow): Promise<boolean> {
   const [last] = await tx
     .select({ state: projectTasks.state })

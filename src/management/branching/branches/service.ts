@@ -27,7 +27,7 @@ import { rejectTakenName } from './create-branch.ts'
 import { requireMigration } from './migration-version.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
 import { requireActiveParent } from './parent-project.ts'
-import { startRun } from './runs.ts'
+import { isUnfinished, startRun } from './runs.ts'
 import type { UpdateBranch } from './schema.ts'
 
 export async function listBranches(ctx: Ctx, project: ProjectAccess) {
@@ -136,7 +136,8 @@ export async function startAction(
       .returning(BRANCH_COLUMNS)
     if (!branch) throw new ApiError('not_found.branch')
     const resetFields = kind === 'reset' && { statusBefore: before }
-    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...resetFields })
+    const runKind = kind === 'push' && (await isUnfinished(mutation, branch)) ? 'finish' : kind
+    const runId = await startRun(ctx, mutation, { branch, kind: runKind, migrationVersion: version, ...resetFields })
     if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ project, action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })

@@ -77,8 +77,9 @@ export const startCommit = (
       .where(and(eq(branches.parentRef, project.ref), which, isNull(branches.removedAt)))
       .returning(BRANCH_COLUMNS)
     if (!branch) throw new Error(`a branch of ${project.ref} is gone`)
-    if (await isUnfinished(mutation, branch)) requireReadable(parentStatus)
-    const runId = await startRun(ctx, mutation, { branch, kind: 'commit', git: gitOf(followed, commit) })
+    const kind = (await isUnfinished(mutation, branch)) ? 'finish' : 'commit'
+    if (kind === 'finish') requireReadable(parentStatus)
+    const runId = await startRun(ctx, mutation, { branch, kind, git: gitOf(followed, commit) })
     const updated = await recordRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })
     await publishBranchEvent(mutation, project, branch, 'v1.project.branch.updated')
     const own = { ...project, ref: projectRef }
