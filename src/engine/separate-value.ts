@@ -18,7 +18,7 @@ export async function readSeparately(
   jsonBytes: number,
 ): Promise<[json: string, value: SeparateValue]> {
   const bytes = Number(response.headers.get('content-length'))
-  if (!response.body || bytes < STREAMED_BYTES_MIN) {
+  if (bytes < STREAMED_BYTES_MIN || !response.body) {
     const all = new Uint8Array(await response.arrayBuffer())
     return [decoder.decode(all.subarray(0, jsonBytes)), all.subarray(jsonBytes)]
   }

@@ -12,14 +12,11 @@ export async function awaitWithin<Value>(ms: number, work: PromiseLike<Value>): 
 }
 
 /** Returns the result of `work`, or rejects with the error of `createError` if it has not settled after `ms`. */
-export async function withTimeout<Value>(
-  ms: number,
-  work: PromiseLike<Value>,
-  createError: () => Error,
-): Promise<Value> {
-  const settled = await awaitWithin(ms, work)
-  if (!settled) throw createError()
-  return settled.value
+export function withTimeout<Value>(ms: number, work: PromiseLike<Value>, createError: () => Error): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(createError()), ms)
+    work.then(resolve, reject).then(() => clearTimeout(timer))
+  })
 }
 
 /** Returns the result of `work`, or rejects with `Error(message)` once the signal aborts. */

@@ -8,10 +8,10 @@ import { keyOf, type SchemaCache, type Table } from './schema/types.ts'
 export function allowedMethods(
   cache: SchemaCache,
   target: Target,
-  { request, config }: { request: Request; config: DataApiConfig },
+  { request, config, requestId }: { request: Request; config: DataApiConfig; requestId: string },
 ): Response {
   const methods = methodsOf(cache, target, schemaFor(request, config))
-  const headers = { ...CORS_HEADERS, allow: methods.join(','), 'content-length': '0' }
+  const headers = { ...CORS_HEADERS, allow: methods.join(','), 'content-length': '0', 'x-request-id': requestId }
   return new Response(null, { status: 200, headers })
 }
 

@@ -1,6 +1,7 @@
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
 import type { ApiRequest } from './compile.ts'
 import { requestError } from './data-api-error.ts'
+import { parseForm } from './request/form-encoding.ts'
 import { readPayload } from './request/payload.ts'
 import { parsePreferences } from './request/preferences.ts'
 import { type Parameter, parseQuery } from './request/query-string.ts'
@@ -53,7 +54,7 @@ export async function apiRequestOf(request: Request, target: Target, config: Dat
 
 function parametersOf({ url }: Request): Parameter[] {
   const start = url.indexOf('?')
-  return start < 0 ? [] : [...new URLSearchParams(url.slice(start))].filter(([name]) => name !== 'apikey')
+  return start < 0 ? [] : parseForm(url.slice(start + 1)).filter(([name]) => name !== 'apikey')
 }
 
 /** The schema that the profile headers name, else the first exposed one. */

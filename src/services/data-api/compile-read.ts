@@ -1,5 +1,6 @@
 import { type ApiRequest, type Compiled, estimateStatement, mediaOf, planRows, totalOf, totalSql } from './compile.ts'
 import { requestError } from './data-api-error.ts'
+import { formEncoded } from './request/form-encoding.ts'
 import { isSingular } from './request/media-types.ts'
 import { contentRange, pageStatus } from './request/range.ts'
 import { suggest } from './schema/suggestions.ts'
@@ -55,9 +56,3 @@ function canonicalPath({ name, parameters }: ApiRequest): string {
   const query = sorted.map((pair) => pair.map(formEncoded).join('=')).join('&')
   return `/${encodeURIComponent(name)}${query && `?${query}`}`
 }
-
-/** Encodes a text as `URLSearchParams` does, at a fraction of its cost in this runtime. */
-const formEncoded = (text: string): string =>
-  encodeURIComponent(text)
-    .replaceAll('%20', '+')
-    .replace(/[!'()~]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`)

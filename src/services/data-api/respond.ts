@@ -5,8 +5,17 @@ import { type DataApiError, requestError } from './data-api-error.ts'
 import type { Outcome } from './execute.ts'
 import { appliedPreferences, type Preferences } from './request/preferences.ts'
 
-/** `sharedPath` is the path of the request, if other projects share its origin. */
-export function responseOf(request: ApiRequest, { compiled, row, estimate }: Outcome, sharedPath?: string): Response {
+interface Context {
+  requestId: string
+  /** The path of the request, if other projects share its origin. */
+  sharedPath: string | undefined
+}
+
+export function responseOf(
+  request: ApiRequest,
+  { compiled, row, estimate }: Outcome,
+  { requestId, sharedPath }: Context,
+): Response {
   const { preferences, config, schema } = request
   const reply: Reply = compiled.media.plan
     ? { status: 200, headers: {}, body: row.body }
@@ -26,21 +35,21 @@ export function responseOf(request: ApiRequest, { compiled, row, estimate }: Out
     // Clients recognize a reply without a body by its length.
     ...(reply.body === null && !isHead && !isBodiless && { 'content-length': '0' }),
     ...CORS_HEADERS,
+    'x-request-id': requestId,
   }
   const isInert = row.headers === null && (!describesBody || IS_JSON.test(compiled.media.contentType))
   const own = isInert ? undefined : withOwnHeaders(known, row.headers ?? '[]')
   if (own && sharedPath !== undefined) sandboxHeaders(own, sharedPath)
-  const headers = own ?? known
-  const body = isHead || isBodiless ? null : bodyOf(reply.body, headers)
-  return new Response(body, { status, headers })
+  const contentType = own ? own.get('content-type') : known['content-type']
+  const body = isHead || isBodiless ? null : bodyOf(reply.body, contentType ?? '')
+  return new Response(body, { status, headers: own ?? known })
 }
 
 const BODILESS = [101, 204, 205, 304]
 
 /** Decodes the hexadecimal text of a binary value, unless the reply is text. */
-function bodyOf(text: Reply['body'], headers: HeadersInit): Reply['body'] {
-  if (typeof text !== 'string') return text
-  if (IS_TEXT.test(new Headers(headers).get('content-type') ?? '') || !isHex(text)) return text
+function bodyOf(text: Reply['body'], contentType: string): Reply['body'] {
+  if (typeof text !== 'string' || IS_TEXT.test(contentType) || !isHex(text)) return text
   return Buffer.from(text.slice(2), 'hex')
 }
 
@@ -57,8 +66,8 @@ function statusIn({ status }: ResultRow): number | undefined {
   throw requestError('PGRST112')
 }
 
-/** Headers that SQL cannot replace: a page could not read the reply, or the length would not match the body. */
-const KEPT_HEADERS = new Set([...Object.keys(CORS_HEADERS), 'content-length'])
+/** Headers that SQL cannot replace: the reply could not be read by a page or found in logs, or its length would be wrong. */
+const KEPT_HEADERS = new Set([...Object.keys(CORS_HEADERS), 'content-length', 'x-request-id'])
 
 /** Adds the headers that SQL has set in `response.headers`: a list of objects with one member each. */
 function withOwnHeaders(known: Record<string, string>, text: string): Headers {
@@ -89,12 +98,7 @@ function headersIn(text: string): [name: string, value: string][] {
   }
 }
 
-interface ErrorOptions {
-  isHead: boolean
-  sharedPath?: string | undefined
-}
-
-export function errorResponse(error: DataApiError, options: ErrorOptions): Response {
+export function errorResponse(error: DataApiError, options: Context & { isHead: boolean }): Response {
   const headers = new Headers({ 'content-type': 'application/json; charset=utf-8' })
   headers.set('proxy-status', `PostgREST; error=${error.code}`)
   for (const [name, value] of Object.entries(error.headers)) {
@@ -104,8 +108,9 @@ export function errorResponse(error: DataApiError, options: ErrorOptions): Respo
       return errorResponse(requestError('PGRST111'), options)
     }
   }
+  const { isHead, requestId, sharedPath } = options
   for (const [name, value] of Object.entries(CORS_HEADERS)) headers.set(name, value)
-  const { isHead, sharedPath } = options
+  headers.set('x-request-id', requestId)
   if (sharedPath !== undefined) sandboxHeaders(headers, sharedPath)
   const { status, statusText } = error
   const body = isHead || BODILESS.includes(status) ? null : JSON.stringify(error.body)

@@ -54,7 +54,6 @@ export async function serveDataApi(call: Call): Promise<Response> {
   const at = ctx.now().getTime()
   const facts: Facts = {}
   const response = await answer(ctx, call, facts)
-  response.headers.set('x-request-id', requestId)
   const { method } = request
   const { status } = response
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
@@ -86,8 +85,9 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
     const error = found instanceof DataApiError ? found : internalError(found)
     facts.error = error.code
     logCause(ctx, call, error)
+    const { requestId } = ctx
     const { sharedPath } = call.address
-    return errorResponse(error, { isHead: request.method === 'HEAD', sharedPath })
+    return errorResponse(error, { isHead: request.method === 'HEAD', requestId, sharedPath })
   }
 }
 
@@ -112,8 +112,9 @@ export async function respond(
 ): Promise<Response> {
   if (address.service === 'graphql') throw graphqlMissing()
   const target = targetOf(address.path)
+  const { requestId } = api.ctx
   if (request.method === 'OPTIONS')
-    return allowedMethods(await currentSchema(api), target, { request, config: api.config })
+    return allowedMethods(await currentSchema(api), target, { request, config: api.config, requestId })
   const apiRequest = await apiRequestOf(request, target, api.config)
   const { preferences, schema } = apiRequest
   const compileFor = compilerFor(target, api, request)
@@ -125,7 +126,7 @@ export async function respond(
       return compileFor(apiRequest, cache)
     },
   })
-  return responseOf(apiRequest, outcome, address.sharedPath)
+  return responseOf(apiRequest, outcome, { requestId, sharedPath: address.sharedPath })
 }
 
 function compilerFor({ kind }: Target, { ctx, project }: DataApi, { method }: Request) {
