@@ -312,12 +312,13 @@ const placeOf = (process: Process | undefined): Place | undefined => process && 
 
 function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; id: string; ports: number[] }) {
   const { bindings, serviceBindings } = worker as Record<'bindings' | 'serviceBindings', Record<string, unknown>>
+  const closed = [...(bindings.CLOSED_PORTS ? [bindings.CLOSED_PORTS] : []), ...ports]
   return {
     ...worker,
     // Only the API uses queues.
     queueProducers: undefined,
     queueConsumers: undefined,
-    bindings: { ...bindings, PROGRAMS_KEY: key, PROGRAMS_PROCESS: id, CLOSED_PORTS: ports.join(',') },
+    bindings: { ...bindings, PROGRAMS_KEY: key, PROGRAMS_PROCESS: id, CLOSED_PORTS: closed.join(',') },
     serviceBindings: { ...serviceBindings, API: { external: { address: api, http: CALL_CONTEXT_OPTIONS } } },
   }
 }

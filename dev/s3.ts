@@ -20,11 +20,18 @@ const NAME = 's3'
 const CREDENTIALS = 'MINIFLARE_R2_S3_CREDENTIALS'
 const bucketBinding = (name: string) => `MINIFLARE_R2_S3_BUCKET_${name}`
 
+export interface S3 {
+  endpoint: string
+  /** The port of Miniflare's own entry, which serves every object without a signature to programs of this machine. */
+  openPort: number
+  stop(): Promise<void>
+}
+
 /**
  * Serves S3-compatible buckets on 127.0.0.1: Cloudflare's local R2 behind its own S3 API, which checks signatures. The API has a
- * port of its own and a guard in front: Miniflare's own entry would serve every object without a signature.
+ * port of its own and a guard in front.
  */
-export async function startS3(options: S3Options): Promise<{ endpoint: string; stop(): Promise<void> }> {
+export async function startS3(options: S3Options): Promise<S3> {
   const { folder, buckets, accessKeyId, secretAccessKey } = options
   const port = await freePort(options.port ?? 0, 's3')
   const credentials = Object.fromEntries(buckets.map((name) => [name, { accessKeyId, secretAccessKey }]))
@@ -46,8 +53,8 @@ export async function startS3(options: S3Options): Promise<{ endpoint: string; s
     resourcePersistencePath: folder,
   })
   try {
-    await miniflare.ready
-    return { endpoint: s3EndpointAt(port), stop: () => miniflare.dispose() }
+    const { port: openPort } = await miniflare.ready
+    return { endpoint: s3EndpointAt(port), openPort: Number(openPort), stop: () => miniflare.dispose() }
   } catch (error) {
     await miniflare.dispose()
     throw portError(error, port, 's3')

@@ -77,7 +77,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       return { host, cli, controlUrl }
     }
     const bucket = step('s3', () => keep(startBucket(folder, known, s3Port)))
-    const [{ host, cli, controlUrl }] = await Promise.all([startDatabases(), bucket])
+    const [{ host, cli, controlUrl }, { openPort }] = await Promise.all([startDatabases(), bucket])
     return {
       vars: {
         ENGINE: 'host',
@@ -88,6 +88,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
         S3_ENDPOINT: endpoint,
         S3_REGION: 'auto',
         S3_BUCKET: BUCKET,
+        CLOSED_PORTS: String(openPort),
         BASE_URL: baseUrl,
         DEFAULT_PLAN: 'enterprise',
         // Callers connect directly, so they could forge a header with their address.

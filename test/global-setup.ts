@@ -33,7 +33,7 @@ declare module 'vitest' {
     encryptionKey: string
     /** The settings of the GitHub App, whose GitHub server runs on this machine. */
     github: GithubServer['settings']
-    s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
+    s3: { endpoint: string; openPort: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
 
@@ -109,6 +109,7 @@ export default async function setup(project: TestProject) {
   project.provide('encryptionKey', services.secrets.ENCRYPTION_KEY ?? '')
   project.provide('s3', {
     endpoint: services.vars.S3_ENDPOINT ?? '',
+    openPort: services.vars.CLOSED_PORTS ?? '',
     bucket: services.vars.S3_BUCKET ?? '',
     accessKeyId: services.secrets.S3_ACCESS_KEY_ID ?? '',
     secretAccessKey: services.secrets.S3_SECRET_ACCESS_KEY ?? '',

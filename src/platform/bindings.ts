@@ -48,7 +48,7 @@ export interface Bindings extends Record<string, unknown> {
   PROGRAMS_KEY?: string
   /** Id of this process. Set in a program process. */
   PROGRAMS_PROCESS?: string
-  /** Ports of this machine that programs must not reach, separated by commas. Set in a program process. */
+  /** Ports of this machine that programs must not reach, separated by commas; program processes get more than the API. */
   CLOSED_PORTS?: string
   /** The API Worker. Set in a program process. */
   API?: Fetcher

@@ -16,10 +16,12 @@ async function runProgram({ ref }: TestStorage, body: string) {
 }
 
 it('no name leads to a port of the installation, although development allows this machine', async () => {
-  const { port } = new URL(inject('s3').endpoint)
+  const { endpoint, openPort } = inject('s3')
+  const { port } = new URL(endpoint)
   const hosts = ['127.0.0.1', 'localhost', 'localhost.', '[::1]', 'a.localhost', 'another.example.com']
   const urls = [
     ...hosts.map((host) => `http://${host}:${port}/`),
+    `http://127.0.0.1:${openPort}/cdn-cgi/local/r2/public/pilothouse/any`,
     `http://127.0.0.1:${new URL(inject('controlUrl')).port}/`,
   ]
   const messages = await runProgram(
