@@ -1,9 +1,7 @@
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
-import type { Decision } from '../../platform/rate-limit/rule.ts'
-import { projectOfHost, wasResolved } from './hostnames.ts'
+import { projectOfHost } from './hostnames.ts'
 import { aliasIn, type Located, locateAs } from './project-address.ts'
 
 interface Call {
@@ -11,11 +9,6 @@ interface Call {
   bindings: Bindings
   execution: ExecutionContext
 }
-
-const QUOTA_SCOPE = 'host names'
-
-const tooMany = (decision: Decision): Response =>
-  Response.json({ message: 'Too many requests for unknown hosts' }, { status: 429, headers: limitHeaders(decision) })
 
 /** Runs `next` after a custom hostname or vanity subdomain was resolved to its project; any other host needs no lookup. */
 export function withCustomDomain<T>(
@@ -35,13 +28,7 @@ async function resolveHostname<T>(
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   let found = located
   try {
-    const now = ctx.now().getTime()
-    if (!wasResolved(name)) {
-      const anonymous = { headers: request.headers, limiters: bindings.RATE_LIMITERS }
-      const decision = await takeAnonymousQuota(ctx, anonymous, QUOTA_SCOPE)
-      if (!decision.allowed) return tooMany(decision)
-    }
-    const ref = await projectOfHost(() => ctx, name, now)
+    const ref = await projectOfHost(() => ctx, name, ctx.now().getTime())
     if (ref !== undefined) found = locateAs(request, located.url, ref)
   } catch (error) {
     ctx.log.error('failed', { code: 'host_name', error: describeError(error) })

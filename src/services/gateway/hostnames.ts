@@ -1,5 +1,4 @@
 import { sql } from 'drizzle-orm'
-import { BoundedMap } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey } from '../../platform/db/row-cache.ts'
 
@@ -33,13 +32,6 @@ const hosts = createRowCache<HostRow>({
 
 const key = (name: string): RowKey => ({ ref: name, name: '' })
 
-const RESOLVED_MAX = 10_000
-/** Names that this isolate resolved to a project before. */
-const resolved = new BoundedMap<string, true>(RESOLVED_MAX)
-
-/** Whether a lookup is exempt from the rate limit: clients can send any host name, but only few of them resolve. */
-export const wasResolved = (name: string): boolean => resolved.has(name)
-
 /** The project that the name belongs to; undefined if it belongs to none. `now` in epoch milliseconds. */
 export async function projectOfHost(
   createReader: () => Reader,
@@ -47,9 +39,7 @@ export async function projectOfHost(
   now: number,
 ): Promise<string | undefined> {
   const { projectRef } = (await hosts.get(createReader, key(name), now)) ?? {}
-  if (!projectRef) return undefined
-  resolved.set(name, true)
-  return projectRef
+  return projectRef ?? undefined
 }
 
 /** Called after the project of a name changed. This isolate uses the change at once, others within a second. */
