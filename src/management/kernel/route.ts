@@ -78,6 +78,7 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** Headers of every reply of the route, errors included. */
   headers?: Readonly<Record<string, string>>
   errors?: readonly ErrorCode[]
+  handle(request: Request<Path, S, Q, B> & Resource<Path>): Promise<Reply<R>>
 }
 
 type Resource<Path extends string> = ('ref' extends Names<Path> ? Pick<Resources, 'project'> : unknown) &
@@ -111,7 +112,7 @@ type Schema = z.ZodType | undefined
 type Body = Schema | BufferedBody
 export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply | AnswerReply
 
-export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params'> {
+export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params' | 'handle'> {
   method: Method
   path: string
   params: z.ZodObject
@@ -137,11 +138,10 @@ const defineRoute =
   >(
     path: Path,
     spec: Optional<Path, Spec<Path, S, Q, B, R>>,
-    handle: (request: Request<Path, S, Q, B> & Resource<Path>) => Promise<Reply<R>>,
   ): Route => {
     const names = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => name as string)
     // The types above tie spec and handler together; a table of mixed routes can only hold their common shape.
-    return { ...spec, method, path, params: paramsOf(names, spec), handle } as unknown as Route
+    return { ...spec, method, path, params: paramsOf(names, spec) } as unknown as Route
   }
 
 const declaredParam = (spec: object, name: string) =>

@@ -49,7 +49,7 @@ type Body = z.ZodType | StreamedBody | undefined
 type Returns = z.ZodType | JsonText | Responses
 
 /** One row of the route table, from which the router and the OpenAPI document are derived. */
-interface Spec<A extends Access, Q, H, B, R> {
+interface Spec<Path extends string, A extends Access, Q, H, B, R> {
   /** operationId in the published document. Renaming one breaks every generated client. */
   id: string
   /** The value of `storage.operation()` in policies, and the `operation` label in metrics. */
@@ -63,6 +63,7 @@ interface Spec<A extends Access, Q, H, B, R> {
   body?: B
   returns: R
   errors?: readonly StorageErrorCode[]
+  handle(request: Request<Q, H, B> & Target<Path> & CallerOf<A> & ClaimsOf<A>): Promise<Reply<R>>
 }
 
 type Out<T> = T extends z.ZodType ? z.output<T> : undefined
@@ -92,7 +93,7 @@ interface Request<Q, H, B> {
 type Reply<R> = R extends Responses ? Response : R extends JsonText ? string : R extends z.ZodType ? z.input<R> : never
 type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
-export interface Route extends Spec<Access, ObjectSchema, ObjectSchema, Body, Returns> {
+export interface Route extends Omit<Spec<string, Access, ObjectSchema, ObjectSchema, Body, Returns>, 'handle'> {
   method: Method
   path: string
   /** Tag that groups the route in the document. */
@@ -111,11 +112,10 @@ const defineRoute =
     B extends Body = undefined,
   >(
     path: Path,
-    spec: Spec<A, Q, H, B, R>,
-    handle: (request: Request<Q, H, B> & Target<Path> & CallerOf<A> & ClaimsOf<A>) => Promise<Reply<R>>,
+    spec: Spec<Path, A, Q, H, B, R>,
   ): Route =>
     // The types above tie spec and handler together; a table of mixed routes can only hold their common shape.
-    ({ ...spec, method, path, handle }) as unknown as Route
+    ({ ...spec, method, path }) as unknown as Route
 
 export const get = defineRoute('GET')
 export const head = defineRoute('HEAD')

@@ -6,18 +6,15 @@ const Profile = z
   .meta({ id: 'Profile' })
 
 export const profileRoutes = [
-  get(
-    '/v1/profile',
-    {
-      id: 'v1-get-profile',
-      summary: 'Get the profile of the caller',
-      scope: 'any caller',
-      returns: Profile,
-    },
-    async ({ ctx: { actor } }) => ({
+  get('/v1/profile', {
+    id: 'v1-get-profile',
+    summary: 'Get the profile of the caller',
+    scope: 'any caller',
+    returns: Profile,
+    handle: async ({ ctx: { actor } }) => ({
       gotrue_id: actor.userId,
       primary_email: actor.primaryEmail,
       username: actor.username,
     }),
-  ),
+  }),
 ]

@@ -18,61 +18,50 @@ const SQL_ERRORS = [
 const rows = text('application/json', Rows)
 
 export const databaseRoutes = [
-  post(
-    '/v1/projects/{ref}/database/query',
-    {
-      id: 'v1-run-a-query',
-      stability: 'Beta',
-      summary: "Run SQL on a project's database",
-      scope: 'database:write',
-      body: RunQuery,
-      bodySizeBytesMax: SQL_BODY_BYTES_MAX,
-      returns: rows,
-      status: 201,
-      errors: SQL_ERRORS,
-    },
-    ({ ctx, project, body: { query, parameters, read_only = false } }) =>
+  post('/v1/projects/{ref}/database/query', {
+    id: 'v1-run-a-query',
+    stability: 'Beta',
+    summary: "Run SQL on a project's database",
+    scope: 'database:write',
+    body: RunQuery,
+    bodySizeBytesMax: SQL_BODY_BYTES_MAX,
+    returns: rows,
+    status: 201,
+    errors: SQL_ERRORS,
+    handle: ({ ctx, project, body: { query, parameters, read_only = false } }) =>
       runQuery(ctx, project, { query, parameters, readOnly: read_only }),
-  ),
+  }),
 
-  post(
-    '/v1/projects/{ref}/database/query/read-only',
-    {
-      id: 'v1-read-only-query',
-      stability: 'Beta',
-      summary: "Run read-only SQL on a project's database",
-      description: 'Runs as a read-only role. Qualify table names with their schema.',
-      scope: 'database:read',
-      body: RunReadOnlyQuery,
-      bodySizeBytesMax: SQL_BODY_BYTES_MAX,
-      returns: rows,
-      status: 201,
-      errors: SQL_ERRORS,
-    },
-    ({ ctx, project, body: { query, parameters } }) => runQuery(ctx, project, { query, parameters, readOnly: true }),
-  ),
+  post('/v1/projects/{ref}/database/query/read-only', {
+    id: 'v1-read-only-query',
+    stability: 'Beta',
+    summary: "Run read-only SQL on a project's database",
+    description: 'Runs as a read-only role. Qualify table names with their schema.',
+    scope: 'database:read',
+    body: RunReadOnlyQuery,
+    bodySizeBytesMax: SQL_BODY_BYTES_MAX,
+    returns: rows,
+    status: 201,
+    errors: SQL_ERRORS,
+    handle: ({ ctx, project, body: { query, parameters } }) =>
+      runQuery(ctx, project, { query, parameters, readOnly: true }),
+  }),
 
-  patch(
-    '/v1/projects/{ref}/database/password',
-    {
-      id: 'v1-update-database-password',
-      summary: "Set the password of the database's owner",
-      scope: 'database:write',
-      body: UpdatePassword,
-      returns: Done,
-      errors: ['conflict.project_status', 'service_unavailable.project_database'],
-    },
-    ({ ctx, project, body }) => updatePassword(ctx, project, body.password),
-  ),
+  patch('/v1/projects/{ref}/database/password', {
+    id: 'v1-update-database-password',
+    summary: "Set the password of the database's owner",
+    scope: 'database:write',
+    body: UpdatePassword,
+    returns: Done,
+    errors: ['conflict.project_status', 'service_unavailable.project_database'],
+    handle: ({ ctx, project, body }) => updatePassword(ctx, project, body.password),
+  }),
 
-  get(
-    '/v1/projects/{ref}/config/database/pooler',
-    {
-      id: 'v1-get-pooler-config',
-      summary: "Get a project's pooler settings and connection strings",
-      scope: 'database:read',
-      returns: z.array(PoolerConfig),
-    },
-    ({ ctx, project }) => getPoolerConfig(ctx, project),
-  ),
+  get('/v1/projects/{ref}/config/database/pooler', {
+    id: 'v1-get-pooler-config',
+    summary: "Get a project's pooler settings and connection strings",
+    scope: 'database:read',
+    returns: z.array(PoolerConfig),
+    handle: ({ ctx, project }) => getPoolerConfig(ctx, project),
+  }),
 ]

@@ -3,30 +3,24 @@ import { PgsodiumConfig } from './schema.ts'
 import { getPgsodiumConfig, updatePgsodiumConfig } from './service.ts'
 
 export const pgsodiumRoutes = [
-  get(
-    '/v1/projects/{ref}/pgsodium',
-    {
-      id: 'v1-get-pgsodium-config',
-      summary: "Get a project's root encryption key",
-      description: 'The first request creates the key.',
-      scope: 'secrets:read',
-      returns: PgsodiumConfig,
-    },
-    ({ ctx, project }) => getPgsodiumConfig(ctx, project),
-  ),
+  get('/v1/projects/{ref}/pgsodium', {
+    id: 'v1-get-pgsodium-config',
+    summary: "Get a project's root encryption key",
+    description: 'The first request creates the key.',
+    scope: 'secrets:read',
+    returns: PgsodiumConfig,
+    handle: ({ ctx, project }) => getPgsodiumConfig(ctx, project),
+  }),
 
-  put(
-    '/v1/projects/{ref}/pgsodium',
-    {
-      id: 'v1-update-pgsodium-config',
-      stability: 'Beta',
-      summary: "Replace a project's root encryption key",
-      description: 'Data encrypted with the old key cannot be decrypted with the new one.',
-      scope: 'secrets:write',
-      body: PgsodiumConfig,
-      returns: PgsodiumConfig,
-      errors: ['bad_request.root_key'],
-    },
-    ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key),
-  ),
+  put('/v1/projects/{ref}/pgsodium', {
+    id: 'v1-update-pgsodium-config',
+    stability: 'Beta',
+    summary: "Replace a project's root encryption key",
+    description: 'Data encrypted with the old key cannot be decrypted with the new one.',
+    scope: 'secrets:write',
+    body: PgsodiumConfig,
+    returns: PgsodiumConfig,
+    errors: ['bad_request.root_key'],
+    handle: ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key),
+  }),
 ]
