@@ -57,6 +57,8 @@ export function bearerToken({ authorization }: IncomingHttpHeaders): string | un
 
 function parse(text: string, isTrusted: boolean, domain: string | undefined): Target {
   if (!URL.canParse(text)) throw new Refusal('08001', 'the connection string is not a URL')
+  // A NUL ends a value of the startup message, so the rest of the text would be further parameters, such as another user.
+  if (text.includes('%00')) throw new Refusal('08001', 'the connection string must not contain a NUL')
   const { username, password, hostname, pathname, searchParams } = new URL(text)
   const given = {
     user: decode(username),

@@ -185,6 +185,18 @@ describe('the session of a request', () => {
     expect(await to(`postgres.${A}`, 'any.host', `project=${B}`)).toEqual(different)
   })
 
+  const OTHER_USER = '%00user%00supabase_admin'
+  it.each([
+    ['user', `postgres${OTHER_USER}.${A}`, ''],
+    ['database', `postgres.${A}`, OTHER_USER],
+    ['options', `postgres.${A}`, `?options=-c%20a.b=c${OTHER_USER}`],
+    ['application_name', `postgres.${A}`, `?application_name=a${OTHER_USER}`],
+  ])('is refused if its %s would add a startup parameter, such as the user', async (_, user, rest) => {
+    const url = `postgresql://${user}:${PASSWORD}@any.host/postgres${rest}`
+    const reply = await ask(host.url, { user, headers: { 'neon-connection-string': url } }, WHO)
+    expect(reply).toEqual([400, '08001', 'the connection string must not contain a NUL'])
+  })
+
   it('reuses a password check for a few seconds if the password is still valid, and needs another after sessions were ended', async () => {
     host.handlers.endSessions(B, 'clients')
     const from = host.checks.length
