@@ -32,11 +32,16 @@ export function findRoute(
   const [name] = names
   const role = suffix === undefined ? user : user.slice(0, dot)
   if (name === undefined || !isInstanceName(name) || role === '') throw unknownTenant()
+  // A line break would begin a message of its own in the server's log.
+  if (isControl(role) || isControl(database))
+    throw new Fatal('08P01', 'user and database must not have control characters')
   if (names.size > 1) throw new Fatal('XX000', 'user, server name and options name different projects')
   const parameters = new Map(Object.entries(others))
   if (routing.rest !== '') parameters.set('options', routing.rest)
   return { name, role, database: database || 'postgres', parameters }
 }
+
+const isControl = (text = ''): boolean => /\p{Cc}/u.test(text)
 
 function nameFromServerName(servername: string | undefined, domain: string | undefined): string | undefined {
   const host = servername?.toLowerCase()

@@ -7,6 +7,7 @@ const NAMES = Object.keys(LOG_FIELDS) as (keyof typeof LOG_FIELDS)[]
 const MESSAGE_LENGTH_MAX = 8_192
 /** Matches the start of a message: Postgres indents its further lines by a tab. */
 const MESSAGE_START = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/gm
+const YEAR_1 = Date.parse('0001-01-01T00:00:00Z')
 const SEVERITY = /^([A-Z0-9]+): {2}/
 
 /**
@@ -26,15 +27,18 @@ export function parseLines(
   const lines = whole
     .slice(0, linesMax)
     .map((start, n) => parseLine(bytes.toString('utf8', start, whole[n + 1] ?? length)))
+    // A name with a line break, of a role or a database, can look like the start of a message.
+    .filter(({ timestamp }) => Date.parse(timestamp) > YEAR_1)
   return { lines, length }
 }
 
-function parseLine(text: string): LogLine {
+function parseLine(line: string): LogLine {
+  const text = line.replaceAll('\0', '')
   const parts = text.split('\t', NAMES.length)
   const fields = Object.fromEntries(NAMES.map((name, n) => [name, parts[n] ?? '']))
   const rest = text.slice(parts.join('\t').length + 1).trimEnd()
   const [prefix = '', severity = 'LOG'] = SEVERITY.exec(rest) ?? []
-  const whole = rest.slice(prefix.length).replaceAll('\n\t', '\n').replaceAll('\0', '')
+  const whole = rest.slice(prefix.length).replaceAll('\n\t', '\n')
   const message = whole.slice(0, MESSAGE_LENGTH_MAX).toWellFormed()
   const timestamp = `${fields.timestamp?.replace(' ', 'T').replace(' UTC', '')}Z`
   return { ...fields, timestamp, error_severity: severity, message } as LogLine

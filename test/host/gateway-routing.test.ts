@@ -51,6 +51,12 @@ it('reaches the other databases of the instance', async () => {
   await expect(logIn({ port, database: 'third' })).rejects.toMatchObject({ code: '3D000' })
 })
 
+it.each(['x\n2026-01-01 00:00:00.000 UTC\t1\t', 'a\u0085b'])('refuses control characters: %j', async (text) => {
+  const refusal = { code: '08P01', message: 'user and database must not have control characters' }
+  await expect(logIn({ port, database: text })).rejects.toMatchObject(refusal)
+  await expect(logIn({ port, user: `${text}.${REF}` })).rejects.toMatchObject(refusal)
+})
+
 it.each([
   ['nobody', {}],
   ['postgres.zzzzzzzzzzzzzzzzzzzz', {}],
