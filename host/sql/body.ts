@@ -7,10 +7,15 @@ import type { Statement } from './text-query.ts'
 
 /** Bodies up to this size are read without taking memory of the budget. */
 const SMALL_BYTES = 64 * 1024
-/** Estimated memory per byte of a body: its text, and the values in it. */
+/** Estimated memory per byte of a body: its text, and the texts in it. */
 const MEMORY_FACTOR = 2
+/** Estimated memory of an array, an object or a place in one. */
+const VALUE_BYTES = 64
+/** Postgres counts parameters in 16 bits. */
+const PARAMS_MAX = 65_535
 
-const memoryFor = (bytes: number) => (bytes > SMALL_BYTES ? bytes * MEMORY_FACTOR : 0)
+const memoryFor = (bytes: number, values = 0) =>
+  bytes > SMALL_BYTES ? bytes * MEMORY_FACTOR + values * VALUE_BYTES : 0
 
 /** Reads the body of a request. A large one waits until the budget has room for it. */
 export async function readWithin(req: IncomingMessage, account: Account, limits: SqlLimits): Promise<string> {
@@ -19,34 +24,62 @@ export async function readWithin(req: IncomingMessage, account: Account, limits:
   if (announced > bytesMax) throw tooLarge(bytesMax)
   const memory = memoryFor(announced)
   if (memory > 0) await account.reserve(memory)
-  const text = await readBody(req, limits)
-  // The length of a body without `Content-Length` is known only now.
-  account.hold(memoryFor(text.length))
+  const { text, values } = await readBody(req, limits)
+  // The values, and the length of a body without `Content-Length`, are known only now.
+  account.hold(memoryFor(text.length, values))
   return text
 }
 
+const tooMany = (valuesMax: number) => new Refusal('54000', `the body has more than ${valuesMax} values`)
+
 const tooLarge = (bytesMax: number) => new Refusal('54000', `the body is larger than ${bytesMax} bytes`, 413)
 
-export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<string> {
-  const { bodyBytesMax: bytesMax, bodyTimeoutMs } = limits
+export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<{ text: string; values: number }> {
+  const { bodyBytesMax: bytesMax, bodyValuesMax, bodyTimeoutMs } = limits
   // A request that has been cut off emits no further events.
   if (req.destroyed) throw clientGone()
   const deadline = setTimeout(() => req.destroy(clientGone()), bodyTimeoutMs)
-  return new Promise<string>((resolve, reject) => {
-    const refuse = () => reject(tooLarge(bytesMax))
-    if (Number(req.headers['content-length'] ?? 0) > bytesMax) return refuse()
+  const countValues = openValueCounter()
+  return new Promise<{ text: string; values: number }>((resolve, reject) => {
+    if (Number(req.headers['content-length'] ?? 0) > bytesMax) return reject(tooLarge(bytesMax))
     let chunks: Buffer[] = []
     let bytes = 0
+    let values = 0
     req.on('data', (chunk: Buffer) => {
       bytes += chunk.length
-      if (bytes <= bytesMax) return chunks.push(chunk)
+      if (bytes <= bytesMax && values <= bodyValuesMax) {
+        values = countValues(chunk)
+        return chunks.push(chunk)
+      }
       chunks = []
-      refuse()
+      reject(bytes > bytesMax ? tooLarge(bytesMax) : tooMany(bodyValuesMax))
     })
-    req.on('end', () => resolve(Buffer.concat(chunks).toString('utf8')))
+    req.on('end', () => {
+      if (values > bodyValuesMax) return reject(tooMany(bodyValuesMax))
+      resolve({ text: Buffer.concat(chunks).toString('utf8'), values })
+    })
     req.on('error', reject)
   }).finally(() => clearTimeout(deadline))
 }
+
+/** Counts the values in the chunks of a JSON text, so that no long text is searched at once. */
+function openValueCounter(): (chunk: Buffer) => number {
+  let values = 0
+  let isText = false
+  let isEscaped = false
+  return (chunk) => {
+    for (let n = 0; n < chunk.length; n++) {
+      const byte = chunk[n]
+      if (isEscaped) isEscaped = false
+      else if (byte === QUOTE) isText = !isText
+      else if (isText) isEscaped = byte === BACKSLASH
+      else if (byte === COMMA || byte === BRACKET || byte === BRACE) values++
+    }
+    return values
+  }
+}
+
+const [QUOTE, BACKSLASH, COMMA, BRACKET, BRACE] = Buffer.from('"\\,[{')
 
 /** Parses one statement, or a batch of `queries`. */
 export function parseBody(text: string, { statementsMax }: SqlLimits): { statements: Statement[]; isBatch: boolean } {
@@ -64,6 +97,7 @@ function toStatement(value: unknown): Statement {
   if (!isObject(value) || typeof value.query !== 'string') throw new Refusal('22023', 'a statement needs a query')
   const { query, params = [] } = value
   if (!Array.isArray(params)) throw new Refusal('22023', 'params must be an array')
+  if (params.length > PARAMS_MAX) throw new Refusal('54000', `a statement has more than ${PARAMS_MAX} params`)
   return { query, params }
 }
 

@@ -18,6 +18,8 @@ export const DEFAULT_LIMITS = {
   bodyBytesMax: 16 * MIB,
   /** Statements of one batch. */
   statementsMax: 1_000,
+  /** Values in a large body: small ones take many times as much memory as their text, and parsing millions stops the host for seconds. */
+  bodyValuesMax: 200_000,
   /** Memory for the large bodies of all requests together. */
   bodiesBytesMax: 128 * MIB,
   /** A client that has not sent its body after this time is disconnected, because a large body takes memory of the budget. */

@@ -44,7 +44,7 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
     if (!key.matches(bearerToken(req.headers))) return void res.writeHead(401).end()
     let account: Account | undefined
     try {
-      const parsed = Script.safeParse(parseJson(await readBody(req, limits)))
+      const parsed = Script.safeParse(parseJson((await readBody(req, limits)).text))
       if (!parsed.success) return fail(res, 400, { message: z.prettifyError(parsed.error) })
       const { instance: name, query, parameters, read_only: readOnly, timeout_ms: timeoutMs } = parsed.data
       const instance = instances.find(name)

@@ -389,6 +389,18 @@ it('refuses an invalid request, and other paths', async () => {
   for (const body of ['{', '{}', '{"query":"select 1","params":1}']) {
     expect((await post('/sql', { headers, body })).status).toBe(400)
   }
+  const bodyOf = (params: string) => `{"query":"select 1","params":[${params}]}`
+  for (const [body, message] of [
+    [bodyOf('{},'.repeat(110_000)), 'the body has more than 200000 values'],
+    [bodyOf(`1${',1'.repeat(65_535)}`), 'a statement has more than 65535 params'],
+  ] as const) {
+    const reply = await post('/sql', { headers, body })
+    expect([reply.status, await reply.json()]).toMatchObject([400, { code: '54000', message }])
+  }
+  // Signs within a text are no values.
+  expect(await ask(host.url, storage, ['select length($1::text)', '[1,"\\",{}],'.repeat(60_000)])).toEqual([
+    [['660000']],
+  ])
   expect((await post('/other', {})).status).toBe(404)
   expect((await fetch(`${host.url}/sql`)).status).toBe(404)
   expect((await post('/sql', { headers, body: 'x'.repeat(17 * 1024 * 1024) })).status).toBe(413)
