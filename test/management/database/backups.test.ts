@@ -5,7 +5,7 @@ import {
   PutObjectCommand,
   S3Client,
 } from '@aws-sdk/client-s3'
-import { and, desc, eq, inArray } from 'drizzle-orm'
+import { and, desc, eq, inArray, sql } from 'drizzle-orm'
 import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../../../dev/admin/commands.ts'
@@ -384,6 +384,29 @@ describe('a point in time', () => {
     await again.end()
     await expect(ownerClient(ref, temporary).connect()).rejects.toMatchObject({ code: '28P01' })
     expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.restore', 'project.restore_moment.done']))
+  })
+
+  it('is reported as failed if its consumers lose a restore that the host completes', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await newPoint(owner, ref, 'base')
+    const before = await nextSecond()
+    await nextSecond()
+    await runSql(owner, ref, 'create table later ()')
+    const name = sql.raw(`lose_${ref}`)
+    await control.execute(sql`
+      create function ${name}() returns trigger language plpgsql as $$ begin raise exception 'the answer was lost'; end $$`)
+    await control.execute(sql`
+      create trigger ${name} before update on project_tasks for each row
+      when (new.project_ref = ${sql.raw(`'${ref}'`)} and 'begin_restore' = any (new.steps_done))
+      execute function ${name}()`)
+    expect((await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: before })).status).toBe(201)
+    await untilFailed(ref)
+    await control.execute(sql`drop function ${name}() cascade`)
+    const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
+    expect(row).toMatchObject({ status: 'RESTORE_FAILED', preparation: '' })
+    expect(await adminRows(ref, `select to_regclass('later') as later`)).toEqual([{ later: null }])
   })
 
   /** Waits for the next second, and returns it in seconds since 1970. */

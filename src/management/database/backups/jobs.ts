@@ -66,10 +66,18 @@ const applyStoredSettings = step('apply_settings', async (ctx, { project }) => {
   await applyReadOnly(ctx, project)
 })
 
-/** The status before the restore, unless it got past its first step. */
-const statusAfterFailure = ({ stepsDone, input }: Task, firstStep: string) => ({
-  status: stepsDone.includes(firstStep) ? 'RESTORE_FAILED' : (input.statusBefore ?? 'ACTIVE_HEALTHY'),
-})
+/**
+ * The database is unchanged until the step `find` is done, and also if the engine refuses to `replace` it, for example because the
+ * backup is damaged. After any other failure it may have been replaced, or is replaced later: the engine continues a restore whose caller
+ * got no answer.
+ */
+const failedAfter =
+  (find: string, replace: string) =>
+  ({ stepsDone, input }: Task, error: unknown) => ({
+    status: stepsDone.includes(error instanceof EngineRefusal ? replace : find)
+      ? ('RESTORE_FAILED' as const)
+      : (input.statusBefore ?? 'ACTIVE_HEALTHY'),
+  })
 
 /** SQLSTATEs worth a retry: of connections, locks and concurrent changes. A retry would repeat other errors. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
@@ -116,21 +124,20 @@ export const backupJobs = {
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    // The database is unchanged until the backup is found, and also if the engine refuses the restore, for example because the backup is damaged.
-    failed: (task, error) =>
-      statusAfterFailure(task, error instanceof EngineRefusal ? 'replace_database' : 'find_backup'),
+    failed: failedAfter('find_backup', 'replace_database'),
   },
   restore_moment: {
     steps: [
-      step('begin_restore', async (ctx, { task }, fence) => {
-        await requirePointInTime(ctx).begin(restoreTargetOf(task), fence)
+      step('find_moment', async (ctx, { project }) => {
+        await requirePointInTime(ctx).window(project.ref, ctx.now())
         return unpreparedColumns(ctx)
       }),
+      step('begin_restore', (ctx, { task }, fence) => requirePointInTime(ctx).begin(restoreTargetOf(task), fence)),
       step('finish_restore', finishRestore),
       applyStoredSettings,
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    failed: (task) => statusAfterFailure(task, 'begin_restore'),
+    failed: failedAfter('find_moment', 'begin_restore'),
   },
 } satisfies Partial<Jobs>
