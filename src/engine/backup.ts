@@ -7,8 +7,8 @@ export interface DatabaseBackups {
   /** Rejects with `BackupGone` if the backup does not exist. */
   find(backup: Backup): Promise<void>
   /**
-   * Restores the database from the backup, or changes nothing; idempotent by `restoreId`. Sets the owner's password to
-   * that of the request. The database may accept no connections afterwards.
+   * Restores the database from the backup, or changes nothing; idempotent by `restoreId`. The database is running
+   * afterwards, also if the project was paused, and the owner's password is that of the request.
    */
   restore(request: Backup & { restoreId: string; password: string }, fence?: Fence): Promise<void>
   remove(backup: Backup, fence?: Fence): Promise<void>

@@ -119,7 +119,6 @@ export const backupJobs = {
           fence,
         ),
       ),
-      step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
       applyStoredSettings,
       checkHealth,
     ],
