@@ -72,11 +72,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       await change(ref, fence, 'pause').catch(ignoreMissing)
     },
     resume: (ref, fence) => change(ref, fence, 'resume'),
-    async restart(ref, fence) {
-      await change(ref, fence, 'restart')
-      // The owner may have disallowed connections to it from another database.
-      await withAdmin(await clusterOf(ref), (admin) => admin.rows(ALLOW_CONNECTIONS), 'template1')
-    },
+    restart: (ref, fence) => change(ref, fence, 'restart'),
     setPassword: async (ref, password) => setOwnerPassword(await clusterOf(ref), password),
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => healthWithTimeout(timeoutMs, healthOf(access, ref)),
@@ -210,8 +206,6 @@ async function upgrade(inside: Session, statements: readonly string[]): Promise<
   await inside.rows(RESET_OWNER_SETTINGS)
   await inside.rows(statements.join(';\n'))
 }
-
-const ALLOW_CONNECTIONS = `ALTER DATABASE ${HOST_NAMES.database} WITH ALLOW_CONNECTIONS true CONNECTION LIMIT -1 IS_TEMPLATE false`
 
 const CLOSED = 'the database accepts no connections'
 
