@@ -12,7 +12,7 @@ import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
-import { projects } from '../../src/model/tables/index.ts'
+import { privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
 import { newRef, specOf } from '../engine/specs.ts'
 import { as, type Caller } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
@@ -262,14 +262,39 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
       expect(await machine.command('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 'ms'))
       await second.stop()
       await expect(machine.command('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
-      // The pause of a project on a lost host fails.
       const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
-      await db.update(projects).set({ status: 'PAUSE_FAILED' }).where(eq(projects.ref, ref))
+      const [row] = await db.select().from(projects).where(eq(projects.ref, ref))
+      const identifier = `${ref}-rr-eu-central-1-abcde`
+      const engineState = { ...Object(row?.engineState), replicas: [{ identifier, isReady: true }] }
+      // The pause of a project on a lost host fails.
+      await db.update(projects).set({ status: 'PAUSE_FAILED', engineState }).where(eq(projects.ref, ref))
+      const share = {
+        projectRef: ref,
+        awsAccountId: '123456789012',
+        dnsName: '',
+        resourceConfigurationArn: '',
+      } as const
+      await db.insert(privateLinkAssociations).values([
+        { ...share, databaseType: 'PRIMARY', databaseIdentifier: ref, status: 'READY', createdAt: new Date() },
+        {
+          ...share,
+          databaseType: 'READ_REPLICA',
+          databaseIdentifier: identifier,
+          status: 'READY',
+          createdAt: new Date(),
+        },
+      ])
       await close()
       expect(await move('local', '--source-lost')).toBe(`${ref} is on local`)
       const status = async () => (await owner.get(`/v1/projects/${ref}`)).body.status
       await machine.whileTicking(vi.waitFor(async () => expect(await status()).toBe('ACTIVE_HEALTHY'), NOTICED))
       expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
+      const databases = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
+      expect(databases).toMatchObject([{ identifier: ref }])
+      const shares = async () => (await owner.get(`/v2/projects/${ref}/private-link/associations`)).body.data
+      await vi.waitFor(async () => {
+        expect(await shares()).toMatchObject([{ attributes: { database_identifier: ref } }])
+      }, NOTICED)
     }, 300_000)
   })
 })

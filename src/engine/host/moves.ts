@@ -27,8 +27,9 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
       const result = { region, engineState: hostState(access, target) }
       if (state?.host === to) return result
       if (state?.host !== from) throw new EngineRefusal(`the project is not on the host ${from}`)
-      if (state.replicas?.length) throw new EngineRefusal('the project has read replicas: remove them first')
       const source = isSourceLost ? undefined : await hostNamed(from)
+      // The replicas of a lost host are lost with it.
+      if (source && state.replicas?.length) throw new EngineRefusal('the project has read replicas: remove them first')
       for (const api of [target, ...(source ? [source] : [])]) {
         if (!(await access.hasFeature(api, 'backups')))
           throw new EngineRefusal(`the host ${api.host.id} has no archive: both hosts need one`)

@@ -1,4 +1,4 @@
-import { and, inArray, ne, type SQL } from 'drizzle-orm'
+import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
 import { privateLinkAssociations } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
@@ -23,3 +23,7 @@ export async function endAssociations(
   for (const { id } of ended) enqueue({ type: 'private-link', id })
   return ended.length
 }
+
+/** Ends the associations of a project's read replicas when all replicas are removed with their database or lost with their host. */
+export const endReplicaAssociations = (mutation: Pick<Mutation, 'tx' | 'enqueue'>, ref: string, at: Date) =>
+  endAssociations(mutation, and(ofProjects([ref]), eq(privateLinkAssociations.databaseType, 'READ_REPLICA')), at)

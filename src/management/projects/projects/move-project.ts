@@ -6,6 +6,7 @@ import type { Fence } from '../../../engine/fence.ts'
 import { type projects as projectRows, projects, projectTasks, REGION_CODES } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
+import { endReplicaAssociations } from '../../database/private-link/end-associations.ts'
 import { specOf } from './database-spec.ts'
 import { isOpenTask, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
@@ -60,7 +61,15 @@ const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from 
 
 /** Moves a project to another host. The project keeps its status, because it is available except during the switch. */
 export const moveJobs = {
-  move: { steps: [copyToHost, openOnHost, leaveHost], done: {}, failed: () => ({}) },
+  move: {
+    steps: [copyToHost, openOnHost, leaveHost],
+    done: {},
+    failed: () => ({}),
+    async ended(mutation, { task: { projectRef, stepsDone }, at }) {
+      // The project has left its replicas on a lost host.
+      if (stepsDone.includes(copyToHost.name)) await endReplicaAssociations(mutation, projectRef, at)
+    },
+  },
 } satisfies Partial<Jobs>
 
 /** Opens or removes the instances that an interrupted move left sealed. */
