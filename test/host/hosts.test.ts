@@ -305,15 +305,16 @@ describe('the driver with several hosts', () => {
   let addresses: HostAddress[]
   let engine: ProjectEngine
 
+  const cached = new Map<string, string>()
   const hosts: HostDirectory = {
-    of: (ref) => hosts.get(states.get(ref)?.host ?? ''),
+    of: (ref) => hosts.get(cached.get(ref) ?? states.get(ref)?.host ?? ''),
     all: async () => addresses,
     async get(id) {
       const found = addresses.find((address) => address.id === id)
       if (!found) throw new EngineUnavailable('unknown')
       return found
     },
-    cacheHost: () => {},
+    cacheHost: (ref, id) => void (id === undefined ? cached.delete(ref) : cached.set(ref, id)),
   }
   const addressOf = (id: string, { url, gatewayPort }: Pick<Host, 'url' | 'gatewayPort'>): HostAddress => ({
     ...{ id, url, key: KEY, databaseHost: '127.0.0.1', databasePort: gatewayPort },
@@ -358,6 +359,19 @@ describe('the driver with several hosts', () => {
     await expect(create({ version: '15' })).rejects.toThrow('no database host that accepts such projects answers')
     addresses = addresses.map((address) => (address.id === 'one' ? { ...address, isDraining: true } : address))
     expect(states.get(await create())?.host).toBe('other')
+  })
+
+  it('pauses a project that has moved since its host was cached', async () => {
+    const ref = newRef()
+    states.set(ref, { host: 'one' })
+    await one().pool.ensure({ name: ref, password: PASSWORD })
+    hosts.cacheHost(ref, 'other')
+    await engine.pause(ref)
+    expect(one().pool.find(ref)?.record.isPaused).toBe(true)
+    // A database that does not exist counts as paused.
+    await one().pool.remove(ref)
+    await engine.pause(ref)
+    states.delete(ref)
   })
 
   it('does not take a project for removed because its host is silent', async () => {

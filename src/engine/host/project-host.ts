@@ -83,8 +83,9 @@ export function hostAccess({ hosts, states, egress, withRemovalLock = (remove) =
       if ((await featuresOf(api)).includes(feature)) return api
       throw new EngineRefusal(`the database host ${api.host.id} does not offer ${feature}`)
     },
-    /** Changes a project's instance under its lock. */
+    /** Changes a project's instance under its lock. The host is looked up again, because the project may have moved since it was cached. */
     async changeInstance(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
+      hosts.cacheHost(ref, undefined)
       await (await this.api(ref)).change(ref, fence, call)
     },
     /** Whether a host offers the feature; true while no description is cached. */
