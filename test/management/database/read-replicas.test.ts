@@ -1,6 +1,9 @@
+import { and, eq } from 'drizzle-orm'
 import pg from 'pg'
 import { beforeAll, expect, it, vi } from 'vitest'
-import { newOrganization, type TestOrganization } from '../../support/api.ts'
+import { privateLinkAssociations, projectTasks } from '../../../src/model/tables/index.ts'
+import { control, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { act, newBranch } from '../../support/branches.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
 
@@ -65,4 +68,36 @@ it('a project has a read replica in its own region, which follows it', async () 
   expect((await clock().patch(settings, { work_mem: '3MB' })).status).toBe(200)
   await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: WAIT_MS, interval: 1_000 })
   await expect(new pg.Client({ connectionString }).connect()).rejects.toThrow(/not found/)
+})
+
+it('the replicas of a branch are removed when it is reset, with their private-link associations', async () => {
+  const owner = clock()
+  const branch = await newBranch(owner, ref)
+  const { project_ref: own } = branch
+  const databases = async () => (await clock().get(`/v1/projects/${own}/config/database/pooler`)).body
+  const setup = await owner.post(`/v1/projects/${own}/read-replicas/setup`, { read_replica_region: 'us-east-1' })
+  expect(setup.status).toBe(201)
+  const addition = () =>
+    control
+      .select({ state: projectTasks.state })
+      .from(projectTasks)
+      .where(and(eq(projectTasks.projectRef, own), eq(projectTasks.kind, 'add_replica')))
+  await vi.waitFor(async () => expect(await addition()).toEqual([{ state: 'done' }]), { timeout: WAIT_MS })
+  const [, { identifier }] = await databases()
+  const share = { projectRef: own, awsAccountId: '123456789012', dnsName: '', resourceConfigurationArn: '' } as const
+  await control.insert(privateLinkAssociations).values([
+    { ...share, databaseType: 'PRIMARY', databaseIdentifier: own, status: 'READY', createdAt: new Date() },
+    { ...share, databaseType: 'READ_REPLICA', databaseIdentifier: identifier, status: 'READY', createdAt: new Date() },
+  ])
+  expect(await act(clock(), branch, 'reset')).toMatchObject({ clone: 'EXITED', deploy: 'EXITED' })
+  expect(await databases()).toMatchObject([{ identifier: own }])
+  const [run] = (await clock().get(`/v1/projects/${own}/actions`)).body
+  const { body: log } = await clock().get(`/v1/projects/${own}/actions/${run.id}/logs`)
+  expect(log).toContain(`removing the read replica ${identifier}`)
+  const shared = () =>
+    control
+      .select({ identifier: privateLinkAssociations.databaseIdentifier })
+      .from(privateLinkAssociations)
+      .where(eq(privateLinkAssociations.projectRef, own))
+  await vi.waitFor(async () => expect(await shared()).toEqual([{ identifier: own }]), { timeout: WAIT_MS })
 })

@@ -10,6 +10,8 @@ import { abortUploads } from '../../../services/storage/sweep-bytes.ts'
 import { markBackupsRemoved } from '../../database/backups/remove-backups.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { applyMigration, historyTooLarge, listMigrations } from '../../database/migrations/history.ts'
+import { endReplicaAssociations } from '../../database/private-link/end-associations.ts'
+import { mutate } from '../../kernel/mutate.ts'
 import { incrementSecretsGeneration } from '../../programs/secrets/service.ts'
 import { specOf } from '../../projects/projects/database-spec.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
@@ -39,8 +41,11 @@ async function recloneDatabase(ctx: SystemCtx, input: StepInput): Promise<void> 
   const empty = await isBehindParent(ctx, input)
   await log(`removing the database of ${own.ref}`)
   await abortUploads(ctx, own.ref)
+  const replicas = ctx.engine.replicas?.list(own) ?? []
+  for (const { identifier } of replicas) await log(`removing the read replica ${identifier}`)
   await ctx.engine.remove(own.ref, fence)
   await markBackupsRemoved(ctx, own.ref)
+  await mutate(ctx, (mutation) => endReplicaAssociations(mutation, own.ref, ctx.now()))
   if (empty) {
     await log(`starting with an empty database, as the parent has migrations after ${run.migrationVersion}`)
     await ctx.engine.create({ ...(await specOf(ctx, own)), beside: input.parent.ref }, fence)
