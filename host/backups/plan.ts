@@ -1,4 +1,4 @@
-import { ancestorsIn, numberOf, segmentAt, segmentBefore, timelineOf, toBytes } from '../copies/wal-segments.ts'
+import { ancestorsIn, nameOf, numberOf, segmentAt, segmentBefore, timelineOf, toBytes } from '../copies/wal-segments.ts'
 import { Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { listBackups, type Manifest } from './base-backup.ts'
@@ -10,6 +10,7 @@ export interface RestorePlan {
   timeline: number
   /** The moment to recover to; undefined stops at the end of the backup. */
   at?: Date
+  /** Each with the last of its segments that the recovery may read. */
   bundles: Bundle[]
   /** History files of all timelines, so that recovery gives its new timeline an unused number. */
   histories: Map<number, string>
@@ -49,18 +50,23 @@ interface WalChain {
 function collectWal(archived: Archived, base: Manifest, timeline: number): WalChain {
   const ends = lineage(archived, timeline)
   const size = base.segmentBytes
+  // The next timeline has the segment within which its ancestor ended, and all later ones.
+  const limitOf = (own: number): number => {
+    const end = ends.get(own)
+    return end === undefined ? Number.POSITIVE_INFINITY : Number(end / BigInt(size))
+  }
   const found = { bundles: [] as Bundle[], coveredAt: Date.parse(base.stoppedAt) }
   const start = segmentAt(base.startLsn, size)
   // The backup itself contains the segments up to its end.
-  let next = segmentBefore(base.stopLsn, size) + 1
+  let next = Math.min(segmentBefore(base.stopLsn, size) + 1, limitOf(base.timeline))
   for (const bundle of archived.bundles) {
     const own = timelineOf(bundle.first)
-    const end = ends.get(own)
-    const [first, last] = [numberOf(bundle.first, size), numberOf(bundle.last, size)]
-    if (!ends.has(own) || last < start || (end !== undefined && BigInt(first) * BigInt(size) >= end)) continue
+    const first = numberOf(bundle.first, size)
+    const last = Math.min(numberOf(bundle.last, size), limitOf(own) - 1)
+    if (!ends.has(own) || last < start || last < first) continue
     if (first > next) break
     next = Math.max(next, last + 1)
-    found.bundles.push(bundle)
+    found.bundles.push({ ...bundle, last: nameOf(own, last, size) })
     found.coveredAt = Math.max(found.coveredAt, bundle.coveredAt)
   }
   return { ...found, end: BigInt(next) * BigInt(size) }

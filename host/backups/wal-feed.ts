@@ -1,4 +1,4 @@
-import { chown, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { chown, mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { historyName, nameOf, numberOf, segmentBefore, timelineOf } from '../copies/wal-segments.ts'
@@ -75,10 +75,12 @@ export async function startFeed(
   const present = new Set<number>()
   async function fetchBundle(index: number): Promise<void> {
     await archive.unpack(bundles[index]?.key ?? '', part)
-    for (const file of await readdir(part)) {
+    for (const file of files[index] ?? []) {
       if (account) await chown(join(part, file), account.uid, account.gid)
       await rename(join(part, file), join(folder, file))
     }
+    // A plan may use only some segments of a bundle.
+    await rm(part, { recursive: true, force: true })
     present.add(index)
   }
   async function removeBundle(index: number): Promise<void> {

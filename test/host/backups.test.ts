@@ -8,9 +8,11 @@ import { Client } from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { startS3 } from '../../dev/s3.ts'
 import { createBackups } from '../../host/backups/backups.ts'
+import { planNewest } from '../../host/backups/plan.ts'
 import { readRestoreId, sweepLeftovers } from '../../host/backups/restore.ts'
 import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
 import { listBundles } from '../../host/backups/wal.ts'
+import { numberOf, segmentAt, timelineOf } from '../../host/copies/wal-segments.ts'
 import type { Instance } from '../../host/instances/types.ts'
 import { WAIT_MS } from '../support/wait.ts'
 import { ARCHIVE_SETTINGS, OWNER, type TestInstance, testInstance } from './instance.ts'
@@ -239,6 +241,30 @@ test('a bucket that is away for a long time does not fill the disk', async () =>
   await restarted.stop()
   await backups.restore(name, { at: new Date() })
   expect(await sql(instance, 'SELECT FROM after_gap')).toHaveLength(1)
+})
+
+test('a timeline that begins within an object needs its own WAL from there on', async () => {
+  const { name, instance, backups } = await archived({ tickMs: HOUR_MS })
+  await backups.make(name, '1')
+  const fillSegment = (table: string) =>
+    sql(instance, `CREATE TABLE ${table} AS SELECT 1; SELECT pg_switch_wal()`, 'supabase_admin')
+  await fillSegment('kept')
+  const [{ at }] = await sql(instance, 'SELECT clock_timestamp() AS at')
+  for (const n of [1, 2, 3, 4, 5, 6]) await fillSegment(`removed${n}`)
+  // A Date drops the part of a millisecond in which the last table may have been created.
+  await backups.restore(name, { at: new Date(at.getTime() + 1) })
+  await sql(instance, 'CREATE TABLE after AS SELECT 1')
+  await backups.flush(name)
+  const { base, end, bundles } = await planNewest(backups.archive, name)
+  const [{ lsn }] = await sql(instance, 'SELECT pg_current_wal_lsn() AS lsn')
+  expect(end).toBe(BigInt(segmentAt(lsn, base.segmentBytes)) * BigInt(base.segmentBytes))
+  // Recovery reads no segment of the first timeline after the one where the second begins.
+  const [old, own] = [1, 2].map((timeline) => bundles.filter(({ first }) => timelineOf(first) === timeline))
+  const begin = numberOf(own?.[0]?.first ?? '', base.segmentBytes)
+  expect(Math.max(...(old ?? []).map(({ last }) => numberOf(last, base.segmentBytes)))).toBe(begin - 1)
+  await store.delete((own ?? []).map(({ key }) => key))
+  await sql(instance, 'CREATE TABLE later AS SELECT 1')
+  await expect(backups.restore(name, { at: new Date() })).rejects.toThrow('the archive reaches from')
 })
 
 test('a slow upload of one instance does not delay the archive of another', async () => {

@@ -311,6 +311,25 @@ test('what a lost host archived is restored elsewhere', async () => {
   expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 1 }])
 })
 
+test('what a lost host archived is restored elsewhere, even after a restore to a moment within one archived object', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const { admin } = here.pool.require(name)
+  const [{ at }] = await sql(here, name, 'select clock_timestamp() as at')
+  for (let n = 1; n <= 20; n++) {
+    await sql(here, name, `insert into acknowledged values (${n})`)
+    await admin.rows('SELECT pg_switch_wal()')
+  }
+  await ask(here, 'POST', `/instances/${name}/restore`, { at, id: 'within' })
+  await sql(here, name, 'delete from acknowledged; insert into acknowledged values (21)')
+  await ask(here, 'POST', `/instances/${name}/drill`)
+  await ask(here, 'POST', `/instances/${name}/pause`)
+  await ask(there, 'PUT', `/instances/${name}/arrival`)
+  await ask(there, 'POST', `/instances/${name}/arrival/finish`, {})
+  await ask(there, 'POST', `/instances/${name}/unseal`)
+  expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 21 }])
+})
+
 test('a server that was started again archives commits in time, without a checkpoint', async () => {
   const name = await newInstance()
   await ask(here, 'PUT', `/instances/${name}/backups/1`)
