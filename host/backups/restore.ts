@@ -1,5 +1,6 @@
 import { rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { errorCode } from '../../dev/start-error.ts'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
@@ -74,10 +75,16 @@ const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::
 
 type Logins = readonly Login[] | undefined
 
-/** Reads the current logins. Returns undefined if the server does not start: a restore or undo must work even then. */
+/**
+ * Codes of errors in a session with a server whose files are damaged or missing. The server's own role then may not exist (28000). A
+ * lack of resources (53) is temporary.
+ */
+const DAMAGED = /^(28000|58|XX)/
+
+/** Reads the current logins. Returns undefined if the server does not start or cannot read them: a restore or undo must work even then. */
 const readLogins = ({ admin }: Instance): Promise<Logins> =>
   admin.rows<Login>(LOGINS).catch((error) => {
-    if (error instanceof InstanceUnavailable) return undefined
+    if (error instanceof InstanceUnavailable || DAMAGED.test(errorCode(error) ?? '')) return undefined
     throw error
   })
 

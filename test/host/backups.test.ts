@@ -445,6 +445,20 @@ test('the old data stays in service if the restored data does not start', async 
   expect(await sql(instance, 'SELECT FROM b')).toHaveLength(1)
 })
 
+test.each([
+  ['random bytes', 'XX001', randomBytes(8_192)],
+  ['zeros', '28000', Buffer.alloc(8_192)],
+])('a server whose roles are overwritten with %s can be restored', async (_, code, page) => {
+  const { name, instance, backups } = await archived()
+  await sql(instance, 'CREATE TABLE a AS SELECT 1')
+  await backups.make(name, '1')
+  const [{ path }] = await sql(instance, `SELECT pg_relation_filepath('pg_authid') AS path`)
+  await instance.whileStopped(() => writeFile(join(instance.paths.data, path), page))
+  await expect(sql(instance, 'SELECT 1')).rejects.toMatchObject({ code })
+  await backups.restore(name, { backup: '1' })
+  expect(await sql(instance, 'SELECT FROM a')).toHaveLength(1)
+})
+
 test('after a switch that was rolled back, later moments can be restored', async () => {
   const { name, instance, backups } = await archived()
   await backups.make(name, '1')
