@@ -57,10 +57,11 @@ export async function restoreTo(
   { password, id }: RestoreOptions = {},
 ): Promise<void> {
   const { data, socket } = instance.paths
-  const logins = await readLogins(instance)
   const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
   const recovered = await recover(archive, ownerOf(instance), place, plan)
   try {
+    // Clients are served during the recovery, which may take hours: a password that they change must stay changed.
+    const logins = await readLogins(instance)
     await withAdminAt(place.socket, 'postgres', (admin) => setLogins(admin, logins, password))
     await recovered.finish()
     if (id !== undefined) await replaceFile(join(place.data, RESTORE_ID), id, instance.record.account)

@@ -459,6 +459,32 @@ test.each([
   expect(await sql(instance, 'SELECT FROM a')).toHaveLength(1)
 })
 
+test('a password that is changed during the recovery is kept', async () => {
+  const [held, downloads] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const slow: ArchiveStore = Object.create(store, {
+    get: {
+      async *value(...[key, signal]: Parameters<ArchiveStore['get']>) {
+        if (key.endsWith('/base/1.tar')) {
+          held.resolve()
+          await downloads.promise
+        }
+        yield* store.get(key, signal)
+      },
+    },
+  })
+  const { name, instance, backups } = await archived({ store: slow })
+  await sql(instance, `CREATE ROLE member LOGIN PASSWORD 'leaked'`)
+  await backups.make(name, '1')
+  const restored = backups.restore(name, { backup: '1' })
+  await Promise.race([held.promise, restored])
+  await sql(instance, `ALTER ROLE member PASSWORD 'new'`)
+  const password = () => sql(instance, `SELECT rolpassword FROM pg_authid WHERE rolname = 'member'`, 'supabase_admin')
+  const current = await password()
+  downloads.resolve()
+  await restored
+  expect(await password()).toEqual(current)
+})
+
 test('after a switch that was rolled back, later moments can be restored', async () => {
   const { name, instance, backups } = await archived()
   await backups.make(name, '1')
