@@ -2,14 +2,16 @@ import { rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode } from '../../dev/start-error.ts'
 import { ignoreMissing } from '../copies/data-files.ts'
+import { historyName } from '../copies/wal-segments.ts'
 import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
 import { exists, readOwned, replaceFile, syncFolder } from '../instances/files.ts'
 import type { Locks } from '../instances/locks.ts'
-import { removeData } from '../instances/server.ts'
+import { adoptServer, removeData } from '../instances/server.ts'
 import {
   type AdminSession,
   type Instance,
   type InstancePaths,
+  type InstanceRecord,
   type Instances,
   InstanceUnavailable,
   Refused,
@@ -24,6 +26,7 @@ import { feedFolders } from './wal-feed.ts'
 export const NEW = '.new'
 const READY = '.ready'
 export const OLD = '.old'
+/** Data that an undoing replaces: until the logins are current, a crash puts it back into service. */
 const UNDONE = '.undone'
 const HOUR_MS = 3_600_000
 
@@ -125,8 +128,8 @@ export async function switchData(archive: Archive | undefined, instance: Instanc
     if (!instance.record.isPaused) await instance.admin.rows('SELECT 1')
   } catch (error) {
     if (isSwitched) {
-      await instance.whileStopped(() => swapData(data, OLD, UNDONE))
-      await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+      await instance.whileStopped(() => swapData(data, OLD, NEW))
+      await rm(`${data}${NEW}`, { recursive: true, force: true })
       // The new server may have archived its timeline already.
       if (archive) await archiveTimelineOf(archive, instance, data)
     }
@@ -151,19 +154,21 @@ export async function undoRestore(
   let isSwitched = false
   try {
     await instance.whileStopped(async () => {
-      await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+      await rm(`${data}${NEW}`, { recursive: true, force: true })
       // The stop may take minutes or fail. An earlier record would leave the WAL of that time without a moment.
       if (archive) await archiveTimelineOf(archive, instance, `${data}${OLD}`)
       await swapData(data, OLD, UNDONE)
       isSwitched = true
     })
     await instance.withAdmin('postgres', (admin) => setLogins(admin, logins, password))
+    await rename(`${data}${UNDONE}`, `${data}${NEW}`)
+    await syncFolder(dirname(data))
   } catch (error) {
     if (isSwitched) await instance.whileStopped(() => swapData(data, UNDONE, OLD))
     if (archive) await archiveTimelineOf(archive, instance, data)
     throw error
   }
-  await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+  await rm(`${data}${NEW}`, { recursive: true, force: true })
 }
 
 /** Records in the archive that from now on the instance uses the timeline of this data folder. */
@@ -181,11 +186,12 @@ async function swapData(data: string, from: string, to: string): Promise<void> {
 }
 
 /**
- * Completes or removes restores and drills that a crash interrupted, and stops their servers. It must run before the instance
- * starts: a crash between two renames leaves no folder `data`.
+ * Completes or removes restores and drills that a crash interrupted, reverts their undoing, and stops their servers. It must run
+ * before the instance starts: a crash between two renames leaves no folder `data`.
  */
-export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
+export async function sweepLeftovers(paths: InstancePaths, account: InstanceRecord['account']): Promise<void> {
   const { data, socket } = paths
+  if (await exists(`${data}${UNDONE}`)) await revertUndoing(paths, account)
   if (!(await exists(data))) {
     for (const suffix of [READY, OLD]) {
       if (!(await exists(`${data}${suffix}`))) continue
@@ -195,8 +201,18 @@ export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
   }
   // A server in recovery survives a daemon that is killed: it is stopped with the removal of its data.
   const recovered = [`${data}${NEW}`, `${data}.drill`].flatMap((folder) => [folder, ...feedFolders(folder)])
-  for (const folder of [...recovered, `${data}${READY}`, `${data}${UNDONE}`, `${socket}.new`, `${socket}.drill`])
-    await removeData(folder)
+  for (const folder of [...recovered, `${data}${READY}`, `${socket}.new`, `${socket}.drill`]) await removeData(folder)
+}
+
+async function revertUndoing({ data, wal }: InstancePaths, account: InstanceRecord['account']): Promise<void> {
+  // The server of the old data survives a daemon that is killed.
+  await (await adoptServer({ data }))?.stop()
+  if (await exists(data)) await rename(data, `${data}${OLD}`)
+  // The archive already says that the instance uses the timeline of the old data.
+  const { timeline, history } = await readTimeline(`${data}${UNDONE}`, account)
+  await replaceFile(join(wal, historyName(timeline)), history, account)
+  await rename(`${data}${UNDONE}`, data)
+  await syncFolder(dirname(data))
 }
 
 interface Cleanup {

@@ -114,8 +114,9 @@ export class InstancePool implements Instances {
     }
     for (const name of names) {
       await this.#openOne(name, async ({ folder, ...paths }) => {
-        await sweepLeftovers({ folder, ...paths })
-        this.#add(await readRecord(folder))
+        const record = await readRecord(folder)
+        await sweepLeftovers({ folder, ...paths }, record.account)
+        this.#add(record)
       })
     }
     await Promise.all(this.list().map((instance) => this.#openOne(instance.name, () => instance.adopt())))

@@ -385,20 +385,45 @@ test('a restore that a crash interrupted is completed or removed', async () => {
   const instance = await testInstance()
   made.push(instance)
   const { data } = instance.paths
-  for (const left of ['data.new', 'data.new.wal', 'data.ready', 'data.undone', 'data.drill'])
+  for (const left of ['data.new', 'data.new.wal', 'data.ready', 'data.drill'])
     await mkdir(join(instance.paths.folder, left))
-  await sweepLeftovers(instance.paths)
+  await sweepLeftovers(instance.paths, instance.record.account)
   expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'log', 's', 'wal'])
   // The crash happens between the two renames of a switch, and of its undoing.
   await mkdir(`${data}.old`)
   await rename(data, `${data}.ready`)
-  await sweepLeftovers(instance.paths)
+  await sweepLeftovers(instance.paths, instance.record.account)
   expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'data.old', 'log', 's', 'wal'])
-  await rm(`${data}.old`, { recursive: true })
-  await rename(data, `${data}.old`)
-  await mkdir(`${data}.undone`)
-  await sweepLeftovers(instance.paths)
+  // An undoing that was not finished has not happened.
+  await rename(data, `${data}.undone`)
+  await sweepLeftovers(instance.paths, instance.record.account)
+  expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'data.old', 'log', 's', 'wal'])
   expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
+})
+
+test('an undoing that a crash interrupted before the logins are current has not happened', async () => {
+  const { name, instance, backups } = await archived()
+  await backups.make(name, '1')
+  await backups.restore(name, { backup: '1' })
+  await sql(instance, 'CREATE TABLE newer AS SELECT 1')
+  const { withAdmin } = instance
+  const held = Promise.withResolvers<void>()
+  instance.withAdmin = () => {
+    held.resolve()
+    return new Promise(() => {})
+  }
+  void backups.undo(name)
+  await held.promise
+  instance.withAdmin = withAdmin
+  // The server of the old data outlives the daemon.
+  await sweepLeftovers(instance.paths, instance.record.account)
+  await instance.stop()
+  expect(await sql(instance, 'SELECT FROM newer')).toHaveLength(1)
+  // The archive follows the newer data, and the undoing can be repeated.
+  await backups.archiveTick()
+  expect((await planNewest(backups.archive, name)).timeline).toBe(2)
+  await backups.undo(name)
+  await expect(sql(instance, 'SELECT FROM newer')).rejects.toThrow('does not exist')
 })
 
 test('the id of a restore is recorded with the switch, before anything else is archived', async () => {
