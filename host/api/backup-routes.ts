@@ -1,5 +1,6 @@
 import { dirname } from 'node:path'
 import * as z from 'zod'
+import { forEachConcurrently } from '../../src/platform/for-each-concurrently.ts'
 import type { Backups } from '../backups/backups.ts'
 import { MissingObject } from '../backups/errors.ts'
 import { requireVersion } from '../backups/recovery.ts'
@@ -20,6 +21,9 @@ const NO_BACKUP = {
   setting: 'backups',
   reason: 'there is none yet; a restore point or a scheduled backup makes the first',
 }
+
+/** The Worker waits only so long for the backups of all instances, each of which takes a request to the bucket. */
+const LISTS_AT_ONCE = 16
 
 interface Parts {
   pool: InstancePool
@@ -46,9 +50,10 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
   return [
     route('GET', '/backups', async () => {
       const found: { name: string; id: string }[] = []
-      for (const { name, record } of pool.list()) {
-        if (record.isArchived) found.push(...(await backups.ids(name)).map((id) => ({ name, id })))
-      }
+      const archived = pool.list().filter(({ record }) => record.isArchived)
+      await forEachConcurrently(archived, LISTS_AT_ONCE, async ({ name }) => {
+        found.push(...(await backups.ids(name)).map((id) => ({ name, id })))
+      })
       return found
     }),
     route('GET', '/instances/{name}/backups', ({ name }) => listOf(name)),

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdir, readdir, rm, rmdir } from 'node:fs/promises'
-import { createServer, request } from 'node:http'
+import { createServer, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { Client } from 'pg'
@@ -262,17 +262,27 @@ test('an arrival whose finish takes too long is canceled', async () => {
 
 /** Opens a bucket that sends only the first byte of the objects whose path matches. */
 async function openStallingBucket(path: RegExp) {
-  const { hostname, port, pathname } = new URL(archive.endpoint)
   let stalled = 0
-  const server = createServer(({ method, url = '', headers }, res) => {
-    if (path.test(url.split('?')[0] ?? '')) {
-      stalled += 1
-      return res.writeHead(200).write('0')
-    }
-    request({ method, hostname, port, path: url, headers }, (reply) => {
+  const bucket = await openBucket(async (url, res) => {
+    if (!path.test(url.split('?')[0] ?? '')) return
+    stalled += 1
+    res.writeHead(200).write('0')
+    await new Promise(() => {})
+  })
+  return { ...bucket, stalled: () => stalled }
+}
+
+/** Opens a bucket that answers a request after `hold` resolves. */
+async function openBucket(hold: (url: string, res: ServerResponse) => Promise<void>) {
+  const { hostname, port, pathname } = new URL(archive.endpoint)
+  const server = createServer(async (req, res) => {
+    const { method, url = '', headers } = req
+    await hold(url, res)
+    const forwarded = request({ method, hostname, port, path: url, headers }, (reply) => {
       res.writeHead(reply.statusCode ?? 0, reply.headers)
       reply.pipe(res)
-    }).end()
+    })
+    req.pipe(forwarded)
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}${pathname}`
@@ -280,8 +290,42 @@ async function openStallingBucket(path: RegExp) {
     server.closeAllConnections()
     server.close()
   }
-  return { endpoint, stalled: () => stalled, close }
+  return { endpoint, close }
 }
+
+test('the backups of several instances are listed at the same time', async () => {
+  const names = [newName(), newName()]
+  const listed = Promise.withResolvers<void>()
+  const asked = new Set<string>()
+  let isMade = false
+  const bucket = await openBucket(async (url) => {
+    const prefix = new URLSearchParams(url.split('?')[1]).get('prefix')
+    if (!isMade || !prefix?.endsWith('/base/')) return
+    // A held request is repeated after its timeout.
+    asked.add(prefix)
+    await listed.promise
+  })
+  const folder = await newHostFolder()
+  const host = await startHost({
+    folder,
+    key: KEY,
+    isDurable: false,
+    archive: { ...archive, endpoint: bucket.endpoint },
+  })
+  for (const name of names) {
+    await ask(host, 'PUT', `/instances/${name}`, { password: PASSWORD })
+    await ask(host, 'PUT', `/instances/${name}/backups/1`)
+  }
+  isMade = true
+  const listing = ask<object[]>(host, 'GET', '/backups')
+  await vi.waitFor(() => expect(asked.size).toBe(2), WAIT).finally(listed.resolve)
+  const backups = await listing
+  expect(backups).toHaveLength(2)
+  expect(backups).toEqual(expect.arrayContaining(names.map((name) => ({ name, id: '1' }))))
+  await host.stop()
+  await rm(folder, { recursive: true })
+  bucket.close()
+})
 
 test('nothing moves without a backup or a common bucket', async () => {
   const name = await newInstance()
