@@ -11,9 +11,9 @@ import { type Instance, Refused } from '../instances/types.ts'
 import { mutation, type Route, route, unknown } from './api.ts'
 
 /** Repeating a restore with the same id does nothing. */
-const RestoreOptions = z.strictObject({ id: z.string(), password: z.string().optional() })
-const Restore = z.union([RestoreOptions.extend({ backup: z.string() }), RestoreOptions.extend({ at: z.coerce.date() })])
-export const Undo = RestoreOptions.pick({ password: true })
+const RestoreId = z.strictObject({ id: z.string() })
+const Restore = z.union([RestoreId.extend({ backup: z.string() }), RestoreId.extend({ at: z.coerce.date() })])
+export const Undo = z.strictObject({ password: z.string().optional() })
 
 const Moment = z.strictObject({ at: z.coerce.date() })
 
@@ -81,10 +81,10 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
     }),
     mutation('POST', '/instances/{name}/restore', async ({ name, body }) => {
       const instance = pool.require(name)
-      const { id, password, ...to } = await body(Restore)
+      const { id, ...to } = await body(Restore)
       if ((await readRestoreId(instance.paths)) === id) return
       endSessions(name)
-      await backups.restore(name, to, { id, password }).catch(throwUnknownBackup)
+      await backups.restore(name, to, id).catch(throwUnknownBackup)
     }),
     mutation('POST', '/instances/{name}/undo-restore', async ({ name, body }) => {
       const options = await body(Undo)

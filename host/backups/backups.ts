@@ -10,7 +10,7 @@ import { readStoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
 import { archivedWindow, byWal, isNeeded, planBackup, planMoment } from './plan.ts'
 import { requireVersion } from './recovery.ts'
-import { type RestoreOptions, restoreTo, type UndoOptions, undoRestore } from './restore.ts'
+import { restoreTo, type UndoOptions, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
 import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
@@ -161,7 +161,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     },
 
     /** Restores the instance to a backup, or to a moment of the window. */
-    async restore(name: string, to: { backup: string } | { at: Date }, options: RestoreOptions = {}): Promise<void> {
+    async restore(name: string, to: { backup: string } | { at: Date }, id?: string): Promise<void> {
       const instance = find(name)
       if ('at' in to && to.at.getTime() > Date.now()) {
         throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
@@ -169,7 +169,7 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       // A flush fails if the server does not start: the restore then uses what is archived already.
       await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
       const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
-      await restoreTo(archive, instance, plan, options)
+      await restoreTo(archive, instance, plan, id)
       await archiveInstance(instance)
     },
 

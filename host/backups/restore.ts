@@ -42,10 +42,6 @@ export interface UndoOptions {
   password?: string | undefined
 }
 
-export interface RestoreOptions extends UndoOptions {
-  id?: string
-}
-
 interface Login {
   name: string
   password: string | null
@@ -53,19 +49,14 @@ interface Login {
 }
 
 /** Recovers into a folder beside the current data and then switches to it; a failure leaves the current data in service. */
-export async function restoreTo(
-  archive: Archive,
-  instance: Instance,
-  plan: RestorePlan,
-  { password, id }: RestoreOptions = {},
-): Promise<void> {
+export async function restoreTo(archive: Archive, instance: Instance, plan: RestorePlan, id?: string): Promise<void> {
   const { data, socket } = instance.paths
   const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
   const recovered = await recover(archive, ownerOf(instance), place, plan)
   try {
     // Clients are served during the recovery, which may take hours: a password that they change must stay changed.
     const logins = await readLogins(instance)
-    await withAdminAt(place.socket, 'postgres', (admin) => setLogins(admin, logins, password))
+    await withAdminAt(place.socket, 'postgres', (admin) => restoreLogins(admin, logins))
     await recovered.finish()
     if (id !== undefined) await replaceFile(join(place.data, RESTORE_ID), id, instance.record.account)
   } catch (error) {
@@ -91,11 +82,6 @@ const readLogins = ({ admin }: Instance): Promise<Logins> =>
     if (error instanceof InstanceUnavailable || DAMAGED.test(errorCode(error) ?? '')) return undefined
     throw error
   })
-
-async function setLogins(admin: AdminSession, logins: Logins, password: string | undefined): Promise<void> {
-  await restoreLogins(admin, logins)
-  if (password !== undefined) await setOwnerPassword(admin, password)
-}
 
 /** Gives logins their current passwords, so that a login that was removed or changed since the backup cannot be used again. */
 async function restoreLogins(admin: AdminSession, logins: Logins): Promise<void> {
@@ -160,7 +146,10 @@ export async function undoRestore(
       await swapData(data, OLD, UNDONE)
       isSwitched = true
     })
-    await instance.withAdmin('postgres', (admin) => setLogins(admin, logins, password))
+    await instance.withAdmin('postgres', async (admin) => {
+      await restoreLogins(admin, logins)
+      if (password !== undefined) await setOwnerPassword(admin, password)
+    })
     await rename(`${data}${UNDONE}`, `${data}${NEW}`)
     await syncFolder(dirname(data))
   } catch (error) {

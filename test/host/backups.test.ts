@@ -83,7 +83,7 @@ test('a dropped table can be restored to the second, and the restore can be undo
     `SELECT rolpassword FROM pg_authid WHERE rolname = 'member'`,
     'supabase_admin',
   )
-  await backups.restore(name, { at }, { password: 'secret' })
+  await backups.restore(name, { at })
   expect(await sql(instance, 'SELECT count(*)::int AS n FROM kept')).toEqual([{ n: 50_001 }])
   const passwords = () =>
     sql(
@@ -443,7 +443,7 @@ test('the id of a restore is recorded with the switch, before anything else is a
   await sql(instance, 'CREATE TABLE a AS SELECT 1')
   await backups.make(name, '1')
   expect(await readRestoreId(instance.paths)).toBeUndefined()
-  const restored = backups.restore(name, { backup: '1' }, { id: 'first' })
+  const restored = backups.restore(name, { backup: '1' }, 'first')
   await Promise.race([held.promise, restored])
   expect(await readRestoreId(instance.paths)).toBe('first')
   uploads.resolve()
