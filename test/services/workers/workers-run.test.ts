@@ -116,6 +116,14 @@ describe('a request', () => {
     expect([answer.status, (await answer.text()).length]).toEqual([200, 9000])
   })
 
+  it.each(['2', '9', 'abc'])('gets a complete answer if its content-length header is %s by mistake', async (length) => {
+    const worker = await newWorker()
+    await worker.ship(fetching(`return new Response('whole', { headers: { 'content-length': '${length}' } })`))
+    const answer = await worker.call()
+    expect([answer.status, await answer.text()]).toEqual([200, 'whole'])
+    expect(answer.headers.get('content-length')).toBe('5')
+  })
+
   it('may be a GET with a body', async () => {
     const worker = await newWorker()
     await worker.ship(fetching(`return new Response('body: ' + (await request.text()))`))
