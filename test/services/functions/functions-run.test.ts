@@ -1,8 +1,10 @@
 import { once } from 'node:events'
+import { createServer } from 'node:http'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { baseUrl, newOrganization, tick } from '../../support/api.ts'
 import { deploy } from '../../support/deploys.ts'
 import { invocationsOf, putFunction, putSecret } from '../../support/functions.ts'
+import { listenOnFreePort } from '../../support/listen.ts'
 import { WAIT } from '../../support/machine.ts'
 import { PASSWORD } from '../../support/projects.ts'
 import { exchange, newStorage, type TestStorage } from '../../support/storage.ts'
@@ -202,6 +204,21 @@ describe('a function', () => {
         { status: 500, console: [{ level: 'error', message: expect.stringMatching(/^Uncaught .*stream/) }] },
       ])
     }, WAIT)
+  })
+
+  it('fails if it passes on a response with a status that HTTP does not have, and logs why', async () => {
+    const upstream = createServer((_, response) => response.writeHead(999).end())
+    const port = await listenOnFreePort(upstream)
+    const { slug, id } = await putFunction(project.ref, serve(`return fetch('http://127.0.0.1:${port}')`))
+    const response = await fetch(urlOf(slug))
+    expect([response.status, response.headers.get('sb-error-code')]).toEqual([500, 'EDGE_FUNCTION_ERROR'])
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(id)
+      expect(rows).toMatchObject([
+        { status: 500, console: [{ level: 'error', message: expect.stringMatching(/^Uncaught RangeError: .*999/) }] },
+      ])
+    }, WAIT)
+    upstream.close()
   })
 
   it('is interrupted by a stream that fails later, and logs why', async () => {

@@ -1,6 +1,7 @@
 /** Encodings that the runtime compresses and decompresses itself, for programs written for Workers. */
 const ENCODINGS: readonly (string | null)[] = ['gzip', 'br']
-const STATUS_MAX = 599
+/** A response from `fetch` can have a higher status, a constructed one cannot. */
+export const STATUS_MAX = 599
 
 const isEncoded = ({ headers }: Response): boolean => ENCODINGS.includes(headers.get('content-encoding'))
 
@@ -13,7 +14,6 @@ export function withoutReencoding(response: Response): Response {
 
 /** Removes the encoding headers of a decompressed response, as Deno does. */
 export function withoutEncodingHeaders(response: Response): Response {
-  // A constructed Response cannot have a higher status.
   if (!isEncoded(response) || response.status > STATUS_MAX) return response
   const decoded = new Response(response.body, response)
   for (const name of ['content-encoding', 'content-length']) decoded.headers.delete(name)

@@ -1,4 +1,4 @@
-import { withoutReencoding } from './encoding.ts'
+import { STATUS_MAX, withoutReencoding } from './encoding.ts'
 import { currentInvocation } from './invocation.ts'
 import { printError } from './print-error.ts'
 import { afterFirstChunk } from './streams.ts'
@@ -128,6 +128,7 @@ export async function answer(
     const args = workerArgs ?? [{ remoteAddr, completed: Promise.resolve() }]
     const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...args)
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
+    if (response.status > STATUS_MAX) throw new RangeError(`The response has the invalid status ${response.status}`)
     return await afterFirstChunk(workerArgs ? response : withoutReencoding(response))
   } catch (error) {
     if (onError) return workerArgs ? onError(error) : withoutReencoding(await onError(error))
