@@ -117,6 +117,13 @@ export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): {
   return { tooLarge: large.signal, end: () => ended.abort() }
 }
 
+/**
+ * Priorities: after the API and the databases come programs and the builder, then programs that ended a process before. Beside
+ * other work on each core, a process of priority 19 gets about 1 % of one: the innocent among the suspects would hardly run, and a
+ * faulty one would take minutes to show itself.
+ */
+export const NICE = { programs: 5, suspect: 10 }
+
 /** Score of a process for the kernel's out-of-memory killer, which then ends the process before any database. */
 const OUT_OF_MEMORY_SCORE = '600'
 

@@ -17,7 +17,7 @@ import {
   type ProcessCommand,
   slotBinding,
 } from '../src/services/runtime/processes/process-protocol.ts'
-import { lowerPriority, MEASURE_INTERVAL_MS, memoryMiBMax, usageOf } from './child-process.ts'
+import { lowerPriority, MEASURE_INTERVAL_MS, memoryMiBMax, NICE, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { freePorts } from './ports.ts'
 import { endingByCpu, endingByExit, isHeapCrash } from './program-endings.ts'
@@ -43,12 +43,6 @@ const SILENT_SECONDS = 60
 /** A process that has used less processor time than this counts as idle. */
 const WORK_SECONDS = 0.1
 const ENDINGS_KEPT_MAX = 1_000
-/**
- * Priorities: after the API and the databases come programs, then programs that ended a process before. Beside other work on each
- * core, a process of priority 19 gets about 1 % of one: the innocent among the suspects would hardly run, and a faulty one would
- * take minutes to show itself.
- */
-export const NICE = { programs: 5, suspect: 10 }
 
 interface Options extends Program {
   /** Host and port of the API. */

@@ -1,6 +1,6 @@
 import type { V4MiniflareOptions } from 'miniflare'
 import { logLine } from '../src/platform/http/log.ts'
-import { spawnedBy, watchMemory } from './child-process.ts'
+import { lowerPriority, NICE, spawnedBy, watchMemory } from './child-process.ts'
 import { convertV4MiniflareOptions, Miniflare } from './miniflare.ts'
 import { freePort } from './ports.ts'
 
@@ -52,6 +52,8 @@ const WAITING_REQUESTS_MAX = 100
  */
 export function supervise(options: Supervised) {
   let running: Promise<Running> | undefined
+  /** Resolves when the process before has released its port. */
+  let released = Promise.resolve()
   /** Starts of the waiting requests by origin, the next origin first. */
   const queues = new Map<string, (() => Promise<void>)[]>()
   let isServing = false
@@ -62,14 +64,34 @@ export function supervise(options: Supervised) {
     options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
   }
 
+  function start(): Promise<Running> {
+    const starting = released.then(() => run(options, options))
+    running = starting
+    const watchExit = async ({ pid, exited }: Running) => {
+      lowerPriority(pid, NICE.programs)
+      await exited
+      // Miniflare starts another process in its place, and nothing would watch the memory of that one.
+      await drop(starting)
+    }
+    starting.then(watchExit).catch(() => {})
+    return starting
+  }
+
+  /** Stops a process, unless that was done before, so that the next request starts one. */
+  function drop(process: Promise<Running>): Promise<void> {
+    if (running !== process) return released
+    running = undefined
+    released = process.then((one) => one.stop()).catch(() => {})
+    return released
+  }
+
   async function sendNow(request: Request, signal: AbortSignal): Promise<Outcome> {
     if (signal.aborted) return { kind: 'canceled' }
     if (isStopped) return { kind: 'ended' }
-    running ??= run(options, options)
-    const current = running
+    const current = running ?? start()
     const ready = await current.catch(report)
     if (!ready) {
-      running = undefined
+      await drop(current)
       return { kind: 'not-started' }
     }
     const late = AbortSignal.timeout(options.secondsMax * 1_000)
@@ -77,8 +99,7 @@ export function supervise(options: Supervised) {
     try {
       return await post(ready.origin, request, AbortSignal.any([late, watch.tooLarge]))
     } catch {
-      running = undefined
-      await stop(current)
+      await drop(current)
       return { kind: late.aborted ? 'timed-out' : 'ended' }
     } finally {
       watch.end()
@@ -115,7 +136,7 @@ export function supervise(options: Supervised) {
     },
     async stop(): Promise<void> {
       isStopped = true
-      if (running) await stop(running)
+      await (running ? drop(running) : released)
     },
   }
 }
@@ -171,13 +192,6 @@ async function within(ready: Promise<unknown>, seconds: number): Promise<void> {
     timer = setTimeout(() => reject(new Error(`it was not ready within ${seconds} s`)), seconds * 1_000)
   })
   await Promise.race([ready, late]).finally(() => clearTimeout(timer))
-}
-
-async function stop(running: Promise<Running>): Promise<void> {
-  await running.then(
-    (one) => one.stop(),
-    () => {},
-  )
 }
 
 async function post(origin: string, { path, headers, body }: Request, signal: AbortSignal): Promise<Outcome> {

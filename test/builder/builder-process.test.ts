@@ -1,4 +1,9 @@
+import type { ChildProcess } from 'node:child_process'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { once } from 'node:events'
+import { getPriority } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { NICE } from '../../dev/child-process.ts'
 import { supervise } from '../../dev/supervise.ts'
 import { extended } from '../support/extended.ts'
 import { type BuilderProcess, startBuilderProcess } from './client.ts'
@@ -117,6 +122,34 @@ describe('a supervised process', () => {
     expect(await looping.send(request, new AbortController().signal)).toEqual({ kind: 'not-started' })
     expect(lines.join()).toContain('it was not ready within 2 s')
     await looping.stop()
+  })
+
+  it('is watched again after it has ended between two requests', async () => {
+    const contents = `export default { async fetch({ url }) {
+      if (!url.endsWith('/greedy')) return new Response()
+      const all = Array.from({ length: 10 }, () => new Uint8Array(64 * 1024 ** 2).fill(1))
+      await new Promise(() => setInterval(() => all, 1_000))
+    } }`
+    const modules = [{ type: 'ESModule', path: 'a.js', contents }]
+    const worker = { name: 'greedy', compatibilityDate: '2026-11-01', modules }
+    const process = supervise({ worker, secondsMax: 20, memoryMiB: 400, onLine: () => {} })
+    const ask = (path: string) =>
+      process.send({ path, headers: {}, body: new Uint8Array() }, new AbortController().signal)
+    const children: ChildProcess[] = []
+    const onSpawn = (message: unknown) => void children.push((message as { process: ChildProcess }).process)
+    subscribe('child_process', onSpawn)
+    expect(await ask('/')).toMatchObject({ kind: 'answered' })
+    unsubscribe('child_process', onSpawn)
+    expect(children).toHaveLength(1)
+    for (const child of children) {
+      expect(getPriority(child.pid)).toBe(NICE.programs)
+      const closed = once(child, 'close')
+      child.kill('SIGKILL')
+      await closed
+    }
+    expect(await ask('/')).toMatchObject({ kind: 'answered' })
+    expect(await ask('/greedy')).toEqual({ kind: 'ended' })
+    await process.stop()
   })
 
   it('drops callers that left before their turn, and refuses callers beyond the waiting limit', async () => {
