@@ -2,16 +2,17 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { type ChildProcess, execFile } from 'node:child_process'
 import { subscribe } from 'node:diagnostics_channel'
 import { readFile, writeFile } from 'node:fs/promises'
-import { setPriority, totalmem } from 'node:os'
+import { setPriority } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { usableMemoryBytes } from '../host/memory.ts'
 
 const MiB = 1024 ** 2
 const SHARE = 2
 const MIB_MAX = 8 * 1024
 
 /** Memory limit for code and data that users send: nothing else bounds memory outside the JavaScript heap. */
-export const memoryMiBMax = (): number => Math.min(Math.floor(totalmem() / SHARE / MiB), MIB_MAX)
+export const memoryMiBMax = (): number => Math.min(Math.floor(usableMemoryBytes() / SHARE / MiB), MIB_MAX)
 
 const hasProc = process.platform === 'linux'
 /** Time between two measurements of a process; longer if each measurement starts a process. */

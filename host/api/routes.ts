@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { totalmem } from 'node:os'
 import * as z from 'zod'
 import { diskProblem } from '../instances/disk.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import type { Locks } from '../instances/locks.ts'
+import { usableMemoryBytes } from '../memory.ts'
 import type { Replicas } from '../replicas/replicas.ts'
 import { offeredSizes } from '../settings/sizes.ts'
 import { mutation, type Route, route } from './api.ts'
@@ -58,7 +58,7 @@ export function lifecycleRoutes({
   return [
     route('GET', '', async () => {
       const versions = pool.versions.map(({ major, version }, index) => ({ major, version, is_default: index === 0 }))
-      const sizes = offeredSizes(totalmem())
+      const sizes = offeredSizes(usableMemoryBytes())
       return { id, versions, region, features, sizes, capacity: await capacityOf(pool, primaries().length) }
     }),
     route('GET', '/instances', async ({ query }) => {
@@ -108,7 +108,7 @@ export function lifecycleRoutes({
 async function capacityOf(pool: InstancePool, instances: number) {
   const { bytes, freeBytes } = await pool.disk()
   return {
-    memory_bytes: totalmem(),
+    memory_bytes: usableMemoryBytes(),
     memory_free_bytes: process.availableMemory(),
     disk_bytes: bytes,
     disk_free_bytes: freeBytes,

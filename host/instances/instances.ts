@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises'
-import { availableParallelism, totalmem } from 'node:os'
+import { availableParallelism } from 'node:os'
 import { dirname, join } from 'node:path'
 import { nextAccount } from '../accounts.ts'
 import { NEW, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
 import { rotateLog } from '../logs/log-file.ts'
+import { usableMemoryBytes } from '../memory.ts'
 import type { Trial } from '../settings/configuration-trial.ts'
 import { sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
@@ -91,7 +92,7 @@ export class InstancePool implements Instances {
     this.#spares = new Spares(options.folders, { isSynced: options.isDurable })
     this.#facts = {
       ...options,
-      memoryBytes: totalmem(),
+      memoryBytes: usableMemoryBytes(),
       programsOf: (major) => this.programsOf(major),
       starts: new Semaphore(Math.max(4, 2 * availableParallelism())),
       events: { starting: async () => {}, started: () => {} },

@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { usableMemoryBytes } from '../../host/memory.ts'
 import { openLimits } from '../../host/settings/cgroup.ts'
 import { LOG_FIELDS, renderConfiguration } from '../../host/settings/configuration.ts'
 import { SIZES, sizeSettings } from '../../host/settings/sizes.ts'
@@ -20,6 +21,12 @@ async function group(folder: string, controllers: string): Promise<void> {
   await writeFile(join(folder, 'cgroup.controllers'), controllers)
   await writeFile(join(folder, 'cgroup.subtree_control'), '')
 }
+
+test('counts on the memory of the machine, or of the control group of the host if that is less', () => {
+  const [machine, unknown, unlimited] = [8 * 2 ** 30, 0, 2 ** 63]
+  expect(usableMemoryBytes(machine, 2 ** 30)).toBe(2 ** 30)
+  expect([unknown, unlimited].map((limit) => usableMemoryBytes(machine, limit))).toEqual([machine, machine])
+})
 
 test('limits a server to the memory and processors of its size', async () => {
   await group(root, 'cpuset cpu io memory pids')
