@@ -98,6 +98,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       host: address,
       instances: pool,
       tls: await ensureCertificate(join(folder, 'tls')),
+      key,
       domain: options.domain,
       endIdleSessions: (name) => sql.endIdle(name),
       log,

@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { type AddressInfo, createServer, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
+import { projectAddress } from '../../src/platform/net/project-address.ts'
 import { type Instance, type Instances, InstanceUnavailable } from '../instances/types.ts'
+import type { HostKey } from '../key.ts'
 import type { HostLog } from '../log.ts'
 import { type Ban, type BanLimits, Bans } from './bans.ts'
 import type { Certificate } from './certificate.ts'
@@ -42,6 +44,8 @@ export interface GatewayOptions {
   host?: string
   instances: Instances
   tls: Certificate
+  /** Checks the tokens of programs. */
+  key: HostKey
   /** Clients may name an instance by the TLS server name `db.<name>.<domain>`. */
   domain?: string
   limits?: Partial<GatewayLimits>
@@ -54,11 +58,13 @@ export interface GatewayOptions {
 /** The peer of a connection. */
 export interface Caller {
   address: string
+  /** The address that limits and bans count instead, for callers that share `address`. */
+  countedAddress?: string
   /** Whether the connection uses TLS. */
   isSecure: boolean
   /** Whether the caller presented the host key: it may log in as any role, without a password and from any address. */
   isTrusted: boolean
-  /** The only instance that the caller may connect to; undefined for any. */
+  /** The only instance that the caller may connect to, with its replicas; undefined for any. */
   onlyInstance?: string
 }
 
@@ -100,6 +106,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     host = '127.0.0.1',
     instances,
     tls,
+    key,
     domain,
     endIdleSessions = () => {},
     now = Date.now,
@@ -128,7 +135,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       attempt?.end()
     })
     try {
-      attempt = caller.isTrusted ? undefined : unauthenticated.begin(caller.address, () => stream.destroy())
+      attempt = caller.isTrusted
+        ? undefined
+        : unauthenticated.begin(caller.address, () => stream.destroy(), isSilent(stream))
       const address = normalizeAddress(caller.address)
       delayGuesses(receive(connection, { ...caller, address }, attempt)).catch((error) =>
         refuse(connection, error, logFailure),
@@ -153,14 +162,19 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 
   async function receive(connection: ClientConnection, caller: Caller, attempt: Attempt | undefined): Promise<void> {
     const startup = await readStartup(connection, secureContext)
+    if ('program' in startup) {
+      const program = programCaller(startup.program, caller)
+      attempt?.countAs(program.countedAddress)
+      return receive(connection, program, attempt)
+    }
     if ('cancelKey' in startup) {
-      await cancelStatement(startup.cancelKey, caller.address)
+      await cancelStatement(startup.cancelKey, countedAddressOf(caller))
       // libpq reports a TLS connection that ends without a `close_notify` as a failed cancellation.
       return closeSoon(connection.stream)
     }
     const route = findRoute(startup.parameters, startup.servername, domain)
     const instance = instances.find(route.name)
-    if (!instance || (caller.onlyInstance ?? route.name) !== route.name) throw unknownTenant()
+    if (!instance || !mayReach(caller, instance)) throw unknownTenant()
     if (startup.negotiation) connection.stream.write(startup.negotiation)
     const { role, database } = route
     const session: Session = { ...caller, isSecure: connection.isSecure, instance, role, database }
@@ -173,10 +187,18 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
   }
 
-  function checkRules({ instance, address, isSecure }: Session) {
+  /** Programs may all have one address, so each project's count under an address of its own. */
+  function programCaller({ instance, token }: { instance: string; token: string }, caller: Caller) {
+    if (!key.acceptsToken(token, 'program', instance)) throw new Fatal('28000', 'invalid or expired token of a program')
+    return { ...caller, onlyInstance: instance, countedAddress: projectAddress(instance) }
+  }
+
+  function checkRules(session: Session) {
+    const { instance, address, isSecure } = session
     if (instance.name === 'control' && !isLoopback(address)) throw unknownTenant()
-    const until = bans.banEnd(banNameOf(instance), address)
-    if (until) throw new Banned(address, until)
+    const counted = countedAddressOf(session)
+    const until = bans.banEnd(banNameOf(instance), counted)
+    if (until) throw new Banned(counted, until)
     const { ssl, networks } = instance.record.access
     if (ssl && !isSecure) throw new Fatal('28000', 'SSL connection is required')
     if (networks && !isWithin(address, networks)) throw notAllowed(address)
@@ -196,11 +218,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     return instance.record.isPaused ? instance.resumeByLogin(checkAll) : checkAll()
   }
 
-  async function countWrongPassword<Value>({ instance, address }: Session, login: Promise<Value>): Promise<Value> {
+  async function countWrongPassword<Value>(session: Session, login: Promise<Value>): Promise<Value> {
     try {
       return await login
     } catch (error) {
-      if (error instanceof WrongPassword) bans.recordFailure(banNameOf(instance), address)
+      if (error instanceof WrongPassword) bans.recordFailure(banNameOf(session.instance), countedAddressOf(session))
       throw error
     }
   }
@@ -284,6 +306,15 @@ class Banned extends Fatal {
 
 /** The name under which bans are kept: a replica shares the bans of its project. */
 const banNameOf = ({ name, record }: Instance): string => record.primary?.name ?? name
+
+const countedAddressOf = ({ address, countedAddress = address }: Pick<Caller, 'address' | 'countedAddress'>) =>
+  countedAddress
+
+const mayReach = ({ onlyInstance }: Caller, instance: Instance): boolean =>
+  onlyInstance === undefined || onlyInstance === instance.name || onlyInstance === banNameOf(instance)
+
+/** Whether a connection has sent nothing yet; known of sockets only. */
+const isSilent = (stream: Duplex) => () => stream instanceof Socket && stream.bytesRead === 0
 
 function checkNetworks({ address }: Session, { networks }: Login) {
   if (networks && !isWithin(address, networks)) throw notAllowed(address)

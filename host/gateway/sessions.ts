@@ -10,6 +10,7 @@ import { pipeStreams } from './streams.ts'
 export interface Session extends Identity {
   readonly instance: Instance
   readonly address: string
+  readonly countedAddress?: string | undefined
   readonly isSecure: boolean
   readonly isTrusted: boolean
 }

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { type SecureContext, TLSSocket } from 'node:tls'
+import { PROGRAM_REQUEST } from '../../src/engine/host/program-request.ts'
 import { Fatal, int32, message, PROTOCOL_3, text } from './messages.ts'
 import { destroyOnError, readBytes } from './streams.ts'
 
@@ -23,6 +24,8 @@ export interface ClientConnection {
 
 export type Startup =
   | { cancelKey: Buffer }
+  /** Names the project of the program that connects; its startup message follows. */
+  | { program: { instance: string; token: string } }
   | {
       parameters: Map<string, string>
       /** Server name of the client's TLS handshake. */
@@ -77,6 +80,10 @@ function parseStartup(code: number, body: Buffer, servername: string | undefined
   if (code === CANCEL_REQUEST) {
     if (body.length !== CANCEL_KEY_BYTES) throw new Fatal('08P01', 'invalid length of cancel request')
     return { cancelKey: body }
+  }
+  if (code === PROGRAM_REQUEST) {
+    const [instance = '', token = ''] = body.toString('utf8').split('\0')
+    return { program: { instance, token } }
   }
   if (code >> 16 !== 3) {
     throw new Fatal('0A000', `unsupported frontend protocol ${code >>> 16}.${code & 0xffff}: server supports 3.0`)

@@ -13,11 +13,14 @@ export interface UnauthenticatedLimits {
 export interface Attempt {
   /** Stops the timeout while the client waits for an instance to start. */
   waitFor<Value>(name: string, work: () => Promise<Value>): Promise<Value>
+  /** Counts the attempt under another address from now on, even if that address has too many and this throws. */
+  countAs(address: string): void
   end(): void
 }
 
 interface Slot {
   isWaiting: boolean
+  isSilent(): boolean
   evict(): void
 }
 
@@ -34,13 +37,16 @@ export class Unauthenticated {
     this.#limits = limits
   }
 
-  /** Calls `expire` if the attempt times out, or is evicted in favour of another address. */
-  begin(address: string, expire: () => void): Attempt {
+  /**
+   * Calls `expire` if the attempt times out, or is evicted: in favour of another address, or of a later attempt of the same address
+   * while it is silent.
+   */
+  begin(address: string, expire: () => void, isSilent = () => false): Attempt {
     const { unauthenticated, unauthenticatedPerAddress, authenticationMs } = this.#limits
-    const group = addressGroup(address)
-    const ofAddress = this.#byAddress.get(group) ?? new Set()
-    if (ofAddress.size >= unauthenticatedPerAddress) throw tooMany()
-    if (this.#total >= unauthenticated) this.#evictOldest(ofAddress.size)
+    let group = addressGroup(address)
+    // Programs name their project first, so those of a project that stay silent must not lock out those of others.
+    if (this.#countOf(group) >= unauthenticatedPerAddress) this.#evictSilent(group)
+    if (this.#total >= unauthenticated) this.#evictOldest(this.#countOf(group))
     let left = authenticationMs
     let since = 0
     let hasEnded = false
@@ -73,17 +79,43 @@ export class Unauthenticated {
       if (hasEnded) return
       hasEnded = true
       if (!slot.isWaiting) stop()
-      ofAddress.delete(slot)
-      if (ofAddress.size === 0) this.#byAddress.delete(group)
+      this.#remove(group, slot)
+    }
+    const countAs = (other: string) => {
+      if (hasEnded) return
+      this.#remove(group, slot)
+      group = addressGroup(other)
+      this.#add(group, slot)
+      if (this.#countOf(group) > unauthenticatedPerAddress) throw tooMany()
     }
     const evict = () => {
       end()
       expire()
     }
-    const slot = { isWaiting: false, evict }
+    const slot = { isWaiting: false, isSilent, evict }
     start()
-    this.#byAddress.set(group, ofAddress.add(slot))
-    return { waitFor, end }
+    this.#add(group, slot)
+    return { waitFor, countAs, end }
+  }
+
+  #countOf(group: string): number {
+    return this.#byAddress.get(group)?.size ?? 0
+  }
+
+  #add(group: string, slot: Slot) {
+    this.#byAddress.set(group, (this.#byAddress.get(group) ?? new Set()).add(slot))
+  }
+
+  #remove(group: string, slot: Slot) {
+    const slots = this.#byAddress.get(group)
+    slots?.delete(slot)
+    if (slots?.size === 0) this.#byAddress.delete(group)
+  }
+
+  #evictSilent(group: string) {
+    const silent = [...(this.#byAddress.get(group) ?? [])].find((slot) => slot.isSilent())
+    if (!silent) throw tooMany()
+    silent.evict()
   }
 
   /** Evicts the oldest slot of the address with the most slots, so that a flood of silent clients locks out only itself. */

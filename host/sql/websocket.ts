@@ -30,7 +30,7 @@ export function openWebSockets({ gateway, key, callerOf, limits }: WebSocketsOpt
     const token = searchParams.get('token')
     const instance = searchParams.get('instance') ?? ''
     const isTrusted = token !== null
-    if (isTrusted && !key.acceptsToken(token, instance)) return refuse(socket, '401 Unauthorized')
+    if (isTrusted && !key.acceptsToken(token, 'websocket', instance)) return refuse(socket, '401 Unauthorized')
     if (!isTrusted && untrusted.size >= webSocketsMax) return refuse(socket, '503 Service Unavailable')
     webSockets.handleUpgrade(req, socket, head, (webSocket) => {
       if (!isTrusted) untrusted.add(webSocket.once('close', () => untrusted.delete(webSocket)))

@@ -71,6 +71,8 @@ export interface ProjectEngine {
   machines?(): Promise<Machine[]>
   /** Resource use of the database's server, in the text format of Prometheus; absent if it is not measured. */
   metrics?(ref: string): Promise<string>
+  /** The bytes with which a program's connection to its database begins; absent if the provider knows no such connections. */
+  programRequest?(ref: string): Promise<Uint8Array>
   /** The address and user for connections as the owner, or as another role of the project. */
   connection(project: ConnectedProject, role?: string): ProjectConnection
 }

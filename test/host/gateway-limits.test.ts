@@ -1,9 +1,25 @@
 import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import type pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import type { GatewayLimits } from '../../host/gateway/gateway.ts'
+import { int32 } from '../../host/gateway/messages.ts'
 import { addressGroup, isWithin, normalizeAddress } from '../../host/gateway/networks.ts'
-import { dial, logIn, OTHER, openGateway, query, REF, receiveError, startServer, type TestGateway } from './gateway.ts'
+import type { InstanceRecord } from '../../host/instances/types.ts'
+import {
+  dial,
+  dialAsProgram,
+  logIn,
+  OTHER,
+  openGateway,
+  query,
+  REF,
+  receive,
+  receiveError,
+  startServer,
+  startup,
+  type TestGateway,
+} from './gateway.ts'
 
 let server: Awaited<ReturnType<typeof startServer>>
 const gateways: TestGateway[] = []
@@ -26,18 +42,90 @@ async function open(limits: Partial<GatewayLimits> = {}) {
 
 const ended = (client: pg.Client) => new Promise((resolve) => client.once('end', () => resolve('ended')))
 const refused = { code: '53300' }
+const SSL_REQUEST = int32(8, 80_877_103)
+
+/** Sends the startup message. Returns the type of the answer, or the text of an error. */
+async function answerTo(socket: Socket, user: string): Promise<string> {
+  socket.write(startup({ user, database: 'postgres' }))
+  const { type, body } = await receive(socket)
+  socket.destroy()
+  const fields = body.toString('utf8').split('\0')
+  return type === 'E' ? (fields.find((field) => field.startsWith('M'))?.slice(1) ?? '') : type
+}
+
+async function cancel(client: pg.Client, port: number) {
+  const { processID, secretKey } = client as unknown as Record<'processID' | 'secretKey', number>
+  const socket = await dial(port)
+  socket.write(int32(16, 80_877_102, processID, secretKey))
+  await once(socket.resume(), 'close')
+}
 const secure = { ssl: { rejectUnauthorized: false } }
 
 it('limits the unauthenticated connections of one address', async () => {
   const gateway = await open({ unauthenticatedPerAddress: 3 })
   const { port } = gateway
   const idle = await Promise.all([dial(port), dial(port), dial(port)])
+  // A client that has sent something is not evicted for a later one.
+  for (const socket of idle) {
+    socket.write(SSL_REQUEST)
+    await once(socket, 'data')
+  }
   const excess = await dial(port)
   expect(await receiveError(excess)).toMatchObject({ S: 'FATAL', C: '53300' })
   const other = await gateway.openPort({ address: '192.0.2.1' })
   expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
   idle[0]?.destroy()
   await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
+})
+
+it('closes the oldest silent connection of an address for a later one beyond the limit', async () => {
+  const { port } = await open({ unauthenticatedPerAddress: 2 })
+  const [oldest, later] = [await dial(port), await dial(port)]
+  const closed = once((oldest ?? expect.fail()).resume(), 'close')
+  expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
+  await closed
+  expect(later.closed).toBe(false)
+})
+
+it('counts the programs of each project under an address of their own', async () => {
+  const { port } = await open({ unauthenticatedPerAddress: 2, failures: 1 })
+  const waiting = await Promise.all([dialAsProgram(port, REF), dialAsProgram(port, REF)])
+  for (const socket of waiting) {
+    socket.write(SSL_REQUEST)
+    await once(socket, 'data')
+  }
+  const refusals = await Promise.all([1, 2, 3].map(() => dialAsProgram(port, REF)))
+  for (const excess of refusals) expect(await receiveError(excess)).toMatchObject({ C: '53300' })
+  expect(await answerTo(await dialAsProgram(port, OTHER), `postgres.${OTHER}`)).toBe('R')
+  expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
+  for (const socket of waiting) socket.destroy()
+
+  const cancellation = await dialAsProgram(port, OTHER)
+  cancellation.write(int32(16, 80_877_102, 1, 2))
+  await once(cancellation.resume(), 'close')
+  const client = await logIn({ port })
+  const running = client.query('select pg_sleep(600)').catch(({ code }) => code)
+  const sleeping = `select from pg_stat_activity where wait_event = 'PgSleep'`
+  await expect.poll(() => server.sql(sleeping)).toHaveLength(1)
+  await cancel(client, port)
+  expect(await running).toBe('57014')
+  await client.end()
+})
+
+it('lets a program reach its project and the replicas alone, with a password, by a token for programs', async () => {
+  const gateway = await open()
+  const { port } = gateway
+  const answer = async (ref: string, user: string, key?: string) => answerTo(await dialAsProgram(port, ref, key), user)
+  expect(await answer(REF, `postgres.${REF}`)).toBe('R')
+  expect(await answer(REF, `postgres.${OTHER}`)).toBe('Tenant or user not found')
+  expect(await answer(REF, 'pilothouse.control')).toBe('Tenant or user not found')
+  expect(await answer(REF, `postgres.${REF}`, 'another key')).toBe('invalid or expired token of a program')
+  await server.get(OTHER).update({ primary: { name: REF } as InstanceRecord['primary'] })
+  expect(await answer(REF, `postgres.${OTHER}`)).toBe('R')
+  await server.get(OTHER).update({ primary: undefined })
+  // Limits count the programs separately; the rules of the project see the address that they connect from.
+  await server.get(REF).update({ access: { ssl: false, networks: ['192.0.2.0/24'] } })
+  expect(await answer(REF, `postgres.${REF}`)).toBe('Address not in tenant allow_list: 127.0.0.1')
 })
 
 it('limits the unauthenticated connections of all addresses together', async () => {

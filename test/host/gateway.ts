@@ -6,11 +6,14 @@ import { ensureCertificate } from '../../host/gateway/certificate.ts'
 import type { Caller, Gateway, GatewayOptions } from '../../host/gateway/gateway.ts'
 import { startGateway } from '../../host/gateway/gateway.ts'
 import { int32, type Message, readMessage, text } from '../../host/gateway/messages.ts'
+import { hostKey } from '../../host/key.ts'
+import { programRequest } from '../../src/engine/host/program-request.ts'
 import { type OneInstance, startOneInstance } from './one-instance.ts'
 
 export const REF = 'abcdefghijklmnopqrst'
 export const OTHER = 'bbbbbbbbbbbbbbbbbbbb'
 export const PASSWORD = 'pass wörd/1'
+const KEY = 'the key of the host'
 
 const ROLES = `
   alter role postgres password '${PASSWORD}';
@@ -31,9 +34,9 @@ export interface TestGateway extends Gateway {
   openPort(caller: Partial<Caller>): Promise<number>
 }
 
-export async function openGateway(options: Omit<GatewayOptions, 'port'>): Promise<TestGateway> {
+export async function openGateway(options: Omit<GatewayOptions, 'port' | 'key'>): Promise<TestGateway> {
   const limits = { guessDelayMs: 0, ...options.limits }
-  const gateway = await startGateway({ port: 0, domain: 'db.test', ...options, limits })
+  const gateway = await startGateway({ port: 0, domain: 'db.test', key: hostKey(KEY), ...options, limits })
   const servers = new Set<ReturnType<typeof createServer>>()
   return {
     ...gateway,
@@ -78,6 +81,13 @@ export async function dial(port: number): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true })
   socket.on('error', () => {})
   await once(socket, 'connect')
+  return socket
+}
+
+/** Dials and sends first what the connection of a project's program begins with. */
+export async function dialAsProgram(port: number, ref: string, key = KEY): Promise<Socket> {
+  const socket = await dial(port)
+  socket.write(programRequest(key, ref))
   return socket
 }
 

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { Client, type ClientConfig, Pool } from '@neondatabase/serverless'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { hostTokenQuery } from '../../src/platform/secrets/host-token.ts'
+import { hostToken, hostTokenQuery } from '../../src/platform/secrets/host-token.ts'
 import type { TestInstance } from './pooled-instance.ts'
 import { KEY, startSqlHost, type TestHost } from './sql-host.ts'
 
@@ -158,6 +158,7 @@ it('refuses wrong and expired tokens, the key itself, other paths, and untrusted
     token.replace(/=(\d)/, '=9$1'),
     token.slice(token.indexOf('&')),
     'token=',
+    `instance=${A}&token=${hostToken(KEY, { purpose: 'program', instance: A })}`,
     `token=${KEY}&instance=${A}`,
   ]
   for (const query of refused) expect(await statusOf(`/v2?${query}`)).toBe('refused')

@@ -21,6 +21,7 @@ import { hostLogs } from './logs.ts'
 import { hostMoves } from './moves.ts'
 import { HOST_NAMES } from './names.ts'
 import { chooseHost, listRegions, machines } from './placement.ts'
+import { programRequest } from './program-request.ts'
 import { type HostAccess, type HostEngineConfig, hostAccess } from './project-host.ts'
 import { hostReplicas } from './replicas.ts'
 import { runSqlAt } from './scripts.ts'
@@ -117,6 +118,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       },
       set: (ref, size, fence) => access.changeInstance(ref, fence, { method: 'PUT', path: '/size', body: { size } }),
     },
+    programRequest: async (ref) => programRequest((await config.hosts.of(ref)).key, ref),
     connection({ ref, engineState }, role = HOST_NAMES.owner) {
       const { databaseHost, databasePort: port, databaseDomain } = access.addressOf(engineState)
       const { database } = HOST_NAMES

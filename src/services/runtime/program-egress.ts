@@ -1,10 +1,11 @@
 import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import { type Config, readConfig } from '../../config.ts'
+import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { isPublicAddress, parseAddress } from '../../platform/net/ip-addresses.ts'
-import { sha256Of } from '../../platform/secrets/digest.ts'
+import { projectAddress } from '../../platform/net/project-address.ts'
 import { readCause } from './processes/call-chains.ts'
 import { CHAIN_TOKEN_HEADER } from './processes/chain-header.ts'
 import type { CallMetadata } from './processes/process-protocol.ts'
@@ -51,7 +52,7 @@ export function createOutbound(fetchOwn: Fetch) {
     async #fetchOwn(request: Request, config: Config): Promise<Response> {
       const { programId } = this.ctx.props
       const cause = readCause({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(CHAIN_TOKEN_HEADER))
-      const own = await asExternalCaller(request, config, this.ctx.props)
+      const own = asExternalCaller(request, config, this.ctx.props)
       if (!this.env.API) return fetchOwn(own, this.env, this.ctx, { cause })
       return this.env.API.fetch(own, withCallContext(this.env, { cause, id: newTimedId(new Date()) }))
     }
@@ -60,14 +61,26 @@ export function createOutbound(fetchOwn: Fetch) {
       const { localAddress = '' } = await socket.opened
       const target = targetOf(localAddress)
       if (!target) throw new Error('invalid address: must be host:port')
-      await pipeBoth(socket, this.open(target))
+      await pipeBoth(socket, await this.open(target))
     }
 
-    private open({ hostname, port }: Target): Socket {
-      if (isDatabase({ hostname, port }, this.ctx.props)) return connect({ hostname, port })
+    private async open({ hostname, port }: Target): Promise<Socket> {
+      if (isDatabase({ hostname, port }, this.ctx.props)) return this.#openDatabase({ hostname, port })
       const problem = addressProblem(hostname, String(port), this.env)
       if (problem) throw new Error(problem)
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
+    }
+
+    /** Names the project to the gateway of its database, before the program can send anything. */
+    async #openDatabase(address: Target): Promise<Socket> {
+      const { engine } = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
+      const request = await engine.programRequest?.(this.ctx.props.ref)
+      const socket = connect(address)
+      if (request === undefined) return socket
+      const writer = socket.writable.getWriter()
+      await writer.write(request)
+      writer.releaseLock()
+      return socket
     }
   }
 }
@@ -85,14 +98,10 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
 }
 
 /** Sets the client address of a program's request to that of its project, and removes the chain token. */
-async function asExternalCaller(
-  request: Request,
-  { CLIENT_ADDRESS_HEADER }: Config,
-  { ref }: OutboundProps,
-): Promise<Request> {
+function asExternalCaller(request: Request, { CLIENT_ADDRESS_HEADER }: Config, { ref }: OutboundProps): Request {
   const headers = new Headers(request.headers)
   headers.delete(CHAIN_TOKEN_HEADER)
-  if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
+  if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, projectAddress(ref))
   return new Request(request, { headers })
 }
 
@@ -102,10 +111,6 @@ function withoutChainToken(request: Request): Request {
   headers.delete(CHAIN_TOKEN_HEADER)
   return new Request(request, { headers })
 }
-
-/** A unique local IPv6 address that no machine has, so that limits by address count each project separately. */
-const projectAddress = async (ref: string): Promise<string> =>
-  `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
 
 /**
  * Checks ports, addresses and well-known names without resolving; the egress proxy checks the addresses that names

@@ -13,6 +13,7 @@ import { WAIT_MS } from '../../support/wait.ts'
 let installation: Installation
 let ref: string
 let base: string
+let listBans: () => Promise<string[]>
 let stores: Stores
 let vars: { proxy: string; bucket: string; control: string }
 const serve = (body: string) => `Deno.serve(async (request, info) => { ${body} })`
@@ -21,6 +22,10 @@ beforeAll(async () => {
   installation = await startInstallation({ serve: serveLikeStart })
   const storage = await installation.newStorage()
   ref = storage.ref
+  listBans = async () => {
+    const { body } = await storage.organization.owner.post(`/v1/projects/${ref}/network-bans/retrieve`)
+    return body.banned_ipv4_addresses
+  }
   base = new URL(`/p/${ref}/functions/v1/`, storage.url).href
   const { config } = installation.ctxAt()
   const s3 = {
@@ -33,6 +38,42 @@ beforeAll(async () => {
   vars = { proxy: config.NEON_PROXY ?? '', bucket: config.S3_ENDPOINT, control: new URL(config.DATABASE_URL).port }
 })
 afterAll(() => installation.stop())
+
+/** `logIn(user)` tries a wrong password at the address of SUPABASE_DB_URL, and answers with the gateway's error. */
+const WRONG_LOGIN = `import net from 'node:net'
+const int32 = (value) => { const bytes = Buffer.alloc(4); bytes.writeInt32BE(value); return bytes }
+const withLength = (...parts) => { const body = Buffer.concat(parts); return Buffer.concat([int32(body.length + 4), body]) }
+const password = (...parts) => Buffer.concat([Buffer.from('p'), withLength(...parts)])
+async function logIn(user) {
+  const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
+  const socket = net.connect(Number(port), hostname)
+  const ended = Promise.withResolvers()
+  let received = Buffer.alloc(0)
+  const answer = (body) => {
+    if (body.readInt32BE(0) === 10) {
+      const first = 'n,,n=,r=abc'
+      socket.write(password(Buffer.from('SCRAM-SHA-256\\0'), int32(first.length), Buffer.from(first)))
+    } else {
+      const [nonce] = String(body.subarray(4)).split(',')
+      socket.write(password(Buffer.from('c=biws,' + nonce + ',p=' + Buffer.alloc(32).toString('base64'))))
+    }
+  }
+  socket.on('data', (chunk) => {
+    received = Buffer.concat([received, chunk])
+    while (received.length >= 5 && received.length > received.readInt32BE(1)) {
+      const [type, body] = [received[0], received.subarray(5, received.readInt32BE(1) + 1)]
+      received = received.subarray(received.readInt32BE(1) + 1)
+      if (type === 69) ended.resolve(String(body).split('\\0').find((field) => field.startsWith('M'))?.slice(1))
+      else answer(body)
+    }
+  })
+  socket.on('error', (error) => ended.resolve(error.message))
+  socket.on('close', () => ended.resolve('closed'))
+  socket.write(withLength(int32(196608), Buffer.from('user\\0' + user + '\\0database\\0postgres\\0\\0')))
+  const message = await ended.promise
+  socket.destroy()
+  return message
+}`
 
 async function deploy(body: string, top = '') {
   const { slug, id } = await putFunction(ref, `${top}\n${serve(body)}`, {}, stores)
@@ -114,6 +155,35 @@ describe('the egress of a function', () => {
     const { rows } = await client.query('select current_user as role, current_database() as database')
     await client.end()
     expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
+  })
+
+  it('logs in to no other database, and its wrong passwords lock out no other project and no client', async () => {
+    const other = await installation.newStorage()
+    const attack = await deploy(
+      `const answers = []
+      for (let n = 0; n < 10; n++) answers.push(await logIn('postgres.${other.ref}'))
+      for (let n = 0; n < 11; n++) answers.push(await logIn('postgres.${ref}'))
+      return Response.json([...answers, await logIn('pilothouse.control')])`,
+      WRONG_LOGIN,
+    )
+    const answers = await (await fetch(attack.url)).json()
+    const wrong = 'password authentication failed for user "postgres"'
+    const banned = expect.stringMatching(/^too many failed logins from fd[0-9a-f:]+: banned until /)
+    const unknown = 'Tenant or user not found'
+    expect(answers).toEqual([...Array(10).fill(unknown), ...Array(10).fill(wrong), banned, unknown])
+
+    const { slug } = await putFunction(
+      other.ref,
+      `${WRONG_LOGIN}\nDeno.serve(async () => Response.json(await logIn('postgres.${other.ref}')))`,
+      {},
+      stores,
+    )
+    expect(await (await fetch(base.replace(ref, other.ref) + slug)).json()).toBe(wrong)
+    expect(await listBans()).toEqual([expect.stringMatching(/^fd[0-9a-f:]+::\/64$/)])
+    const connectionString = (await jsonOf(`return Response.json(Deno.env.get('SUPABASE_DB_URL'))`)) as string
+    const client = new pg.Client({ connectionString })
+    await client.connect()
+    await client.end()
   })
 
   it('leaves no error of a read that was pending when the program closed its socket', async () => {
