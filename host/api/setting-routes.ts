@@ -7,7 +7,6 @@ import { mutation, type Route, route } from './api.ts'
 
 const Settings = z.strictObject({
   set: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).default({}),
-  reset: z.array(z.string()).default([]),
   /** False postpones settings that need a restart to the next one. */
   restart: z.boolean().default(true),
 })

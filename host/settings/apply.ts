@@ -9,29 +9,23 @@ import { refusalReason } from './owner-settings.ts'
 import { sizeNamed } from './sizes.ts'
 
 export interface SettingsChange {
+  /** All settings of the owner: any other is that of the instance's size. */
   set: Readonly<Record<string, string | number | boolean>>
-  /** Names of settings to reset to the values of the instance's size. */
-  reset: readonly string[]
   /** False postpones settings that need a restart to the next one. */
   restart?: boolean
 }
 
-/** Applies all changes or none. Restarts the server if a changed value needs it; throws `Refused` if Postgres would not start. */
+/** Replaces the owner's settings, or changes nothing. Restarts the server if a changed value needs it; throws `Refused` if Postgres would not start. */
 export async function applySettings(instance: Instance, requested: SettingsChange, trial: Trial): Promise<void> {
-  const { set, reset, restart } = requested
+  const { set, restart } = requested
   const { libraries = [] } = instance.programs
   const refusals = Object.keys(set).flatMap((setting) => {
     const reason = refusalReason(setting, libraries)
     return reason ? [{ setting, reason }] : []
   })
   if (refusals.length > 0) throw new Refused(refusals)
-  const kept = Object.entries(instance.record.settings).filter(([name]) => !reset.includes(name))
-  const chosen = Object.entries(set).map(([name, value]) => [name, settingText(value)])
-  await change(
-    instance,
-    { settings: Object.fromEntries([...kept, ...chosen]) },
-    { trial, mayRestart: restart !== false },
-  )
+  const settings = Object.fromEntries(Object.entries(set).map(([name, value]) => [name, settingText(value)]))
+  await change(instance, { settings }, { trial, mayRestart: restart !== false })
 }
 
 /** Changes the size like `applySettings`. The owner's settings still override those of the size. */

@@ -26,8 +26,9 @@ export interface DatabaseSettings {
 }
 
 export interface Configuration {
+  /** All settings that the project has chosen. */
   set: Readonly<Record<string, string | number | boolean>>
-  /** Names of settings to reset to the server's default. */
+  /** Names of settings that the project had chosen before: they return to the server's default. */
   reset: readonly string[]
   /** Null = the server's limit only. */
   connectionsMax: number | null

@@ -132,7 +132,7 @@ describe('POSTGRES_EXTENSIONS', () => {
     expect(await rows(owner, 'SHOW shared_preload_libraries')).toEqual([
       { shared_preload_libraries: 'pg_stat_statements,pg_cron' },
     ])
-    await applySettings(instance, { set: { 'cron.log_statement': false }, reset: [] }, await pool.trialOf(instance))
+    await applySettings(instance, { set: { 'cron.log_statement': false } }, await pool.trialOf(instance))
     const effective = await readEffectiveSettings(instance)
     expect(effective.find(({ name }) => name === 'cron.log_statement')).toBeUndefined()
     await owner.end()

@@ -56,12 +56,10 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
 }
 
 async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
-  const { set, reset, connectionsMax, restart = true } = configuration
+  const { set, connectionsMax, restart = true } = configuration
   const texts = Object.entries(set).map(([name, value]) => [name, settingText(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
-  // Without a limit of the project's own, `max_connections` is reset to that of its size.
-  const resets = connectionsMax === null ? [...reset, 'max_connections'] : reset
-  const body = { set: Object.fromEntries([...texts, ...connections]), reset: resets, restart }
+  const body = { set: Object.fromEntries([...texts, ...connections]), restart }
   const { ask } = await access.api(ref)
   await ask(NoContent, { method: 'PUT', path: `/instances/${ref}/settings`, body })
 }

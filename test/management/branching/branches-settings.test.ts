@@ -201,6 +201,16 @@ describe('the settings of a branch', () => {
     await inherited(own)
   })
 
+  it('of Postgres that the branch has cleared stay cleared at a reset, although its data is that of the parent', async () => {
+    await change(ref, { postgres: { work_mem: '10MB' } })
+    await change(own, { postgres: {} })
+    const cleared = await rows(owner, own, 'show work_mem')
+    expect(cleared).not.toEqual(await rows(owner, ref, 'show work_mem'))
+    await reset(branch)
+    expect(await rows(owner, own, 'show work_mem')).toEqual(cleared)
+    await inherited(own)
+  })
+
   extended('keep the changes that are made during a reset', async () => {
     await change(ref, {
       pooler: { default_pool_size: 20 },
