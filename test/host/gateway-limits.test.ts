@@ -184,9 +184,9 @@ it('frees the places of clients that failed, with TLS and without', async () => 
 })
 
 it('does not count the start of the server against the client', async () => {
-  const { port } = await open({ authenticationMs: 200 })
+  const { port } = await open({ authenticationMs: 1_500 })
   await server.sleep()
-  server.holdWake(new Promise((resolve) => setTimeout(resolve, 400)))
+  server.holdWake(new Promise((resolve) => setTimeout(resolve, 2_000)))
   expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
 })
 
