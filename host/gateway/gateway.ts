@@ -15,7 +15,7 @@ import { AUTHENTICATION_OK, errorResponse, Fatal } from './messages.ts'
 import { isLoopback, isWithin, normalizeAddress } from './networks.ts'
 import { findRoute, type Route, unknownTenant } from './route.ts'
 import { openServerSession, ServerRefusal, type ServerSession } from './server-session.ts'
-import { type Session, Sessions } from './sessions.ts'
+import { isTemporary, type Session, Sessions } from './sessions.ts'
 import { type ClientConnection, readStartup } from './startup.ts'
 import { ConnectionLost, closeSoon, destroyOnError } from './streams.ts'
 import { type Attempt, Unauthenticated, type UnauthenticatedLimits } from './unauthenticated.ts'
@@ -204,7 +204,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     if (networks && !isWithin(address, networks)) throw notAllowed(address)
   }
 
-  /** Checks the password and the rules. A login that succeeds resumes a paused instance. */
+  /** Checks the password and the rules. A login that succeeds resumes a paused instance, unless it is a temporary one. */
   async function logIn(session: Session, check: () => Promise<Login>): Promise<Login> {
     const { instance } = session
     const checkAll = async () => {
@@ -215,7 +215,10 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       return login
     }
     checkRules(session)
-    return instance.record.isPaused ? instance.resumeByLogin(checkAll) : checkAll()
+    if (!instance.record.isPaused) return checkAll()
+    // A temporary login that was withdrawn during the pause is dropped only after it, so its password may still be valid.
+    if (isTemporary(session)) throw new InstanceUnavailable('The project is paused')
+    return instance.resumeByLogin(checkAll)
   }
 
   async function countWrongPassword<Value>(session: Session, login: Promise<Value>): Promise<Value> {

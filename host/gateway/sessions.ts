@@ -23,7 +23,7 @@ interface OpenSession extends Session {
 
 /** Limit for all temporary logins of an instance together, so that they cannot take all of its owner's slots. */
 const TEMPORARY_SESSIONS_MAX = 20
-const isTemporary = ({ role, isTrusted }: Session) => !isTrusted && new RegExp(TEMPORARY_LOGIN).test(role)
+export const isTemporary = ({ role, isTrusted }: Session) => !isTrusted && new RegExp(TEMPORARY_LOGIN).test(role)
 
 /** The open sessions of each instance, and the keys with which clients cancel their statements. */
 export class Sessions {
