@@ -46,7 +46,7 @@ export class Unauthenticated {
     let group = addressGroup(address)
     // Programs name their project first, so those of a project that stay silent must not lock out those of others.
     if (this.#countOf(group) >= unauthenticatedPerAddress) this.#evictSilent(group)
-    if (this.#total >= unauthenticated) this.#evictOldest(this.#countOf(group))
+    if (this.#total >= unauthenticated) this.#evictOldest(group)
     let left = authenticationMs
     let since = 0
     let hasEnded = false
@@ -118,12 +118,19 @@ export class Unauthenticated {
     silent.evict()
   }
 
-  /** Evicts the oldest slot of the address with the most slots, so that a flood of silent clients locks out only itself. */
-  #evictOldest(ownSlots: number) {
-    const [most = new Set()] = [...this.#byAddress.values()].sort((a, b) => b.size - a.size)
-    const oldest = [...most].find(({ isWaiting }) => !isWaiting)
-    if (!oldest || most.size <= ownSlots + 1) throw tooMany()
+  /**
+   * Evicts the oldest slot of the address with the most slots, so that a flood of silent clients locks out only itself. Waiting slots
+   * do not count: they take no place in the total.
+   */
+  #evictOldest(group: string) {
+    const [most = []] = [...this.#byAddress.keys()].map((key) => this.#active(key)).sort((a, b) => b.length - a.length)
+    const [oldest] = most
+    if (!oldest || most.length <= this.#active(group).length + 1) throw tooMany()
     oldest.evict()
+  }
+
+  #active(group: string): Slot[] {
+    return [...(this.#byAddress.get(group) ?? [])].filter(({ isWaiting }) => !isWaiting)
   }
 }
 

@@ -12,6 +12,7 @@ import {
   logIn,
   OTHER,
   openGateway,
+  PASSWORD,
   query,
   REF,
   receive,
@@ -143,6 +144,26 @@ it('makes a flood of silent clients exclude only their own address', async () =>
   expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
   await closed
   expect(later.map(({ closed }) => closed)).toEqual([false, false])
+})
+
+it('excludes no address in favour of one whose clients wait for an instance', async () => {
+  const gateway = await open({ unauthenticated: 4 })
+  await server.sleep()
+  let wake = () => {}
+  server.holdWake(new Promise<void>((resolve) => (wake = resolve)))
+  const caller = { address: '127.0.0.1', isSecure: true, isTrusted: false }
+  const waiting = Array.from({ length: 3 }, () => gateway.authenticate(REF, 'postgres', PASSWORD, caller))
+  const silent: Socket[] = []
+  for (const address of ['192.0.2.1', '192.0.2.1', '192.0.2.2', '192.0.2.2']) {
+    silent.push(await dial(await gateway.openPort({ address })))
+  }
+  const closed = once((silent[0] ?? expect.fail()).resume(), 'close')
+  const answer = await answerTo(await dial(await gateway.openPort({ address: '192.0.2.3' })), 'nobody')
+  wake()
+  await Promise.all(waiting)
+  expect(answer).toBe('Tenant or user not found')
+  await closed
+  expect(silent.map(({ closed }) => closed)).toEqual([true, false, false, false])
 })
 
 it('delays the answer to a wrong password, and to a banned address', async () => {
