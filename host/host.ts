@@ -74,7 +74,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
   const { folder, key: secret, address = '127.0.0.1', region = 'us-east-1', isDurable = true, log = () => {} } = options
   await mkdir(folder, { recursive: true, mode: 0o711 })
   const run = await runFolder(folder)
-  const started = [await claimFolder(folder, run)]
+  const started: (() => unknown)[] = [await claimFolder(folder, run)]
   const pool = new InstancePool({
     folders: { root: folder, run },
     programs: await extensiblePrograms(folder),
@@ -112,7 +112,6 @@ export async function startHost(options: HostOptions): Promise<Host> {
       domain: options.domain,
       proxies: options.proxies,
     })
-    started.push(() => sql.stop())
     const locks = new Locks()
     started.push(removeOldDataHourly({ instances: pool, locks, log }))
     const endSessions = (name: string) => {
@@ -152,7 +151,8 @@ export async function startHost(options: HostOptions): Promise<Host> {
     const adminUrl = (name: string) =>
       `postgresql://supabase_admin@localhost/postgres?host=${encodeURIComponent(join(run, name))}`
     await once(server.listen(options.port ?? 0, address), 'listening')
-    started.push(() => close(server))
+    // The server closes only after the WebSockets, which are no longer its connections.
+    started.push(() => Promise.all([close(server), sql.stop()]))
     const { port } = server.address() as AddressInfo
     const { port: gatewayPort, accept } = gateway
     return { url: `http://${address}:${port}`, port, gatewayPort, pool, run, accept, adminUrl, stop }

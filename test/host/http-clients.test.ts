@@ -88,3 +88,11 @@ it('takes the addresses of clients from the headers of a trusted proxy', async (
   expect(await sent({ 'x-forwarded-proto': 'https, http', 'x-forwarded-for': '192.0.2.7' })).toEqual(insecure)
   await host.pool.require(NAME).update({ access })
 })
+
+it('stops while a WebSocket is open', async () => {
+  const client = newClient()
+  // Stopping ends the connection, which is an error for its client.
+  client.on('error', () => {})
+  await client.connect()
+  await host.stop()
+})

@@ -66,9 +66,11 @@ export async function serveInstances(instances: Map<string, TestInstance>, optio
     checks,
     connections: promisify(server.getConnections.bind(server)),
     async stop() {
+      const closed = once(server, 'close')
       server.close()
       server.closeAllConnections()
       await handlers.stop()
+      await closed
     },
   }
 }
