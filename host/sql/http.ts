@@ -41,7 +41,9 @@ export function answerSql(options: SqlOptions) {
       account = openAccount(target.name)
       bodyAccount = openBodyAccount(target.name)
       const work = { ...(await readWork(req, bodyAccount, limits)), account }
-      const reply = await runInSession(options.sessions, target, work, res)
+      // The rules or the password may have changed while the body arrived or the request waited for its session.
+      const recheck = () => checkCaller(options, target, req)
+      const reply = await runInSession(options.sessions, target, { work, recheck }, res)
       await sendReply(res, reply, account, limits.sendTimeoutMs)
     } catch (error) {
       send(res, error instanceof Refusal ? error.status : 400, JSON.stringify(toErrorReply(error)))
@@ -52,7 +54,7 @@ export function answerSql(options: SqlOptions) {
   }
 }
 
-/** Authenticates the caller, which must happen before the body is read. */
+/** Authenticates the caller, which must happen before the body is read, and again before its statements run. */
 async function checkCaller({ instances, checkLogin, callerOf }: SqlOptions, target: Target, req: IncomingMessage) {
   const { name, role, isTrusted } = target
   const instance = instances.find(name)
@@ -81,10 +83,22 @@ function separateOf(headers: IncomingHttpHeaders): ReplyFormat['separate'] {
   return column === undefined ? undefined : { statement: Number(statement), column: Number(column) }
 }
 
-async function runInSession(sessions: Sessions, target: Target, work: Work, res: ServerResponse): Promise<Reply> {
+interface Job {
+  work: Work
+  /** Refuses a caller that may no longer log in. From then on, a change that refuses it also aborts the session. */
+  recheck(): Promise<void>
+}
+
+async function runInSession(
+  sessions: Sessions,
+  target: Target,
+  { work, recheck }: Job,
+  res: ServerResponse,
+): Promise<Reply> {
   let lease = await sessions.acquire(target, res)
   let state: SessionState = 'broken'
   try {
+    await recheck()
     let outcome: Outcome
     try {
       outcome = await runWithReplanning(lease, work, res)

@@ -1,12 +1,15 @@
 import { once } from 'node:events'
 import { rm } from 'node:fs/promises'
+import { request } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { Client } from '@neondatabase/serverless'
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { type Host, startHost } from '../../host/host.ts'
-import { ROWS_OF_TEXT } from './call-host.ts'
+import { callHost, ROWS_OF_TEXT } from './call-host.ts'
 import { newHostFolder } from './host-folder.ts'
 
+const KEY = 'k'.repeat(32)
 const NAME = 'abcdefghijklmnopqrst'
 const PASSWORD = 'secret-of-the-owner'
 const CONNECTION = `postgresql://postgres.${NAME}:${PASSWORD}@any.host/postgres`
@@ -15,7 +18,7 @@ let host: Host
 
 beforeAll(async () => {
   folder = await newHostFolder()
-  host = await startHost({ folder, key: 'k'.repeat(32), isDurable: false, proxies: ['127.0.0.0/8'] })
+  host = await startHost({ folder, key: KEY, isDurable: false, proxies: ['127.0.0.0/8'] })
   await host.pool.ensure({ name: NAME, password: PASSWORD })
 })
 afterAll(async () => {
@@ -87,6 +90,22 @@ it('takes the addresses of clients from the headers of a trusted proxy', async (
   expect(await sent({ 'x-forwarded-for': '192.0.2.7' })).toEqual(insecure)
   expect(await sent({ 'x-forwarded-proto': 'https, http', 'x-forwarded-for': '192.0.2.7' })).toEqual(insecure)
   await host.pool.require(NAME).update({ access })
+})
+
+it('refuses a request if its client may no longer log in when its body is complete', async () => {
+  const body = JSON.stringify({ query: 'select length($1)', params: ['x'.repeat(14_000_000)] })
+  const headers = { 'neon-connection-string': CONNECTION, ...ROWS_OF_TEXT, 'content-length': body.length }
+  const req = request(`${host.url}/sql`, { method: 'POST', headers })
+  const answered = once(req, 'response')
+  // The host reads so much only after the login.
+  await new Promise((written) => req.write(body.slice(0, -1), written))
+  const setSsl = (ssl: boolean) =>
+    callHost({ url: host.url, key: KEY }, 'PUT', `/instances/${NAME}/access`, { body: { ssl } })
+  expect((await setSsl(true)).ok).toBe(true)
+  req.end(body.slice(-1))
+  const [res] = await answered
+  expect(JSON.parse(await text(res))).toMatchObject({ code: '28000', message: 'SSL connection is required' })
+  expect((await setSsl(false)).ok).toBe(true)
 })
 
 it('stops while a WebSocket is open', async () => {
