@@ -313,6 +313,36 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     await expect.poll(() => owner().get(path('', project))).toMatchObject(tooLarge)
   })
 
+  it.each([
+    [
+      'a row that many functions return',
+      `execute (select format('create table wide (%s)', string_agg('c' || n || ' int', ', ')) from generate_series(1, 1600) as n);
+       for n in 1..500 loop execute format('create function f%s() returns setof wide language sql as ''select * from wide''', n); end loop;`,
+    ],
+    [
+      'an enum of another schema that many columns have',
+      `create schema far;
+       execute (select format('create type far.kind as enum (%s)', string_agg(quote_literal('a rather long value ' || n), ', '))
+         from generate_series(1, 1000) as n);
+       execute (select format('create table many (%s)', string_agg('c' || n || ' far.kind', ', ')) from generate_series(1, 600) as n);`,
+    ],
+    [
+      'a long default in the arguments of many overloads',
+      `for n in 1..300 loop
+         execute format('create domain d%1$s as int', n);
+         execute format('create function alike(a d%1$s default length(%2$L)) returns int language sql as ''select 1''', n, repeat('x', 10000));
+       end loop;`,
+    ],
+  ])('refuses to repeat %s', async (_, statements) => {
+    const project = await newProject(organization)
+    const client = ownerClient(project)
+    await client.connect()
+    await client.query(`do $$ begin ${statements} end $$`)
+    await client.end()
+    const large = await owner().get(path('', project))
+    expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('at most 16777216') } })
+  })
+
   it('requires the right to read the database', async () => {
     const reader = await newMember(organization, 'read-only')
     const { caller } = await newApp(organization, ['projects:read'])

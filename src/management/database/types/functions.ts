@@ -29,7 +29,31 @@ export function computedFieldsOf({ functions }: Catalogue, types: Types): Comput
       .map(({ name, returns }) => [key(name), orNull(types.typeOf(returns))] as const)
 }
 
-export function printFunctions(schema: string, catalogue: Catalogue, types: Types): string[] {
+/** Returns the printed columns of a relation, if it is in `schema`. `depth` is the indentation of the lines. */
+export type RowPrinter = (id: number, schema: string, depth: number) => readonly string[] | undefined
+
+/** Prints the columns of a relation once for all functions that return its rows. */
+export function rowPrinter({ relations }: Catalogue, types: Types): RowPrinter {
+  const byId = new Map(relations.map((relation) => [relation.id, relation]))
+  const printed = new Map<string, readonly string[]>()
+  return (id, schema, depth) => {
+    const relation = byId.get(id)
+    if (relation?.schema !== schema) return undefined
+    const cacheKey = `${id} ${depth}`
+    const lines = printed.get(cacheKey) ?? print(relation, depth)
+    printed.set(cacheKey, lines)
+    return types.withinLimit(lines)
+  }
+
+  function print({ columns }: Relation, depth: number): string[] {
+    return columns
+      .toSorted(byName)
+      .flatMap(({ name, type, nullable }) => union(key(name), (nullable ? orNull : notNull)(types.typeOf(type)), depth))
+  }
+}
+
+export function printFunctions(schema: string, context: Context): string[] {
+  const { catalogue, types } = context
   const callable = catalogue.functions
     .filter((routine) => routine.schema === schema && isCallable(routine, types))
     .sort((a, b) => byName(a, b) || compareTexts(a.signature, b.signature))
@@ -37,7 +61,7 @@ export function printFunctions(schema: string, catalogue: Catalogue, types: Type
     const ambiguousWith = findAmbiguous(overloads)
     const [only, ...others] = overloads.map((routine) => {
       const isAlone = overloads.length === 1
-      return signatureOf(routine, { isAlone, ambiguous: ambiguousWith(routine) }, { catalogue, types })
+      return signatureOf(routine, { isAlone, ambiguous: ambiguousWith(routine) }, context)
     })
     if (only && others.length === 0) return compact(`${key(name)}: `, only, NAME_DEPTH)
     return [`${key(name)}:`, ...[only ?? [], ...others].flatMap(toUnionMember)]
@@ -53,6 +77,7 @@ function toUnionMember(lines: readonly string[]): string[] {
 interface Context {
   catalogue: Catalogue
   types: Types
+  printRow: RowPrinter
 }
 
 interface Overloads {
@@ -70,7 +95,9 @@ function signatureOf(routine: Routine, { isAlone, ambiguous }: Overloads, contex
   const depth = NAME_DEPTH + (isAlone ? 2 : 6)
   return [
     ...(args.length > 0 ? fields('Args', args, depth) : ['Args: Record<PropertyKey, never>']),
-    ...(problem ? [`Returns: { error: true } & ${quote(problem)}`] : printReturns(routine, context, depth)),
+    ...(problem
+      ? types.withinLimit([`Returns: { error: true } & ${quote(problem)}`])
+      : printReturns(routine, context, depth)),
     ...printSetof(routine, context),
   ]
 }
@@ -124,28 +151,25 @@ function printReturns(routine: Routine, context: Context, depth: number): string
   const { types } = context
   const row = rowTypeOf(routine, types)
   const isList = routine.returnsSet && (returnsMany(routine) || !row)
-  const columns = columnsOf(routine, context)
+  const columns = printColumns(routine, context, depth + 2)
   if (!columns) {
     const type = types.typeOf(routine.returns)
     if (!isList) return union('Returns', type, depth)
     return [`Returns: ${type.length > 1 ? `(${type.join(' | ')})` : type[0]}[]`]
   }
-  const lines = property('Returns', members(columns.flatMap(([name, type]) => union(name, type, depth + 2))))
+  const lines = property('Returns', members(columns))
   return isList ? [...lines.slice(0, -1), '}[]'] : lines
 }
 
-/** The columns of `returns table`, of several `out` arguments, or of a relation in the same schema. */
-function columnsOf(routine: Routine, { catalogue, types }: Context): (readonly [string, Union])[] | undefined {
+/** Prints the columns of `returns table`, of several `out` arguments, or of a relation in the same schema. */
+function printColumns(routine: Routine, { types, printRow }: Context, depth: number): readonly string[] | undefined {
   const outputs = routine.arguments.filter(({ mode }) => /[obt]/.test(mode))
   const isTable = outputs.some(({ mode }) => mode === 't')
   if ((isTable || outputs.length > 1) && outputs.every(({ name }) => name !== '')) {
-    return outputs.sort(byName).map(({ name, type }) => [key(name), types.typeOf(type)] as const)
+    return outputs.sort(byName).flatMap(({ name, type }) => union(key(name), types.typeOf(type), depth))
   }
-  const id = rowTypeOf(routine, types)?.relation
-  const relation = catalogue.relations.find((one) => one.id === id && one.schema === routine.schema)
-  return relation?.columns
-    .toSorted(byName)
-    .map(({ name, type, nullable }) => [key(name), (nullable ? orNull : notNull)(types.typeOf(type))] as const)
+  const row = rowTypeOf(routine, types)
+  return row && printRow(row.relation, routine.schema, depth)
 }
 
 /** Prints the options by which clients select columns of the result and embed it in rows. */

@@ -2,7 +2,7 @@ import type { Catalogue, Column, Type } from '../../../services/data-api/openapi
 import { byName } from '../../../services/data-api/openapi/order.ts'
 import { type RelatedRelation, relate } from '../../../services/data-api/openapi/relationships.ts'
 import { POSTGREST_VERSION } from '../../../services/data-api/postgrest-version.ts'
-import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
+import { type ComputedFields, computedFieldsOf, printFunctions, type RowPrinter, rowPrinter } from './functions.ts'
 import { indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
 import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve-types.ts'
 import { SHORTHANDS } from './shorthands.ts'
@@ -27,7 +27,11 @@ export function generateTypes(read: Catalogue): string {
   const catalogue = { ...read, relations: relate(read) }
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
-  const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }
+  const printed = {
+    ...{ catalogue, types },
+    computedFields: computedFieldsOf(catalogue, types),
+    printRow: rowPrinter(catalogue, types),
+  }
   const database = members([...CLIENT_OPTIONS, ...schemas.flatMap((schema) => printSchema(schema, printed))])
   return [
     JSON_TYPE,
@@ -42,9 +46,11 @@ interface Context {
   catalogue: Catalogue & { relations: RelatedRelation[] }
   types: Types
   computedFields: ComputedFields
+  printRow: RowPrinter
 }
 
-function printSchema(schema: string, { catalogue, types, computedFields }: Context): string[] {
+function printSchema(schema: string, context: Context): string[] {
+  const { catalogue, types, computedFields } = context
   const own = <Item extends { schema: string; name: string }>(items: readonly Item[]) =>
     items.filter((item) => item.schema === schema).sort(byName)
   const relations = own(catalogue.relations)
@@ -58,7 +64,7 @@ function printSchema(schema: string, { catalogue, types, computedFields }: Conte
     members([
       ...property('Tables', members(group('Tables'))),
       ...property('Views', members(group('Views'))),
-      ...property('Functions', members(printFunctions(schema, catalogue, types))),
+      ...property('Functions', members(printFunctions(schema, context))),
       ...property('Enums', members(found.flatMap(printEnum))),
       ...property('CompositeTypes', members(found.flatMap((type) => printComposite(type, types)))),
     ]),

@@ -1,4 +1,5 @@
 import { type Catalogue, isView, type Relation, type Type } from '../../../services/data-api/openapi/catalogue.ts'
+import { limitLength } from '../../../services/data-api/openapi/openapi.ts'
 import { quote, type Union } from './print-types.ts'
 
 const SCALARS: Readonly<Record<string, readonly string[]>> = {
@@ -16,15 +17,23 @@ const SCALAR = new Map(Object.entries(SCALARS).flatMap(([type, names]) => names.
 
 const UNKNOWN: Union = ['unknown']
 
+/** The length that indentation and punctuation add to a printed part, roughly. */
+const PART_OVERHEAD = 16
+
 /** The group of `Database` to which a relation belongs. */
 export const groupOf = (kind: Relation['kind']): 'Tables' | 'Views' => (isView({ kind }) ? 'Views' : 'Tables')
 
 export interface Types {
   typeOf(id: number): Union
   find(id: number): Type | undefined
+  /** Adds the length of parts that a small schema can repeat very often, and throws once it is too large. */
+  withinLimit<Parts extends readonly string[]>(parts: Parts): Parts
 }
 
-/** Resolves types by id. Enums of schemas that are not printed are spelled out; their rows and types without JSON form are `unknown`. */
+/**
+ * Resolves types by id. Enums of schemas that are not printed are spelled out; their rows and types without JSON form are `unknown`.
+ * The length of a type counts at each use: every column may repeat a long list of values.
+ */
 export function resolveTypes({ schemas, types }: Catalogue): Types {
   const byId = new Map(types.map((type) => [type.id, type]))
   const printedSchemas = new Set(schemas)
@@ -32,11 +41,17 @@ export function resolveTypes({ schemas, types }: Catalogue): Types {
   const reference = (schema: string, group: string, name: string) =>
     `Database[${quote(schema)}]["${group}"][${quote(name)}]`
 
-  function typeOf(id: number): Union {
+  const addLength = limitLength()
+  function withinLimit<Parts extends readonly string[]>(parts: Parts): Parts {
+    for (const part of parts) addLength(part.length + PART_OVERHEAD)
+    return parts
+  }
+
+  function resolve(id: number): Union {
     const type = byId.get(id)
     if (!type) return UNKNOWN
     const { schema, name, kind, values } = type
-    if (type.base) return typeOf(type.base)
+    if (type.base) return resolve(type.base)
     if (type.element) return listOfType(type.element)
     if (values) return printedSchemas.has(schema) ? [reference(schema, 'Enums', name)] : values.map(quote)
     if (kind && !printedSchemas.has(schema)) return UNKNOWN
@@ -47,11 +62,11 @@ export function resolveTypes({ schemas, types }: Catalogue): Types {
   }
 
   const listOfType = (element: number): Union => {
-    const members = typeOf(element)
+    const members = resolve(element)
     return [members.length > 1 ? `(${members.join(' | ')})[]` : `${members[0]}[]`]
   }
 
-  return { typeOf, find: (id) => byId.get(id) }
+  return { typeOf: (id) => withinLimit(resolve(id)), find: (id) => byId.get(id), withinLimit }
 }
 
 /** Adds null, which `unknown` already includes. */

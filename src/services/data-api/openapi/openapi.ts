@@ -9,6 +9,15 @@ export class DocumentTooLarge extends Error {
   override readonly message = `at most ${DOCUMENT_LENGTH_MAX} characters`
 }
 
+/** Returns a function that adds up the length of a document while it is built. */
+export function limitLength(): (length: number) => void {
+  let total = 0
+  return (length) => {
+    total += length
+    if (total > DOCUMENT_LENGTH_MAX) throw new DocumentTooLarge()
+  }
+}
+
 type Entry = readonly [string, object]
 
 const MEDIA = [
@@ -22,12 +31,9 @@ const MEDIA = [
  * while it is built: every column may repeat a long list of values.
  */
 export function openApiOf(schema: string, { catalogue, details }: SchemaDescription, url?: string) {
-  let length = 0
+  const addLength = limitLength()
   const withinLimit = (entries: readonly Entry[]): object => {
-    for (const entry of entries) {
-      length += JSON.stringify(entry).length
-      if (length > DOCUMENT_LENGTH_MAX) throw new DocumentTooLarge()
-    }
+    for (const entry of entries) addLength(JSON.stringify(entry).length)
     return Object.fromEntries(entries)
   }
   const tables = tablesOf(catalogue, details)
