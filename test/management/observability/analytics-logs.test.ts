@@ -214,6 +214,28 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(rows).toEqual(printed.map((event_message) => ({ event_message })))
   })
 
+  it('separates the lines of one millisecond by a time in the query, and by the start and the end', async () => {
+    const project = await newProject(organization)
+    await put(project, FUNCTION, { console: ['first', 'second', 'third'].map((text) => line('log', text)) })
+    const query = async (condition: string, times: Record<string, string>, endpoint = 'logs') => {
+      const sql = `select event_message from function_logs ${condition} order by timestamp`
+      const parameters = new URLSearchParams({
+        ...{ sql, iso_timestamp_start: at(-60).toISOString(), iso_timestamp_end: NOW.toISOString(), ...times },
+      })
+      const { body } = await reader().get(`/v1/projects/${project}/analytics/endpoints/${endpoint}?${parameters}`)
+      return body.result.map((row: { event_message: string }) => row.event_message)
+    }
+    const [, second, third] = (
+      await ask("select timestamp from logs where source = 'function_logs' order by timestamp", { project })
+    ).map(({ timestamp }: { timestamp: string }) => timestamp)
+    expect(await query(`where timestamp < '${third}'`, {})).toEqual(['first', 'second'])
+    expect(await query(`where timestamp > timestamp('${second}')`, {}, 'logs.all')).toEqual(['third'])
+    const local = `${DAY} ${third?.slice(11, -1)}`
+    expect(await query(`where timestamp >= '${local}'`, {})).toEqual(['third'])
+    expect(await query('', { iso_timestamp_end: third })).toEqual(['first', 'second'])
+    expect(await query('', { iso_timestamp_start: second })).toEqual(['second', 'third'])
+  })
+
   it('has calls, lines, builds of workers and runs of branches in one table', async () => {
     const project = await newProject(organization)
     const values = { projectRef: project, name: 'api', buildState: 'active', createdAt: NOW, updatedAt: NOW } as const
@@ -540,7 +562,12 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     const console = Array.from({ length: 100 }, () => line('log', 'x'.repeat(10_000)))
     for (let n = 0; n < 5; n++) await put(project, FUNCTION, { console })
     const all = `select concat(${Array(20).fill('event_message').join()}) as x from logs where source = 'function_logs'`
-    const window = { start: at(-60), end: NOW, now: NOW, project: { ref: project, parentRef: null } }
+    const window = {
+      start: at(-60).toISOString(),
+      end: NOW.toISOString(),
+      now: NOW,
+      project: { ref: project, parentRef: null },
+    }
     const { statement } = compileQuery(parseQuery(all), window)
     const mebibytes = await control.transaction(async (tx) => {
       const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
@@ -616,8 +643,9 @@ describe('with many other rows', () => {
     .replaceAll(/[^a-z]/g, '')
     .padEnd(20, 'x')
     .slice(0, 20)
-  const day = { start: at(-86_400), end: NOW, now: NOW, project: { ref: project, parentRef: null } }
-  const minute = { ...day, start: at(-60) }
+  const scope = { end: NOW.toISOString(), now: NOW, project: { ref: project, parentRef: null } }
+  const day = { ...scope, start: at(-86_400).toISOString() }
+  const minute = { ...scope, start: at(-60).toISOString() }
   beforeAll(async () => {
     await control.execute(sql`
       insert into invocations (project_ref, kind, program_id, deployment_id, method, path, status, ms, console, at)

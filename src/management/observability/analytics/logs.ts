@@ -8,6 +8,7 @@ import { readBounded } from './concurrent-reads.ts'
 import { freshenPostgresLogs } from './pull-postgres-logs.ts'
 import type { AnalyticsAnswer, LogsQuery } from './schema.ts'
 import { ANSWER_LENGTH_MAX, compileQuery } from './sql/compile.ts'
+import { toInstant } from './sql/instant.ts'
 import { parseQuery } from './sql/parse.ts'
 import { QueryError, TOO_LONG } from './sql/tokens.ts'
 
@@ -30,7 +31,7 @@ export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<
       ...window,
       now: ctx.now(),
     })
-    const includesRecent = window.end.getTime() > ctx.now().getTime() - RECENT_MS
+    const includesRecent = Date.parse(window.end) > ctx.now().getTime() - RECENT_MS
     if (includesRecent && (sources?.includes('postgres_logs') ?? true)) await freshenPostgresLogs(ctx, project.ref)
     const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, project.ref, statement)
     if (!row?.rows) throw new QueryError(`the result is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
@@ -41,10 +42,9 @@ export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<
 }
 
 function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof LogsQuery>, now: Date) {
-  const end = iso_timestamp_end === undefined ? now : new Date(iso_timestamp_end)
-  const isDefault = iso_timestamp_start === undefined
-  const start = isDefault ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
-  const minutes = Math.round((end.getTime() - start.getTime()) / MINUTE_MS)
+  const end = toInstant(iso_timestamp_end ?? now.toISOString())
+  const start = toInstant(iso_timestamp_start ?? new Date(Date.parse(end) - MINUTE_MS).toISOString())
+  const minutes = Math.round((Date.parse(end) - Date.parse(start)) / MINUTE_MS)
   if (start > end) throw invalidField('query.iso_timestamp_start', 'must not be after iso_timestamp_end')
   if (minutes > WINDOW_MINUTES_MAX)
     throw invalidField('query.iso_timestamp_end', 'must be at most 24 hours after iso_timestamp_start')

@@ -2,6 +2,7 @@ import { type SQL, sql } from 'drizzle-orm'
 import { type Bound, createBinder, type DerivedColumn, type Expansion, TRUNCATES } from './bind.ts'
 import { sourcesInCondition } from './condition-sources.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
+import { toInstant } from './instant.ts'
 import { createNumbering } from './numbering.ts'
 import type { Expression, Item, Query } from './query.ts'
 import { COLUMNS, type Column, rowsOfSources, type Scope, UNIFIED } from './sources.ts'
@@ -241,7 +242,7 @@ class Compiler {
   #call({ name, args, distinct }: Bound & { kind: 'call' }): Value {
     if (isAggregate(name)) return this.#aggregate(name, args, distinct ?? false)
     if (distinct) throw new QueryError(`DISTINCT is only for aggregates: ${name} is not an aggregate`)
-    if (NOW.includes(name)) return this.#time(this.#scope.now)
+    if (NOW.includes(name)) return this.#time(this.#scope.now.toISOString())
     if (TRUNCATES.includes(name)) return this.#truncate(name, args)
     if (name === 'in' && args[1]?.kind === 'query') return this.#inSubquery(args[0] as Bound, args[1].query)
     const values = args.map((arg) => this.#value(arg))
@@ -267,15 +268,15 @@ class Compiler {
     return { type: gives ?? value.type, sql: write(distinct ? sql`distinct ${typed(value)}` : typed(value)) }
   }
 
-  #time = (at: Date): Value => ({ type: 'time', sql: sql`${at.toISOString()}::timestamptz` })
+  #time = (instant: string): Value => ({ type: 'time', sql: sql`${instant}::timestamptz` })
 
   /** Converts a text to a time if a time is required. */
   #timeOf(expression: Bound, value: Value): Value {
     if (expression.kind !== 'text') return value
     const text = expression.value.trim().replace(' ', 'T')
-    const at = Date.parse(/[zZ]$|[-+]\d\d:?\d\d$/.test(text) ? text : `${text}${text.includes('T') ? 'Z' : ''}`)
-    if (Number.isNaN(at)) throw new QueryError(`invalid time ${JSON.stringify(expression.value)}`)
-    return this.#time(new Date(at))
+    const zoned = /[zZ]$|[-+]\d\d:?\d\d$/.test(text) ? text : `${text}${text.includes('T') ? 'Z' : ''}`
+    if (Number.isNaN(Date.parse(zoned))) throw new QueryError(`invalid time ${JSON.stringify(expression.value)}`)
+    return this.#time(toInstant(zoned))
   }
 
   #truncate(name: string, args: Bound[]): Value {

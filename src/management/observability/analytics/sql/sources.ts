@@ -1,19 +1,22 @@
 import { type SQL, sql } from 'drizzle-orm'
 import { LINE_AT, LOG_COLUMNS, LOG_SOURCES, type LogColumn, type LogSource } from '../../../../outbound/logs/rows.ts'
 
-/** The project and the time range of a query: `start` inclusive, `end` exclusive. */
+/** The project and the time range of a query: `start` inclusive, `end` exclusive, in UTC with microseconds. */
 export interface Scope {
   project: { ref: string; parentRef: string | null }
-  start: Date
-  end: Date
+  start: string
+  end: string
 }
 
 export type Column = LogColumn
 export const COLUMNS: readonly Column[] = LOG_COLUMNS
 
-const instant = (at: Date): SQL => sql`${at.toISOString()}::timestamptz`
+const instant = (at: string): SQL => sql`${at}::timestamptz`
 const inRange = (at: SQL, { start, end }: Scope): SQL => sql`${at} >= ${instant(start)} and ${at} < ${instant(end)}`
-const extendBack = (scope: Scope, ms: number): Scope => ({ ...scope, start: new Date(scope.start.getTime() - ms) })
+const extendBack = (scope: Scope, ms: number): Scope => ({
+  ...scope,
+  start: new Date(Date.parse(scope.start) - ms).toISOString(),
+})
 
 /** Log lines are looked up by their call, which may have started this much earlier. Later lines need a longer time range. */
 const CALL_MS_MAX = 10 * 60_000
