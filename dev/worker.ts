@@ -27,7 +27,7 @@ export interface WorkerOptions {
   folder: string
   /** Processor time that a process of programs may use without answering. */
   cpuSeconds?: number
-  /** Memory limit of such a process; by default an eighth of the machine's memory, but at most 2 GiB. */
+  /** Memory limit of such a process; by default an eighth of the memory that the machine or its control group allows, but at most 2 GiB. */
   memoryMiB?: number
   /** Receives the log lines; by default they go to standard output as JSON. */
   onLine?(line: string): void

@@ -7,6 +7,8 @@ import { mutation, type Route, route } from './api.ts'
 
 const Settings = z.strictObject({
   set: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).default({}),
+  /** Ignored: the control plane of the version before names what `set` lacks. */
+  reset: z.array(z.string()).optional(),
   /** False postpones settings that need a restart to the next one. */
   restart: z.boolean().default(true),
 })

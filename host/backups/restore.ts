@@ -27,7 +27,9 @@ export const NEW = '.new'
 const READY = '.ready'
 export const OLD = '.old'
 /** Data that an undoing replaces: until the logins are current, a crash puts it back into service. */
-const UNDONE = '.undone'
+const UNDONE = '.reverting'
+/** Data that an undoing of an older version was removing when it was killed. */
+const REMOVED = '.undone'
 const HOUR_MS = 3_600_000
 
 /** File in the data folder with the id of the restore that made it. A switch to other data switches it, too. */
@@ -71,10 +73,11 @@ const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::
 type Logins = readonly Login[] | undefined
 
 /**
- * Codes of errors in a session with a server whose files are damaged or missing. The server's own role then may not exist (28000). A
+ * Codes of errors in a session with a server whose files are damaged or missing. The role or the database of
+ * the session then may not exist (28000, 3D000). A
  * lack of resources (53) is temporary.
  */
-const DAMAGED = /^(28000|58|XX)/
+const DAMAGED = /^(28000|3D000|58|XX)/
 
 /** Reads the current logins. Returns undefined if the server does not start or cannot read them: a restore or undo must work even then. */
 const readLogins = ({ admin }: Instance): Promise<Logins> =>
@@ -151,6 +154,7 @@ export async function undoRestore(
       if (password !== undefined) await setOwnerPassword(admin, password)
     })
     await rename(`${data}${UNDONE}`, `${data}${NEW}`)
+    isSwitched = false
     await syncFolder(dirname(data))
   } catch (error) {
     if (isSwitched) await instance.whileStopped(() => swapData(data, UNDONE, OLD))
@@ -190,7 +194,8 @@ export async function sweepLeftovers(paths: InstancePaths, account: InstanceReco
   }
   // A server in recovery survives a daemon that is killed: it is stopped with the removal of its data.
   const recovered = [`${data}${NEW}`, `${data}.drill`].flatMap((folder) => [folder, ...feedFolders(folder)])
-  for (const folder of [...recovered, `${data}${READY}`, `${socket}.new`, `${socket}.drill`]) await removeData(folder)
+  for (const folder of [...recovered, `${data}${READY}`, `${data}${REMOVED}`, `${socket}.new`, `${socket}.drill`])
+    await removeData(folder)
 }
 
 async function revertUndoing({ data, wal }: InstancePaths, account: InstanceRecord['account']): Promise<void> {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { type AddressInfo, createServer, Socket } from 'node:net'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
@@ -135,9 +135,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       attempt?.end()
     })
     try {
-      attempt = caller.isTrusted
-        ? undefined
-        : unauthenticated.begin(caller.address, () => stream.destroy(), isSilent(stream))
+      attempt = caller.isTrusted ? undefined : unauthenticated.begin(caller.address, () => stream.destroy())
       const address = normalizeAddress(caller.address)
       delayGuesses(receive(connection, { ...caller, address }, attempt)).catch((error) =>
         refuse(connection, error, logFailure),
@@ -189,6 +187,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 
   /** Programs may all have one address, so each project's count under an address of its own. */
   function programCaller({ instance, token }: { instance: string; token: string }, caller: Caller) {
+    // It restricts a connection once, and must not widen what a WebSocket of the control plane may reach.
+    if (caller.isTrusted || caller.onlyInstance !== undefined)
+      throw new Fatal('08P01', 'this connection cannot name the project of a program')
     if (!key.acceptsToken(token, 'program', instance)) throw new Fatal('28000', 'invalid or expired token of a program')
     return { ...caller, onlyInstance: instance, countedAddress: projectAddress(instance) }
   }
@@ -315,9 +316,6 @@ const countedAddressOf = ({ address, countedAddress = address }: Pick<Caller, 'a
 
 const mayReach = ({ onlyInstance }: Caller, instance: Instance): boolean =>
   onlyInstance === undefined || onlyInstance === instance.name || onlyInstance === banNameOf(instance)
-
-/** Whether a connection has sent nothing yet; known of sockets only. */
-const isSilent = (stream: Duplex) => () => stream instanceof Socket && stream.bytesRead === 0
 
 function checkNetworks({ address }: Session, { networks }: Login) {
   if (networks && !isWithin(address, networks)) throw notAllowed(address)

@@ -20,7 +20,6 @@ export interface Attempt {
 
 interface Slot {
   isWaiting: boolean
-  isSilent(): boolean
   evict(): void
 }
 
@@ -37,15 +36,12 @@ export class Unauthenticated {
     this.#limits = limits
   }
 
-  /**
-   * Calls `expire` if the attempt times out, or is evicted: in favour of another address, or of a later attempt of the same address
-   * while it is silent.
-   */
-  begin(address: string, expire: () => void, isSilent = () => false): Attempt {
+  /** Calls `expire` if the attempt times out, or is evicted: in favour of another address, or of a later attempt of its own. */
+  begin(address: string, expire: () => void): Attempt {
     const { unauthenticated, unauthenticatedPerAddress, authenticationMs } = this.#limits
     let group = addressGroup(address)
-    // Programs name their project first, so those of a project that stay silent must not lock out those of others.
-    if (this.#countOf(group) >= unauthenticatedPerAddress) this.#evictSilent(group)
+    // Programs of all projects may have one address until they name their project: connections that never do must not lock out others.
+    if (this.#countOf(group) >= unauthenticatedPerAddress) evict(this.#active(group)[0])
     if (this.#total >= unauthenticated) this.#evictOldest(group)
     let left = authenticationMs
     let since = 0
@@ -88,11 +84,13 @@ export class Unauthenticated {
       this.#add(group, slot)
       if (this.#countOf(group) > unauthenticatedPerAddress) throw tooMany()
     }
-    const evict = () => {
-      end()
-      expire()
+    const slot: Slot = {
+      isWaiting: false,
+      evict() {
+        end()
+        expire()
+      },
     }
-    const slot = { isWaiting: false, isSilent, evict }
     start()
     this.#add(group, slot)
     return { waitFor, countAs, end }
@@ -112,26 +110,24 @@ export class Unauthenticated {
     if (slots?.size === 0) this.#byAddress.delete(group)
   }
 
-  #evictSilent(group: string) {
-    const silent = [...(this.#byAddress.get(group) ?? [])].find((slot) => slot.isSilent())
-    if (!silent) throw tooMany()
-    silent.evict()
-  }
-
   /**
    * Evicts the oldest slot of the address with the most slots, so that a flood of silent clients locks out only itself. Waiting slots
    * do not count: they take no place in the total.
    */
   #evictOldest(group: string) {
     const [most = []] = [...this.#byAddress.keys()].map((key) => this.#active(key)).sort((a, b) => b.length - a.length)
-    const [oldest] = most
-    if (!oldest || most.length <= this.#active(group).length + 1) throw tooMany()
-    oldest.evict()
+    if (most.length <= this.#active(group).length + 1) throw tooMany()
+    evict(most[0])
   }
 
   #active(group: string): Slot[] {
     return [...(this.#byAddress.get(group) ?? [])].filter(({ isWaiting }) => !isWaiting)
   }
+}
+
+function evict(slot: Slot | undefined): void {
+  if (!slot) throw tooMany()
+  slot.evict()
 }
 
 const tooMany = () => new Fatal('53300', 'too many connections that have not authenticated')

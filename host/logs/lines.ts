@@ -5,9 +5,14 @@ export type LogLine = Record<keyof typeof LOG_FIELDS | 'error_severity' | 'messa
 
 const NAMES = Object.keys(LOG_FIELDS) as (keyof typeof LOG_FIELDS)[]
 const MESSAGE_LENGTH_MAX = 8_192
-/** Matches the start of a message: Postgres indents its further lines by a tab. */
-const MESSAGE_START = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/gm
+/** Matches the start of a message, after a line feed alone: Postgres indents further lines by a tab, and does so after no other sign. */
+const MESSAGE_START = /(?<![^\n])\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/g
 const YEAR_1 = Date.parse('0001-01-01T00:00:00Z')
+/** Whether Postgres reads the text as a time, too; the 30th of February would be another day. */
+function isTime(text: string): boolean {
+  const at = Date.parse(text)
+  return at >= YEAR_1 && new Date(at).toISOString() === text
+}
 const SEVERITY = /^([A-Z0-9]+): {2}/
 
 /**
@@ -27,8 +32,8 @@ export function parseLines(
   const lines = whole
     .slice(0, linesMax)
     .map((start, n) => parseLine(bytes.toString('utf8', start, whole[n + 1] ?? length)))
-    // A name with a line break, of a role or a database, can look like the start of a message.
-    .filter(({ timestamp }) => Date.parse(timestamp) > YEAR_1)
+    // A name with a line feed, of a role or a database, can look like the start of a message.
+    .filter(({ timestamp }) => isTime(timestamp))
   return { lines, length }
 }
 

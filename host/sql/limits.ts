@@ -18,7 +18,10 @@ export const DEFAULT_LIMITS = {
   bodyBytesMax: 16 * MIB,
   /** Statements of one batch. */
   statementsMax: 1_000,
-  /** Values in a large body: small ones take many times as much memory as their text, and parsing millions stops the host for seconds. */
+  /**
+   * Values in a body, estimated by its commas and brackets: small values take many times as much memory as their text, and parsing
+   * millions stops the host for seconds.
+   */
   bodyValuesMax: 200_000,
   /** Memory for the large bodies of all requests together. */
   bodiesBytesMax: 128 * MIB,

@@ -395,7 +395,7 @@ test('a restore that a crash interrupted is completed or removed', async () => {
   await sweepLeftovers(instance.paths, instance.record.account)
   expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'data.old', 'log', 's', 'wal'])
   // An undoing that was not finished has not happened.
-  await rename(data, `${data}.undone`)
+  await rename(data, `${data}.reverting`)
   await sweepLeftovers(instance.paths, instance.record.account)
   expect((await readdir(instance.paths.folder)).sort()).toEqual(['data', 'data.old', 'log', 's', 'wal'])
   expect(await instance.admin.rows('SELECT 1 AS n')).toEqual([{ n: 1 }])
@@ -471,13 +471,14 @@ test('the old data stays in service if the restored data does not start', async 
 })
 
 test.each([
-  ['random bytes', 'XX001', randomBytes(8_192)],
-  ['zeros', '28000', Buffer.alloc(8_192)],
-])('a server whose roles are overwritten with %s can be restored', async (_, code, page) => {
+  ['pg_authid', 'random bytes', 'XX001', randomBytes(8_192)],
+  ['pg_authid', 'zeros', '28000', Buffer.alloc(8_192)],
+  ['pg_database', 'zeros', '3D000', Buffer.alloc(8_192)],
+])('a server whose table %s is overwritten with %s can be restored', async (table, _, code, page) => {
   const { name, instance, backups } = await archived()
   await sql(instance, 'CREATE TABLE a AS SELECT 1')
   await backups.make(name, '1')
-  const [{ path }] = await sql(instance, `SELECT pg_relation_filepath('pg_authid') AS path`)
+  const [{ path }] = await sql(instance, `SELECT pg_relation_filepath('${table}') AS path`)
   await instance.whileStopped(() => writeFile(join(instance.paths.data, path), page))
   await expect(sql(instance, 'SELECT 1')).rejects.toMatchObject({ code })
   await backups.restore(name, { backup: '1' })

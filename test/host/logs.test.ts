@@ -105,7 +105,9 @@ test('a page ends at a whole message, and a message longer than a page is trunca
   const cut = parseLines(long, { linesMax: 9, isEnd: false })
   expect([cut.length, cut.lines.map(({ message }) => message.length)]).toEqual([15_000, [8_192]])
   expect(parseLines(Buffer.from('no prefix\n'), { linesMax: 9, isEnd: true })).toEqual({ length: 10, lines: [] })
-  for (const time of ['2026-99-99 99:99:99.999', '0000-01-01 00:00:00.000']) {
+  const within = line('a\r2026-01-01 00:00:00.000 UTC\t1\t')
+  expect(parseLines(within, { linesMax: 9, isEnd: true }).lines).toHaveLength(1)
+  for (const time of ['2026-99-99 99:99:99.999', '2026-02-30 00:00:00.000', '0000-01-01 00:00:00.000']) {
     const forged = Buffer.concat([Buffer.from(`${time} UTC\t1\tuser\n`), line('ä\0')])
     expect(parseLines(forged, { linesMax: 9, isEnd: true })).toMatchObject({
       length: forged.length,

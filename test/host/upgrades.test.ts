@@ -366,7 +366,7 @@ describe('a daemon that is killed during an upgrade', () => {
     if (phase !== 'switch') expect(row).toEqual({ major: 17 })
     expect([17, 18]).toContain(row?.major)
     expect(await query('select count(*)::int as n from kept')).toEqual([{ n: 100_000 }])
-    expect(readdirSync(join(folder, 'instances', ref)).filter((name) => /new|ready|undone/.test(name))).toEqual([])
+    expect(readdirSync(join(folder, 'instances', ref)).filter((name) => /new|ready|reverting/.test(name))).toEqual([])
     expect(await callerOf(second.url, ref)('GET', '')).toMatchObject({
       body: { version: expect.stringMatching(`^${row?.major}`) },
     })

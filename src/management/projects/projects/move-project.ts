@@ -66,7 +66,7 @@ export const moveJobs = {
     done: {},
     failed: () => ({}),
     async ended(mutation, { task: { projectRef, stepsDone }, at }) {
-      // The project has left its replicas on a lost host.
+      // Only a project that leaves a lost host has replicas, which stay there: other moves are refused.
       if (stepsDone.includes(copyToHost.name)) await endReplicaAssociations(mutation, projectRef, at)
     },
   },

@@ -1,4 +1,5 @@
 import { bodyTooLarge, requestError } from '../data-api-error.ts'
+import { parseForm } from './form-encoding.ts'
 
 /** The body of a write or a call. */
 export type Payload =
@@ -44,7 +45,7 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
-      return formPayload([...new URLSearchParams(text)])
+      return formPayload(parseForm(text))
     case 'text/plain':
     case 'text/xml':
       return { kind: 'raw', type, text }
