@@ -131,10 +131,18 @@ export function recordLostResponse(
   scheduleWrite(host)
 }
 
+/** Adds lines while there is room. An error replaces the last line of a full log, because it may say why the call failed. */
 function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
-  for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
-    if (reserveBuffer(to.projectRef, lengthOfLine(line), Date.now())) to.console.push(line)
-    else droppedLines += 1
+  for (const line of lines) {
+    const isFull = to.console.length >= LINES_MAX
+    if (isFull && line.level !== 'error') continue
+    if (!reserveBuffer(to.projectRef, lengthOfLine(line), Date.now())) {
+      droppedLines += 1
+      continue
+    }
+    const replaced = isFull ? to.console.pop() : undefined
+    if (replaced) releaseBuffer(to.projectRef, lengthOfLine(replaced))
+    to.console.push(line)
   }
   return to
 }
@@ -198,15 +206,24 @@ const insert = (db: Db, rows: readonly Invocation[]) =>
       "deploymentId" uuid, method text, path text, status int, ms int, console jsonb, at double precision)
     on conflict do nothing`)
 
+/** Adds lines to written rows as `addLines` does to those that wait. */
 const append = (db: Db, lines: readonly LateLines[]) =>
   db.execute(sql`
-    update invocations i set console = i.console || l.console, status = coalesce(l.status, i.status)
+    update invocations i set status = coalesce(l.status, i.status), console = (
+      select coalesce(jsonb_agg(line order by number), '[]')
+      from (
+        select line, number,
+          max(number) filter (where number = ${LINES_MAX} or number > ${LINES_MAX} and line ->> 'level' = 'error') over () as last
+        from jsonb_array_elements(i.console || l.console) with ordinality as e (line, number)
+      ) numbered
+      where number < ${LINES_MAX} or number = last
+    )
     from (
-      select id, ref, "programId", max(status) as status, jsonb_agg(line order by number) as console
+      select id, ref, "programId", max(status) as status,
+        coalesce(jsonb_agg(line order by number) filter (where line is not null), '[]') as console
       from json_to_recordset(${JSON.stringify(lines)}::json)
-          as r (id uuid, ref text, "programId" uuid, status int, console jsonb),
-        jsonb_array_elements(r.console) with ordinality as e (line, number)
+          as r (id uuid, ref text, "programId" uuid, status int, console jsonb)
+        left join jsonb_array_elements(r.console) with ordinality as e (line, number) on true
       group by id, ref, "programId"
     ) l
-    where i.id = l.id and i.project_ref = l.ref and i.program_id = l."programId"
-      and jsonb_array_length(i.console) + jsonb_array_length(l.console) <= ${LINES_MAX}`)
+    where i.id = l.id and i.project_ref = l.ref and i.program_id = l."programId"`)

@@ -11,7 +11,7 @@ export class FunctionConsole extends WorkerEntrypoint<Bindings, { ref: string; p
   write(id: unknown, lines: unknown): void {
     if (typeof id !== 'string' || !UUID.test(id) || !Array.isArray(lines)) return
     const host = { bindings: this.env, execution: this.ctx }
-    recordLines(host, this.ctx.props, id, lines.slice(0, LINES_MAX).flatMap(lineOf))
+    recordLines(host, this.ctx.props, id, lines.slice(0, LINES_MAX + 1).flatMap(lineOf))
   }
 }
 

@@ -206,6 +206,49 @@ describe('each call of a function', () => {
     expect(row?.console[0]?.message).toHaveLength(10_000)
   })
 
+  it.each([
+    ['throws', `throw new Error('the reason')`, 'Uncaught Error: the reason'],
+    [
+      'leaves a rejection unhandled',
+      `Promise.reject(new Error('the reason')); await new Promise((resolve) => setTimeout(resolve, 20)); return new Response('x')`,
+      'Unhandled rejection: Error: the reason',
+    ],
+  ])('leaves the reason if the program has printed all its lines and then %s', async (_, code, reason) => {
+    const { call, written } = await deployed(`for (let n = 1; n <= 150; n++) console.log(n); ${code}`)
+    await call()
+    await vi.waitFor(async () => {
+      const [row] = await written(1)
+      expect(row?.console.map(({ message }) => message)).toEqual([
+        ...Array.from({ length: 99 }, (_, n) => String(n + 1)),
+        expect.stringContaining(reason),
+      ])
+    }, WAIT)
+  })
+
+  it('leaves those late lines for which its row has room, and an error in the place of the last one', async () => {
+    const { call, written } = await deployed(
+      `if (request.url.endsWith('?go')) { globalThis.go = true; return new Response('x') }
+      const print = (from, to) => { for (let n = from; n <= to; n++) console.log(n) }
+      EdgeRuntime.waitUntil((async () => {
+        while (!globalThis.go) await new Promise((resolve) => setTimeout(resolve, 20))
+        print(61, 150)
+        reportError(new Error('the reason'))
+      })())
+      print(1, 60)
+      return new Response('x')`,
+    )
+    await call()
+    await vi.waitFor(async () => expect((await written(1))[0]?.console).toHaveLength(60), WAIT)
+    await call('?go')
+    await vi.waitFor(async () => {
+      const [row] = await written(2)
+      expect(row?.console.map(({ message }) => message)).toEqual([
+        ...Array.from({ length: 99 }, (_, n) => String(n + 1)),
+        expect.stringContaining('Uncaught Error: the reason'),
+      ])
+    }, WAIT)
+  })
+
   it('leaves fewer lines of a project that has printed many, even if those were empty', async () => {
     const { ref } = await newStorage(await newOrganization())
     const { slug, id } = await putFunction(

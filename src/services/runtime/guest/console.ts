@@ -8,18 +8,24 @@ const FLUSH_MS = 100
 /** Lines printed outside of a request; sent with the next one. */
 const early: Line[] = []
 
-function recordLine(level: string, message: string): void {
+function recordLine(level: string, message: string, linesMax = LINES_MAX): void {
   const line = { level, message: message.slice(0, MESSAGE_LENGTH_MAX), at: new Date().toISOString() }
   const invocation = currentInvocation()
   if (!invocation) {
-    if (early.length < LINES_MAX) early.push(line)
+    if (early.length < linesMax) early.push(line)
     return
   }
-  if (invocation.printed >= LINES_MAX) return
+  if (invocation.printed >= linesMax) return
   invocation.printed += 1
   invocation.lines.push(line)
   if (invocation.lines.length === 1) flushSoon(invocation)
 }
+
+/**
+ * Records an error that the program did not catch, as one line more than the program may print. The host puts it in the place of the
+ * last line.
+ */
+export const recordFailure = (...values: unknown[]): void => recordLine('error', text(values), LINES_MAX + 1)
 
 /** Sends the lines of a short interval in one message. */
 function flushSoon(invocation: Invocation): void {
@@ -87,8 +93,7 @@ export function installConsole(): void {
       },
     })
     queueMicrotask(() => {
-      if (!isPrevented && !isEndOfOwnSocket(event.reason))
-        recordLine('error', `Unhandled rejection: ${text([event.reason])}`)
+      if (!isPrevented && !isEndOfOwnSocket(event.reason)) recordFailure('Unhandled rejection:', event.reason)
     })
   })
 }
