@@ -144,7 +144,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       ...settingRoutes({ pool, gateway, endClientHttpSessions }),
       ...observationRoutes({ pool }),
     ]
-    const routes = [...withReplicaUpdates(instanceRoutes, replicas), ...replicaRoutes(replicas)]
+    const routes = [...withReplicaUpdates(instanceRoutes, replicas), ...replicaRoutes({ replicas, pool, gateway })]
     const api = createApi({ key, locks, routes, log })
     const server = createServer((req, res) => (req.url?.startsWith(BASE) ? api(req, res) : sql.sql(req, res)))
     server.on('upgrade', sql.upgrade)

@@ -182,6 +182,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
     attempt.end()
     connection.onAuthenticated()
+    // After the session is admitted: a login that ends from now on ends the session too.
+    await recheckAtPrimary(session, login)
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
   }
 
@@ -231,6 +233,14 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     }
   }
 
+  /** Throws if the primary of a replica would refuse the login: the replica may lag behind. */
+  async function recheckAtPrimary({ instance, role }: Session, login: Login): Promise<void> {
+    const { primary: followed } = instance.record
+    const primary = followed && instances.find(followed.name)
+    // Replicas serve reads while their primary does not run.
+    if (primary?.state() === 'running') await recheckLogin(primary, role, login)
+  }
+
   async function checkLogin(name: string, role: string, password: string, caller: Caller): Promise<CheckedLogin> {
     const instance = instances.find(name)
     if (!instance) throw unknownTenant()
@@ -239,6 +249,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const recheck = async (login: Login) => {
       checkRules(session)
       checkNetworks(session, await recheckLogin(instance, role, login))
+      await recheckAtPrimary(session, login)
     }
     const attempt = unauthenticated.begin(address, () => {})
     const check = () => attempt.waitFor(name, () => checkPassword({ instance, role, secret }, password))

@@ -68,6 +68,8 @@ interface ClusterAccess {
   clusterOf(ref: string): Promise<Cluster>
   /** Whether the database exists, paused or not. */
   exists(ref: string): Promise<boolean>
+  /** Ends the sessions of roles on the project's replicas. */
+  endReplicaSessions?(ref: string, roles: readonly string[]): Promise<void>
   /** Runs `work` under the project's lock. */
   withProjectLock<Value>(
     cluster: Cluster,
@@ -79,6 +81,7 @@ interface ClusterAccess {
 export const temporaryLogins = ({
   clusterOf,
   exists,
+  endReplicaSessions = async () => {},
   withProjectLock,
 }: ClusterAccess): Omit<TemporaryLogins, 'powerOf'> => ({
   async put(login, fence) {
@@ -89,7 +92,11 @@ export const temporaryLogins = ({
     try {
       const cluster = await clusterOf(ref)
       await withProjectLock(cluster, { ref, fence: undefined }, (admin) =>
-        endLogins(cluster, admin, { roles, ownerPassword }),
+        endLogins(cluster, admin, {
+          roles,
+          ownerPassword,
+          endReplicaSessions: (ended) => endReplicaSessions(ref, ended),
+        }),
       )
     } catch (error) {
       // Logins end with their database.
@@ -157,29 +164,28 @@ const passwordDigest = (role: string) => `SELECT md5(rolpassword) FROM pg_authid
 interface EndRequest {
   roles: readonly string[]
   ownerPassword: () => Promise<string>
+  endReplicaSessions(roles: readonly string[]): Promise<void>
 }
 
-async function endLogins(
-  cluster: Cluster,
-  admin: Session,
-  { roles: requested, ownerPassword }: EndRequest,
-): Promise<void> {
+async function endLogins(cluster: Cluster, admin: Session, request: EndRequest): Promise<void> {
+  const { roles: requested, endReplicaSessions } = request
   const logins = requested.filter((role) => TEMPORARY_ROLE.test(role))
   if (logins.length === 0) return
   const existing = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(logins)})`,
   )
   const roles = existing.map(({ rolname }) => rolname)
-  if (roles.length === 0) return
   const failures: unknown[] = []
   // A failure for one role must not prevent the others from ending.
   const recordFailure = (error: unknown) => void failures.push(error)
   for (const role of roles) await disableLogin(admin, role).catch(recordFailure)
+  // Roles that are gone are included: an earlier call may have dropped them and failed here.
+  await endReplicaSessions(logins).catch(recordFailure)
   const changed = await admin.rows(
-    `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
+    `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(logins)})
         AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordDigest(cluster.names.owner)})`,
   )
-  if (changed.length > 0) await restoreOwnerPassword(cluster, admin, ownerPassword)
+  if (changed.length > 0) await restoreOwnerPassword(cluster, admin, request)
   for (const role of roles) await dropLogin(cluster, admin, role).catch(recordFailure)
   if (failures.length > 0) throw failures[0]
 }
@@ -193,7 +199,7 @@ async function disableLogin(admin: Session, role: string): Promise<void> {
 async function restoreOwnerPassword(
   cluster: Cluster,
   admin: Session,
-  ownerPassword: EndRequest['ownerPassword'],
+  { ownerPassword, endReplicaSessions }: EndRequest,
 ): Promise<void> {
   const { owner } = cluster.names
   const digest = async () => (await admin.rows<{ md5: string }>(passwordDigest(owner)))[0]?.md5
@@ -201,6 +207,7 @@ async function restoreOwnerPassword(
     await resetOwnerPassword(cluster, admin, ownerPassword)
     const set = await digest()
     await endSessions(admin, sessionsOfRoles([owner]))
+    await endReplicaSessions([owner])
     if ((await digest()) === set) return
   }
 }

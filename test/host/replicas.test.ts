@@ -7,6 +7,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type Host, startHost } from '../../host/host.ts'
+import { createHostEngine } from '../../src/engine/host/host.ts'
+import { loginRole } from '../../src/engine/logins.ts'
+import { oneHost } from '../engine/host-engine.ts'
+import { ROWS_OF_TEXT } from './call-host.ts'
 
 const KEY = 'k'.repeat(40)
 const REF = 'abcdefghijklmnopqrst'
@@ -40,10 +44,15 @@ async function call(method: string, path: string, body?: object) {
   return { status: response.status, body: text ? JSON.parse(text) : undefined }
 }
 
-async function as(user: string, text: string, password = 'pw') {
+async function connect(user: string, password = 'pw') {
   const client = new Client({ host: '127.0.0.1', port: host.gatewayPort, user, password, database: 'postgres' })
   client.on('error', () => {})
   await client.connect()
+  return client
+}
+
+async function as(user: string, text: string, password = 'pw') {
+  const client = await connect(user, password)
   try {
     return (await client.query(text)).rows
   } finally {
@@ -57,10 +66,11 @@ const replicaState = async () => (await call('GET', '')).body.replicas[0]
 const slots = () => host.pool.require(REF).admin.rows('SELECT slot_name FROM pg_replication_slots')
 
 /** Writes to the primary and waits until the replica has the row. */
-async function follows() {
+async function follows(password?: string) {
   const value = Math.floor(Math.random() * 1e9)
-  await primary(`INSERT INTO notes VALUES (${value})`)
-  const hasValue = async () => (await replica(`SELECT FROM notes WHERE n = ${value}`)).length === 1
+  await as(`postgres.${REF}`, `INSERT INTO notes VALUES (${value})`, password)
+  const { admin } = host.pool.require(ID)
+  const hasValue = async () => (await admin.rows(`SELECT FROM public.notes WHERE n = ${value}`)).length === 1
   await expect.poll(hasValue, { interval: 20 }).toBe(true)
 }
 
@@ -126,6 +136,48 @@ test('a password that the owner changes is valid on the replica', async () => {
   await follows()
 })
 
+test('a temporary login ends on a replica too, even if the replica lags', async () => {
+  const address = { id: 'local', url: host.url, key: KEY, databaseHost: '127.0.0.1', databasePort: host.gatewayPort }
+  const states = { read: async () => undefined, refs: async () => [], write: async () => {} }
+  const { logins } = createHostEngine({ hosts: oneHost(address), states })
+  const [role, other] = [loginRole('jit', 'abcdefgh'), loginRole('cli', 'ijklmnop')]
+  const login = {
+    ref: REF,
+    power: 'owner' as const,
+    password: 'A-random_1',
+    expiresAt: new Date(Date.now() + 3_600_000),
+  }
+  for (const name of [role, other]) await logins.put({ ...login, role: name }, async () => true)
+  await as(`${role}.${REF}`, `ALTER ROLE CURRENT_USER PASSWORD 'Taken-over_99'`, login.password)
+  await follows('Taken-over_99')
+
+  const [session, thief, kept] = await Promise.all([
+    connect(`${role}.${ID}`, login.password),
+    connect(`postgres.${ID}`, 'Taken-over_99'),
+    connect(`${other}.${ID}`, login.password),
+  ])
+  const ended = Promise.all([session, thief].map((client) => new Promise((resolve) => client.once('end', resolve))))
+  const connectionString = `postgresql://${role}.${ID}:${login.password}@x/postgres`
+  const headers = { 'neon-connection-string': connectionString, ...ROWS_OF_TEXT }
+  const body = JSON.stringify({ query: 'SELECT pg_sleep(600)', params: [] })
+  const overHttp = fetch(`${host.url}/sql`, { method: 'POST', headers, body })
+  const { admin } = host.pool.require(ID)
+  const asleep = `SELECT FROM pg_stat_activity WHERE usename = '${role}' AND query ~ 'pg_sleep'`
+  await expect.poll(() => admin.rows(asleep)).toHaveLength(1)
+
+  await admin.rows('SELECT pg_wal_replay_pause()')
+  await logins.end(REF, [role], async () => 'pw')
+  await ended
+  expect((await overHttp).status).toBe(400)
+  expect((await kept.query('SELECT 1 AS n')).rows).toEqual([{ n: 1 }])
+  const refused = { code: '28P01' }
+  await expect(connect(`${role}.${ID}`, login.password)).rejects.toMatchObject(refused)
+  await expect(connect(`postgres.${ID}`, 'Taken-over_99')).rejects.toMatchObject(refused)
+  await admin.rows('SELECT pg_wal_replay_resume()')
+  await kept.end()
+  await follows()
+})
+
 test('a replica survives restarts of either side', async () => {
   await call('POST', '/restart')
   await follows()
@@ -148,14 +200,7 @@ test('settings, size and access rules are those of the primary', async () => {
   await follows()
   await expect.poll(() => read('work_mem')).not.toBe('5MB')
   expect(await read('max_connections')).toBe('110')
-  const open = new Client({
-    host: '127.0.0.1',
-    port: host.gatewayPort,
-    user: `postgres.${ID}`,
-    password: 'pw',
-    database: 'postgres',
-  })
-  await open.connect()
+  const open = await connect(`postgres.${ID}`)
   const ended = new Promise((resolve) => open.once('error', resolve))
   await call('PUT', '/access', { networks: ['10.0.0.0/8'] })
   await ended

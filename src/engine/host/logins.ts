@@ -1,6 +1,6 @@
 import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
-import { ignoreMissing } from './client.ts'
+import { ignoreMissing, NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
 
@@ -12,6 +12,10 @@ export function hostLogins(access: HostAccess): TemporaryLogins {
     ...temporaryLogins({
       clusterOf,
       exists: async (ref) => (await access.getInstance(ref).catch(ignoreMissing)) !== undefined,
+      async endReplicaSessions(ref, roles) {
+        const path = `/instances/${ref}/replica-sessions/end`
+        await (await api(ref)).ask(NoContent, { method: 'POST', path, body: { roles } })
+      },
       withProjectLock: async (cluster, { ref, fence }, work) =>
         (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
     }),
