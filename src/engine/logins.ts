@@ -47,9 +47,15 @@ export interface TemporaryLogins {
   put(login: LoginSpec, fence: Fence): Promise<void>
   /**
    * Ends the logins and their sessions; their objects go to the owner. A login with the owner's rights may have changed the
-   * owner's password to keep its access; the password is then set back to `ownerPassword()`.
+   * owner's password to keep its access; the password is then set back to `ownerPassword()`. `selectDue` runs under the
+   * project's lock and returns the roles that are still to end, because a login may have been renewed meanwhile.
    */
-  end(ref: string, roles: readonly string[], ownerPassword: () => Promise<string>): Promise<void>
+  end(
+    ref: string,
+    roles: readonly string[],
+    ownerPassword: () => Promise<string>,
+    selectDue?: (roles: readonly string[]) => Promise<readonly string[]>,
+  ): Promise<void>
   /** The roles of the logins that have sessions. */
   listInUse(ref: string): Promise<string[]>
 }
@@ -88,12 +94,12 @@ export const temporaryLogins = ({
     const cluster = await clusterOf(login.ref)
     await withProjectLock(cluster, { ref: login.ref, fence }, (admin) => putLogin(cluster, admin, login))
   },
-  async end(ref, roles, ownerPassword) {
+  async end(ref, requested, ownerPassword, selectDue = async (roles) => roles) {
     try {
       const cluster = await clusterOf(ref)
-      await withProjectLock(cluster, { ref, fence: undefined }, (admin) =>
+      await withProjectLock(cluster, { ref, fence: undefined }, async (admin) =>
         endLogins(cluster, admin, {
-          roles,
+          roles: await selectDue(requested),
           ownerPassword,
           endReplicaSessions: (ended) => endReplicaSessions(ref, ended),
         }),

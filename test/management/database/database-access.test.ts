@@ -11,6 +11,7 @@ import {
   temporaryLogins,
   users,
 } from '../../../src/model/tables/index.ts'
+import { callHost } from '../../host/call-host.ts'
 import { adminClient, adminRows } from '../../instances.ts'
 import {
   addMember,
@@ -296,6 +297,29 @@ describe('the job that ends logins', () => {
     await control.delete(temporaryLogins).where(eq(temporaryLogins.projectRef, closed))
   })
 
+  it('waits for no other project, and spares a login that is renewed meanwhile', async () => {
+    const busy = await newProject(organization)
+    const { member, userId } = await granted(busy, 'postgres')
+    const renewed = await loggedIn(member, busy, 'postgres')
+    const over = await cliLogin(organization.owner, ref)
+    const past = { expiresAt: new Date(Date.now() - 1) }
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.userId, userId))
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
+    const release = await lockInstance(busy)
+    const ticked = tick()
+    const loginOfBusy = async () =>
+      (await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, userId)))[0]
+    await expect.poll(() => rolesOf(ref)).not.toContain(over.role)
+    expect(await loginOfBusy()).toMatchObject({ failedAt: null })
+
+    const renewal = authorize(member, busy, 'postgres')
+    await expect.poll(async () => (await loginOfBusy())?.expiresAt.getTime()).toBeGreaterThan(past.expiresAt.getTime())
+    await release()
+    expect(await renewal).toMatchObject({ status: 200 })
+    await ticked
+    expect((await renewed.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+  })
+
   it('ends the logins of a revoked token, and of a former member', async () => {
     const member = await newMember(organization, 'developer')
     const userId = await userOf(member)
@@ -312,6 +336,18 @@ describe('the job that ends logins', () => {
     await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)
   })
 })
+
+/** Takes the lock of an instance on its host, and keeps it until the returned function is called. */
+async function lockInstance(name: string): Promise<() => Promise<void>> {
+  const call = (method: string, path: string, body?: object) =>
+    callHost(inject('host'), method, `/instances/${name}/lock${path}`, { body })
+  const { lock } = (await (await call('POST', '', { wait_ms: 10_000 })).json()) as { lock: string }
+  const renewal = setInterval(() => call('PUT', `/${lock}`), 1_000)
+  return async () => {
+    clearInterval(renewal)
+    await call('DELETE', `/${lock}`)
+  }
+}
 
 async function userOf(caller: Caller): Promise<string> {
   const [row] = await control

@@ -14,6 +14,7 @@ import {
   users,
 } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
+import { forEachConcurrently } from '../../../platform/for-each-concurrently.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -70,7 +71,12 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
     if (await isInactive(ctx, ref)) continue
     const roles = ended.map(({ role }) => role)
     await ctx.engine.logins
-      .end(ref, roles, () => ownerPassword(ctx, ref))
+      .end(
+        ref,
+        roles,
+        () => ownerPassword(ctx, ref),
+        (ending) => withoutRenewed(ctx, ending),
+      )
       .catch((error) => {
         throw unavailable(error)
       })
@@ -78,6 +84,17 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
       .delete(temporaryLogins)
       .where(and(inArray(temporaryLogins.role, roles), lte(temporaryLogins.expiresAt, ctx.now())))
   }
+}
+
+/** Leaves out logins that have been renewed. A role without a row is an orphan, so it still ends. */
+async function withoutRenewed({ db, now }: SystemCtx, roles: readonly string[]): Promise<string[]> {
+  const { role, expiresAt } = temporaryLogins
+  const rows = await db
+    .select({ role })
+    .from(temporaryLogins)
+    .where(and(inArray(role, roles), gt(expiresAt, now())))
+  const renewed = new Set(rows.map((row) => row.role))
+  return roles.filter((name) => !renewed.has(name))
 }
 
 /** The roles of a project's temporary logins that have sessions. */
@@ -102,34 +119,35 @@ const unavailable = (error: unknown): unknown =>
   error instanceof EngineUnavailable ? new ApiError('service_unavailable.project_database', { cause: error }) : error
 
 const ENDED_MAX = 500
+/** Projects whose logins end at once: a database host that does not answer must not delay the others. */
+const CONCURRENCY = 8
 
 /**
  * Ends logins that have expired, that have lost their token or the role of their user, or whose application belongs to a disabled
  * organization.
  */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
-  const dueRoleNames = await dueRoles(ctx)
-  const due =
-    dueRoleNames.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(dueRoleNames)))
-  for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
-    await endLogins(ctx, ended).catch(async (error) => {
+  const due = await dueLogins(ctx)
+  if (due.length === 0) return
+  await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(due)))
+  const byProject = Map.groupBy(due, ({ projectRef }) => projectRef)
+  await forEachConcurrently(byProject, CONCURRENCY, ([ref, ended]) =>
+    endLogins(ctx, ended).catch(async (error) => {
       ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) })
-      await ctx.db
-        .update(temporaryLogins)
-        .set({ failedAt: ctx.now() })
-        .where(isAnyOf(ended.map(({ role }) => role)))
-    })
-  }
+      await ctx.db.update(temporaryLogins).set({ failedAt: ctx.now() }).where(isAnyOf(ended))
+    }),
+  )
 }
 
-const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
+const isAnyOf = (logins: readonly Login[]) =>
+  sql`${temporaryLogins.role} = any(${sql.param(logins.map(({ role }) => role))}::text[])`
 
-/** Selects the roles of due logins. Those whose end failed before come last: an unreachable database must not delay the others. */
-async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
+/** Selects due logins. Those whose end failed before come last: an unreachable database must not delay the others. */
+function dueLogins({ db, now }: SystemCtx): Promise<Login[]> {
   const at = now().toISOString()
-  const rows = await rowsOf<{ role: string }>(
+  return rowsOf<Login>(
     db,
-    sql`select l.role from ${temporaryLogins} l
+    sql`select l.role, l.project_ref as "projectRef" from ${temporaryLogins} l
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
       where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
@@ -137,5 +155,4 @@ async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
           where a.id = t.oauth_app_id and o.disabled_at is not null))
       order by l.failed_at nulls first, l.expires_at limit ${ENDED_MAX}`,
   )
-  return rows.map(({ role }) => role)
 }

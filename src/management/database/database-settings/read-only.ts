@@ -3,6 +3,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
+import { forEachConcurrently } from '../../../platform/for-each-concurrently.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { lockProject } from '../../kernel/lock-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -17,6 +18,8 @@ import type { ReadOnlyStatus } from './schema.ts'
 
 type Mode = Settings<'readonly'>
 
+/** An unreachable database must not delay the others. */
+const CONCURRENCY = 8
 const OVERRIDE_MS = 15 * 60_000
 
 /** Share of the disk at which a project becomes read-only, and share below which it becomes writable again. */
@@ -65,11 +68,11 @@ export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
   const modes = await activeModes(ctx)
   const mustBeReadOnly = modes.filter(({ mode }) => mustApply(mode, ctx.now()))
   const readOnlyRefs = await ctx.engine.settings.filterReadOnly(mustBeReadOnly.map(({ ref }) => ref))
-  for (const { ref, mode } of modes) {
+  await forEachConcurrently(modes, CONCURRENCY, async ({ ref, mode }) => {
     const wanted = mustApply(mode, ctx.now())
-    if (wanted ? readOnlyRefs.has(ref) : !mode.applied) continue
+    if (wanted ? readOnlyRefs.has(ref) : !mode.applied) return
     await apply(ctx, ref).catch((error) => logFailure(ctx, ref, error))
-  }
+  })
 }
 
 const logFailure = ({ log }: SystemCtx, ref: string, error: unknown): void =>
