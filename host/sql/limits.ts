@@ -40,9 +40,6 @@ export const DEFAULT_LIMITS = {
   sendTimeoutMs: 60_000,
   /** WebSockets of callers without the host key. */
   webSocketsMax: 2_000,
-  webSocketMessageBytesMax: 16 * MIB,
-  /** Bytes of a WebSocket before its login: Postgres limits each message of a login to 10,000 bytes or less. */
-  webSocketLoginBytesMax: 64 * 1024,
 }
 
 export type SqlLimits = typeof DEFAULT_LIMITS

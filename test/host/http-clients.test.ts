@@ -3,7 +3,7 @@ import { rm } from 'node:fs/promises'
 import { request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { Client } from '@neondatabase/serverless'
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { type Host, startHost } from '../../host/host.ts'
 import { callHost, ROWS_OF_TEXT } from './call-host.ts'
@@ -25,14 +25,6 @@ afterAll(async () => {
   await host?.stop()
   await rm(folder, { recursive: true, force: true })
 })
-afterEach(() => void vi.useRealTimers())
-
-async function openWebSocket(): Promise<WebSocket> {
-  const webSocket = new WebSocket(`ws://127.0.0.1:${host.port}/v2`)
-  webSocket.on('error', () => {})
-  await once(webSocket, 'open')
-  return webSocket
-}
 
 function newClient(): Client {
   const client = new Client(CONNECTION)
@@ -43,16 +35,6 @@ function newClient(): Client {
   client.neonConfig.pipelineConnect = false
   return client
 }
-
-it('disconnects a WebSocket that sends too much before its login', async () => {
-  // The time limit of a login would end the connection, too.
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  const webSocket = await openWebSocket()
-  const closed = once(webSocket, 'close')
-  // A message that does not end.
-  webSocket.send(Buffer.alloc(100_000), { fin: false })
-  await closed
-})
 
 it('takes large messages of a WebSocket after its login', async () => {
   const client = newClient()

@@ -3,7 +3,10 @@ import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { Client, type ClientConfig, Pool } from '@neondatabase/serverless'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { WebSocket as WsClient } from 'ws'
+import { message, text } from '../../host/gateway/messages.ts'
 import { hostToken, hostTokenQuery } from '../../src/platform/secrets/host-token.ts'
+import { startup } from './gateway.ts'
 import type { TestInstance } from './pooled-instance.ts'
 import { KEY, startSqlHost, type TestHost } from './sql-host.ts'
 
@@ -100,14 +103,8 @@ it('carries the sessions of a pool', async () => {
 it('stops reading from Postgres while the client does not read', async () => {
   const socket = await openWebSocket(hostTokenQuery(KEY, `postgres.${A}`))
   const stream = streams.at(-1)
-  const startup = Buffer.from(`\0\x03\0\0user\0postgres.${A}\0database\0postgres\0\0`, 'latin1')
-  const length = Buffer.alloc(4)
-  length.writeInt32BE(startup.length + 4)
-  const text = Buffer.from(`select repeat('x', 1000) from generate_series(1, 100000)\0`)
-  const query = Buffer.alloc(5)
-  query.write('Q')
-  query.writeInt32BE(text.length + 4, 1)
-  socket.write(Buffer.concat([frame(Buffer.concat([length, startup])), frame(Buffer.concat([query, text]))]))
+  const query = message('Q', text(`select repeat('x', 1000) from generate_series(1, 100000)`))
+  socket.write(Buffer.concat([frame(startup({ user: `postgres.${A}`, database: 'postgres' })), frame(query)]))
   await expect.poll(() => stream?.writableNeedDrain).toBe(true)
   expect(stream?.writableLength).toBeLessThan(1024 * 1024)
   let bytes = 0
@@ -116,6 +113,69 @@ it('stops reading from Postgres while the client does not read', async () => {
     if (bytes > 100_000_000) break
   }
   expect(bytes).toBeGreaterThan(100_000_000)
+})
+
+it('passes on a message while it arrives, and stops reading it while Postgres does not read', async () => {
+  const socket = await openWebSocket(hostTokenQuery(KEY, `postgres.${A}`))
+  const stream = streams.at(-1)
+  const header = Buffer.from([0x82, 0xff, ...Buffer.alloc(8), 0, 0, 0, 0])
+  header.writeBigUInt64BE(2n ** 40n, 2)
+  const query = message('Q', text('select pg_sleep(600)'))
+  socket.write(Buffer.concat([frame(startup({ user: `postgres.${A}`, database: 'postgres' })), header, query]))
+  const sleeping = `select 1 from pg_stat_activity where wait_event = 'PgSleep'`
+  await expect.poll(() => host.instances.get(A)?.admin.rows(sleeping)).toHaveLength(1)
+  socket.write(Buffer.alloc(64 * 1024 * 1024))
+  await expect.poll(() => stream?.readableLength).toBeGreaterThanOrEqual(stream?.readableHighWaterMark ?? 0)
+  expect(stream?.readableLength).toBeLessThan(1024 * 1024)
+  stream?.destroy()
+  socket.destroy()
+})
+
+it('answers pings and the end of a WebSocket, and closes one that sends invalid frames', async () => {
+  const open = async () => {
+    const webSocket = new WsClient(`${host.url}/v2?${hostTokenQuery(KEY, `postgres.${A}`)}`)
+    webSocket.on('error', () => {})
+    await once(webSocket, 'open')
+    return webSocket
+  }
+  const webSocket = await open()
+  for (const bytes of [0, 125]) {
+    const pong = once(webSocket, 'pong')
+    webSocket.ping(Buffer.alloc(bytes, 'x'))
+    expect((await pong)[0]).toHaveLength(bytes)
+  }
+  const answers: Buffer[] = []
+  webSocket.on('message', (data: Buffer) => answers.push(data))
+  const login = startup({ user: `postgres.${A}`, database: 'postgres' })
+  webSocket.send(login)
+  await expect.poll(() => Buffer.concat(answers).includes('server_version')).toBe(true)
+  for (const length of [100, 1_000, 100_000]) {
+    const value = 'xy'.repeat(length)
+    const query = message('Q', text(`select '${value}'`))
+    // A client may split its message, and send a ping in between.
+    webSocket.send(query.subarray(0, 30), { fin: false })
+    webSocket.ping()
+    webSocket.send(query.subarray(30))
+    await expect.poll(() => Buffer.concat(answers).includes(value)).toBe(true)
+  }
+  const closed = once(webSocket, 'close')
+  webSocket.close(1000)
+  expect((await closed)[0]).toBe(1000)
+  for (const invalid of [
+    [0x82, 0],
+    [0xc2, 0x80],
+    [0x83, 0x80],
+    [0x89, 0xfe],
+    [0x09, 0x80],
+  ]) {
+    const socket = await openWebSocket(hostTokenQuery(KEY, `postgres.${A}`))
+    const closed = once(socket, 'close')
+    socket
+      .resume()
+      .on('error', () => {})
+      .write(Buffer.from(invalid))
+    await closed
+  }
 })
 
 /** Opens a WebSocket up to the handshake, and reads nothing more. */
