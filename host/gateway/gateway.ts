@@ -10,7 +10,7 @@ import type { HostKey } from '../key.ts'
 import type { HostLog } from '../log.ts'
 import { type Ban, type BanLimits, Bans } from './bans.ts'
 import type { Certificate } from './certificate.ts'
-import { authenticate, checkPassword, type Login, recheckLogin, WrongPassword } from './login.ts'
+import { authenticate, checkPassword, type Guess, type Login, recheckLogin, WrongPassword } from './login.ts'
 import { AUTHENTICATION_OK, errorResponse, Fatal } from './messages.ts'
 import { isLoopback, isWithin, normalizeAddress } from './networks.ts'
 import { findRoute, type Route, unknownTenant } from './route.ts'
@@ -178,7 +178,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const session: Session = { ...caller, isSecure: connection.isSecure, instance, role, database }
     if (!attempt) return openTrusted(connection, session, route)
 
-    const login = await logIn(session, () => authenticate(connection.stream, { instance, role, secret, attempt }))
+    const login = await logIn(session, (guess) =>
+      authenticate(connection.stream, { instance, role, secret, attempt, guess }),
+    )
     const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
     attempt.end()
     connection.onAuthenticated()
@@ -208,10 +210,10 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   }
 
   /** Checks the password and the rules. A login that succeeds resumes a paused instance, unless it is a temporary one. */
-  async function logIn(session: Session, check: () => Promise<Login>): Promise<Login> {
+  async function logIn(session: Session, check: (guess: Guess) => Promise<Login>): Promise<Login> {
     const { instance } = session
     const checkAll = async () => {
-      const login = await countWrongPassword(session, check())
+      const login = await check((work) => guess(session, work))
       // The rules may have changed during the login.
       checkRules(session)
       checkNetworks(session, login)
@@ -224,9 +226,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     return instance.resumeByLogin(checkAll)
   }
 
-  async function countWrongPassword<Value>(session: Session, login: Promise<Value>): Promise<Value> {
+  /** Checks the rules right before each password: an address may open many connections before its first failure. */
+  async function guess<Value>(session: Session, check: () => Value | Promise<Value>): Promise<Value> {
+    checkRules(session)
     try {
-      return await login
+      return await check()
     } catch (error) {
       if (error instanceof WrongPassword) bans.recordFailure(banNameOf(session.instance), countedAddressOf(session))
       throw error
@@ -252,7 +256,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       await recheckAtPrimary(session, login)
     }
     const attempt = unauthenticated.begin(address, () => {})
-    const check = () => attempt.waitFor(name, () => checkPassword({ instance, role, secret }, password))
+    const check = (guess: Guess) =>
+      attempt.waitFor(name, () => checkPassword({ instance, role, secret, guess }, password))
     try {
       const login = await delayGuesses(logIn(session, check))
       return { recheck: () => recheck(login) }

@@ -52,14 +52,19 @@ interface PasswordRequest {
   role: string
   /** Key of the salts that unknown roles get. */
   secret: string
+  guess: Guess
 }
+
+/** Runs the check of a password and counts a `WrongPassword`. Rejects before the check if the rules refuse the caller by now. */
+export type Guess = <Value>(check: () => Value | Promise<Value>) => Promise<Value>
 
 interface LoginRequest extends PasswordRequest {
   attempt: Pick<Attempt, 'waitFor'>
 }
 
 /** Asks the client for the role's password. A role that may not log in gets the same answers as a wrong password. */
-export async function authenticate(stream: Duplex, { instance, role, secret, attempt }: LoginRequest): Promise<Login> {
+export async function authenticate(stream: Duplex, request: LoginRequest): Promise<Login> {
+  const { instance, role, secret, attempt, guess } = request
   const { row, verifier } = await attempt.waitFor(instance.name, () => findRole(instance, role))
   const exchange = new ScramExchange(verifier ?? mockVerifier(secret, `${instance.name} ${role}`))
 
@@ -68,22 +73,28 @@ export async function authenticate(stream: Duplex, { instance, role, secret, att
   const end = first.indexOf(0)
   if (first.toString('utf8', 0, end) !== MECHANISM) throw new Fatal('08P01', 'unknown SASL mechanism')
   stream.write(authentication(11, Buffer.from(exchange.begin(first.toString('utf8', end + 5)))))
-  const proof = exchange.finish((await readSasl(stream)).toString('utf8'))
-  if (!verifier || !row || proof === undefined) throw new WrongPassword(role)
-  stream.write(Buffer.concat([authentication(12, Buffer.from(proof)), AUTHENTICATION_OK]))
-  return loginOf(row)
+  const final = (await readSasl(stream)).toString('utf8')
+  return guess(() => {
+    const proof = exchange.finish(final)
+    if (!verifier || !row || proof === undefined) throw new WrongPassword(role)
+    stream.write(Buffer.concat([authentication(12, Buffer.from(proof)), AUTHENTICATION_OK]))
+    return loginOf(row)
+  })
 }
 
 /** Checks a password that the client has sent in clear text. */
-export async function checkPassword({ instance, role, secret }: PasswordRequest, password: string): Promise<Login> {
+export async function checkPassword(request: PasswordRequest, password: string): Promise<Login> {
+  const { instance, role, secret, guess } = request
   const { row, verifier: stored } = await findRole(instance, role)
   const verifier = stored && stored.iterations <= CHECKED_ITERATIONS_MAX ? stored : undefined
   const { iterations, salt, storedKey } = verifier ?? mockVerifier(secret, `${instance.name} ${role}`)
-  const computeKeys = () => scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
-  const keys = await instanceChecks.run(instance.name, () => runningChecks.run(computeKeys))
-  const isRight = timingSafeEqual(Buffer.from(keys.storedKey), storedKey)
-  if (!verifier || !row || !isRight) throw new WrongPassword(role)
-  return loginOf(row)
+  const check = async () => {
+    const keys = await scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
+    const isRight = timingSafeEqual(Buffer.from(keys.storedKey), storedKey)
+    if (!verifier || !row || !isRight) throw new WrongPassword(role)
+    return loginOf(row)
+  }
+  return instanceChecks.run(instance.name, () => runningChecks.run(() => guess(check)))
 }
 
 /** Throws unless the role may still log in and has the same password as before. */

@@ -101,14 +101,30 @@ describe('a password that is checked for the client', () => {
 })
 
 describe('the exchange', () => {
-  async function challenge(role: string, first = 'n,,n=,r=abc'): Promise<{ socket: Duplex; answer: string }> {
-    const socket = await dial(port)
+  const hmac = (key: Buffer, text: string) => createHmac('sha256', key).update(text).digest()
+
+  async function challenge(
+    role: string,
+    first = 'n,,n=,r=abc',
+    at = port,
+  ): Promise<{ socket: Duplex; answer: string }> {
+    const socket = await dial(at)
     socket.write(startup({ user: `${role}.${REF}` }))
     const offer = await receive(socket)
     expect(offer.raw).toEqual(authentication(10, text('SCRAM-SHA-256', '')))
     socket.write(message('p', text('SCRAM-SHA-256'), int32(first.length), Buffer.from(first)))
     const { type, body } = await receive(socket)
     return { socket, answer: type === 'R' ? body.toString('utf8', 4) : body.toString('utf8') }
+  }
+
+  /** The final message of a client that answers the challenge with the password. */
+  function finalMessage(challenge: string, password: string): string {
+    const [, nonce = '', salt = '', rounds] = /^r=(.*),s=(.*),i=(\d+)$/.exec(challenge) ?? []
+    const salted = pbkdf2Sync(password, Buffer.from(salt, 'base64'), Number(rounds), 32, 'sha256')
+    const clientKey = hmac(salted, 'Client Key')
+    const storedKey = createHash('sha256').update(clientKey).digest()
+    const signature = hmac(storedKey, `n=,r=abc,${challenge},c=biws,r=${nonce}`)
+    return `c=biws,r=${nonce},p=${Buffer.from(clientKey.map((byte, n) => byte ^ (signature[n] ?? 0))).toString('base64')}`
   }
 
   it('does not reveal whether a role exists', async () => {
@@ -168,9 +184,31 @@ describe('the exchange', () => {
     }
   })
 
+  it('checks no proof of an address that was banned after the challenge', async () => {
+    await server.sql(`create role guessed login password '${PASSWORD}'`)
+    const address = '192.0.2.77'
+    const banning = await openGateway({ ...server, limits: { failures: 2 } })
+    try {
+      const guesses = []
+      const from = await banning.openPort({ address })
+      for (let n = 0; n < 3; n++) guesses.push(await challenge('guessed', 'n,,n=,r=abc', from))
+      const codes = []
+      for (const { socket, answer } of guesses) {
+        socket.write(
+          message('p', Buffer.from(finalMessage(answer, guesses.at(-1)?.socket === socket ? PASSWORD : 'x'))),
+        )
+        const { type, body } = await receive(socket)
+        codes.push(type === 'E' ? /C(\w{5})/.exec(body.toString('latin1'))?.[1] : type)
+        socket.destroy()
+      }
+      expect(codes).toEqual(['28P01', '28P01', '28000'])
+    } finally {
+      await banning.stop()
+    }
+  })
+
   it('computes the example of RFC 7677', () => {
     const salted = pbkdf2Sync('pencil', Buffer.from('W22ZaJ0SNY7soEsUEjb6gQ==', 'base64'), 4096, 32, 'sha256')
-    const hmac = (key: Buffer, text: string) => createHmac('sha256', key).update(text).digest()
     const storedKey = createHash('sha256').update(hmac(salted, 'Client Key')).digest()
     const keys = `${storedKey.toString('base64')}:${hmac(salted, 'Server Key').toString('base64')}`
     const verifier = parseVerifier(`SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$${keys}`)
