@@ -435,6 +435,15 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect((await organization.owner.get(`${path}/list`)).body).toEqual({ items: [] })
   })
 
+  it('rounds a fractional time down', async () => {
+    const project = await newProject(organization)
+    const soon = Math.floor(Date.now() / 1000) + 600
+    const roles = [{ role: 'postgres', expires_at: soon + 0.75 }]
+    const path = `/v1/projects/${project}/database/jit`
+    expect((await organization.owner.put(path, { user_id: organization.userId, roles })).status).toBe(200)
+    expect((await organization.owner.get(path)).body.user_roles).toEqual([{ role: 'postgres', expires_at: soon }])
+  })
+
   const role = 'postgres'
   it.each([
     [{ roles: [] }, 'body.user_id'],

@@ -45,7 +45,7 @@ const JitRole = z
       description: 'postgres (the owner), anon, authenticated, service_role or the read-only role',
     }),
     expires_at: z
-      .int()
+      .number()
       .min(0)
       .max(EPOCH_SECONDS_MAX, 'must be in seconds since 1970')
       .optional()

@@ -101,7 +101,7 @@ export async function updateJitMapping(
   { user_id: userId, roles: requested }: z.output<typeof UpdateJitMapping>,
 ) {
   requireAdministrator(project)
-  const roles = requested.map(withoutEmptyLists)
+  const roles = requested.map(normalizeRole)
   requireGrantableRoles(ctx, project.ref, roles)
   requireFutureExpiry(ctx, roles)
   const { ref } = project
@@ -131,8 +131,9 @@ export async function updateJitMapping(
   return { user_id: userId, user_roles: roles }
 }
 
-/** Drops `allowed_networks` if both lists are empty, which means any network. */
-function withoutEmptyLists({ allowed_networks: networks, ...role }: JitRole): JitRole {
+/** Rounds `expires_at` down, and drops `allowed_networks` if both lists are empty, which means any network. */
+function normalizeRole({ expires_at: at, allowed_networks: networks, ...others }: JitRole): JitRole {
+  const role = { ...others, ...(at !== undefined && { expires_at: Math.floor(at) }) }
   const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks ?? {}
   return v4.length + v6.length > 0 ? { ...role, allowed_networks: networks } : role
 }
