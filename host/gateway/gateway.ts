@@ -78,8 +78,8 @@ export interface Gateway {
   port: number
   /** Serves a client's TCP connection. */
   accept(client: Socket): void
-  /** Serves a connection of another transport, such as a WebSocket. Calls `onAuthenticated` after a login with a password. */
-  serve(stream: Duplex, caller: Caller, onAuthenticated?: () => void): void
+  /** Serves a connection of another transport, such as a WebSocket. */
+  serve(stream: Duplex, caller: Caller): void
   /** Checks a login outside the Postgres protocol; rejects with the `Fatal` that a client of the protocol would get. */
   authenticate(name: string, role: string, password: string, caller: Caller): Promise<CheckedLogin>
   sessions(name: string): number
@@ -123,11 +123,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   let excessRefusals = 0
   const logFailure = (error: unknown) => log('gateway_failed', { error: errorName(error) })
 
-  function serve(stream: Duplex, caller: Caller, onAuthenticated = () => {}) {
+  function serve(stream: Duplex, caller: Caller) {
     if (stream.destroyed) return
     destroyOnError(stream)
     openStreams.add(stream)
-    const connection: ClientConnection = { stream, isSecure: caller.isSecure, onAuthenticated }
+    const connection: ClientConnection = { stream, isSecure: caller.isSecure }
     let attempt: Attempt | undefined
     // A refused client counts as unauthenticated until its connection is closed.
     stream.once('close', () => {
@@ -183,7 +183,6 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     )
     const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
     attempt.end()
-    connection.onAuthenticated()
     // After the session is admitted: a login that ends from now on ends the session too.
     await recheckAtPrimary(session, login)
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])

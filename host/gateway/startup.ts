@@ -18,8 +18,6 @@ const CANCEL_KEY_BYTES = 8
 export interface ClientConnection {
   stream: Duplex
   isSecure: boolean
-  /** Called after a login with a password, before the client may send statements. */
-  onAuthenticated(): void
 }
 
 export type Startup =
