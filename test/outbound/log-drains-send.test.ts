@@ -2,14 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { eq, inArray, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
-import {
-  heartbeats,
-  invocations,
-  logDrainEntries,
-  logDrains,
-  workers,
-  workerTasks,
-} from '../../src/model/tables/index.ts'
+import { invocations, logDrainEntries, logDrains, workers, workerTasks } from '../../src/model/tables/index.ts'
 import { claimDrain, dueDrains, ENTRIES_MAX, readPending, recordSent } from '../../src/outbound/drains/store.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import { firstIdOf } from '../../src/platform/db/id.ts'
@@ -373,7 +366,6 @@ describe('a row that can no longer be sent', () => {
       sql`update log_drain_entries e set id = (${old} || right(id::text, 12))::uuid where drain_id = ${id}::uuid`,
     )
     const [kept] = await log(project)
-    await control.delete(heartbeats).where(eq(heartbeats.name, 'log_drain_entries'))
     await untilSwept(async () => expect(await waiting(id)).toBe(1))
     await untilLost(id, { rows: 8, reason: 'expired' })
     receiver.answer(withStatus(200))

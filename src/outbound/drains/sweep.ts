@@ -1,6 +1,5 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
-import { claimHourlyRun } from '../../model/hourly.ts'
 import { logDrainEntries, logDrains } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { firstIdOf } from '../../platform/db/id.ts'
@@ -38,9 +37,8 @@ async function wake({ bindings: { LOG_DRAIN_SENDERS: senders }, log }: SystemCtx
 const BATCH = 5_000
 const BATCHES_MAX = 100
 
-/** Deletes and logs entries older than the retention of logs, which can no longer be sent. Runs once an hour. */
+/** Deletes and logs entries older than the retention of logs, which can no longer be sent. */
 export async function expireEntries(ctx: SystemCtx): Promise<void> {
-  if (!(await claimHourlyRun(ctx, 'log_drain_entries'))) return
   const before = firstIdOf(ctx.now().getTime() - LOGS_KEPT_DAYS * DAY_MS)
   const lost = new Map<string, number>()
   for (let portion = 0; portion < BATCHES_MAX; portion++) {
