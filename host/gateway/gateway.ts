@@ -212,7 +212,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   async function logIn(session: Session, check: (guess: Guess) => Promise<Login>): Promise<Login> {
     const { instance } = session
     const checkAll = async () => {
-      const login = await check((work) => guess(session, work))
+      const login = await check((work) => guess(session, work)).catch((error) => {
+        // Each login starts the server of a paused instance, even if the client leaves before it sends its password.
+        if (instance.record.isPaused && isUnfinished(error)) recordFailure(session)
+        throw error
+      })
       // The rules may have changed during the login.
       checkRules(session)
       checkNetworks(session, login)
@@ -225,13 +229,15 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     return instance.resumeByLogin(checkAll)
   }
 
+  const recordFailure = (session: Session) => bans.recordFailure(banNameOf(session.instance), countedAddressOf(session))
+
   /** Checks the rules right before each password: an address may open many connections before its first failure. */
   async function guess<Value>(session: Session, check: () => Value | Promise<Value>): Promise<Value> {
     checkRules(session)
     try {
       return await check()
     } catch (error) {
-      if (error instanceof WrongPassword) bans.recordFailure(banNameOf(session.instance), countedAddressOf(session))
+      if (error instanceof WrongPassword) recordFailure(session)
       throw error
     }
   }
@@ -335,6 +341,10 @@ const mayReach = ({ onlyInstance }: Caller, instance: Instance): boolean =>
 function checkNetworks({ address }: Session, { networks }: Login) {
   if (networks && !isWithin(address, networks)) throw notAllowed(address)
 }
+
+/** Whether the client left before it sent its password, or broke the protocol. */
+const isUnfinished = (error: unknown) =>
+  error instanceof ConnectionLost || (error instanceof Fatal && error.code === '08P01')
 
 const notAllowed = (address: string) => new Fatal('28000', `Address not in tenant allow_list: ${address}`)
 

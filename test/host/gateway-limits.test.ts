@@ -243,6 +243,19 @@ it('bans an address after failures at one instance, until the ban is lifted or e
   await query({ port }, 'select')
 })
 
+it('bans an address that leaves logins to a paused instance unfinished', async () => {
+  const gateway = await open({ failures: 2 })
+  const other = server.get(OTHER)
+  const user = `postgres.${OTHER}`
+  await other.update({ isPaused: true })
+  for (let n = 0; n < 2; n++) expect(await answerTo(await dial(gateway.port), user)).toBe('R')
+  await expect.poll(() => gateway.bans(OTHER)).toHaveLength(1)
+  await server.sleep()
+  await expect(logIn({ port: gateway.port, user })).rejects.toMatchObject({ code: '28000' })
+  expect(server.get(REF).state()).not.toBe('running')
+  await other.update({ isPaused: false })
+})
+
 it('checks networks before the password, and again for open sessions when they change', async () => {
   const gateway = await open()
   const inside = await gateway.openPort({ address: '::ffff:10.1.2.3' })
