@@ -182,9 +182,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       authenticate(connection.stream, { instance, role, secret, attempt, guess }),
     )
     const admitted = sessions.admit(session, connection.stream, login.maxConnections - limits.reserved)
-    attempt.end()
     // After the session is admitted: a login that ends from now on ends the session too.
     await recheckAtPrimary(session, login)
+    attempt.end()
     sessions.connect(admitted, await openServerSession(instance, route, route.parameters), [])
   }
 

@@ -25,11 +25,13 @@ export const replicaRoutes = ({ replicas, pool, gateway }: Parts): Route[] => [
   // A session on a standby goes on after its role has been dropped.
   route('POST', '/instances/{name}/replica-sessions/end', async ({ name, body }) => {
     const { roles } = await body(Roles)
-    for (const replica of pool.replicasOf(name)) {
-      // The gateway also knows clients whose session is still being opened.
-      gateway.endSessions(replica.name, ({ role }) => roles.includes(role))
-      if (replica.state() === 'running') await replica.admin.rows(END_SESSIONS, [roles])
-    }
+    const all = pool.replicasOf(name)
+    // The gateway also knows clients whose session is still being opened.
+    for (const replica of all) gateway.endSessions(replica.name, ({ role }) => roles.includes(role))
+    const running = all.filter((replica) => replica.state() === 'running')
+    const ended = await Promise.allSettled(running.map((replica) => replica.admin.rows(END_SESSIONS, [roles])))
+    const failed = ended.find((result) => result.status === 'rejected')
+    if (failed) throw failed.reason
   }),
 ]
 

@@ -53,6 +53,7 @@ class WebSocketStream extends Duplex {
 
   readonly #receive = (chunk: Buffer) => {
     let data = this.#rest.length > 0 ? Buffer.concat([this.#rest, chunk]) : chunk
+    const received = { bytes: data.length, payloads: [] as Buffer[] }
     for (;;) {
       if (!this.#frame) {
         if (!isValidStart(data)) return void this.destroy()
@@ -68,17 +69,31 @@ class WebSocketStream extends Duplex {
       data = data.subarray(payload.length)
       unmask(payload, frame)
       if (frame.left === 0) this.#frame = undefined
-      this.#take(frame.opcode, payload)
+      if (frame.opcode < CLOSE) received.payloads.push(payload)
+      else this.#takeControl(frame.opcode, payload, () => this.#pass(received))
     }
+    this.#pass(received)
     // A copy, which keeps only these bytes of the chunk in memory.
     this.#rest = Buffer.from(data)
   }
 
-  #take(opcode: number, payload: Buffer) {
+  /**
+   * Passes on the payloads of one chunk. If they are a small part of it they are copied: the stream counts their bytes alone, but a
+   * slice keeps the whole chunk in memory.
+   */
+  #pass({ bytes, payloads }: { bytes: number; payloads: Buffer[] }) {
+    const taken = payloads.splice(0)
+    const length = taken.reduce((sum, payload) => sum + payload.length, 0)
+    if (length === 0 || this.#hasEnded) return
+    const [first] = taken
+    const whole = first?.length === length && 2 * length >= bytes ? first : copyOf(taken, length)
+    if (!this.push(whole)) this.#socket.pause()
+  }
+
+  #takeControl(opcode: number, payload: Buffer, passData: () => void) {
     const socket = this.#socket
-    if (opcode < CLOSE) {
-      if (payload.length > 0 && !this.#hasEnded && !this.push(payload)) socket.pause()
-    } else if (opcode === CLOSE) {
+    if (opcode === CLOSE) {
+      passData()
       if (!socket.writableEnded) socket.end(Buffer.concat([headerOf(CLOSE, payload.length), payload]))
       this.#end()
     } else if (opcode === PING && !socket.writableEnded && !socket.writableNeedDrain) {
@@ -117,6 +132,14 @@ class WebSocketStream extends Duplex {
     this.#socket.destroy()
     done(error)
   }
+}
+
+/** A copy outside of the pool of small buffers, each of which would keep 8 KiB in memory. */
+function copyOf(parts: readonly Buffer[], length: number): Buffer {
+  const copy = Buffer.alloc(length)
+  let at = 0
+  for (const part of parts) at += part.copy(copy, at)
+  return copy
 }
 
 /** Whether the first bytes of a frame, as many as there are, are those of a client that negotiated no extension. */

@@ -191,7 +191,9 @@ async function endLogins(cluster: Cluster, admin: Session, request: EndRequest):
     `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(logins)})
         AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordDigest(cluster.names.owner)})`,
   )
-  if (changed.length > 0) await restoreOwnerPassword(cluster, admin, request)
+  // Without these failures recorded, the owner's sessions would end again with every attempt.
+  const endReplicas = (ended: readonly string[]) => endReplicaSessions(ended).catch(recordFailure)
+  if (changed.length > 0) await restoreOwnerPassword(cluster, admin, { ...request, endReplicaSessions: endReplicas })
   for (const role of roles) await dropLogin(cluster, admin, role).catch(recordFailure)
   if (failures.length > 0) throw failures[0]
 }

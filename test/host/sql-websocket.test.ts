@@ -1,10 +1,12 @@
 import { once } from 'node:events'
+import type { IncomingMessage } from 'node:http'
 import { connect, type Socket } from 'node:net'
-import type { Duplex } from 'node:stream'
+import { type Duplex, duplexPair } from 'node:stream'
 import { Client, type ClientConfig, Pool } from '@neondatabase/serverless'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { WebSocket as WsClient } from 'ws'
 import { message, text } from '../../host/gateway/messages.ts'
+import { acceptWebSocket } from '../../host/sql/websocket-stream.ts'
 import { hostToken, hostTokenQuery } from '../../src/platform/secrets/host-token.ts'
 import { startup } from './gateway.ts'
 import type { TestInstance } from './pooled-instance.ts'
@@ -33,9 +35,11 @@ beforeAll(async () => {
     callers.push(caller)
     streams.push(stream)
     if (!caller.isTrusted) return
-    stream.once('data', (startup) => {
+    stream.once('data', (first: Buffer) => {
       stream.pause()
-      route(stream, startup).catch(() => stream.destroy())
+      const length = first.readInt32BE(0)
+      if (first.length > length) stream.unshift(first.subarray(length))
+      route(stream, first.subarray(0, length)).catch(() => stream.destroy())
     })
   }
   host = await startSqlHost([A, B], { gateway: { serve }, limits: { webSocketsMax: 2 } })
@@ -129,6 +133,18 @@ it('passes on a message while it arrives, and stops reading it while Postgres do
   expect(stream?.readableLength).toBeLessThan(1024 * 1024)
   stream?.destroy()
   socket.destroy()
+})
+
+it('keeps the bytes of messages in memory, without the frames around them', async () => {
+  const [client, socket] = duplexPair()
+  const key = { 'sec-websocket-key': Buffer.alloc(16).toString('base64') }
+  const headers = { upgrade: 'websocket', 'sec-websocket-version': '13', ...key }
+  const stream = acceptWebSocket({ method: 'GET', headers } as IncomingMessage, socket, Buffer.alloc(0))
+  const pong = Buffer.from([0x8a, 0xfd, ...Buffer.alloc(4 + 125)])
+  client.write(Buffer.concat([frame(Buffer.from('x')), ...Array.from({ length: 400 }, () => pong)]))
+  const [bytes] = await once(stream ?? expect.fail(), 'data')
+  expect([bytes.toString(), bytes.buffer.byteLength]).toEqual(['x', 1])
+  stream?.destroy()
 })
 
 it('answers pings and the end of a WebSocket, and closes one that sends invalid frames', async () => {

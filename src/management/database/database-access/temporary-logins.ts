@@ -70,19 +70,21 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
   for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
     if (await isInactive(ctx, ref)) continue
     const roles = ended.map(({ role }) => role)
+    // All of them end with a database that does not exist any more.
+    let due: readonly string[] = roles
+    const selectDue = async (ending: readonly string[]) => {
+      due = await withoutRenewed(ctx, ending)
+      return due
+    }
     await ctx.engine.logins
-      .end(
-        ref,
-        roles,
-        () => ownerPassword(ctx, ref),
-        (ending) => withoutRenewed(ctx, ending),
-      )
+      .end(ref, roles, () => ownerPassword(ctx, ref), selectDue)
       .catch((error) => {
         throw unavailable(error)
       })
+    // A login that was renewed and has expired since has not ended yet.
     await ctx.db
       .delete(temporaryLogins)
-      .where(and(inArray(temporaryLogins.role, roles), lte(temporaryLogins.expiresAt, ctx.now())))
+      .where(and(inArray(temporaryLogins.role, due), lte(temporaryLogins.expiresAt, ctx.now())))
   }
 }
 
