@@ -305,7 +305,9 @@ export async function startPrograms(options: Options): Promise<Programs> {
 const placeOf = (process: Process | undefined): Place | undefined => process && { id: process.id, slot: process.slot }
 
 function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; id: string; ports: number[] }) {
-  const { bindings, serviceBindings } = worker as Record<'bindings' | 'serviceBindings', Record<string, unknown>>
+  const { bindings = {}, serviceBindings } = worker as Partial<
+    Record<'bindings' | 'serviceBindings', Record<string, unknown>>
+  >
   const closed = [...(bindings.CLOSED_PORTS ? [bindings.CLOSED_PORTS] : []), ...ports]
   return {
     ...worker,
