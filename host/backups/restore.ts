@@ -73,9 +73,8 @@ const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::
 type Logins = readonly Login[] | undefined
 
 /**
- * Codes of errors in a session with a server whose files are damaged or missing. The role or the database of
- * the session then may not exist (28000, 3D000). A
- * lack of resources (53) is temporary.
+ * Codes of errors in a session with a server whose files are damaged or missing. The role or the database of the session then may
+ * not exist (28000, 3D000). A lack of resources (53) is temporary.
  */
 const DAMAGED = /^(28000|3D000|58|XX)/
 

@@ -15,7 +15,10 @@ export interface SettingsChange {
   restart?: boolean
 }
 
-/** Replaces the owner's settings, or changes nothing. Restarts the server if a changed value needs it; throws `Refused` if Postgres would not start. */
+/**
+ * Replaces the owner's settings, or changes nothing. Restarts the server if a changed value needs it; throws `Refused` if Postgres
+ * would not start.
+ */
 export async function applySettings(instance: Instance, requested: SettingsChange, trial: Trial): Promise<void> {
   const { set, restart } = requested
   const { libraries = [] } = instance.programs

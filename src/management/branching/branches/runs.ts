@@ -80,7 +80,8 @@ export async function startRun(
 const COMPLETING: RunKind[] = ['create', 'reset', 'finish']
 
 /**
- * Whether the last run that should have completed the branch has failed: then a push or commit is a run of the kind `finish`. A reset that left the branch as it was does not count.
+ * Whether the last run that should have completed the branch has failed: then a push or commit is a run of the kind `finish`. A
+ * reset that left the branch as it was does not count.
  */
 export async function isUnfinished({ tx }: Mutation, { projectRef }: BranchRow): Promise<boolean> {
   const [last] = await tx
