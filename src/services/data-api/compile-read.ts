@@ -1,6 +1,6 @@
 import { type ApiRequest, type Compiled, estimateStatement, mediaOf, planRows, totalOf, totalSql } from './compile.ts'
 import { requestError } from './data-api-error.ts'
-import { formEncoded } from './request/form-encoding.ts'
+import { writeForm } from './request/form-encoding.ts'
 import { isSingular } from './request/media-types.ts'
 import { contentRange, pageStatus } from './request/range.ts'
 import { suggest } from './schema/suggestions.ts'
@@ -53,6 +53,6 @@ export function requireOne(rows: number | string): void {
 /** The path with its parameters sorted: one address for equal requests. */
 function canonicalPath({ name, parameters }: ApiRequest): string {
   const sorted = parameters.toSorted(([a], [b]) => (a < b ? -1 : Number(a > b)))
-  const query = sorted.map((pair) => pair.map(formEncoded).join('=')).join('&')
+  const query = writeForm(sorted)
   return `/${encodeURIComponent(name)}${query && `?${query}`}`
 }

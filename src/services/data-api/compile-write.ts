@@ -2,6 +2,7 @@ import { type ApiRequest, type Compiled, mediaOf, planRows, type ResultRow } fro
 import { requireTable, SOURCE } from './compile-read.ts'
 import { requestError } from './data-api-error.ts'
 import type { ReadNode } from './plan/read-plan.ts'
+import { writeForm } from './request/form-encoding.ts'
 import { isSingular, type Media } from './request/media-types.ts'
 import type { JsonPayload, Payload } from './request/payload.ts'
 import type { Preferences } from './request/preferences.ts'
@@ -161,4 +162,4 @@ function statusOf({ method, preferences }: ApiRequest, { rows, body, updated = 0
 }
 
 const locationOf = ({ name }: Table, filters: string): string =>
-  `/${encodeURIComponent(name)}?${new URLSearchParams(JSON.parse(filters) as Record<string, string>)}`
+  `/${encodeURIComponent(name)}?${writeForm(Object.entries(JSON.parse(filters) as Record<string, string>))}`
