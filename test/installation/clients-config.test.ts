@@ -170,7 +170,9 @@ describe('supabase config', () => {
 
   it('push with database webhooks fails with the reason, after it sent everything else', async () => {
     writeFileSync(file(), 'project_id = "x"\n[api]\nmax_rows = 78\n[experimental.webhooks]\nenabled = true\n')
-    await expect(cli('push', '--yes')).rejects.toThrow(/the driver host does not offer the extension pg_net/)
+    await expect(cli('push', '--yes')).rejects.toThrow(
+      /the driver host does not install the triggers that send database webhooks/,
+    )
     const api = await organization.owner.get(`/v1/projects/${ref}/postgrest`)
     expect(api.body).toMatchObject({ max_rows: 78 })
   })

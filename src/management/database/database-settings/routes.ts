@@ -147,13 +147,17 @@ export const databaseSettingsRoutes = [
   post('/v1/projects/{ref}/database/webhooks/enable', {
     id: 'v1-enable-database-webhook',
     summary: 'Enable database webhooks',
-    description: 'Not available: database webhooks require the extension pg_net, which project databases do not have.',
+    description:
+      'Not available: the triggers that send database webhooks by the extension pg_net are not installed here.',
     scope: 'database:write',
     returns: empty,
     status: 201,
     errors: ['bad_request.driver'],
     handle: async ({ ctx: { engine } }) => {
-      throw driverUnsupported(engine.name, 'does not offer the extension pg_net, which database webhooks require')
+      throw driverUnsupported(
+        engine.name,
+        'does not install the triggers that send database webhooks by the extension pg_net',
+      )
     },
   }),
 
