@@ -89,7 +89,8 @@ export function createStorageApp(): Hono<StorageEnv> {
   app.use(completeReply)
   app.use((c, next) => (c.req.method === 'OPTIONS' ? answerOptions(c) : next()))
   app.get('/status', (c) => c.body(null, 200))
-  app.get('/version', (c) => c.text('pilothouse'))
+  // The CLI takes any other version as the tag of a Docker image, which it would start for local development.
+  app.get('/version', (c) => c.text('0.0.0'))
   app.use(openRequestedProject)
   app.use(`${TUS_PATH}/*`, requireVersion)
   mount(app, storageRoutes)

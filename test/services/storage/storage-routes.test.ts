@@ -147,6 +147,10 @@ describe('the rules of a bucket and of headers', () => {
   })
 })
 
+it('reports a version that the CLI ignores', async () => {
+  expect(await service('GET /version')).toMatchObject({ status: 200, body: '0.0.0' })
+})
+
 it('information about a missing object of a public bucket is refused', async () => {
   expect(codeOf(await service(`GET /object/info/public/${bucket}/missing`))).toBe('NoSuchKey')
 })

@@ -52,7 +52,7 @@ export const CreateProject = z
       .optional(),
     region: RegionCode.optional().meta({ deprecated: true, description: 'Deprecated: use region_selection' }),
     desired_instance_size: InstanceSize.optional(),
-    template_url: z.undefined({ error: 'templates are not supported by this installation' }).optional(),
+    template_url: z.url().optional().meta({ description: 'Has no effect: the CLI applies the template itself' }),
     high_availability: z.literal(false, 'high availability is not supported by this installation').optional(),
     organization_id: z
       .string()
