@@ -90,7 +90,8 @@ export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUn
     /** Reads all bytes or a range, which must exist, in one request. Returns undefined if the key does not exist. */
     get: (key: string, range?: Range) => orUndefined(get(bucket, key, range)),
     /** Returns undefined if `from` does not exist. */
-    copy: (from: string, to: string, { size }: { size: number }) => orUndefined(copy(bucket, { from, to, size })),
+    copy: (from: string, to: string, { size }: { size: number }) =>
+      orUndefined(keepAlive(copy(bucket, { from, to, size }))),
     /** Removes keys; one that does not exist counts as removed. Tries all, then rejects with BlobsNotRemoved if any is left. */
     remove: (keys: readonly string[]) => remove(bucket, keys),
     /** Multipart uploads over several requests. `end` and `put` reject with PartsGone if the upload was ended or dropped. */

@@ -15,6 +15,19 @@ export function isNotModified(headers: Conditions, { etag, lastModified }: Valid
   return lastModified !== undefined && seconds(lastModified) <= Math.floor(since / 1000)
 }
 
+/**
+ * Whether the client asks for another version (RFC 9110, 13.1.1 and 13.1.4: If-Match takes precedence over If-Unmodified-Since).
+ * Only strong tags match.
+ */
+export function isPreconditionFailed(headers: Conditions, { etag, lastModified }: Validators): boolean {
+  const tags = headers.get('if-match')
+  if (tags !== null) return tags.trim() !== '*' && !strongTagsIn(tags).includes(etag)
+  const since = Date.parse(headers.get('if-unmodified-since') ?? '')
+  return lastModified !== undefined && seconds(lastModified) > Math.floor(since / 1000)
+}
+
+const strongTagsIn = (list: string): string[] => list.match(/(?<!W\/)"[^"]*"/g) ?? []
+
 // A tag cannot contain quotes, but may contain commas.
 const tagsIn = (list: string): string[] => (list.match(/"[^"]*"/g) ?? [list.trim()]).map(opaque)
 const opaque = (tag: string) => tag.replace(/^W\//, '').replaceAll('"', '')

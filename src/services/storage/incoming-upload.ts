@@ -13,6 +13,7 @@ export interface Description {
   contentType: string
   cacheControl: string
   xRobotsTag?: string | undefined
+  contentEncoding?: string | undefined
   /** JSON of an object. */
   userMetadata: string | null
 }
@@ -45,6 +46,7 @@ export async function readIncoming({ body, headers }: UploadRequest): Promise<In
     contentType: safeHeader(contentType),
     cacheControl: safeHeader(headers['cache-control'] ?? 'no-cache'),
     xRobotsTag,
+    contentEncoding: contentEncodingIn(headers['content-encoding']),
     userMetadata: userMetadataIn(headers['x-metadata']),
   }
   const size = stream ? length : 0
@@ -72,6 +74,7 @@ async function readFormIncoming(
 export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: string): Description => ({
   contentType: safeHeader(fields.get('contentType') ?? contentType),
   cacheControl: cacheControlOf(fields.get('cacheControl')),
+  contentEncoding: contentEncodingIn(fields.get('contentEncoding')),
   userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
 })
 
@@ -144,6 +147,13 @@ export function safeHeader(value: string): string {
     throw new StorageError('InvalidHeaderChar')
   }
   return value
+}
+
+/** Returns the encoding of the bytes, with which each download is sent; undefined if they are not encoded. */
+export function contentEncodingIn(value: string | null | undefined): string | undefined {
+  if (!value || value === 'identity') return undefined
+  if (safeHeader(value) && /^[\w-]+(\s*,\s*[\w-]+)*$/.test(value)) return value
+  throw new StorageError('InvalidHeaderChar', `Invalid Content-Encoding header: ${value}`)
 }
 
 const ROBOTS_RULE =

@@ -4,7 +4,7 @@ import { newTimedId } from '../../platform/db/id.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, type Caller, type Storage } from './database.ts'
-import { safeHeader, userMetadataIn } from './incoming-upload.ts'
+import { contentEncodingIn, safeHeader, userMetadataIn } from './incoming-upload.ts'
 import { checkBucketName, checkKey } from './object-names.ts'
 import { appendJson, findObject, metadataOf, toObject } from './read-object.ts'
 import type { CopyHeaders, CopyObject, MoveObject } from './schema.ts'
@@ -93,12 +93,13 @@ export async function copy(
     { kind: 'caller', caller },
     { version: body.sourceVersionId, columns: OBJECT_AND_USER_METADATA },
   )
-  const { size, mimetype, cacheControl, xRobotsTag } = metadataOf(source)
+  const { size, mimetype, cacheControl, xRobotsTag, contentEncoding } = metadataOf(source)
   const changes = body.copyMetadata ? undefined : body.metadata
   const description = {
     contentType: safeHeader(changes?.mimetype ?? mimetype),
     cacheControl: safeHeader(changes?.cacheControl ?? cacheControl),
     xRobotsTag: source.metadata?.xRobotsTag === xRobotsTag ? xRobotsTag : undefined,
+    contentEncoding: contentEncodingIn(changes?.contentEncoding ?? contentEncoding),
     userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(headers['x-metadata'])) ?? null,
   }
   const bucket = await authorizeUpload(storage, caller, to, { upsert, description, size }).catch(throwRelatedNotFound)

@@ -1,4 +1,10 @@
-import { type Conditions, isNotModified, type Range, rangeOf } from '../../platform/http/conditional-request.ts'
+import {
+  type Conditions,
+  isNotModified,
+  isPreconditionFailed,
+  type Range,
+  rangeOf,
+} from '../../platform/http/conditional-request.ts'
 import { StorageError } from './storage-error.ts'
 
 /** The metadata of an object that a reply contains. */
@@ -11,6 +17,7 @@ export interface ResponseMetadata {
   etag: string
   lastModified: Date
   xRobotsTag: string
+  contentEncoding?: string | undefined
 }
 
 export type Plan =
@@ -38,6 +45,7 @@ export function privateCacheControl(cacheControl: string): string {
 
 /** Decides the status and headers of the reply to a download; `expires` is set for a signed URL. */
 export function planReply(conditions: Conditions, object: ResponseMetadata, options: Options): Plan {
+  if (isPreconditionFailed(conditions, object)) throw new StorageError('PreconditionFailed')
   const cacheControl = options.isPublic ? object.cacheControl : privateCacheControl(object.cacheControl)
   const headers = new Headers({
     'accept-ranges': 'bytes',
@@ -45,6 +53,7 @@ export function planReply(conditions: Conditions, object: ResponseMetadata, opti
     etag: object.etag,
     'last-modified': object.lastModified.toUTCString(),
     'x-robots-tag': object.xRobotsTag,
+    ...(object.contentEncoding && { 'content-encoding': object.contentEncoding }),
     ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': cacheControl }),
     ...(!options.isPublic && !options.expires && { vary: VARY_BY_CREDENTIAL }),
   })

@@ -17,7 +17,10 @@ const download = responses({
   304: { description: 'The client has this version' },
 })
 const READ_ERRORS: readonly StorageErrorCode[] = ['NoSuchBucket', 'NoSuchKey', 'InvalidRequest']
-const DOWNLOAD_ERRORS: readonly StorageErrorCode[] = [...READ_ERRORS, 'InvalidRange', 'BytesUnavailable']
+const DOWNLOAD_ERRORS: readonly StorageErrorCode[] = [
+  ...READ_ERRORS,
+  ...(['PreconditionFailed', 'InvalidRange', 'BytesUnavailable'] as const),
+]
 const reading = { headers: schema.Conditions, returns: download, errors: DOWNLOAD_ERRORS }
 
 const information = {
@@ -221,8 +224,9 @@ export const objectRoutes = [
     operation: 'storage.object.delete',
     summary: 'Delete an object',
     access: 'caller',
+    query: schema.Version,
     returns: schema.Message,
     errors: ['NoSuchKey'],
-    handle: ({ storage, caller, place }) => removeOne(storage, caller, place),
+    handle: ({ storage, caller, place, query }) => removeOne(storage, caller, place, query.versionId),
   }),
 ]

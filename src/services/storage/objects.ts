@@ -25,14 +25,16 @@ export async function info(storage: Storage, place: Place, reader: Reader, versi
   return new Response(infoOf(object), { headers })
 }
 
-export async function removeOne(storage: Storage, caller: Caller, place: Place) {
+export async function removeOne(storage: Storage, caller: Caller, place: Place, versionId?: string) {
+  if (!isStorable(versionId ?? '')) throw new StorageError('NoSuchKey')
   const [[before] = [], deleted = [], [after] = []] = await asCaller(storage, caller, [
     visibleObject(place),
-    deleteObjects(place.bucketId, [place.name]),
+    deleteObjects(place.bucketId, [place.name], [versionId ?? null]),
     visibleObject(place),
   ])
-  // Access was denied only if the object is still visible and unchanged. It is not found if it is invisible, or was deleted or replaced meanwhile.
-  const isUnchanged = after !== undefined && after.id === before?.id && after.version === before?.version
+  // Access was denied only if the object is still visible and unchanged. It is not found if it is invisible or has another version, or was
+  // deleted or replaced meanwhile.
+  const isUnchanged = after !== undefined && after.id === before?.id && after.version === (versionId ?? before?.version)
   if (deleted.length === 0) throw new StorageError(isUnchanged ? 'AccessDenied' : 'NoSuchKey')
   sweepSoon(storage)
   return { message: 'Successfully deleted' }

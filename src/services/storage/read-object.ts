@@ -85,7 +85,7 @@ async function queryObject(
 
 /** The metadata of a row, with defaults for fields that the project's SQL left out or made invalid. */
 export function metadataOf(object: ObjectRow): ResponseMetadata {
-  const { size, mimetype, cacheControl, eTag, lastModified, xRobotsTag } = object.metadata ?? {}
+  const { size, mimetype, cacheControl, eTag, lastModified, xRobotsTag, contentEncoding } = object.metadata ?? {}
   return {
     name: object.name,
     size: typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? size : 0,
@@ -94,6 +94,7 @@ export function metadataOf(object: ObjectRow): ResponseMetadata {
     etag: headerOr(headerOr(`"${object.id}"`, `"${object.version ?? object.id}"`), eTag),
     lastModified: timeOf(lastModified) ?? timeOf(object.updated_at) ?? new Date(0),
     xRobotsTag: headerOr('none', xRobotsTag),
+    contentEncoding: headerOr('', contentEncoding) || undefined,
   }
 }
 
@@ -132,10 +133,12 @@ export async function serveObject(request: ReadRequest, reader: Reader): Promise
       ...(reader.kind === 'signed' && { expires: reader.expires }),
     })
     if (plan.kind === 'not modified') return new Response(null, { status: 304, headers: plan.headers })
-    if (isHead) return new Response(null, { headers: plan.headers })
+    // The bytes are stored as their encoding made them.
+    const options = { headers: plan.headers, encodeBody: 'manual' } as const
+    if (isHead) return new Response(null, options)
     const range = plan.kind === 'part' ? plan.range : undefined
     const body = await bytesOf(storage, object.version, { size: metadata.size, range })
-    if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, headers: plan.headers })
+    if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, ...options })
     if (tries === TRIES) {
       const { bucket_id: bucket, name: key, version } = object
       storage.ctx.log.error('storage_bytes_missing', { project: storage.project.ref, bucket, key, version })

@@ -150,7 +150,11 @@ export const MoveObject = z
 
 export const CopyObject = MoveObject.extend({
   metadata: z
-    .object({ cacheControl: z.string().nullish(), mimetype: z.string().nullish() })
+    .object({
+      cacheControl: z.string().nullish(),
+      mimetype: z.string().nullish(),
+      contentEncoding: z.string().nullish(),
+    })
     .nullish()
     .describe('Applied only with `copyMetadata: false`, as `x-metadata` is'),
   copyMetadata: optional(z.boolean(), true),
@@ -204,6 +208,7 @@ export const ReplaceHeaders = z.object({
   'cache-control': header,
   'x-metadata': userMetadata,
   'x-robots-tag': header,
+  'content-encoding': header,
 })
 export const UploadHeaders = ReplaceHeaders.extend({ 'x-upsert': flag.describe('Replace an existing object') })
 export const CopyHeaders = UploadHeaders.pick({ 'x-upsert': true, 'x-metadata': true })
@@ -211,6 +216,8 @@ export const CopyHeaders = UploadHeaders.pick({ 'x-upsert': true, 'x-metadata': 
 export const Conditions = z.object({
   range: header,
   'if-range': header,
+  'if-match': header,
+  'if-unmodified-since': header,
   'if-none-match': header,
   'if-modified-since': header,
 })

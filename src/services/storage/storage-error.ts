@@ -14,7 +14,7 @@ interface Entry {
   tag?: string
   message: string
   /** The HTTP status, if it is not 400. */
-  http?: 403 | 404 | 416 | 429 | 499 | 500 | 503 | 540 | 544
+  http?: 403 | 404 | 412 | 416 | 429 | 499 | 500 | 503 | 540 | 544
 }
 
 /** All errors of the storage API, by code. */
@@ -55,6 +55,7 @@ const ERRORS = {
   VersionMismatch: { statusCode: 412, message: 'Tus-Resumable must be 1.0.0' },
   InvalidContentType: { statusCode: 415, message: 'Content-Type must be application/offset+octet-stream' },
   FeatureNotEnabled: { statusCode: 409, message: 'The feature is not enabled for this resource' },
+  PreconditionFailed: { statusCode: 412, message: 'The object is another version than the condition names', http: 412 },
   InvalidRange: { statusCode: 416, tag: 'invalid_range', message: 'invalid range provided', http: 416 },
   ResourceLocked: { statusCode: 423, message: 'The resource is locked' },
   SlowDown: {

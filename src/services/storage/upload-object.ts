@@ -278,7 +278,7 @@ export async function writeRow(
   uploaded: UploadedBytes,
   writer: Writer,
 ): Promise<ObjectRow> {
-  const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = uploaded
+  const { version, size, etag, contentType, cacheControl, xRobotsTag, contentEncoding, userMetadata } = uploaded
   const { upsert, caller, ownerId, token, serverStatements = [] } = writer
   const metadata = {
     eTag: etag,
@@ -289,6 +289,7 @@ export async function writeRow(
     contentLength: size,
     httpStatusCode: 200,
     ...(xRobotsTag && { xRobotsTag }),
+    ...(contentEncoding && { contentEncoding }),
   }
   const object: NewObject = { ...place, id: newTimedId(storage.ctx.now()), version, metadata, ownerId, userMetadata }
   const before = [...serverStatements, ...(token ? [useToken(token)] : [])]

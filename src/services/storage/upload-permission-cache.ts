@@ -20,7 +20,7 @@ export interface RequestedUpload {
 }
 
 /** Rules of the bucket by project, bucket, caller and kind of upload. */
-const permitted = new SizedCache<Rules>({ sizeMax: 10_000 * CHARACTERS_MAX, entriesMax: 10_000, ms: 60_000 })
+const permitted = new SizedCache<Rules>({ sizeMax: 2_000_000, entriesMax: 10_000, ms: 60_000 })
 
 const keyOf = ({ storage, caller, place, upsert, isSizeKnown }: RequestedUpload) =>
   JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert, isSizeKnown])

@@ -331,6 +331,18 @@ describe('DELETE /object/{bucket}', () => {
     ])
   })
 
+  it('of one version removes the object only if it has that one', async () => {
+    const bucket = await bucketWith(['a'])
+    const { version } = (await service.get(`object/info/${bucket}/a`)).body
+    for (const other of [randomUUID(), 'old', '%00']) {
+      const reply = await service.delete(`object/${bucket}/a?versionId=${other}`)
+      expect([reply.status, reply.body.code]).toEqual([400, 'NoSuchKey'])
+    }
+    expect((await service.get(`object/${bucket}/a`)).status).toBe(200)
+    expect((await service.delete(`object/${bucket}/a?versionId=${version}`)).status).toBe(200)
+    expect((await service.get(`object/${bucket}/a`)).status).toBe(400)
+  })
+
   it('removes an object with a version only if it has that one', async () => {
     const bucket = await bucketWith(['a', 'b', 'c', 'd'])
     const versionOf = async (name: string) => (await service.get(`object/info/${bucket}/${name}`)).body.version

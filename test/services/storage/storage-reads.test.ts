@@ -149,8 +149,38 @@ describe.each(Object.keys(ROUTES) as Way[])('an object that is read by %s', (way
     }
   })
 
+  it('is not sent to a client that asks for another version', async () => {
+    const modified = (await fetched(way)).headers['last-modified'] ?? ''
+    const earlier = new Date(Date.parse(modified) - 1000).toUTCString()
+    const range = 'bytes=0-1'
+    for (const [condition, status] of [
+      [{ 'if-match': ETAG }, 200],
+      [{ 'if-match': '*' }, 200],
+      [{ 'if-match': `"x, y", ${ETAG}`, range }, 206],
+      [{ 'if-match': '"x"' }, 412],
+      [{ 'if-match': '"x"', range }, 412],
+      [{ 'if-match': `W/${ETAG}` }, 412],
+      [{ 'if-match': '"x"', 'if-none-match': ETAG }, 412],
+      [{ 'if-match': ETAG, 'if-none-match': ETAG }, 304],
+      [{ 'if-match': ETAG, 'if-unmodified-since': earlier, range }, 206],
+      [{ 'if-unmodified-since': modified }, 200],
+      [{ 'if-unmodified-since': 'yesterday' }, 200],
+      [{ 'if-unmodified-since': earlier }, 412],
+    ] as [Record<string, string>, number][]) {
+      const reply = await fetched(way, condition)
+      expect([condition, reply.status]).toEqual([condition, status])
+      if (status === 412)
+        expect(JSON.parse(reply.body)).toMatchObject({ statusCode: '412', code: 'PreconditionFailed' })
+    }
+  })
+
   it('has the same head, whatever range is requested', async () => {
-    const asked: Record<string, string>[] = [{ range: 'bytes=0-1' }, { range: 'bytes=99-' }, { 'if-none-match': ETAG }]
+    const asked: Record<string, string>[] = [
+      { range: 'bytes=0-1' },
+      { range: 'bytes=99-' },
+      { 'if-none-match': ETAG },
+      { 'if-match': '"x"' },
+    ]
     for (const headers of asked) {
       const reply = await fetched(way, headers, { method: 'HEAD' })
       expect(reply).toMatchObject({ status: 200, body: '', headers: { 'content-length': '10', etag: ETAG } })

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { gzipSync } from 'node:zlib'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Caller } from '../../support/api.ts'
 import { runSql } from '../../support/projects.ts'
@@ -33,6 +34,7 @@ const upload = (path: string, raw: BodyInit | undefined, headers: Headers = {}, 
   service.send(method, `object/${path}`, { raw, headers })
 const info = async (path: string) => (await service.get(`object/info/${path}`)).body
 const read = async (path: string) => (await service.get(`object/${path}`)).body
+const keyOf = (path: string) => path.slice(bucket.length + 1)
 const newPath = (name: string = randomUUID()) => `${bucket}/${name}`
 const plain = { 'content-type': 'text/plain' }
 
@@ -192,6 +194,34 @@ describe('a form', () => {
       status: 200,
     })
     expect(await info(path)).toMatchObject({ size: 1, content_type: 'image/png' })
+  })
+
+  it('and a raw upload keep the encoding of their bytes, as do copies', async () => {
+    const bytes = gzipSync('decoded')
+    const raw = newPath()
+    expect(await upload(raw, bytes, { ...plain, 'content-encoding': 'gzip' })).toMatchObject({ status: 200 })
+    const sent = newPath()
+    const parts = form(['contentEncoding', 'gzip'], ['', new Blob([bytes], { type: 'text/plain' })])
+    expect(await upload(sent, parts)).toMatchObject({ status: 200 })
+    const [copied, decoded] = [newPath(), newPath()]
+    const copy = (to: string, more: object) =>
+      service.post('object/copy', { bucketId: bucket, sourceKey: keyOf(raw), destinationKey: keyOf(to), ...more })
+    expect(await copy(copied, {})).toMatchObject({ status: 200 })
+    expect(await copy(decoded, { copyMetadata: false, metadata: { contentEncoding: 'identity' } })).toMatchObject({
+      status: 200,
+    })
+    for (const path of [raw, sent, copied]) {
+      const { headers, body } = await service.get(`object/${path}`)
+      expect([path, headers.get('content-encoding'), body]).toEqual([path, 'gzip', 'decoded'])
+      const { headers: head } = await exchange(`${storage.url}/object/${path}`, {
+        method: 'HEAD',
+        headers: { authorization: `Bearer ${storage.keys.service}` },
+      })
+      expect(head).toMatchObject({ 'content-encoding': 'gzip', 'content-length': String(bytes.length) })
+    }
+    expect((await service.get(`object/${decoded}`)).headers.get('content-encoding')).toBeNull()
+    const refused = await upload(newPath(), bytes, { ...plain, 'content-encoding': 'gzip;q=1' })
+    expect(refused).toMatchObject({ status: 400, body: { message: expect.stringContaining('Content-Encoding') } })
   })
 
   it('uses the X-Robots-Tag of its request', async () => {
