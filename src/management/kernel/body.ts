@@ -25,9 +25,10 @@ export interface BufferedBody<T = unknown> {
   sizeBytesMax: number
   /** Whether the request may omit the body. */
   optional: boolean
-  /** Whether the body counts against the memory budget until the request is answered. It may then arrive slowly. */
-  isCounted: boolean
 }
+
+/** Whether the body counts against the memory budget until the request is answered. It may then arrive slowly. */
+const isCounted = ({ sizeBytesMax }: Pick<BufferedBody, 'sizeBytesMax'>): boolean => sizeBytesMax > MIB
 
 interface Options {
   sizeBytesMax: number
@@ -38,16 +39,13 @@ export const bufferedBody = <const F extends Record<string, Form>>(
   forms: F,
   { sizeBytesMax, optional = false }: Options,
 ): BufferedBody<F[string] extends Form<infer T> ? T : never> =>
-  ({ forms, sizeBytesMax, optional, isCounted: sizeBytesMax > MIB }) as BufferedBody<
-    F[string] extends Form<infer T> ? T : never
-  >
+  ({ forms, sizeBytesMax, optional }) as BufferedBody<F[string] extends Form<infer T> ? T : never>
 
 /** A body of JSON only, which is optional if its schema is. */
 export const jsonBody = (schema: z.ZodType, sizeBytesMax = MIB): BufferedBody => ({
   forms: { 'application/json': asJson(schema) },
   sizeBytesMax,
   optional: schema instanceof z.ZodOptional,
-  isCounted: false,
 })
 
 export const isBufferedBody = (body: unknown): body is BufferedBody =>
@@ -107,13 +105,13 @@ export const asMultipart = <S extends z.ZodObject>(schema: S): Form<z.output<S>>
 export const asUrlEncoded = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
   schema: schema as unknown as z.ZodType<z.output<S>>,
   async read(bytes) {
-    const fields = new URLSearchParams(decodeFields(bytes))
-    return Object.fromEntries(
-      Array.from(new Set(fields.keys()), (name) => {
-        const [value, ...more] = fields.getAll(name)
-        return [name, more.length > 0 ? [value, ...more] : value]
-      }),
-    )
+    const fields = new Map<string, string | string[]>()
+    for (const [name, value] of new URLSearchParams(decodeFields(bytes))) {
+      const known = fields.get(name)
+      if (Array.isArray(known)) known.push(value)
+      else fields.set(name, known === undefined ? value : [known, value])
+    }
+    return Object.fromEntries(fields)
   },
 })
 
@@ -176,10 +174,10 @@ function formFor({ forms }: BufferedBody, type: string | undefined): Form {
 }
 
 async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promise<() => void> {
-  const { sizeBytesMax, isCounted } = body
+  const { sizeBytesMax } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
-  if (!isCounted) return () => {}
+  if (!isCounted(body)) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
   const memory = await reserveMemory(COPIES * declared, owner).catch((cause) => {
     throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause
@@ -187,17 +185,18 @@ async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promis
   return memory.release
 }
 
-/** Receives a counted body within a time for each chunk, and any other within a time for each MiB. */
-async function readBytes({ req, var: { ctx } }: Context<AppEnv>, { sizeBytesMax, isCounted }: BufferedBody) {
+/** Receives a counted body within a time for each chunk, and any other within that time. */
+async function readBytes({ req, var: { ctx } }: Context<AppEnv>, body: BufferedBody) {
+  const { sizeBytesMax } = body
   if (!req.raw.body) return new Uint8Array()
   const bytesMax = Number(req.header('content-length') ?? sizeBytesMax)
-  const seconds = ctx.config.BODY_TIMEOUT_SECONDS * (isCounted ? 1 : Math.max(1, Math.ceil(bytesMax / MIB)))
+  const seconds = ctx.config.BODY_TIMEOUT_SECONDS
   const parts = readParts(req.raw.body, { bytesMax, chunkMsMax: seconds * 1000 })
   const received = parts.next(bytesMax + 1).catch((cause) => {
     if (cause instanceof BodyStalled) throw bodyTimeout(seconds, { cause })
     throw new ApiError('bad_request.malformed_body', { detail: 'it ended before it was complete', cause })
   })
-  const bytes = await (isCounted ? received : withTimeout(seconds * 1000, received, () => bodyTimeout(seconds)))
+  const bytes = await (isCounted(body) ? received : withTimeout(seconds * 1000, received, () => bodyTimeout(seconds)))
   if (bytes.length <= sizeBytesMax) return bytes
   parts.discard()
   throw tooLarge(sizeBytesMax)
@@ -211,7 +210,7 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
   'bad_request.malformed_body',
   'payload_too_large',
   'unsupported_media_type',
-  ...(body.isCounted ? (['service_unavailable.memory'] as const) : []),
+  ...(isCounted(body) ? (['service_unavailable.memory'] as const) : []),
 ]
 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>

@@ -773,6 +773,25 @@ describe('rows that the owner wrote by SQL', () => {
     }
   })
 
+  it('with more metadata than the server writes count as rows without any', async () => {
+    const bucket = await newBucket({ public: true })
+    const metadata = { mimetype: 'image/png', size: 4, more: 'x'.repeat(20_000) }
+    await sql('update storage.objects set metadata = $1::jsonb where bucket_id = $2', [
+      JSON.stringify(metadata),
+      bucket,
+    ])
+    const reply = await service(`HEAD /object/public/${bucket}/${A}`)
+    expect([reply.status, reply.headers.get('content-type')]).toEqual([200, 'application/octet-stream'])
+    const page = await service(`POST /object/list-v2/${bucket}`, { body: {} })
+    expect(page.body.objects).toMatchObject([{ name: A, metadata: null }])
+    const types = Array.from({ length: 2_000 }, (_, n) => `a/b${n}`)
+    await sql('update storage.buckets set allowed_mime_types = $1 where id = $2', [types, bucket])
+    expect((await service(`GET /bucket/${bucket}`)).body.allowed_mime_types).toEqual(types.slice(0, 1_000))
+    const put = (type: string) =>
+      service(`PUT /object/${bucket}/${A}`, { body: 'x', headers: { 'content-type': type } })
+    expect([codeOf(await put('a/b999')), codeOf(await put('a/b1000'))]).toEqual([200, 'InvalidMimeType'])
+  })
+
   it.each<[string, unknown]>([
     [
       'lines in every field',

@@ -118,7 +118,7 @@ export const listVersions = (ctx: SystemCtx, database: Database) =>
     database,
     // If the table lacks the column `name`, as with older tools, the name refers to the NULL of the outer query.
     `SELECT listed.* FROM (SELECT NULL::text AS name) AS absent, LATERAL
-      (SELECT version::text, name FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
+      (SELECT version::text, name::text FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
   )
 
 /**

@@ -1,5 +1,5 @@
 import type { Statement } from '../../../engine/engine.ts'
-import { times } from './object-rows.ts'
+import { METADATA, times } from './object-rows.ts'
 
 export interface Listing {
   bucketId: string
@@ -39,7 +39,7 @@ export interface Page {
  */
 export function listPage({ bucketId, prefix, delimited, limit, column, order, after }: Page): Statement {
   return {
-    text: `SELECT o.name, o.id::text AS id, o.metadata, ${times('o')}
+    text: `SELECT o.name, o.id::text AS id, ${METADATA}, ${times('o')}
       FROM storage.list_objects_with_delimiter($1::text, $2::text, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::timestamptz) AS o`,
     params: [bucketId, prefix, delimited ? '/' : '', limit, after?.name ?? null, order, column, after?.time ?? null],
   }

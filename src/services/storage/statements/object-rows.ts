@@ -43,8 +43,13 @@ export interface Place {
 export const times = (of: string) =>
   ['created_at', 'updated_at', 'last_accessed_at'].map((name) => `${time(`${of}.${name}`)} AS ${name}`).join(', ')
 
+/** In bytes of text. The server writes less, with each character of its headers escaped. */
+const METADATA_BYTES_MAX = 16_384
+/** SQL of the project can write any value, and parsing a large one would stop all projects of the Worker for seconds. */
+export const METADATA = `CASE WHEN octet_length(o.metadata::text) <= ${METADATA_BYTES_MAX} THEN o.metadata END AS metadata`
+
 /** The columns of an object, without its user metadata. */
-export const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, ${times('o')}`
+export const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, ${METADATA}, ${times('o')}`
 
 export const OBJECT_AND_USER_METADATA = `${OBJECT}, o.user_metadata::text AS user_metadata`
 
