@@ -210,8 +210,12 @@ export const bufferedBodyErrors = (body: BufferedBody): readonly ErrorCode[] => 
   'bad_request.malformed_body',
   'payload_too_large',
   'unsupported_media_type',
-  ...(isCounted(body) ? (['service_unavailable.memory'] as const) : []),
+  ...memoryErrors(body),
 ]
+
+/** The errors of a body that counts against the memory budget. */
+export const memoryErrors = (body: Pick<BufferedBody, 'sizeBytesMax'>): readonly ErrorCode[] =>
+  isCounted(body) ? ['service_unavailable.memory'] : []
 
 export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
   new ApiError('request_timeout', { detail: `the body was not received within ${seconds} s`, ...options })

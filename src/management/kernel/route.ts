@@ -5,7 +5,7 @@ import { BranchIdOrRef, Ref, Slug } from '../../platform/http/common-values.ts'
 import { type ErrorCode, isOAuthPath } from '../../platform/http/error.ts'
 import type { Limit } from '../../platform/rate-limit/quota.ts'
 import type { Resources } from './app-env.ts'
-import { type BufferedBody, bufferedBodyErrors, isBufferedBody } from './body.ts'
+import { type BufferedBody, bufferedBodyErrors, isBufferedBody, memoryErrors } from './body.ts'
 
 /** `any caller`: a valid token without a scope, as the specification lists none. `public`: no token. */
 export type Access = Scope | 'any caller' | 'public'
@@ -200,7 +200,7 @@ export const refusesUnknownQuery = ({ path }: Pick<Route, 'path'>): boolean => !
 
 /** Every error that a route may return: those its row implies and those the row lists. */
 export function errorsOf(route: Route): readonly ErrorCode[] {
-  const { scope, permission, params, query, body, errors = [] } = route
+  const { scope, permission, params, query, body, bodySizeBytesMax = 0, errors = [] } = route
   const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape
   const validates =
     refusesUnknownQuery(route) || Object.keys(others).length > 0 || query !== undefined || body !== undefined
@@ -210,6 +210,7 @@ export function errorsOf(route: Route): readonly ErrorCode[] {
     ...(slug ? SLUG_ERRORS : []),
     ...(branch ? BRANCH_ERRORS : []),
     ...(isBufferedBody(body) ? bufferedBodyErrors(body) : body ? BODY_ERRORS : []),
+    ...memoryErrors({ sizeBytesMax: bodySizeBytesMax }),
     ...errors,
     'request_timeout',
     'too_many_requests',
