@@ -18,6 +18,7 @@ import { InstancePool } from './instances/instances.ts'
 import { Locks } from './instances/locks.ts'
 import { hostKey } from './key.ts'
 import type { HostLog } from './log.ts'
+import { usableMemoryBytes } from './memory.ts'
 import { createMoves } from './moves/moves.ts'
 import { extensiblePrograms } from './programs.ts'
 import { Replicas } from './replicas/replicas.ts'
@@ -50,6 +51,8 @@ export interface HostOptions {
   archive?: S3Settings & { key: string }
   /** Time without a session after which an instance sleeps, if its record names no other; null for never. */
   sleepAfterSeconds?: number | null
+  /** Memory of the machine, which limits the offered sizes; by default what this process may use. */
+  memoryBytes?: number
   log?: HostLog
 }
 
@@ -81,6 +84,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
     isDurable,
     isArchiving: options.archive !== undefined,
     sleepAfterSeconds: options.sleepAfterSeconds ?? null,
+    memoryBytes: options.memoryBytes ?? usableMemoryBytes(),
     limits: await openLimits(),
     log,
   })

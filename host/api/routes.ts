@@ -4,7 +4,6 @@ import { diskProblem } from '../instances/disk.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import type { Locks } from '../instances/locks.ts'
-import { usableMemoryBytes } from '../memory.ts'
 import type { Replicas } from '../replicas/replicas.ts'
 import { offeredSizes } from '../settings/sizes.ts'
 import { mutation, type Route, route } from './api.ts'
@@ -58,7 +57,7 @@ export function lifecycleRoutes({
   return [
     route('GET', '', async () => {
       const versions = pool.versions.map(({ major, version }, index) => ({ major, version, is_default: index === 0 }))
-      const sizes = offeredSizes(usableMemoryBytes())
+      const sizes = offeredSizes(pool.memoryBytes)
       return { id, versions, region, features, sizes, capacity: await capacityOf(pool, primaries().length) }
     }),
     route('GET', '/instances', async ({ query }) => {
@@ -108,7 +107,7 @@ export function lifecycleRoutes({
 async function capacityOf(pool: InstancePool, instances: number) {
   const { bytes, freeBytes } = await pool.disk()
   return {
-    memory_bytes: usableMemoryBytes(),
+    memory_bytes: pool.memoryBytes,
     memory_free_bytes: process.availableMemory(),
     disk_bytes: bytes,
     disk_free_bytes: freeBytes,

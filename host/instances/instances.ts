@@ -7,9 +7,8 @@ import { NEW, sweepLeftovers } from '../backups/restore.ts'
 import { copyFiles } from '../copies/copy-files.ts'
 import { prepareCopy } from '../copies/prepare-copy.ts'
 import { rotateLog } from '../logs/log-file.ts'
-import { usableMemoryBytes } from '../memory.ts'
 import type { Trial } from '../settings/configuration-trial.ts'
-import { sizeNamed } from '../settings/sizes.ts'
+import { requireOffered, sizeNamed } from '../settings/sizes.ts'
 import { ensureTemplate } from '../template/template.ts'
 import { setOwnerPassword } from './admin.ts'
 import { diskOf, requireDiskSpace } from './disk.ts'
@@ -58,7 +57,7 @@ export interface CopySpec {
 }
 
 export interface PoolOptions
-  extends Pick<HostFacts, 'isDurable' | 'isArchiving' | 'sleepAfterSeconds' | 'limits' | 'log'> {
+  extends Pick<HostFacts, 'isDurable' | 'isArchiving' | 'memoryBytes' | 'sleepAfterSeconds' | 'limits' | 'log'> {
   folders: HostFolders
   /** Newest version first. */
   programs: readonly Programs[]
@@ -92,7 +91,6 @@ export class InstancePool implements Instances {
     this.#spares = new Spares(options.folders, { isSynced: options.isDurable })
     this.#facts = {
       ...options,
-      memoryBytes: usableMemoryBytes(),
       programsOf: (major) => this.programsOf(major),
       starts: new Semaphore(Math.max(4, 2 * availableParallelism())),
       events: { starting: async () => {}, started: () => {} },
@@ -218,6 +216,7 @@ export class InstancePool implements Instances {
 
   async #create(spec: InstanceSpec): Promise<PostgresInstance> {
     if (this.#isClosed) throw new InstanceUnavailable('The host is stopping')
+    if (spec.size !== undefined) requireOffered(spec.size, this.memoryBytes)
     await requireDiskSpace(instancesIn(this.#options.folders), NEW_INSTANCE_BYTES)
     return this.make(spec, async (data, record) => {
       const template = await this.#templateOf(record.major)
@@ -268,6 +267,8 @@ export class InstancePool implements Instances {
     const found = this.find(name)
     if (found) return this.ensure({ name, password, ...sleep })
     const parent = this.require(from)
+    // The parent may have moved here from a larger machine, so its own size is accepted.
+    if (size !== undefined && size !== parent.record.size) requireOffered(size, this.memoryBytes)
     await requireDiskSpace(instancesIn(this.#options.folders), NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
     const { major, settings, access } = parent.record
     const more = { settings, access }
@@ -302,6 +303,10 @@ export class InstancePool implements Instances {
 
   get isDurable(): boolean {
     return this.#options.isDurable
+  }
+
+  get memoryBytes(): number {
+    return this.#options.memoryBytes
   }
 
   /** Returns the data folder and facts with which settings of the instance are tried before it gets them. */

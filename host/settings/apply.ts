@@ -6,7 +6,7 @@ import { listAllSlots, listSlots } from '../replicas/slots.ts'
 import { configurationOf, SLOTS_DEFAULT } from './configuration.ts'
 import { factsOf, type Trial, tryConfiguration } from './configuration-trial.ts'
 import { refusalReason } from './owner-settings.ts'
-import { sizeNamed } from './sizes.ts'
+import { requireOffered } from './sizes.ts'
 
 export interface SettingsChange {
   /** All settings of the owner: any other is that of the instance's size. */
@@ -33,7 +33,7 @@ export async function applySettings(instance: Instance, requested: SettingsChang
 
 /** Changes the size like `applySettings`. The owner's settings still override those of the size. */
 export async function setSize(instance: Instance, size: string, trial: Trial): Promise<void> {
-  sizeNamed(size)
+  requireOffered(size, trial.facts.memoryBytes)
   await change(instance, { size }, { trial, mayRestart: true })
 }
 

@@ -83,6 +83,15 @@ export const offeredSizes = (machineBytes: number): string[] =>
     .filter(([, { memoryBytes }]) => memoryBytes <= Math.max(SHARED_MEMORY_MAX, machineBytes * NOMINAL_FACTOR))
     .map(([name]) => name)
 
+/** Refuses a size that a machine with this memory does not offer. */
+export function requireOffered(name: string, machineBytes: number): void {
+  const offered = offeredSizes(machineBytes)
+  if (!offered.includes(name))
+    throw new Refused([
+      { setting: 'size', reason: `this host has no size ${name}: must be one of ${offered.join(', ')}` },
+    ])
+}
+
 export function sizeNamed(name: string): Size {
   const found = SIZES.get(name)
   if (!found)

@@ -219,7 +219,8 @@ interface MoveRequest {
 
 /** Sizes of the machine that a database runs on. */
 interface ComputerSizes {
-  readonly offered: ReadonlySet<string>
+  /** The sizes that the project can have; without a project, those that any can have. */
+  offered(ref?: string): Promise<ReadonlySet<string>>
   /** May end sessions. Rejects with `EngineRefusal` if the size is not available. */
   set(ref: string, size: string, fence?: Fence): Promise<void>
 }

@@ -598,7 +598,7 @@ describe('the size of a compute', () => {
       [48, 48],
       [0.5, 0.5],
     ])
-    expect(engine().sizes?.offered.has('16xlarge')).toBe(false)
+    expect((await engine().sizes?.offered())?.has('16xlarge')).toBe(false)
     await setSize(branch, 'nano')
     expect(unitsOf(branch)).toEqual([0.25, 0.25])
   })

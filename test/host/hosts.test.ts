@@ -7,6 +7,7 @@ import { readSecrets } from '../../dev/secrets.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
 import { type Host, type HostOptions, startHost } from '../../host/host.ts'
+import type { EngineStates } from '../../src/engine/driver-states.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
@@ -66,7 +67,7 @@ describe('an installation with two hosts', () => {
     const endpoint = `http://127.0.0.1:${machine.env.S3_PORT}/cdn-cgi/local/r2/s3`
     const archive = { endpoint, region: 'auto', bucket: 'pilothouse', accessKeyId, secretAccessKey, key }
     const ports = { port: await freePort(0, 'proxy'), gatewayPort: await freePort(0, 'postgres') }
-    settings = { folder: await newFolder(), archive, ...ports }
+    settings = { folder: await newFolder(), archive, memoryBytes: 2 * 1024 ** 3, ...ports }
     second = await start(settings)
     await machine.started()
     const { access_token, base_url, organization_slug: slug } = machine.credentials()
@@ -126,6 +127,15 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
     expect((await runSql(owner, near, 'select 1 as n')).body).toEqual([{ n: 1 }])
     const branch = await newBranch(owner, ref, { with_data: true })
     expect(second.pool.find(branch.project_ref)).toBeDefined()
+    const medium = { branch_name: 'medium', desired_instance_size: 'medium' }
+    expect(await owner.post(`/v1/projects/${ref}/branches`, medium)).toMatchObject({
+      status: 400,
+      body: { message: expect.stringMatching(/medium is not available .*: must be one of pico, nano, micro, small$/) },
+    })
+    const resize = { addon_type: 'compute_instance', addon_variant: 'ci_medium' }
+    expect(await owner.patch(`/v1/projects/${ref}/billing/addons`, resize)).toMatchObject({ status: 400 })
+    const { available_addons: addons } = (await owner.get(`/v1/projects/${near}/billing/addons`)).body
+    expect(addons[0].variants).toContainEqual(expect.objectContaining({ id: 'ci_medium' }))
     expect(await machine.command('hosts', 'list')).toMatch(
       /^local {2}in the settings {2}1 project\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}127\.0\.0\.1:\d+ {2}2 projects {2}Postgres 18/,
     )
@@ -302,6 +312,11 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
 describe('the driver with several hosts', () => {
   const running: Host[] = []
   const states = new Map<string, HostState>()
+  const engineStates: EngineStates<HostState> = {
+    read: async (ref) => states.get(ref),
+    refs: async () => [...states.keys()],
+    write: async (ref, state) => void (state ? states.set(ref, state) : states.delete(ref)),
+  }
   let addresses: HostAddress[]
   let engine: ProjectEngine
 
@@ -328,11 +343,7 @@ describe('the driver with several hosts', () => {
     addresses = [addressOf('one', one()), addressOf('other', other()), silent]
     engine = createHostEngine({
       hosts,
-      states: {
-        read: async (ref) => states.get(ref),
-        refs: async () => [...states.keys()],
-        write: async (ref, state) => void (state ? states.set(ref, state) : states.delete(ref)),
-      },
+      states: engineStates,
     })
   }, 120_000)
   afterAll(async () => {
@@ -372,6 +383,23 @@ describe('the driver with several hosts', () => {
     await one().pool.remove(ref)
     await engine.pause(ref)
     states.delete(ref)
+  })
+
+  it('offers a project the sizes of its own host, though it has called no host before', async () => {
+    const small = await start({ folder: await newFolder(), memoryBytes: 2 * 1024 ** 3 })
+    running.push(small)
+    const all = addresses
+    addresses = [...all, addressOf('small', small)]
+    const [near, far] = [newRef(), newRef()]
+    states.set(near, { host: 'one' }).set(far, { host: 'small' })
+    const offered = (ref?: string) => createHostEngine({ hosts, states: engineStates }).sizes?.offered(ref)
+    const sizes = ['pico', 'nano', 'micro', 'small']
+    expect([...((await offered(far)) ?? [])]).toEqual(sizes)
+    expect([...((await offered(near)) ?? [])]).toEqual(expect.arrayContaining([...sizes, 'medium']))
+    expect(await offered(near)).not.toContain('48xlarge_high_memory')
+    expect(await offered()).toEqual(await offered(near))
+    for (const ref of [near, far]) states.delete(ref)
+    addresses = all
   })
 
   it('does not take a project for removed because its host is silent', async () => {

@@ -136,6 +136,7 @@ describe('a host', () => {
     ['no password', 400, `/instances/${refOf('z')}`, {}],
     ['an unknown field', 400, `/instances/${refOf('z')}`, { password: 'x', colour: 'blue' }],
     ['a version that the host lacks', 422, `/instances/${refOf('z')}`, { password: 'x', version: '9' }],
+    ['a size beyond its memory', 422, `/instances/${refOf('z')}`, { password: 'x', size: '48xlarge_high_memory' }],
     ['an unknown size', 422, `/instances/${refOf('z')}`, { password: 'x', size: 'huge' }],
   ])('refuses %s, and creates nothing', async (_, status, path, body) => {
     expect((await call('PUT', path, body)).status).toBe(status)
@@ -293,6 +294,8 @@ describe('a host', () => {
     }
     expect(await query(host.gatewayPort, whole, 'select n from kept')).toEqual([{ n: 7 }])
     expect(await query(host.gatewayPort, bare, 'select n from kept')).toEqual([])
+    const huge = { ...password('f'), from, data: true, size: '48xlarge_high_memory' }
+    expect(await call('POST', `/instances/${refOf('f')}/copy`, huge)).toMatchObject({ status: 422 })
     expect(
       await call('POST', `/instances/${refOf('f')}/copy`, { ...password('f'), from: refOf('y'), data: true }),
     ).toMatchObject({

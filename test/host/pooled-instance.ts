@@ -2,6 +2,7 @@ import { rm } from 'node:fs/promises'
 import type { PostgresInstance } from '../../host/instances/instance.ts'
 import { InstancePool } from '../../host/instances/instances.ts'
 import type { Instance, Programs } from '../../host/instances/types.ts'
+import { usableMemoryBytes } from '../../host/memory.ts'
 import { extensiblePrograms } from '../../host/programs.ts'
 import { openLimits } from '../../host/settings/cgroup.ts'
 import { newHostFolder } from './host-folder.ts'
@@ -17,6 +18,7 @@ export async function openPool(
     isDurable: false,
     isArchiving: false,
     sleepAfterSeconds: null,
+    memoryBytes: usableMemoryBytes(),
     limits: await openLimits(),
     log: () => {},
   })

@@ -96,7 +96,10 @@ test('a size changes the settings that depend on it', async () => {
   expect(await send('PUT', '/size', { size: 'small' })).toMatchObject({ status: 204 })
   expect((await shownSettings()).get('max_connections')?.value).toBe('90')
   expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })
-  expect(await send('PUT', '/size', { size: 'huge' })).toMatchObject({ status: 422 })
+  for (const size of ['huge', '48xlarge_high_memory']) {
+    expect(await send('PUT', '/size', { size })).toMatchObject({ status: 422 })
+  }
+  expect(await send('GET', '')).toMatchObject({ body: { size: 'small' } })
 }, 30_000)
 
 test('a change that outlasts its request while it waits for the lock takes effect', async () => {

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { INSTANCE_SIZES } from '../../model/tables/values.ts'
 import { REF } from '../../platform/identifiers.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
@@ -112,9 +111,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     },
     replicas: hostReplicas(access, states),
     sizes: {
-      get offered() {
-        const known = access.descriptions.all()
-        return new Set<string>(known.length === 0 ? INSTANCE_SIZES : known.flatMap(({ sizes }) => sizes))
+      async offered(ref) {
+        const describe = access.descriptions.get
+        const found = ref === undefined ? await access.askAllHosts(describe) : [await describe(await access.api(ref))]
+        return new Set(found.flatMap(({ sizes }) => sizes))
       },
       set: (ref, size, fence) => access.changeInstance(ref, fence, { method: 'PUT', path: '/size', body: { size } }),
     },

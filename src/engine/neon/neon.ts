@@ -100,7 +100,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       remove: async (ref, identifier, fence) => removeReplica(await startWork(neon, ref, fence), identifier),
     },
     sizes: {
-      offered: NEON_SIZES,
+      offered: async () => NEON_SIZES,
       set: async (ref, size, fence) => resize(await startWork(neon, ref, fence), size),
     },
     connection({ ref, engineState }, role) {

@@ -10,6 +10,7 @@ export const entitlementRoutes = [
       'Lists the features that the organization may use, with their limits. Features that this installation lacks are disabled for every organization.',
     scope: 'organizations:read',
     returns: Entitlements,
-    handle: async ({ ctx, organization }) => listEntitlements(ctx, organization),
+    errors: ['service_unavailable.project_database'],
+    handle: ({ ctx, organization }) => listEntitlements(ctx, organization),
   }),
 ]

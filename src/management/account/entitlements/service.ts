@@ -33,8 +33,13 @@ const REALTIME = [
 ] as const
 
 /** Features in the order of the published list. Settings stored for a service that does not run here give no access. */
-const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access)> = {
-  'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
+const FEATURES: Record<
+  string,
+  Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access | Promise<Access>)
+> = {
+  'instances.compute_update_available_sizes': async (_plan, engine) => ({
+    set: (await offeredVariants(engine)).map(({ id }) => id),
+  }),
   'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
   // Clients would also offer type, IOPS and throughput, which only the host can set.
   'instances.disk_modifications': false,
@@ -95,9 +100,14 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'api.members.roles': (plan) => planIncludes(plan, 'members'),
 }
 
-export const listEntitlements = ({ engine, config }: Pick<Ctx, 'engine' | 'config'>, { plan }: OrganizationAccess) => ({
-  entitlements: Object.entries(FEATURES).map(([key, access]) =>
-    toEntitlement(key, typeof access === 'function' ? access(plan, engine, config) : access),
+export const listEntitlements = async (
+  { engine, config }: Pick<Ctx, 'engine' | 'config'>,
+  { plan }: OrganizationAccess,
+) => ({
+  entitlements: await Promise.all(
+    Object.entries(FEATURES).map(async ([key, access]) =>
+      toEntitlement(key, typeof access === 'function' ? await access(plan, engine, config) : access),
+    ),
   ),
 })
 

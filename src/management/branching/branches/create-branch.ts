@@ -9,6 +9,7 @@ import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
+import { throwApiError } from '../../database/database/service.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { requireReleaseChannel, unavailableOption } from '../../projects/projects/creation-options.ts'
@@ -45,15 +46,16 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
-/** Checks the options: a branch has the region and version of its parent. `at` is the prefix of the fields in the body. */
-function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
+/** Checks the options: a branch has the region, version and host of its parent. `at` is the prefix of the fields in the body. */
+async function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<void> {
   const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
   if (region !== undefined && region !== parent.region) throw unavailableOption(`${at}region`, region, [parent.region])
   const major = majorOf(parent.postgresVersion)
   if (version !== undefined && version !== major) throw unavailableOption(`${at}postgres_engine`, version, [major])
   requireReleaseChannel(channel, `${at}release_channel`)
-  if (size === undefined || !engine.sizes || engine.sizes.offered.has(size)) return
-  throw unavailableOption(`${at}desired_instance_size`, size, [...engine.sizes.offered])
+  const offered = size === undefined ? undefined : await engine.sizes?.offered(parent.ref).catch(throwApiError)
+  if (size !== undefined && offered?.has(size) === false)
+    throw unavailableOption(`${at}desired_instance_size`, size, [...offered])
 }
 
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {
@@ -69,7 +71,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
     const detail = `the default branch is the project itself, whose size is ${parent.instanceSize}: resize the project`
     throw new ApiError('unprocessable.branch', { detail })
   }
-  requireOptions(ctx, parent, input, at)
+  await requireOptions(ctx, parent, input, at)
   await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
   const prepared = await prepareProject(ctx, newPassword())

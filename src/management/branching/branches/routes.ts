@@ -26,6 +26,7 @@ const CREATE_ERRORS = [
   'conflict.branch_name',
   'conflict.project_status',
   'service_unavailable.name_resolution',
+  'service_unavailable.project_database',
 ] as const
 const ACTION_ERRORS = ['conflict.project_status', 'unprocessable.branch'] as const
 

@@ -13,7 +13,8 @@ export const addonRoutes = [
     scope: 'any caller',
     permission: 'projects:read',
     returns: Addons,
-    handle: async ({ ctx, project }) => listAddons(ctx, project),
+    errors: ['service_unavailable.project_database'],
+    handle: ({ ctx, project }) => listAddons(ctx, project),
   }),
 
   patch('/v1/projects/{ref}/billing/addons', {
@@ -24,7 +25,7 @@ export const addonRoutes = [
     permission: 'projects:write',
     body: ApplyAddon,
     returns: empty,
-    errors: ['bad_request.addon', 'conflict.project_status'],
+    errors: ['bad_request.addon', 'conflict.project_status', 'service_unavailable.project_database'],
     handle: ({ ctx, project, body }) => applyAddon(ctx, project, body),
   }),
 
@@ -36,7 +37,7 @@ export const addonRoutes = [
     permission: 'projects:write',
     params: { addon_variant: AddonVariant },
     returns: empty,
-    errors: ['bad_request.addon', 'not_found.addon', 'conflict.project_status'],
+    errors: ['bad_request.addon', 'not_found.addon', 'conflict.project_status', 'service_unavailable.project_database'],
     handle: ({ ctx, project, params }) => removeAddon(ctx, project, params.addon_variant),
   }),
 ]

@@ -4,6 +4,7 @@ import type { Ctx } from '../../../ctx.ts'
 import type { TaskInput } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireNoReadingRun } from '../../branching/branches/parent-project.ts'
+import { throwApiError } from '../../database/database/service.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
@@ -26,13 +27,15 @@ const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), pr
 const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
   TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
 
-/** Returns the compute sizes that the driver offers, except the smallest. */
-export const offeredVariants = ({ sizes }: Ctx['engine']) =>
-  COMPUTE_SIZES.filter((size) => sizes?.offered.has(size)).map(toVariant)
+/** Returns the compute sizes that the driver offers the project or, without one, any project, except the smallest. */
+export async function offeredVariants({ sizes }: Ctx['engine'], ref?: string) {
+  const offered = await sizes?.offered(ref).catch(throwApiError)
+  return COMPUTE_SIZES.filter((size) => offered?.has(size)).map(toVariant)
+}
 
 /** Lists the add-ons. Compute sizes are the only ones available. */
-export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typeof Addons> => {
-  const variants = offeredVariants(engine)
+export async function listAddons({ engine }: Ctx, project: ProjectAccess): Promise<z.input<typeof Addons>> {
+  const variants = await offeredVariants(engine, project.ref)
   return {
     selected_addons: selectedOf(project),
     available_addons: variants.length === 0 ? [] : [{ type: 'compute_instance', name: 'Compute size', variants }],
@@ -66,8 +69,9 @@ export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: str
 async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<TaskInput['size']>): Promise<void> {
   const { engine } = ctx
   if (!engine.sizes) throw addonError(resizeRefusal(engine, project))
-  if (!engine.sizes.offered.has(size)) throw addonError(`the driver ${engine.name} has no size ${size}`)
   const { ref, organizationId } = project
+  const offered = await engine.sizes.offered(ref).catch(throwApiError)
+  if (!offered.has(size)) throw addonError(`the driver ${engine.name} has no size ${size}`)
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
     await requireNoReadingRun(mutation, ref)
