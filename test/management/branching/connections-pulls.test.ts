@@ -177,6 +177,20 @@ describe('a pull request', () => {
     expect(await branchOf(ref, 'kept')).toMatchObject({ id: branch?.id })
   })
 
+  it('gives up a branch that is set to follow another one', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const { sha, pull } = await open(repository, 'given', NOTES)
+    await untilCommitStatus(repository, sha, 'success')
+    const branch = await listed(ref, 'given')
+    const set = async (git_branch: string) =>
+      (await organization.owner.patch(`/v1/branches/${branch.project_ref}`, { git_branch })).body
+    expect(await set('given')).toHaveProperty('pr_number', pull)
+    expect(await set('dev')).not.toHaveProperty('pr_number')
+    await untilCommitStatus(repository, await repository.push('dev', { ...NOTES, ...TAGS }), 'success')
+    expect(await sql(branch.project_ref, 'select id from tags')).toEqual([{ id: 1 }])
+    expect(await listed(ref, 'dev')).toMatchObject({ id: branch.id })
+  })
+
   it('reports a run that ended with its branch', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('tarball', 503, 1_000)

@@ -1,4 +1,4 @@
-import { and, asc, eq, isNull } from 'drizzle-orm'
+import { and, asc, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
@@ -80,12 +80,19 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   if (input.notify_url !== undefined && input.notify_url !== access.notifyUrl) {
     await requireNotifyUrl(ctx, input.notify_url, 'body.notify_url')
   }
+  const gitBranch = input.git_branch || null
+  const isFollowed = sql`${branches.gitBranch} is not distinct from ${gitBranch}`
   const row = await mutate(ctx, async (mutation) => {
     const [branch] = await mutation.tx
       .update(branches)
       .set({
         ...(input.branch_name !== undefined && { name: input.branch_name }),
-        ...(input.git_branch !== undefined && { gitBranch: input.git_branch || null }),
+        // The pull requests of another git branch are not those for which this branch was created, so they do not remove it.
+        ...(input.git_branch !== undefined && {
+          gitBranch,
+          prNumber: sql`case when ${isFollowed} then ${branches.prNumber} end`,
+          forPullRequests: sql`${branches.forPullRequests} and ${isFollowed}`,
+        }),
         ...(input.persistent !== undefined && { persistent: input.persistent }),
         // A persistent branch must not stay scheduled for deletion.
         ...(input.persistent && { deletionScheduledAt: null }),
