@@ -249,6 +249,18 @@ describe('read-only mode by size', () => {
     await inflate(ref, 0)
   })
 
+  extended('does not begin with a branch, whose disk cannot be smaller than the data that it gets', async () => {
+    const ref = await newTable()
+    await caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 16 } })
+    await inflate(ref, 8 * GIGABYTE + 2 ** 20)
+    const attributes = { name: 'small', with_data: true, desired_disk_size_gb: 8 }
+    const reply = await caller().post(`/v2/projects/${ref}/branches`, { data: { type: 'branch', attributes } })
+    await inflate(ref, 0)
+    const description = expect.stringContaining('data.attributes.desired_disk_size_gb must be at least')
+    expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.branch', description } } })
+    expect((await caller().get(`/v1/projects/${ref}/branches`)).body).toEqual([])
+  })
+
   extended('starts for other projects if that of one project cannot be recorded', async () => {
     const [broken, ref] = await Promise.all([newTable(), newTable()])
     for (const one of [broken, ref]) {

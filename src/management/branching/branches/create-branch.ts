@@ -10,6 +10,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { throwApiError } from '../../database/database/service.ts'
+import { GIGABYTE, usedBytesOf } from '../../database/database-settings/disk.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { requireReleaseChannel, unavailableOption } from '../../projects/projects/creation-options.ts'
@@ -47,8 +48,9 @@ export async function createBranchV2(
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
 /** Checks the options: a branch has the region, version and host of its parent. `at` is the prefix of the fields in the body. */
-async function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<void> {
-  const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
+async function requireOptions(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<void> {
+  const { engine } = ctx
+  const { diskGb, region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
   if (region !== undefined && region !== parent.region) throw unavailableOption(`${at}region`, region, [parent.region])
   const major = majorOf(parent.postgresVersion)
   if (version !== undefined && version !== major) throw unavailableOption(`${at}postgres_engine`, version, [major])
@@ -56,6 +58,12 @@ async function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: New
   const offered = size === undefined ? undefined : await engine.sizes?.offered(parent.ref).catch(throwApiError)
   if (size !== undefined && offered?.has(size) === false)
     throw unavailableOption(`${at}desired_instance_size`, size, [...offered])
+  if (diskGb === undefined || !input.with_data) return
+  const usedBytes = await usedBytesOf(ctx, parent.ref)
+  if (usedBytes > diskGb * GIGABYTE) {
+    const detail = `${at}desired_disk_size_gb must be at least the size of the parent's database, ${usedBytes} bytes`
+    throw new ApiError('bad_request.branch', { detail })
+  }
 }
 
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {

@@ -53,7 +53,8 @@ export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.in
   }
 }
 
-async function usedBytesOf({ engine }: Ctx, ref: string): Promise<number> {
+/** The bytes that the project's database uses. */
+export async function usedBytesOf({ engine }: Ctx, ref: string): Promise<number> {
   const sizes = await engine.settings.sizesOf([ref]).catch(throwApiError)
   const bytes = sizes.get(ref)
   if (bytes === undefined) {
