@@ -538,6 +538,9 @@ describe('a branch notifies', () => {
       notify_url: receiver.url,
       review_requested_at: expect.any(String),
     })
+    const path = `/v1/projects/${branch.project_ref}`
+    expect((await owner.get(path)).body).toHaveProperty('name', 'renamed')
+    expect(await owner.patch(path, { name: 'other' })).toMatchObject({ status: 422 })
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
     const events = (await eventRowsOf(ref)).length
     expect(await owner.patch(`/v1/branches/${branch.id}`, {})).toMatchObject({ status: 200, body: { name: 'renamed' } })

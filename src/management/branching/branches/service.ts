@@ -83,6 +83,10 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   const gitBranch = input.git_branch || null
   const isFollowed = sql`${branches.gitBranch} is not distinct from ${gitBranch}`
   const row = await mutate(ctx, async (mutation) => {
+    // The project is locked before its branch, as by an action.
+    if (input.branch_name !== undefined && !access.isDefault) {
+      await mutation.tx.update(projects).set({ name: input.branch_name }).where(eq(projects.ref, project.ref))
+    }
     const [branch] = await mutation.tx
       .update(branches)
       .set({

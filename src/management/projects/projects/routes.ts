@@ -73,7 +73,7 @@ export const projectRoutes = [
     scope: 'projects:write',
     body: UpdateProject,
     returns: ProjectHandle,
-    errors: ['conflict.project_name'],
+    errors: ['conflict.project_name', 'unprocessable.branch'],
     handle: ({ ctx, project, body }) => updateProject(ctx, project, body),
   }),
 

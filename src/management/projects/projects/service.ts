@@ -59,6 +59,10 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
 }
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
+  if (project.parentRef !== null) {
+    const detail = 'the project has the name of its branch: use PATCH /v1/branches/{ref}'
+    throw new ApiError('unprocessable.branch', { detail })
+  }
   await changeProject(ctx, project, async ({ tx, record }) => {
     await tx
       .update(projects)
