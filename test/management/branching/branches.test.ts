@@ -187,8 +187,16 @@ describe('a new branch', () => {
     const organization = await newOrganization()
     const ref = await insertProject(organization)
     const { owner } = organization
-    const branch = await createBranch(owner, ref, { branch_name: 'production', is_default: true })
+    const fields = { branch_name: 'production', is_default: true }
+    const ephemeral = { ...fields, persistent: false }
+    expect(await owner.post(`/v1/projects/${ref}/branches`, ephemeral)).toMatchObject({ status: 400 })
+    const before = (await owner.get(`/v1/projects/${ref}`)).body
+    const branch = await createBranch(owner, ref, { ...fields, branch_name: 'main' })
     expect(branch).toMatchObject({ project_ref: ref, is_default: true, persistent: true, status: 'FUNCTIONS_DEPLOYED' })
+    const update = (change: object) => owner.patch(`/v1/branches/${branch.id}`, change)
+    expect(await update({ persistent: false })).toMatchObject({ status: 422 })
+    expect(await update({ branch_name: 'production', persistent: true })).toMatchObject({ status: 200 })
+    expect((await owner.get(`/v1/projects/${ref}`)).body).toEqual(before)
     for (const action of ['push', 'merge', 'reset'])
       expect(await owner.post(`/v1/branches/${branch.id}/${action}`, {})).toMatchObject({ status: 422 })
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 422 })

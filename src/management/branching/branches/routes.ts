@@ -45,7 +45,7 @@ export const branchRoutes = [
     scope: 'environment:write',
     body: UpdateBranch,
     returns: Branch,
-    errors: ['conflict.branch_name', 'service_unavailable.name_resolution'],
+    errors: ['conflict.branch_name', 'unprocessable.branch', 'service_unavailable.name_resolution'],
     handle: ({ ctx, branch, body }) => updateBranch(ctx, branch, body),
   }),
 

@@ -86,6 +86,10 @@ export const CreateBranch = z
     with_data: z.boolean().optional(),
     notify_url: NotifyUrl.optional(),
   })
+  .refine(({ is_default, persistent }) => !is_default || persistent !== false, {
+    error: 'must be true for the default branch',
+    path: ['persistent'],
+  })
   .meta({ id: 'CreateBranch' })
 
 const DISK_GB = { min: 8, max: 61_440 }

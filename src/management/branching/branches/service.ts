@@ -76,6 +76,9 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
 
 export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.output<typeof UpdateBranch>) {
   const { project } = access
+  if (access.isDefault && input.persistent === false) {
+    throw new ApiError('unprocessable.branch', { detail: 'the default branch is always persistent' })
+  }
   // An unchanged URL is not resolved again: a silent name server would refuse the other fields of the request.
   if (input.notify_url !== undefined && input.notify_url !== access.notifyUrl) {
     await requireNotifyUrl(ctx, input.notify_url, 'body.notify_url')
