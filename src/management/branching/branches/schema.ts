@@ -150,21 +150,8 @@ export const UpdateBranch = z
   })
   .meta({ id: 'UpdateBranch' })
 
-const flag = (words: readonly string[], value: boolean) => words.map((word): [string, boolean] => [word, value])
-const FLAGS = new Map([
-  ...flag(['true', '1', 'yes', 'on', 'y', 'enabled'], true),
-  ...flag(['false', '0', 'no', 'off', 'n', 'disabled'], false),
-])
-
-/** A boolean in a query string. */
-const Flag = z.string().transform((text, check) => {
-  const value = FLAGS.get(text.toLowerCase())
-  if (value === undefined) check.addIssue(`must be one of ${[...FLAGS.keys()].join(', ')}`)
-  return value
-})
-
 export const DeleteBranchQuery = z.object({
-  force: Flag.optional().meta({ description: 'With false, the branch is deleted in an hour' }),
+  force: z.stringbool().optional().meta({ description: 'With false, the branch is deleted in an hour' }),
 })
 
 const MigrationVersion = z.string().regex(/^\d{1,32}$/, 'must be digits')
@@ -183,7 +170,7 @@ const Schemas = z
 
 export const DiffQuery = z.object({
   included_schemas: Schemas.optional().meta({ description: 'Schema names, separated by commas' }),
-  pgdelta: Flag.optional().meta({ description: 'Accepted, without effect: there is one diff engine' }),
+  pgdelta: z.stringbool().optional().meta({ description: 'Accepted, without effect: there is one diff engine' }),
 })
 
 export const BranchName = Name
