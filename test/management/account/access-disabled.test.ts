@@ -112,17 +112,17 @@ describe('a disabled organization', () => {
   let organization: TestOrganization
   let ref: string
   let snippet: string
+  let published: string
   beforeAll(async () => {
     organization = await newOrganization()
     ref = await insertProject(organization)
-    const saved = await organization.owner.post('/v1/snippets', {
-      project_ref: ref,
-      name: 's',
-      visibility: 'project',
-      sql: '',
-    })
-    expect(saved.status).toBe(201)
-    snippet = saved.body.id
+    const save = async (visibility: string): Promise<string> => {
+      const saved = await organization.owner.post('/v1/snippets', { project_ref: ref, name: 's', visibility, sql: '' })
+      expect(saved.status).toBe(201)
+      return saved.body.id
+    }
+    snippet = await save('project')
+    published = await save('public')
     expect(await admin('organization', 'disable', organization.slug)).toContain('is disabled')
   })
 
@@ -138,6 +138,12 @@ describe('a disabled organization', () => {
     const outsider = (await newOrganization()).owner
     expect((await outsider.get(`/v1/organizations/${slug}`)).status).toBe(404)
     expect((await outsider.get(`/v1/projects/${ref}`)).status).toBe(404)
+  })
+
+  it('shows its public snippets to nobody', async () => {
+    const { owner: outsider } = await newOrganization()
+    for (const caller of [organization.owner, outsider])
+      expect(await caller.get(`/v1/snippets/${published}`)).toMatchObject({ status: 404 })
   })
 
   it('is in no list, and accepts neither projects nor applications', async () => {
@@ -198,6 +204,8 @@ describe('a disabled organization', () => {
     expect((await owner.get(`/v1/projects/${ref}`)).status).toBe(200)
     expect((await owner.get('/v1/organizations')).body).toMatchObject([{ slug }])
     expect((await owner.get('/v1/projects')).body).toMatchObject([{ ref }])
-    expect((await owner.get('/v1/snippets')).body.data).toMatchObject([{ id: snippet }])
+    const { data } = (await owner.get('/v1/snippets')).body
+    expect(data.map(({ id }: { id: string }) => id).sort()).toEqual([snippet, published].sort())
+    expect((await (await newOrganization()).owner.get(`/v1/snippets/${published}`)).status).toBe(200)
   })
 })

@@ -1,4 +1,4 @@
-import { and, eq, ne, or, type SQL, sql } from 'drizzle-orm'
+import { and, eq, isNull, ne, or, type SQL, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type * as z from 'zod'
 import { visibleOrganizations, visibleProjects } from '../../../access/access.ts'
@@ -69,10 +69,10 @@ export async function findSnippet(ctx: Ctx, id: string) {
 
 const isVisible = ({ actor }: Ctx): SQL | undefined =>
   or(
-    eq(snippets.visibility, 'public'),
-    and(
-      eq(snippets.visibility, 'org'),
-      sql`exists (select from ${organizations} where ${organizations.id} = ${snippets.organizationId} and ${visibleOrganizations(actor)})`,
-    ),
+    and(eq(snippets.visibility, 'public'), isInOrganization(isNull(organizations.disabledAt))),
+    and(eq(snippets.visibility, 'org'), isInOrganization(visibleOrganizations(actor))),
     and(visibleProjects(actor), or(ne(snippets.visibility, 'user'), eq(snippets.ownerId, actor.userId))),
   )
+
+const isInOrganization = (condition: SQL | undefined): SQL =>
+  sql`exists (select from ${organizations} where ${and(eq(organizations.id, snippets.organizationId), condition)})`
