@@ -1,8 +1,9 @@
-import { sql } from 'drizzle-orm'
+import { inArray, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { projects } from '../../src/model/tables/index.ts'
 import { randomLetters } from '../../src/platform/http/common-values.ts'
 import { control, newOrganization, type TestOrganization, tokenOf, workerLogs } from '../support/api.ts'
+import { insertProject } from '../support/webhooks.ts'
 
 const COUNT = 250
 const SECOND_MS = 1000
@@ -182,6 +183,28 @@ describe('GET /v2/organizations/{slug}/projects', () => {
         next: expect.stringContaining('page[after]='),
       },
     })
+  })
+
+  it('links back from a page whose projects have been removed since, in either direction', async () => {
+    const place = await newOrganization()
+    for (let n = 0; n < 3; n++) await insertProject(place)
+    const open = async (path: string | null) => {
+      const { body } = await place.owner.get(path ?? '')
+      return { refs: body.data.map(({ id }: { id: string }) => id), links: body.links }
+    }
+    const remove = (refs: string[]) =>
+      control.update(projects).set({ removedAt: new Date() }).where(inArray(projects.ref, refs))
+    const first = await open(`/v2/organizations/${place.slug}/projects?page[size]=1`)
+    const second = await open(first.links.next)
+    const third = await open(second.links.next)
+
+    await remove(third.refs)
+    const beyond = await open(second.links.next)
+    expect(beyond).toMatchObject({ refs: [], links: { prev: expect.stringContaining('page[before]='), next: null } })
+    expect(await open(beyond.links.prev)).toMatchObject({ refs: first.refs })
+    await remove(first.refs)
+    const before = await open(second.links.prev)
+    expect(before).toMatchObject({ refs: [], links: { prev: null, next: expect.stringContaining('page[after]=') } })
   })
 
   it('keeps the search over its pages', async () => {

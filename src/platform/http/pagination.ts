@@ -123,7 +123,7 @@ interface Neighbours {
 }
 
 /** Creates the links of a v2 list: the path with the query of this page and the cursor of another page. */
-export function pageLinks(path: string, query: Record<string, string | number | undefined>, neighbours: Neighbours) {
+function pageLinks(path: string, query: Record<string, string | number | undefined>, neighbours: Neighbours) {
   const link = (cursor: Record<string, string>) => {
     const pairs = Object.entries({ ...query, ...cursor }).flatMap(([name, value]) =>
       value === undefined ? [] : [`${name}=${encodeURIComponent(value)}`],

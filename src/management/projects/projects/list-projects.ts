@@ -4,7 +4,7 @@ import type { OrganizationAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
 import { containsPattern } from '../../../platform/db/like-pattern.ts'
-import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../../platform/http/pagination.ts'
+import { cutPage, decodeCursor, encodeCursor, type Position } from '../../../platform/http/pagination.ts'
 import { toPageItem, toProjectV2 } from './convert.ts'
 import type { ProjectListQueryV2, ProjectPageQuery } from './schema.ts'
 
@@ -57,11 +57,10 @@ export async function listOrganizationProjectsV2(
   query: z.output<typeof ProjectListQueryV2>,
 ) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before, sort, search } = query
-  const ascending = sort === 'inserted_at'
-  // A backward page is read in reverse order and then reversed.
-  const backwards = before !== undefined && after === undefined
-  const rising = ascending !== backwards
-  const position = decodeCursor(backwards ? 'page[before]' : 'page[after]', backwards ? before : after)
+  // A backward page is read in reverse order.
+  const backwards = before !== undefined
+  const rising = (sort === 'inserted_at') !== backwards
+  const position = decodeCursor(backwards ? 'page[before]' : 'page[after]', after ?? before)
   const rows = await db
     .select(LISTED)
     .from(projects)
@@ -74,22 +73,10 @@ export async function listOrganizationProjectsV2(
       rising ? asc(projects.ref) : desc(projects.ref),
     )
     .limit(size + 1)
-  const page = rows.slice(0, size)
-  if (backwards) page.reverse()
-  const more = rows.length > size
-  const cursor = (listed: (typeof rows)[number] | undefined) =>
-    listed && encodeCursor(listed.project.createdAt, listed.project.ref)
-  return {
-    data: page.map((listed) => toProjectV2(listed, engine)),
-    links: pageLinks(
-      `/v2/organizations/${organization.slug}/projects`,
-      { 'page[size]': size, sort, search },
-      {
-        before: (backwards ? more : position !== undefined) ? cursor(page[0]) : undefined,
-        after: (backwards ? position !== undefined : more) ? cursor(page.at(-1)) : undefined,
-      },
-    ),
-  }
+  const { page, links } = cutPage(`/v2/organizations/${organization.slug}/projects`, query, rows, ({ project }) =>
+    encodeCursor(project.createdAt, project.ref),
+  )
+  return { data: page.map((listed) => toProjectV2(listed, engine)), links }
 }
 
 const isVisibleIn = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>

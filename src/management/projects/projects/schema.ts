@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { DatabasePassword, Name, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
-import { withOneCursor } from '../../../platform/http/pagination.ts'
+import { PageLinks, withOneCursor } from '../../../platform/http/pagination.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
@@ -148,11 +148,7 @@ export const ProjectListV2 = z
         }),
       }),
     ),
-    links: z.object({
-      first: z.string().nullable(),
-      prev: z.string().nullable(),
-      next: z.string().nullable(),
-    }),
+    links: PageLinks,
   })
   .meta({ id: 'ProjectListV2' })
 
