@@ -198,6 +198,36 @@ describe('PATCH /v1/projects/{ref}/functions/{function_slug}', () => {
     expect((await change('')).body).toEqual(written.body)
   })
 
+  it('accepts the paths of replies, however long, with and without a body', async () => {
+    const entrypoint = `src/${'é '.repeat(100)}%.ts`
+    await deploy(owner, ref, {
+      files: { [entrypoint]: HELLO, 'deno.json': '{}' },
+      metadata: { import_map_path: 'deno.json' },
+    })
+    const shown = (await owner.get(`${base}/hello`)).body
+    const { entrypoint_path, import_map_path } = shown
+    const paths = new URLSearchParams({ entrypoint_path, import_map_path, import_map: 'true' })
+    expect(await change(`${paths}&verify_jwt=false`)).toMatchObject({ status: 200, body: { version: 1 } })
+    const again = await deploy(owner, ref, { files: { [entrypoint]: HELLO }, metadata: { entrypoint_path } })
+    expect(again.entrypoint_path).toBe(entrypoint_path.replace('_1/', '_2/'))
+    const written = await change(`${new URLSearchParams({ entrypoint_path: again.entrypoint_path })}`, {
+      raw: 'export default {}',
+      headers: text,
+    })
+    expect(written).toMatchObject({
+      status: 200,
+      body: { entrypoint_path: entrypoint_path.replace('_1/', '_3/') },
+    })
+    expect(await download(owner, ref, 'hello')).toEqual({ [`source/${entrypoint}`]: 'export default {}' })
+    for (const ending of ['%', '%ff', 'a%00', '', '%2e%2e/x', 'x'.repeat(1_025)]) {
+      const path = entrypoint_path.replace(/source\/.*/, `source/${ending}`)
+      expect(await change(`${new URLSearchParams({ entrypoint_path: path })}`)).toMatchObject({
+        status: 400,
+        body: messageContaining('query.entrypoint_path: '),
+      })
+    }
+  })
+
   it('refuses an invalid value by name, and an unknown function', async () => {
     expect(await change('verify_jwt=true')).toMatchObject({ status: 404, body: { message: 'Function not found' } })
     expect(await change('', { raw: HELLO, headers: text })).toMatchObject({ status: 404 })

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { functionDeployments, functions } from '../../../model/tables/index.ts'
 import type { EdgeFunction } from './schema.ts'
-import { inFolder } from './source-files.ts'
+import { urlOf } from './source-files.ts'
 
 export type FunctionRow = typeof functions.$inferSelect
 export type DeploymentRow = typeof functionDeployments.$inferSelect
@@ -24,10 +24,4 @@ export function toFunction(row: FunctionRow, deployment: DeploymentRow): z.input
     ...(importMap !== null && { import_map_path: urlOf(row, importMap) }),
     ezbr_sha256: sha256,
   }
-}
-
-/** Returns the URL of a source file. Clients construct the same folder and strip it. */
-function urlOf({ projectRef, id, version }: FunctionRow, path: string): string {
-  const segments = inFolder(path).split('/').map(encodeURIComponent)
-  return `file:///tmp/user_fn_${projectRef}_${id}_${version}/${segments.join('/')}`
 }

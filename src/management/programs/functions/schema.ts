@@ -23,13 +23,13 @@ export const AnySlug = z
 
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 hexadecimal digits')
 
-/** The path of a source file; undefined if empty, as clients send an empty path instead of none. */
-const Path = Text.max(1_024).transform((path, check) => {
+/** The path of a source file; undefined if empty, as clients send an empty path instead of none. Its URL in replies may be longer. */
+const Path = Text.transform((path, check) => {
   if (path === '') return undefined
   const found = normalizeSourcePath(path)
   if (found === undefined) check.addIssue('must be the path of a file within the source')
   return found
-})
+}).pipe(z.string().max(1_024).optional())
 
 interface Part {
   name: string

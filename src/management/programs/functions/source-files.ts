@@ -1,7 +1,8 @@
 import type { SourceFile } from '../../../services/runtime/build-client.ts'
 
-/** Normalizes a path relative to the root of the source; undefined if it is outside or not a file. */
-export function normalizeSourcePath(path: string): string | undefined {
+/** Normalizes a path relative to the root of the source, or a URL of `urlOf`; undefined if it is outside or not a file. */
+export function normalizeSourcePath(pathOrUrl: string): string | undefined {
+  const path = fromUrl(pathOrUrl)
   const segments: string[] = []
   for (const segment of path.replace(/^file:\/\//, '').split('/')) {
     if (segment === '..' && segments.pop() === undefined) return undefined
@@ -13,7 +14,29 @@ export function normalizeSourcePath(path: string): string | undefined {
 
 /** The folder that clients expect above the files of a function. */
 const FOLDER = 'source'
-export const inFolder = (path: string): string => `${FOLDER}/${path}`
+const inFolder = (path: string): string => `${FOLDER}/${path}`
+
+/** Returns the URL of a source file in replies. Clients construct the same folder and strip it. */
+export function urlOf({ projectRef, id, version }: Version, path: string): string {
+  const segments = inFolder(path).split('/').map(encodeURIComponent)
+  return `file:///tmp/user_fn_${projectRef}_${id}_${version}/${segments.join('/')}`
+}
+
+interface Version {
+  projectRef: string
+  id: string
+  version: number
+}
+
+/** Returns the path of a URL of `urlOf`, of whatever version; empty if its encoding is invalid. Other text is returned unchanged. */
+function fromUrl(pathOrUrl: string): string {
+  const [, encoded] = /^file:\/\/\/tmp\/user_fn_[a-z]{20}_[\da-f-]{36}_\d+\/source\/(.*)$/.exec(pathOrUrl) ?? []
+  try {
+    return encoded === undefined ? pathOrUrl : decodeURIComponent(encoded)
+  } catch {
+    return ''
+  }
+}
 
 interface Source {
   entrypoint: string
