@@ -61,7 +61,7 @@ export const CreateProject = z
     plan: z
       .enum(['free', 'pro'])
       .optional()
-      .meta({ deprecated: true, description: "Deprecated: must be the organization's plan" }),
+      .meta({ deprecated: true, description: 'Deprecated: has no effect, as the plan belongs to the organization' }),
     kps_enabled: z.boolean().optional().meta({ deprecated: true, description: 'Deprecated: has no effect' }),
     release_channel: z.enum(RELEASE_CHANNELS).optional().meta({ deprecated: true }),
     postgres_engine: PostgresEngine.optional().meta({ deprecated: true }),

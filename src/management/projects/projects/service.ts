@@ -9,7 +9,7 @@ import { changeProject } from '../../kernel/change-project.ts'
 import { lockOrganization } from '../../kernel/lock-organization.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
-import { chooseOptions, listRegionOptions, unavailableOption } from './creation-options.ts'
+import { chooseOptions, listRegionOptions } from './creation-options.ts'
 import { insertProject, prepareProject } from './new-project.ts'
 import type { TransitionKind } from './project-states.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
@@ -36,7 +36,6 @@ export async function listProjects(ctx: Ctx) {
 export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
   const organization = await findOrganization(ctx, input.organization_slug)
   requirePermission(organization.role, 'projects:write')
-  if (input.plan && input.plan !== organization.plan) throw unavailableOption('plan', input.plan, [organization.plan])
   const { region, version } = chooseOptions(await listRegionOptions(ctx), input)
   const prepared = await prepareProject(ctx, input.db_pass)
   const { ref } = prepared
