@@ -75,6 +75,8 @@ describe('POST /v1/projects', () => {
     [{ region_selection: { type: 'specific', code: 'us-east-1' } }, 'us-east-1'],
     [{ region_selection: { type: 'smartGroup', code: 'americas' } }, 'us-east-1'],
     [{ region: 'us-east-1' }, 'us-east-1'],
+    [{ region: 'us-east-1', region_selection: { type: 'specific', code: 'us-east-1' } }, 'us-east-1'],
+    [{ region: 'us-east-1', region_selection: { type: 'smartGroup', code: 'americas' } }, 'us-east-1'],
   ])('puts %j into %s', async (fields, region) => {
     expect((await create(fields)).body.region).toBe(region)
   })
@@ -117,6 +119,18 @@ describe('POST /v1/projects', () => {
       something_new: {},
     })
     expect(reply.status).toBe(201)
+  })
+
+  it.each([
+    ['eu-west-3', { type: 'specific', code: 'us-east-1' }, 'must be within region_selection'],
+    ['eu-west-3', { type: 'smartGroup', code: 'americas' }, 'must be within region_selection'],
+    ['us-west-1', { type: 'smartGroup', code: 'americas' }, 'us-west-1 is not available'],
+  ])('refuses the region %s with the selection %j', async (region, selection, message) => {
+    const reply = await create({ region, region_selection: selection })
+    expect(reply).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining(`body.region: ${message}`) },
+    })
   })
 
   it.each([

@@ -5,7 +5,7 @@ import { REGION_CODES, RELEASE_CHANNEL, type RegionCode } from '../../../model/t
 import type { ApiError } from '../../../platform/http/error.ts'
 import { throwApiError } from '../../database/database/service.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { DEFAULT_REGION, GROUP_REGION, REGIONS } from './region-values.ts'
+import { DEFAULT_REGION, GROUP_REGION, isWithin, REGIONS } from './region-values.ts'
 import type { CreateProject } from './schema.ts'
 
 type RequestedOptions = Pick<
@@ -51,10 +51,10 @@ export function unavailableOption(field: string, value: string | undefined, offe
 const listChoices = (offered: readonly string[]): string =>
   offered.length === 1 ? `${offered[0]}` : `one of ${offered.join(', ')}`
 
+/** A `region` within a selected group narrows it; any other contradiction has been refused. */
 function matchesRegion({ region: code, region_selection: selection }: RequestedOptions, region: RegionCode): boolean {
-  if (selection?.type === 'smartGroup') return REGIONS[region].group === selection.code
-  const specific = selection?.code ?? code
-  return specific === undefined || specific === region
+  const requested = code ?? selection?.code
+  return requested === undefined || isWithin(region, requested)
 }
 
 function preferredRegion({ region_selection: selection }: RequestedOptions): RegionCode {
@@ -66,7 +66,7 @@ function unavailableRegion(
   { region, region_selection: selection }: RequestedOptions,
 ): ApiError {
   const offered = offeredRegions(options)
-  if (!selection) return unavailableOption('region', region, offered)
+  if (region || !selection) return unavailableOption('region', region, offered)
   const groups = [...new Set(offered.map((code) => REGIONS[code].group))]
   return unavailableOption('region_selection.code', selection.code, selection.type === 'specific' ? offered : groups)
 }

@@ -30,6 +30,9 @@ export const REGIONS: Record<RegionCode, Region> = {
   'sa-east-1': { name: 'South America (São Paulo)', group: 'americas', continent: 'SA' },
 }
 
+export const isWithin = (region: RegionCode, regionOrGroup: RegionCode | SmartGroup): boolean =>
+  region === regionOrGroup || REGIONS[region].group === regionOrGroup
+
 export const DEFAULT_REGION: RegionCode = 'us-east-1'
 
 /** Preferred region of each smart group. */

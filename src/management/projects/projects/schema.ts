@@ -2,6 +2,7 @@ import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { DatabasePassword, Name, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
 import { PageLinks, withOneCursor } from '../../../platform/http/pagination.ts'
+import { isWithin } from './region-values.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
@@ -69,6 +70,10 @@ export const CreateProject = z
   .refine((body) => body.organization_id === undefined || body.organization_id === body.organization_slug, {
     path: ['organization_id'],
     message: 'must be the same as organization_slug, or left out',
+  })
+  .refine(({ region, region_selection: selection }) => !region || !selection || isWithin(region, selection.code), {
+    path: ['region'],
+    message: 'must be within region_selection, or left out',
   })
   .meta({ id: 'CreateProject' })
 
