@@ -235,6 +235,16 @@ describe('PUT /v1/projects/{ref}/config/database/postgres', () => {
     await caller().put(config(), others)
     expect(await read()).toEqual(given)
   })
+
+  it('keeps a value that is not in force yet if it gets the effective one, which GET returned', async () => {
+    await reset()
+    await caller().patch(config(), { max_connections: 66, restart_database: false })
+    const given = await read()
+    expect(given).toMatchObject({ max_connections: 60 })
+    await caller().put(config(), { ...given, work_mem: '6MB', restart_database: true })
+    expect(await read()).toEqual({ ...given, max_connections: 66, work_mem: '6MB' })
+    await reset()
+  })
 })
 
 describe('GET /v1/projects/{ref}/config/database/postgres', () => {

@@ -26,16 +26,22 @@ export async function effectiveConfig(
   return Object.fromEntries(entries)
 }
 
-/** Drops values that equal effective defaults: clients send back all settings, which must not pin the defaults of a compute size. */
-export function withoutDefaults(
+/**
+ * Returns the settings to store. A value that equals the effective one changes nothing: clients send back all settings, which
+ * must neither pin the defaults of a compute size nor replace stored values that are not in force yet.
+ */
+export function valuesToStore(
   requested: PostgresConfig,
   chosen: PostgresConfig,
   effective: PostgresConfig,
 ): PostgresConfig {
   const current = new Map<string, Value>(Object.entries(effective))
-  return Object.fromEntries(
-    Object.entries(requested).filter(([name, value]) => name in chosen || current.get(name) !== value),
-  )
+  const stored = new Map<string, Value>(Object.entries(chosen))
+  const entries = Object.entries(requested).flatMap(([name, value]) => {
+    const kept = current.get(name) === value ? stored.get(name) : value
+    return kept === undefined ? [] : [[name, kept] as const]
+  })
+  return Object.fromEntries(entries)
 }
 
 const isKnown = (name: string): name is keyof PostgresConfig => name in PostgresConfig.shape

@@ -9,7 +9,7 @@ import { checkStatus } from '../../projects/projects/status.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { throwApiError } from '../database/service.ts'
-import { effectiveConfig, withoutDefaults } from './effective-config.ts'
+import { effectiveConfig, valuesToStore } from './effective-config.ts'
 import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 
 export const getPostgresConfig = async (ctx: Ctx, project: ProjectAccess): Promise<PostgresConfig> =>
@@ -32,7 +32,7 @@ export async function updatePostgresConfig(
     area: 'postgres',
     work: async (before) => {
       const after = replace
-        ? withoutDefaults(body, before, await effectiveConfig(ctx, project, before))
+        ? valuesToStore(body, before, await effectiveConfig(ctx, project, before))
         : { ...before, ...body }
       await configure(ctx, ref, after, { before, restart }).catch(throwSettingsFailure)
       return after
