@@ -9,8 +9,7 @@ const Settings = z.strictObject({
   set: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).default({}),
   /** Ignored: the control plane of the version before names what `set` lacks. */
   reset: z.array(z.string()).optional(),
-  /** False postpones settings that need a restart to the next one. */
-  restart: z.boolean().default(true),
+  restart: z.union([z.boolean(), z.literal('always')]).optional(),
 })
 const Access = z.strictObject({
   ssl: z.boolean().optional(),

@@ -151,7 +151,7 @@ export class Replicas {
     const isComplete = await exists(join(replica.paths.data, SIGNAL))
     // Without a valid slot the replica cannot follow: the primary was restored, or has removed WAL that the replica needs.
     if (!isComplete || !valid.has(replica.record.primary?.slot ?? '')) return void this.#copyAgain(replica, primary)
-    if (isChanged) await activate(replica, true)
+    if (isChanged) await activate(replica, { restart: true })
     else if (replica.state() !== 'running') await replica.wake()
   }
 

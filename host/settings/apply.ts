@@ -11,16 +11,15 @@ import { requireOffered } from './sizes.ts'
 export interface SettingsChange {
   /** All settings of the owner: any other is that of the instance's size. */
   set: Readonly<Record<string, string | number | boolean>>
-  /** False postpones settings that need a restart to the next one. */
-  restart?: boolean
+  restart?: Restart
 }
 
-/**
- * Replaces the owner's settings, or changes nothing. Restarts the server if a changed value needs it; throws `Refused` if Postgres
- * would not start.
- */
+/** True restarts a running server if a changed value needs it; false postpones such values to the next restart. */
+type Restart = boolean | 'always'
+
+/** Replaces the owner's settings, or changes nothing. Throws `Refused` if Postgres would not start. */
 export async function applySettings(instance: Instance, requested: SettingsChange, trial: Trial): Promise<void> {
-  const { set, restart } = requested
+  const { set, restart = true } = requested
   const { libraries = [] } = instance.programs
   const refusals = Object.keys(set).flatMap((setting) => {
     const reason = refusalReason(setting, libraries)
@@ -28,23 +27,23 @@ export async function applySettings(instance: Instance, requested: SettingsChang
   })
   if (refusals.length > 0) throw new Refused(refusals)
   const settings = Object.fromEntries(Object.entries(set).map(([name, value]) => [name, settingText(value)]))
-  await change(instance, { settings }, { trial, mayRestart: restart !== false })
+  await change(instance, { settings }, { trial, restart })
 }
 
 /** Changes the size like `applySettings`. The owner's settings still override those of the size. */
 export async function setSize(instance: Instance, size: string, trial: Trial): Promise<void> {
   requireOffered(size, trial.facts.memoryBytes)
-  await change(instance, { size }, { trial, mayRestart: true })
+  await change(instance, { size }, { trial, restart: true })
 }
 
 interface ChangeOptions {
   trial: Trial
-  mayRestart: boolean
+  restart: Restart
 }
 
 type Change = Pick<InstanceRecord, 'settings'> | Pick<InstanceRecord, 'size'>
 
-async function change(instance: Instance, changes: Change, { trial, mayRestart }: ChangeOptions): Promise<void> {
+async function change(instance: Instance, changes: Change, { trial, restart }: ChangeOptions): Promise<void> {
   const { settings, size } = instance.record
   const record = { ...instance.record, ...changes }
   const changed = changedBetween(instance.record, record, instance, trial)
@@ -54,9 +53,9 @@ async function change(instance: Instance, changes: Change, { trial, mayRestart }
   }
   await instance.update(changes)
   // A daemon that was killed, or a request that failed, may have recorded these values without applying them.
-  if (changed.length === 0) return instance.state() === 'running' ? activate(instance, mayRestart) : undefined
+  if (changed.length === 0) return instance.state() === 'running' ? activate(instance, { restart }) : undefined
   try {
-    await activate(instance, mayRestart)
+    await activate(instance, { restart, changed })
   } catch (error) {
     await instance.update({ settings, size })
     // If the settings are not the cause, this fails too, and the caller gets that error.
@@ -91,23 +90,37 @@ function changedBetween(before: InstanceRecord, after: InstanceRecord, instance:
   return [...names].filter((name) => old?.[name] !== now?.[name]).sort((a, b) => ofOwner(a) - ofOwner(b))
 }
 
+interface Activation {
+  restart: Restart
+  /** Settings that need a restart even if an earlier change has postponed one for them. */
+  changed?: readonly string[]
+}
+
 /** Writes the configuration and makes the server use it, by a reload or a restart. */
-export async function activate(instance: Instance, mayRestart: boolean): Promise<void> {
+export async function activate(instance: Instance, { restart, changed = [] }: Activation): Promise<void> {
   await instance.writeConfiguration()
   if (instance.record.isPaused || instance.record.sealed) return
   if (instance.state() !== 'running') return instance.wake()
+  if (restart === 'always') return instance.restart()
   const { admin } = instance
+  const postponed = (await listPending(instance)).filter((name) => !changed.includes(name))
   const loadedAt = await readLoadTime(instance)
   await admin.rows('SELECT pg_reload_conf()')
   // This session reads the files even before the signal arrives, and marks settings that need a restart.
-  const problems = await admin.rows<{ error: string }>(
-    `SELECT coalesce(name || ': ', '') || error AS error FROM pg_file_settings WHERE error IS NOT NULL`,
+  const problems = await admin.rows<{ name: string | null; error: string }>(
+    `SELECT name, coalesce(name || ': ', '') || error AS error FROM pg_file_settings WHERE error IS NOT NULL`,
   )
-  const pending = await admin.rows('SELECT FROM pg_settings WHERE pending_restart LIMIT 1')
-  if (pending.length > 0) {
-    if (mayRestart) await instance.restart()
-  } else if (problems[0]) throw new InstanceUnavailable(problems[0].error)
-  else await waitForReload(instance, loadedAt)
+  const pending = await listPending(instance)
+  if (restart && pending.some((name) => !postponed.includes(name))) return instance.restart()
+  const problem = problems.find(({ name }) => name === null || !pending.includes(name))
+  if (problem) throw new InstanceUnavailable(problem.error)
+  await waitForReload(instance, loadedAt)
+}
+
+/** Lists the settings whose new values wait for a restart. */
+async function listPending({ admin }: Instance): Promise<string[]> {
+  const rows = await admin.rows<{ name: string }>('SELECT name FROM pg_settings WHERE pending_restart')
+  return rows.map(({ name }) => name)
 }
 
 const RELOAD_MS_MAX = 10_000

@@ -32,7 +32,7 @@ export interface Configuration {
   reset: readonly string[]
   /** Null = the server's limit only. */
   connectionsMax: number | null
-  /** False defers values that need a restart until the next one; absent = restart if a value needs it. */
+  /** True restarts a running server; false postpones values that need a restart; absent = restart if a changed value needs it. */
   restart?: boolean
 }
 

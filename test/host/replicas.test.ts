@@ -273,8 +273,8 @@ test('a copy that a killed daemon left unfinished is made again', async () => {
 test('a replica for which there is no WAL sender, now or after a restart, is refused and leaves no slot', async () => {
   const another = `${ID.slice(0, -5)}other`
   const before = await slots()
-  for (const change of [{ set: { max_wal_senders: 1 }, restart: false }, { set: { max_wal_senders: 1 } }]) {
-    expect((await call('PUT', '/settings', change)).status).toBe(204)
+  for (const restart of [false, 'always']) {
+    expect((await call('PUT', '/settings', { set: { max_wal_senders: 1 }, restart })).status).toBe(204)
     const reply = await call('PUT', `/replicas/${another}`)
     expect([reply.status, JSON.stringify(reply.body)]).toEqual([422, expect.stringContaining('must be at least 2')])
     expect(await slots()).toEqual(before)

@@ -85,6 +85,23 @@ test('does not restart for a setting that needs none or does not change', async 
   await apply({})
 }, 30_000)
 
+test('restarts once if told to, and otherwise only for the settings that the change names', async () => {
+  const { instance, trial } = place
+  await applySettings(instance, { set: { max_connections: 62 }, restart: false }, trial)
+  const { restarts } = instance
+  await apply({ max_connections: 62, statement_timeout: '9s' })
+  await apply({ max_connections: 62, statement_timeout: '9s' })
+  expect([await instance.show('max_connections'), await instance.show('statement_timeout')]).toEqual(['60', '9s'])
+  expect(instance.restarts).toBe(restarts)
+  await apply({ max_connections: 63 })
+  expect([await instance.show('max_connections'), instance.restarts]).toEqual(['63', restarts + 1])
+  await applySettings(instance, { set: { max_connections: 64 }, restart: 'always' }, trial)
+  expect([await instance.show('max_connections'), instance.restarts]).toEqual(['64', restarts + 2])
+  await applySettings(instance, { set: { max_connections: 64 }, restart: 'always' }, trial)
+  expect(instance.restarts).toBe(restarts + 3)
+  await apply({})
+}, 30_000)
+
 test.each([
   [{ work_mem: 'much' }, 'work_mem', /^invalid value for parameter "work_mem": "much"/],
   [{ work_mem: '5 parsecs' }, 'work_mem', /Valid units for this parameter are "B", "kB", "MB", "GB", and "TB"/],

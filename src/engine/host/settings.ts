@@ -56,10 +56,10 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
 }
 
 async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
-  const { set, connectionsMax, restart = true } = configuration
+  const { set, connectionsMax, restart } = configuration
   const texts = Object.entries(set).map(([name, value]) => [name, settingText(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
-  const body = { set: Object.fromEntries([...texts, ...connections]), restart }
+  const body = { set: Object.fromEntries([...texts, ...connections]), restart: restart === true ? 'always' : restart }
   const { ask } = await access.api(ref)
   await ask(NoContent, { method: 'PUT', path: `/instances/${ref}/settings`, body })
 }

@@ -3,6 +3,7 @@ import { diff } from '../diff/diff.ts'
 import { driverState, failReplica } from '../driver-states.ts'
 import type { EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
 import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
+import type { Fence } from '../fence.ts'
 import { healthWithTimeout, serverVersion } from '../health.ts'
 import { joinText } from '../json-bytes.ts'
 import { projectNames } from '../names.ts'
@@ -56,6 +57,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     }
   }
 
+  const restartEndpoint = async (ref: string, fence?: Fence) => restart(await startWork(neon, ref, fence))
+
   return {
     name: 'neon',
     preparation: STORAGE_VERSION,
@@ -72,7 +75,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     remove: async (ref, fence) => remove(await startWork(neon, ref, fence)),
     pause: async (ref, fence) => setEndpointsEnabled(await startWork(neon, ref, fence), false),
     resume: async (ref, fence) => setEndpointsEnabled(await startWork(neon, ref, fence), true),
-    restart: async (ref, fence) => restart(await startWork(neon, ref, fence)),
+    restart: restartEndpoint,
     setPassword: (ref, password) =>
       withCluster(ref, (cluster) => setOwnerPassword(cluster, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
@@ -85,7 +88,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     runBatch: (request) => withCluster(request.ref, (cluster) => runBatch(cluster, request)),
     prepare: (spec) => withCluster(spec.ref, (cluster) => prepare(cluster, spec)),
     refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
-    settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
+    settings: neonSettings({ clusterOf, restart: restartEndpoint, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
     pointInTime: neonHistory(neon),

@@ -12,18 +12,22 @@ import {
 
 interface Reach {
   clusterOf(ref: string): Promise<Cluster>
+  restart(ref: string): Promise<void>
   /** The size that Neon reports; undefined if the project does not exist. */
   sizeOf(ref: string): Promise<number | undefined>
 }
 
 /** Settings of a project's cluster. */
-export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
+export function neonSettings({ clusterOf, restart, sizeOf }: Reach): DatabaseSettings {
   const withCluster = async <Value>(ref: string, work: (target: ConfigurationTarget) => Promise<Value>) => {
     const cluster = await clusterOf(ref)
     return withAdmin(cluster, (admin) => work({ admin, names: cluster.names, driver: 'neon' }))
   }
   return {
-    configure: (ref, configuration) => withCluster(ref, (target) => configure(target, configuration)),
+    async configure(ref, configuration) {
+      await withCluster(ref, (target) => configure(target, configuration))
+      if (configuration.restart) await restart(ref)
+    },
     listEffective: async (ref) => effectiveSettings(await clusterOf(ref)),
     setReadOnly: (ref, readOnly) => withCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // A database that does not answer counts as writable: making it read-only then fails with the reason.

@@ -26,7 +26,6 @@ export async function updatePostgresConfig(
   { replace }: { replace: boolean },
 ): Promise<PostgresConfig> {
   checkStatus(project.status, { allowed: ctx.engine.capabilities.offlineSettings ? [...ACTIVE, ...OFFLINE] : ACTIVE })
-  const { ref, status } = project
   const chosen = await changeSettings(ctx, {
     project,
     area: 'postgres',
@@ -34,12 +33,10 @@ export async function updatePostgresConfig(
       const after = replace
         ? valuesToStore(body, before, await effectiveConfig(ctx, project, before))
         : { ...before, ...body }
-      await configure(ctx, ref, after, { before, restart }).catch(throwSettingsFailure)
+      await configure(ctx, project.ref, after, { before, restart }).catch(throwSettingsFailure)
       return after
     },
   })
-  // Otherwise the values are in force from the next start.
-  if (restart && ACTIVE.includes(status)) await ctx.engine.restart(ref).catch(throwApiError)
   return effectiveConfig(ctx, project, chosen)
 }
 
