@@ -170,6 +170,21 @@ describe('the standard limit', () => {
     expect(replies.at(-1)?.headers.get('access-control-allow-origin')).toBe('*')
   })
 
+  it('looks no token of a preflight up', async () => {
+    const ids = await Promise.all(
+      Array.from({ length: 3 }, async () => {
+        const headers = { authorization: `Bearer ${newAccessToken()}` }
+        const reply = await fetch(new URL('/v1/projects', baseUrl), { method: 'OPTIONS', headers })
+        return reply.headers.get('x-request-id') ?? ''
+      }),
+    )
+    for (const id of ids) {
+      const [line = '{}'] = await workerLogs(id)
+      expect(JSON.parse(line)).toMatchObject({ request_id: id, status: 204 })
+      expect(JSON.parse(line)).not.toHaveProperty('queries')
+    }
+  })
+
   it('names the longer wait if two limits are reached', async () => {
     const organization = await newOrganization()
     const ref = await createProject(organization)
