@@ -123,10 +123,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       sql.endSessions(name)
     }
     const endClientHttpSessions = (name: string) => sql.endSessions(name, 'clients')
-    replicas.open((replica) => {
-      gateway.applyAccess(replica)
-      endClientHttpSessions(replica.name)
-    })
+    replicas.open()
     const backups = options.archive && openBackups(options.archive, pool, log)
     if (backups) started.push(() => backups.stop())
     const moves = backups && createMoves({ pool, backups })

@@ -46,8 +46,10 @@ export const settingRoutes = ({ pool, gateway, endClientHttpSessions }: Parts): 
     const { ssl = instance.record.access.ssl, networks = instance.record.access.networks } = await body(Access)
     await instance.update({ access: { ssl, networks } })
     // The new rules are in force, so a client that connects meanwhile is either found here or refused.
-    gateway.applyAccess(instance)
-    endClientHttpSessions(name)
+    for (const each of [instance, ...pool.replicasOf(name)]) {
+      gateway.applyAccess(each)
+      endClientHttpSessions(each.name)
+    }
   }),
   route('GET', '/instances/{name}/bans', async ({ name }) => ({ bans: gateway.bans(pool.require(name).name) })),
   route('DELETE', '/instances/{name}/bans/{address}', async ({ name, params: { address = '' } }) => {

@@ -201,11 +201,18 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const { instance, address, isSecure } = session
     if (instance.name === 'control' && !isLoopback(address)) throw unknownTenant()
     const counted = countedAddressOf(session)
-    const until = bans.banEnd(banNameOf(instance), counted)
+    const until = bans.banEnd(primaryNameOf(instance), counted)
     if (until) throw new Banned(counted, until)
-    const { ssl, networks } = instance.record.access
+    const { ssl, networks } = rulesOf(instance)
     if (ssl && !isSecure) throw new Fatal('28000', 'SSL connection is required')
     if (networks && !isWithin(address, networks)) throw notAllowed(address)
+  }
+
+  /** Reads the rules of a replica from its primary, so that a change holds at once. */
+  function rulesOf(instance: Instance) {
+    const found = instances.find(primaryNameOf(instance))
+    if (!found) throw unknownTenant()
+    return found.record.access
   }
 
   /** Checks the password and the rules. A login that succeeds resumes a paused instance, unless it is a temporary one. */
@@ -229,7 +236,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     return instance.resumeByLogin(checkAll)
   }
 
-  const recordFailure = (session: Session) => bans.recordFailure(banNameOf(session.instance), countedAddressOf(session))
+  const recordFailure = (session: Session) =>
+    bans.recordFailure(primaryNameOf(session.instance), countedAddressOf(session))
 
   /** Checks the rules right before each password: an address may open many connections before its first failure. */
   async function guess<Value>(session: Session, check: () => Value | Promise<Value>): Promise<Value> {
@@ -306,11 +314,13 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     authenticate: checkLogin,
     sessions: (name) => sessions.count(name),
     endSessions: (name, filter) => sessions.end(name, filter),
-    applyAccess: ({ name, record: { access } }) =>
-      sessions.end(name, ({ isTrusted, isSecure, address }) => {
-        const isAllowed = (isSecure || !access.ssl) && (!access.networks || isWithin(address, access.networks))
+    applyAccess(instance) {
+      const { ssl, networks } = rulesOf(instance)
+      sessions.end(instance.name, ({ isTrusted, isSecure, address }) => {
+        const isAllowed = (isSecure || !ssl) && (!networks || isWithin(address, networks))
         return !isTrusted && !isAllowed
-      }),
+      })
+    },
     bans: (name) => bans.list(name),
     unban: (name, addresses) => bans.lift(name, addresses),
     async stop() {
@@ -329,14 +339,14 @@ class Banned extends Fatal {
   }
 }
 
-/** The name under which bans are kept: a replica shares the bans of its project. */
-const banNameOf = ({ name, record }: Instance): string => record.primary?.name ?? name
+/** A replica shares the access rules and the bans of its primary. */
+const primaryNameOf = ({ name, record }: Instance): string => record.primary?.name ?? name
 
 const countedAddressOf = ({ address, countedAddress = address }: Pick<Caller, 'address' | 'countedAddress'>) =>
   countedAddress
 
 const mayReach = ({ onlyInstance }: Caller, instance: Instance): boolean =>
-  onlyInstance === undefined || onlyInstance === instance.name || onlyInstance === banNameOf(instance)
+  onlyInstance === undefined || onlyInstance === instance.name || onlyInstance === primaryNameOf(instance)
 
 function checkNetworks({ address }: Session, { networks }: Login) {
   if (networks && !isWithin(address, networks)) throw notAllowed(address)

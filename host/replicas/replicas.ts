@@ -40,14 +40,13 @@ const TICK_MS = 5_000
 /** File in the data folder of a complete replica; it is written last. */
 const SIGNAL = 'standby.signal'
 
-/** Standbys of the instances of this host. Each is an instance of its own that gets the size, settings and rules of its primary. */
+/** Standbys of the instances of this host. Each is an instance of its own that gets the size and settings of its primary. */
 export class Replicas {
   readonly #pool: InstancePool
   readonly #log: Parts['log']
   readonly #mutex = new KeyedMutex()
   readonly #relays = new Map<string, Promise<() => void>>()
   readonly #copying = new Set<string>()
-  #applyAccess: ((instance: Instance) => void) | undefined
   #clock: NodeJS.Timeout | undefined
 
   constructor({ pool, log }: Parts) {
@@ -60,8 +59,7 @@ export class Replicas {
   }
 
   /** Updates all replicas to match their primaries, now and periodically. */
-  open(applyAccess: (instance: Instance) => void): void {
-    this.#applyAccess = applyAccess
+  open(): void {
     const followAll = (isFirst: boolean) => {
       const names = this.#pool.list().flatMap(({ record }) => record.primary?.name ?? (isFirst ? record.name : []))
       for (const name of new Set(names)) void this.follow(name)
@@ -72,7 +70,7 @@ export class Replicas {
 
   async close(): Promise<void> {
     clearInterval(this.#clock)
-    this.#applyAccess = undefined
+    this.#clock = undefined
     for (const relay of this.#relays.values()) (await relay)()
   }
 
@@ -155,26 +153,25 @@ export class Replicas {
     else if (replica.state() !== 'running') await replica.wake()
   }
 
-  /** Copies size, settings and access rules of the primary. Returns whether the server's configuration has changed. */
+  /** Copies size and settings of the primary. Returns whether the server's configuration has changed. */
   async #copySettings(replica: PostgresInstance, primary: PostgresInstance, bounds: Bounds): Promise<boolean> {
     const { settings: own, ...before } = replica.record
-    const { size, access, sleepAfterSeconds } = primary.record
+    const { size, sleepAfterSeconds } = primary.record
     const grown = BOUNDS.map((name) => [name, String(Math.max(Number(own[name] ?? 0), Number(bounds[name] ?? 0)))])
     const settings = { ...primary.record.settings, ...Object.fromEntries(grown.filter(([, value]) => value !== '0')) }
-    const shared = { size, access, isPaused: false, ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }) }
+    const shared = { size, isPaused: false, ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }) }
     if (isDeepStrictEqual({ ...before, settings: own }, { ...before, ...shared, settings })) return false
     await replica.update({ ...shared, settings })
-    if (!isDeepStrictEqual(before.access, access)) this.#applyAccess?.(replica)
     return before.size !== size || !isDeepStrictEqual(own, settings)
   }
 
   async #make(primary: PostgresInstance, id: string): Promise<void> {
-    const { major, size, settings, access } = primary.record
+    const { major, size, settings } = primary.record
     const slot = newSlotName(id)
     await requireSender(primary, this.#pool.replicasOf(primary.name).length)
     await requireRoomForCopy(primary)
     await createSlot(primary, slot)
-    const more = { settings, access, primary: { name: primary.name, slot } }
+    const more = { settings, primary: { name: primary.name, slot } }
     try {
       await this.#pool.make({ name: id, major, size }, (data, record) => this.#copy(primary, data, record), more)
     } catch (error) {
@@ -231,7 +228,7 @@ export class Replicas {
     if (record.primary) {
       this.#relay(instance, record.primary.name).catch((error) => this.#logFailure(name, error))
       this.#wake(record.primary.name).catch((error) => this.#logFailure(name, error))
-    } else if (this.#applyAccess && this.#pool.replicasOf(name).length > 0) void this.follow(name)
+    } else if (this.#clock && this.#pool.replicasOf(name).length > 0) void this.follow(name)
   }
 
   async #wake(name: string): Promise<void> {

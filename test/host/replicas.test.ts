@@ -209,6 +209,23 @@ test('settings, size and access rules are those of the primary', async () => {
   await follows()
 })
 
+test('access rules hold on a replica while its primary cannot be read', async () => {
+  const { admin } = host.pool.require(REF)
+  const rename = (from: string, to: string) =>
+    admin.rows(`SET allow_system_table_mods = on; ALTER VIEW pg_catalog.${from} RENAME TO ${to};
+      RESET allow_system_table_mods`)
+  await rename('pg_replication_slots', 'pg_hidden_slots')
+  const open = await connect(`postgres.${ID}`)
+  const ended = new Promise((resolve) => open.once('error', resolve))
+  expect((await call('PUT', '/access', { networks: ['10.0.0.0/8'] })).status).toBe(204)
+  await expect(replica('SELECT 1')).rejects.toThrow(/allow_list/)
+  await ended
+  await call('PUT', '/access', { networks: null })
+  expect(await replica('SELECT 1 AS n')).toEqual([{ n: 1 }])
+  await rename('pg_hidden_slots', 'pg_replication_slots')
+  await follows()
+})
+
 test('a replica pauses, sleeps and wakes with its primary', async () => {
   await call('POST', '/pause')
   expect((await replicaState()).state).toBe('paused')
