@@ -759,6 +759,10 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const [parent, branch] = [await newProject(organization), await newProject(organization)]
     await control.update(projects).set({ parentRef: parent }).where(eq(projects.ref, branch))
     const { userId, member } = await granted(parent, 'postgres', { branches_only: true })
+    const rolesAt = async (project: string) =>
+      (await member.get(`/v1/projects/${project}/database/jit`)).body.user_roles
+    expect(await rolesAt(branch)).toEqual([{ role: 'postgres', branches_only: true }])
+    expect(await rolesAt(parent)).toEqual([])
     expect((await authorize(member, parent, 'postgres')).status).toBe(403)
     expect((await authorize(member, branch, 'postgres')).status).toBe(403)
     await organization.owner.put(`/v1/projects/${branch}/jit-access`, { state: 'enabled' })

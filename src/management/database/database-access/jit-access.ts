@@ -1,17 +1,17 @@
-import { and, eq, inArray, sql } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
-import type { ProjectAccess } from '../../../access/access.ts'
+import { type ProjectAccess, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { loginRole, type Power } from '../../../engine/logins.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { type JitRole, jitGrants, temporaryLogins } from '../../../model/tables/index.ts'
+import { type JitRole, temporaryLogins } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { checkStatus } from '../../projects/projects/status.ts'
 import { parseSettingsRow, selectSettings } from '../../projects/settings/read-settings.ts'
 import type { AuthorizeJit } from './schema.ts'
-import { requireScope } from './service.ts'
+import { applicableGrants, selectGrants } from './service.ts'
 import { makeLogin } from './temporary-logins.ts'
 
 /** The maximum lifetime of a login. After it, the caller must authorize again, and the grants are checked again. */
@@ -33,7 +33,7 @@ export async function authorizeJit(
   const power = logins.powerOf(ref, name)
   if (!power) throw permissionDenied(`${name} is not a role of this project that can be granted`)
   // A token must not gain more rights through the database than it has in this API.
-  if (power !== 'reader') requireScope(ctx, 'database:write')
+  if (power !== 'reader') requireTokenScope(ctx.actor, 'database:write')
   const role = loginRole('jit', await hashToLetters(`${ref} ${userId} ${power} ${tokenId}`))
   const granted = await mutate(ctx, async ({ tx, trace }) => {
     const setting = parseSettingsRow('jit', await selectSettings(tx, ref, 'jit').for('share'))
@@ -65,27 +65,16 @@ export async function authorizeJit(
 const permissionDenied = (detail: string) => new ApiError('forbidden.permission_denied', { detail })
 
 /** Finds the grant of a role, and locks it so that a concurrent revocation finds the login that the grant opens. */
-async function grantFor(ctx: Ctx, tx: Writer, { ref, parentRef }: ProjectAccess, power: Power): Promise<JitRole> {
-  const grants = await tx
-    .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })
-    .from(jitGrants)
-    .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, ctx.actor.userId)))
-    .for('share')
-  const matching = grants.flatMap((grant) =>
-    grant.roles.filter(
-      (entry) => ctx.engine.logins.powerOf(grant.ref, entry.role) === power && appliesToProject(grant.ref, entry),
-    ),
-  )
+async function grantFor(ctx: Ctx, tx: Writer, project: ProjectAccess, power: Power): Promise<JitRole> {
+  const grants = await selectGrants(tx, project, ctx.actor.userId).for('share')
+  const matching = applicableGrants(project, grants)
+    .filter(({ ref, entry }) => ctx.engine.logins.powerOf(ref, entry.role) === power)
+    .map(({ entry }) => entry)
   const [entry] = matching
   if (!entry) throw permissionDenied('this role is not granted to the caller')
   const valid = matching.find(({ expires_at: at }) => at === undefined || at * 1000 > ctx.now().getTime())
   if (!valid) throw permissionDenied("the caller's grant of this role has expired")
   return valid
-
-  /** A branch has its own grants and those grants of its parent that are for branches. */
-  function appliesToProject(grantRef: string, { branches_only: branchesOnly = false }: JitRole): boolean {
-    return grantRef === ref ? !branchesOnly || parentRef !== null : branchesOnly
-  }
 }
 
 function networksOf({ allowed_networks: networks }: JitRole): string[] | undefined {

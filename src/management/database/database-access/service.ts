@@ -1,6 +1,6 @@
-import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
+import { and, asc, eq, exists, inArray, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
-import { type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import { type ProjectAccess, requirePermission, requireTokenScope } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import type { Power } from '../../../engine/logins.ts'
 import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../../model/tables/index.ts'
@@ -48,9 +48,28 @@ export async function updateJitAccess(
   return { state, appliedSuccessfully: true }
 }
 
-export async function getJitMapping({ db, actor }: Ctx, { ref }: ProjectAccess) {
-  const [row] = await db.select({ roles: jitGrants.roles }).from(jitGrants).where(grantOf(ref, actor.userId))
-  return { user_id: actor.userId, user_roles: row?.roles ?? [] }
+export async function getJitMapping({ db, actor: { userId } }: Ctx, project: ProjectAccess) {
+  const grants = applicableGrants(project, await selectGrants(db, project, userId))
+  return { user_id: userId, user_roles: grants.map(({ entry }) => entry) }
+}
+
+/** Builds the query of the grants that may apply to a project. Pass its rows to `applicableGrants`. */
+export const selectGrants = (reader: Reader, { ref, parentRef }: ProjectAccess, userId: string) =>
+  reader
+    .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })
+    .from(jitGrants)
+    .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, userId)))
+
+/** Returns the project's own grants and, for a branch, those grants of its parent that are for branches. */
+export function applicableGrants(
+  { ref, parentRef }: ProjectAccess,
+  grants: readonly { ref: string; roles: readonly JitRole[] }[],
+): { ref: string; entry: JitRole }[] {
+  const applies = (from: string, { branches_only: branchesOnly = false }: JitRole) =>
+    from === ref ? !branchesOnly || parentRef !== null : branchesOnly
+  return grants.flatMap(({ ref: from, roles }) =>
+    roles.filter((entry) => applies(from, entry)).map((entry) => ({ ref: from, entry })),
+  )
 }
 
 const grantOf = (ref: string, userId: string) => and(eq(jitGrants.projectRef, ref), eq(jitGrants.userId, userId))
@@ -190,7 +209,7 @@ const loginsOf = (ref: string, userId: string) =>
 /** Revokes the grants of a user. Members may revoke their own; those of others require an administrator. */
 export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
   if (userId !== ctx.actor.userId) {
-    requireScope(ctx, 'database:write')
+    requireTokenScope(ctx.actor, 'database:write')
     requireAdministrator(project)
   }
   const { ref } = project
@@ -201,12 +220,6 @@ export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId:
     return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
   })
   await endLogins(ctx, ended)
-}
-
-/** Requires a scope beyond that of the endpoint. */
-export function requireScope({ actor }: Ctx, scope: 'database:write'): void {
-  if (actor.scopes.includes(scope)) return
-  throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
 }
 
 function requireAdministrator({ role }: ProjectAccess): void {
