@@ -1,11 +1,22 @@
 import { readFile, writeFile } from 'node:fs/promises'
+import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { type ReportedLint, textOf } from '../../../src/management/database/advisors/lints.ts'
 import { type SettingFacts, settingChecks } from '../../../src/management/database/advisors/settings.ts'
+import { users } from '../../../src/model/tables/index.ts'
 import { adminClient, adminRows } from '../../instances.ts'
 import { runAdvisors } from '../../support/advisors.ts'
 import { CASES } from '../../support/advisors-cases.ts'
-import { type Caller, newMember, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
+import {
+  addMember,
+  type Caller,
+  control,
+  newMember,
+  newOrganization,
+  newUser,
+  type TestOrganization,
+  unhurried,
+} from '../../support/api.ts'
 import { extended } from '../../support/extended.ts'
 import { newProject, ownerClient, runSql } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
@@ -187,8 +198,11 @@ describe('a lint of the settings', () => {
     ])
   })
 
-  it('no_backup_admin ends with another administrator of the whole organization', async () => {
+  it('no_backup_admin ends with another active administrator of the whole organization', async () => {
     await newMember(organization, 'developer')
+    const disabled = await newUser()
+    await addMember(organization.id, disabled, 'owner')
+    await control.update(users).set({ disabledAt: new Date() }).where(eq(users.id, disabled))
     await newMember(organization, 'administrator', ref)
     expect(await run('no_backup_admin')).toEqual([
       {

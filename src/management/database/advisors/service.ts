@@ -2,7 +2,7 @@ import { and, count, eq, inArray, isNull } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { EngineUnavailable, SqlTimeout } from '../../../engine/engine-errors.ts'
-import { memberRoles } from '../../../model/tables/index.ts'
+import { memberRoles, users } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
 import { checkStatus } from '../../projects/projects/status.ts'
@@ -102,11 +102,13 @@ async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAc
     db
       .select({ number: count() })
       .from(memberRoles)
+      .innerJoin(users, eq(users.id, memberRoles.userId))
       .where(
         and(
           eq(memberRoles.organizationId, organizationId),
           inArray(memberRoles.role, ['owner', 'administrator']),
           isNull(memberRoles.projectRef),
+          isNull(users.disabledAt),
         ),
       ),
   ])
