@@ -25,10 +25,6 @@ export function restrictionOf({ v4, v6 }: Networks): string[] | null {
   return isAll ? null : [...listOf(v4), ...listOf(v6)]
 }
 
-/** Reports whether the driver can restrict networks. */
-export const entitlementOf = ({ engine }: Pick<Ctx, 'engine'>) =>
-  engine.capabilities.loginNetworks ? 'allowed' : 'disallowed'
-
 const addresses = <Type extends 'v4' | 'v6'>(networks: string, type: Type) =>
   listOf(networks).map((address) => ({ address, type }))
 
@@ -40,11 +36,11 @@ const previousNetworks = ({ old_v4: v4, old_v6: v6 }: Stored): Networks | undefi
   v4 === undefined || v6 === undefined ? undefined : { v4, v6 }
 
 /** The status is always `applied`: restrictions are stored only after they were applied. */
-const stateOf = (
-  ctx: Ctx,
+export const stateOf = (
+  { engine }: Pick<Ctx, 'engine'>,
   at: Date | undefined,
 ): Omit<z.input<typeof NetworkRestrictions>, 'config' | 'old_config'> => ({
-  entitlement: entitlementOf(ctx),
+  entitlement: engine.capabilities.loginNetworks ? 'allowed' : 'disallowed',
   status: 'applied',
   ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
 })

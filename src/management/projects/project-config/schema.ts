@@ -10,6 +10,8 @@ const Database = z.object({
     entitlement: z.enum(['disallowed', 'allowed']),
     status: z.enum(['stored', 'applied']),
     allowed_cidrs: z.array(z.object({ address: z.string(), type: z.enum(['v4', 'v6']) })),
+    updated_at: z.iso.datetime().optional(),
+    applied_at: z.iso.datetime().optional(),
   }),
   postgres_settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).meta({
     description:

@@ -3,7 +3,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { projectSettings } from '../../../model/tables/index.ts'
 import { effectiveConfig } from '../../database/database-settings/effective-config.ts'
-import { entitlementOf, toAddresses } from '../../database/database-settings/networks.ts'
+import { stateOf, toAddresses } from '../../database/database-settings/networks.ts'
 import { toPooler } from '../../database/database-settings/pooler.ts'
 import { FIELDS, type FieldName } from '../../service-config/auth-config/fields.ts'
 import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
@@ -38,10 +38,11 @@ const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'rea
 /** Returns the configuration. One statement reads all rows of settings; the storage settings are in the row of the project. */
 export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
   const rows = await ctx.db
-    .select({ area: projectSettings.area, value: projectSettings.value })
+    .select({ area: projectSettings.area, value: projectSettings.value, updatedAt: projectSettings.updatedAt })
     .from(projectSettings)
     .where(isSettingsRow(project.ref, ...AREAS))
   const stored: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
+  const restrictedAt = rows.find(({ area }) => area === 'network')?.updatedAt
   return {
     data: {
       type: 'project_config',
@@ -50,7 +51,10 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
         database: {
           major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
           ssl_enforced: !ctx.engine.capabilities.plainConnections || parseSettings('ssl', stored.ssl).database,
-          network_restrictions: toRestrictions(ctx, parseSettings('network', stored.network)),
+          network_restrictions: {
+            ...stateOf(ctx, restrictedAt),
+            allowed_cidrs: toAddresses(parseSettings('network', stored.network)),
+          },
           postgres_settings: toPostgresSettings(
             await effectiveConfig(ctx, project, parseSettings('postgres', stored.postgres)),
           ),
@@ -64,12 +68,6 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
     },
   }
 }
-
-const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['database']['network_restrictions'] => ({
-  entitlement: entitlementOf(ctx),
-  status: 'applied',
-  allowed_cidrs: toAddresses(networks),
-})
 
 const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
   Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
