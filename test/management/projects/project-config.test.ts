@@ -11,6 +11,7 @@ import {
   newOrganization,
   type TestOrganization,
   unhurried,
+  workerLogs,
 } from '../../support/api.ts'
 import { createBranch, untilBranch } from '../../support/branches.ts'
 import { createProject, newProject } from '../../support/projects.ts'
@@ -203,6 +204,14 @@ describe('/v1/projects/{ref}/pgsodium', () => {
     expect(JSON.stringify(rows)).toContain('sealed_root_key')
     expect(JSON.stringify(rows)).not.toContain(first)
     expect(await traced('project.pgsodium.create', own)).toEqual([[organization.userId, undefined]])
+  })
+
+  it('makes no key for a project that is being removed, and says so in the API description', async () => {
+    const going = await insertProject(organization, { status: 'GOING_DOWN' })
+    const { status, headers } = await caller().get(path('pgsodium', going))
+    expect(status).toBe(409)
+    const lines = await workerLogs(headers.get('x-request-id') ?? '')
+    expect(lines).not.toContainEqual(expect.stringContaining('undeclared_error'))
   })
 
   it('accepts another key, and records the change', async () => {

@@ -9,6 +9,7 @@ export const pgsodiumRoutes = [
     description: 'The first request creates the key.',
     scope: 'secrets:read',
     returns: PgsodiumConfig,
+    errors: ['conflict.project_status'],
     handle: ({ ctx, project }) => getPgsodiumConfig(ctx, project),
   }),
 
