@@ -192,6 +192,10 @@ export function requireTokenScope({ scopes }: Caller, needed: Scope): void {
   throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
 }
 
+/** Secrets need both the caller's role and the scope of the token, so that other callers get the rest of a reply. */
+export const maySeeSecrets = ({ scopes }: Caller, role: Role): boolean =>
+  roleAllows(role, 'secrets:read') && scopes.includes('secrets:read')
+
 /** The caller's role must grant the scope that the endpoint requires of the token. */
 export function requirePermission(role: Role, permission: Scope): void {
   if (roleAllows(role, permission)) return

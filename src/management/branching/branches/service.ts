@@ -1,8 +1,13 @@
 import { and, asc, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
-import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import {
+  type BranchAccess,
+  findProject,
+  maySeeSecrets,
+  type ProjectAccess,
+  requirePermission,
+} from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf, passwordOf } from '../../../model/secrets/project.ts'
 import {
   actionRuns,
@@ -56,7 +61,6 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
 
 /** Returns the connection. The password and the key give full access, so only callers who may read secrets get them. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
-  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)
   return {
     ref: project.ref,
@@ -67,7 +71,7 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
     db_host: host,
     db_port: port,
     db_user: user,
-    ...(maySeeSecrets && {
+    ...(maySeeSecrets(ctx.actor, project.role) && {
       db_pass: await passwordOf(ctx, project),
       jwt_secret: await jwtSecretOf(ctx, project),
     }),

@@ -1,7 +1,6 @@
 import { and, eq, isNull, type SQL } from 'drizzle-orm'
-import type { OrganizationAccess, ProjectAccess } from '../../../access/access.ts'
+import { maySeeSecrets, type OrganizationAccess, type ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { type Role, roleAllows } from '../../../model/roles.ts'
 import { webhookEndpoints } from '../../../model/tables/index.ts'
 
 /** The project or organization whose endpoints a request is about. */
@@ -16,20 +15,17 @@ export interface Owner {
   path: string
 }
 
-const showsHeaders = ({ actor }: Ctx, role: Role) =>
-  roleAllows(role, 'secrets:read') && actor.scopes.includes('secrets:read')
-
 const ofProject = (ctx: Ctx, { ref, organizationId: id, organizationSlug: slug, role }: ProjectAccess): Owner => ({
   organization: { id, slug },
   projectRef: ref,
-  showsHeaders: showsHeaders(ctx, role),
+  showsHeaders: maySeeSecrets(ctx.actor, role),
   path: `/v2/projects/${ref}`,
 })
 
 const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: OrganizationAccess): Owner => ({
   organization: { id, slug },
   projectRef: null,
-  showsHeaders: showsHeaders(ctx, role),
+  showsHeaders: maySeeSecrets(ctx.actor, role),
   path: `/v2/organizations/${slug}`,
   ...(onlyProjects && { onlyProjects }),
 })

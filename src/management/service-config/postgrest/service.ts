@@ -1,7 +1,6 @@
 import type * as z from 'zod'
-import type { ProjectAccess } from '../../../access/access.ts'
+import { maySeeSecrets, type ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
@@ -9,8 +8,7 @@ import type { UpdatePostgrestConfig } from './schema.ts'
 
 export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(ctx.db, project.ref, 'postgrest')
-  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
-  return maySeeSecrets ? { ...value, jwt_secret: await jwtSecretOf(ctx, project) } : value
+  return maySeeSecrets(ctx.actor, project.role) ? { ...value, jwt_secret: await jwtSecretOf(ctx, project) } : value
 }
 
 export const updatePostgrestConfig = (
