@@ -1,3 +1,4 @@
+import { ApiError } from '../http/error.ts'
 import type { Resolver } from './dns.ts'
 import { isPublicAddress, parseAddress } from './ip-addresses.ts'
 
@@ -20,6 +21,13 @@ export type Verdict =
   | { kind: 'unresolved'; reason: string }
   /** The check failed through no fault of the receiver. */
   | { kind: 'unavailable'; reason: string }
+
+/** Returns why a destination is not allowed, if it is not. Throws if that cannot be checked, which is no fault of its owner. */
+export function refusalOf(verdict: Verdict): string | undefined {
+  if (verdict.kind === 'allowed') return undefined
+  if (verdict.kind !== 'unavailable') return verdict.reason
+  throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
+}
 
 export const URL_LENGTH_MAX = 2_048
 const NAME_LENGTH_MAX = 253

@@ -1,9 +1,8 @@
 import type { PlatformCtx } from '../context.ts'
-import { ApiError } from '../http/error.ts'
 import { readText } from '../http/read-text.ts'
 import { UnusableValue } from '../http/unusable-value.ts'
 import { timeout } from '../timeout.ts'
-import { checkDestination } from './destination.ts'
+import { checkDestination, refusalOf } from './destination.ts'
 import { createEgressFetch, destinationRules } from './egress.ts'
 
 interface Expected {
@@ -16,7 +15,8 @@ const TIMEOUT_SECONDS_MAX = 10
 
 /** Fetches the text at a URL that a user configured: over https, from a public address, without redirects. */
 export async function fetchText(ctx: PlatformCtx, url: string, expected: Expected): Promise<string> {
-  await requireDestination(ctx, url)
+  const refusal = refusalOf(await checkDestination(url, { ...destinationRules(ctx), httpsOnly: true }))
+  if (refusal !== undefined) throw new UnusableValue(refusal)
   const seconds = Math.min(TIMEOUT_SECONDS_MAX, ctx.config.WEBHOOK_TIMEOUT_SECONDS)
   const { signal, clear } = timeout(seconds * 1000)
   try {
@@ -29,15 +29,6 @@ export async function fetchText(ctx: PlatformCtx, url: string, expected: Expecte
   } finally {
     clear()
   }
-}
-
-async function requireDestination(ctx: PlatformCtx, url: string): Promise<void> {
-  const verdict = await checkDestination(url, { ...destinationRules(ctx), httpsOnly: true })
-  if (verdict.kind === 'allowed') return
-  if (verdict.kind === 'unavailable') {
-    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
-  }
-  throw new UnusableValue(verdict.reason)
 }
 
 async function read(

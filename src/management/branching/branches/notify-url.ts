@@ -5,8 +5,7 @@ import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { type BranchRow, projects, webhookEndpoints } from '../../../model/tables/index.ts'
 import { skipPending } from '../../../outbound/webhooks/delivery-store.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
-import { ApiError } from '../../../platform/http/error.ts'
-import { checkDestination } from '../../../platform/net/destination.ts'
+import { checkDestination, refusalOf } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
@@ -16,11 +15,8 @@ const EVENT_TYPES = ['v1.project.branch.created', 'v1.project.branch.updated', '
 
 export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: string): Promise<void> {
   if (url === null) return
-  const verdict = await checkDestination(url, destinationRules(ctx))
-  if (verdict.kind === 'allowed') return
-  if (verdict.kind === 'unavailable')
-    throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
-  throw invalidField(field, verdict.reason, 'invalid_destination')
+  const refusal = refusalOf(await checkDestination(url, destinationRules(ctx)))
+  if (refusal !== undefined) throw invalidField(field, refusal, 'invalid_destination')
 }
 
 /** Sets the webhook endpoint for the events of a branch, which are signed with the JWT secret of the branch. */

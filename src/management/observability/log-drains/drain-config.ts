@@ -5,6 +5,7 @@ import type { Backend } from '../../../outbound/drains/backend.ts'
 import { BACKENDS } from '../../../outbound/drains/backends/index.ts'
 import { checkTarget } from '../../../outbound/drains/target.ts'
 import { ApiError, type Issue } from '../../../platform/http/error.ts'
+import { refusalOf } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 
 type Fields = Record<string, unknown>
@@ -50,12 +51,10 @@ function issuesOf(type: BackendType, issue: z.core.$ZodIssue): Issue[] {
 async function requireTarget(ctx: SystemCtx, backend: Backend, config: object): Promise<void> {
   const target = backend.target(config)
   const verdict = await checkTarget(target, destinationRules(ctx))
-  if (verdict.kind === 'allowed') return
-  if (verdict.kind === 'unavailable') {
-    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
-  }
+  const refusal = refusalOf(verdict)
+  if (refusal === undefined) return
   const field = verdict.kind === 'refused' && verdict.isPort ? 'port' : target.field
-  throw invalid([{ field: `${FIELD}.config.${field}`, code: 'invalid_destination', message: verdict.reason }])
+  throw invalid([{ field: `${FIELD}.config.${field}`, code: 'invalid_destination', message: refusal }])
 }
 
 const invalid = (issues: readonly Issue[]) => new ApiError('bad_request.validation_failed', { issues })

@@ -11,7 +11,7 @@ import { endSenders } from '../../../outbound/webhooks/wake-senders.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { checkDestination } from '../../../platform/net/destination.ts'
+import { checkDestination, refusalOf } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
@@ -193,11 +193,8 @@ async function clearLogs(ctx: Ctx, owner: Owner, condition: SQL | undefined): Pr
 }
 
 async function requireDestination(ctx: Ctx, url: string): Promise<void> {
-  const verdict = await checkDestination(url, destinationRules(ctx))
-  if (verdict.kind === 'allowed') return
-  if (verdict.kind === 'unavailable')
-    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
-  throw invalidUrl(verdict.reason)
+  const refusal = refusalOf(await checkDestination(url, destinationRules(ctx)))
+  if (refusal !== undefined) throw invalidUrl(refusal)
 }
 
 /** Requires the headers again: otherwise a caller could send headers that they cannot read to their own server. */
