@@ -9,6 +9,7 @@ const Settings = z.strictObject({
   set: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).default({}),
   /** Ignored: the control plane of the version before names what `set` lacks. */
   reset: z.array(z.string()).optional(),
+  /** True, the default, restarts if a value needs it. The control plane of the version before sends only this and false. */
   restart: z.union([z.boolean(), z.literal('always')]).optional(),
 })
 const Access = z.strictObject({

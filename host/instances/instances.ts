@@ -267,8 +267,6 @@ export class InstancePool implements Instances {
     const found = this.find(name)
     if (found) return this.ensure({ name, password, ...sleep })
     const parent = this.require(from)
-    // The parent may have moved here from a larger machine, so its own size is accepted.
-    if (size !== undefined && size !== parent.record.size) requireOffered(size, this.memoryBytes)
     await requireDiskSpace(instancesIn(this.#options.folders), NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
     const { major, settings, access } = parent.record
     const more = { settings, access }

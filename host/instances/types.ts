@@ -24,6 +24,8 @@ export interface InstanceRecord {
   isWoken?: boolean
   /** Set while the instance moves to another host or from one. It accepts no clients until it is unsealed. */
   sealed?: 'leaving' | 'arriving' | undefined
+  /** Settings whose restart a change has postponed: later changes of others do not restart for them. */
+  postponed?: readonly string[]
   /** Postgres settings of the owner, which override those of the size. */
   settings: Readonly<Record<string, string>>
   access: AccessRules

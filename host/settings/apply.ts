@@ -103,7 +103,6 @@ export async function activate(instance: Instance, { restart, changed = [] }: Ac
   if (instance.state() !== 'running') return instance.wake()
   if (restart === 'always') return instance.restart()
   const { admin } = instance
-  const postponed = (await listPending(instance)).filter((name) => !changed.includes(name))
   const loadedAt = await readLoadTime(instance)
   await admin.rows('SELECT pg_reload_conf()')
   // This session reads the files even before the signal arrives, and marks settings that need a restart.
@@ -111,7 +110,11 @@ export async function activate(instance: Instance, { restart, changed = [] }: Ac
     `SELECT name, coalesce(name || ': ', '') || error AS error FROM pg_file_settings WHERE error IS NOT NULL`,
   )
   const pending = await listPending(instance)
-  if (restart && pending.some((name) => !postponed.includes(name))) return instance.restart()
+  const { postponed = [] } = instance.record
+  const waiting = restart ? pending.filter((name) => postponed.includes(name) && !changed.includes(name)) : pending
+  // Recorded before the restart: if the daemon is killed now, a repeated request restarts.
+  if (waiting.join() !== postponed.join()) await instance.update({ postponed: waiting })
+  if (waiting.length < pending.length) return instance.restart()
   const problem = problems.find(({ name }) => name === null || !pending.includes(name))
   if (problem) throw new InstanceUnavailable(problem.error)
   await waitForReload(instance, loadedAt)

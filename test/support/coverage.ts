@@ -39,6 +39,12 @@ const UNSEEN = [
     'v1-modify-database-disk',
     'v1-get-disk-utilization',
     'v1-get-project-metrics',
+    'v1-get-organization-entitlements',
+    'v1-list-project-addons',
+    'v1-apply-project-addon',
+    'v1-remove-project-addon',
+    'v1-create-a-branch',
+    'v2-create-a-branch',
   ].map((id) => `${id} service_unavailable.project_database`),
   // These need the bucket to be unreachable, which the tests share: an installation of its own tests that.
   ...['v2-deploy-a-worker', 'v2-deploy-a-compute-instance'].map((id) => `${id} service_unavailable.bucket`),

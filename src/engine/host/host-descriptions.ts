@@ -15,7 +15,13 @@ export function hostDescriptions() {
 
   /** The current description, or the last one if the host does not answer. */
   const refreshOrLast = (api: HostApi): Promise<HostDescription> =>
-    refresh(api).catch((error) => byHost.get(api.host.id)?.description ?? Promise.reject(error))
+    refresh(api).catch((error) => {
+      const last = byHost.get(api.host.id)
+      if (!last) throw error
+      // Each request would otherwise wait for the host.
+      last.until = Date.now() + CACHE_MS
+      return last.description
+    })
 
   return {
     refresh,

@@ -112,8 +112,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     replicas: hostReplicas(access, states),
     sizes: {
       async offered(ref) {
-        const describe = access.descriptions.get
-        const found = ref === undefined ? await access.askAllHosts(describe) : [await describe(await access.api(ref))]
+        const { get } = access.descriptions
+        // A project whose creation has not begun has no host yet.
+        const own = ref === undefined ? undefined : await access.api(ref).then(get).catch(ignoreMissing)
+        const found = own ? [own] : await access.askAllHosts(get)
         return new Set(found.flatMap(({ sizes }) => sizes))
       },
       set: (ref, size, fence) => access.changeInstance(ref, fence, { method: 'PUT', path: '/size', body: { size } }),

@@ -177,7 +177,7 @@ async function reserveBodyMemory(c: Context<AppEnv>, body: BufferedBody): Promis
   const { sizeBytesMax } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
-  if (!isCounted(body)) return () => {}
+  if (!isCounted(body) || declared <= MIB) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
   const memory = await reserveMemory(COPIES * declared, owner).catch((cause) => {
     throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause

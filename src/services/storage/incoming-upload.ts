@@ -149,10 +149,12 @@ export function safeHeader(value: string): string {
   return value
 }
 
+export const CONTENT_ENCODING = /^[\w-]{1,20}(, ?[\w-]{1,20}){0,9}$/
+
 /** Returns the encoding of the bytes, with which each download is sent; undefined if they are not encoded. */
 export function contentEncodingIn(value: string | null | undefined): string | undefined {
   if (!value || value === 'identity') return undefined
-  if (safeHeader(value) && /^[\w-]+(\s*,\s*[\w-]+)*$/.test(value)) return value
+  if (CONTENT_ENCODING.test(value)) return value
   throw new StorageError('InvalidHeaderChar', `Invalid Content-Encoding header: ${value}`)
 }
 

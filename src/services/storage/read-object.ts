@@ -9,6 +9,7 @@ import { SizedCache } from '../../platform/sized-cache.ts'
 import { storedBlobKey } from './blob-key.ts'
 import { waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, asServer, type Caller, type Storage } from './database.ts'
+import { CONTENT_ENCODING } from './incoming-upload.ts'
 import { planReply, type ResponseMetadata } from './object-response.ts'
 import type { Conditions, Download } from './schema.ts'
 import { type Columns, type FoundObject, OBJECT, type ObjectRow, type Place } from './statements/object-rows.ts'
@@ -94,7 +95,8 @@ export function metadataOf(object: ObjectRow): ResponseMetadata {
     etag: headerOr(headerOr(`"${object.id}"`, `"${object.version ?? object.id}"`), eTag),
     lastModified: timeOf(lastModified) ?? timeOf(object.updated_at) ?? new Date(0),
     xRobotsTag: headerOr('none', xRobotsTag),
-    contentEncoding: headerOr('', contentEncoding) || undefined,
+    contentEncoding:
+      typeof contentEncoding === 'string' && CONTENT_ENCODING.test(contentEncoding) ? contentEncoding : undefined,
   }
 }
 

@@ -11,6 +11,7 @@ import { seal } from '../../../platform/secrets/seal.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { throwApiError } from '../../database/database/service.ts'
 import { GIGABYTE, usedBytesOf } from '../../database/database-settings/disk.ts'
+import { READ_ONLY_SHARE } from '../../database/database-settings/read-only.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { requireReleaseChannel, unavailableOption } from '../../projects/projects/creation-options.ts'
@@ -60,8 +61,8 @@ async function requireOptions(ctx: Ctx, parent: ProjectAccess, input: NewBranch,
     throw unavailableOption(`${at}desired_instance_size`, size, [...offered])
   if (diskGb === undefined || !input.with_data) return
   const usedBytes = await usedBytesOf(ctx, parent.ref)
-  if (usedBytes > diskGb * GIGABYTE) {
-    const detail = `${at}desired_disk_size_gb must be at least the size of the parent's database, ${usedBytes} bytes`
+  if (usedBytes >= READ_ONLY_SHARE * diskGb * GIGABYTE) {
+    const detail = `${at}desired_disk_size_gb is too small for the parent's database of ${usedBytes} bytes: a full disk is read-only`
     throw new ApiError('bad_request.branch', { detail })
   }
 }
@@ -79,8 +80,8 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
     const detail = `the default branch is the project itself, whose size is ${parent.instanceSize}: resize the project`
     throw new ApiError('unprocessable.branch', { detail })
   }
-  await requireOptions(ctx, parent, input, at)
   await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
+  await requireOptions(ctx, parent, input, at)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
   const prepared = await prepareProject(ctx, newPassword())
   const id = crypto.randomUUID()

@@ -23,7 +23,7 @@ const CONCURRENCY = 8
 const OVERRIDE_MS = 15 * 60_000
 
 /** Share of the disk at which a project becomes read-only, and share below which it becomes writable again. */
-const READ_ONLY_SHARE = 0.95
+export const READ_ONLY_SHARE = 0.95
 const WRITABLE_SHARE = 0.9
 
 const isOverridden = ({ overrideUntil }: Mode, now: Date): boolean =>
