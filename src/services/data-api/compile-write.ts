@@ -1,7 +1,7 @@
 import { type ApiRequest, type Compiled, mediaOf, planRows, type ResultRow } from './compile.ts'
 import { requireTable, SOURCE } from './compile-read.ts'
 import { requestError } from './data-api-error.ts'
-import type { ReadNode } from './plan/read-plan.ts'
+import { NO_CHILDREN, type ReadNode } from './plan/read-plan.ts'
 import { writeForm } from './request/form-encoding.ts'
 import { isSingular, type Media } from './request/media-types.ts'
 import type { JsonPayload, Payload } from './request/payload.ts'
@@ -67,7 +67,7 @@ const readOf = ({ node }: Write): ReadNode => ({ ...node, logic: [], window: { o
 
 function changeSql(params: Parameters, { request, table, node }: Write, returning: string): string {
   // Without embedded resources, every filter is one of the table itself.
-  const change: ReadNode = { ...node, children: [] }
+  const change: ReadNode = { ...node, children: [], childrenByName: NO_CHILDREN }
   if (request.method === 'DELETE') return deleteSql(params, change, table, returning)
   const payload = requireJson(request.payload)
   const columns = columnsOf(request, table, payload)

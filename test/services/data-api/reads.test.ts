@@ -1,4 +1,9 @@
 import { beforeAll, describe, expect, it } from 'vitest'
+import { planRead } from '../../../src/services/data-api/plan/read-plan.ts'
+import { parseQuery } from '../../../src/services/data-api/request/query-string.ts'
+import { type Column, keyOf, type SchemaCache, type Table } from '../../../src/services/data-api/schema/types.ts'
+import { Parameters } from '../../../src/services/data-api/sql/builder.ts'
+import { readSql } from '../../../src/services/data-api/sql/read-sql.ts'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
 import { openSql } from '../../support/storage-http.ts'
 
@@ -282,6 +287,38 @@ describe('embedding', () => {
       string_agg('c' || n || ' int', ', ') || ')' from generate_series(1, 400) as n); end $$`)
     const unnamed = Array.from({ length: 60 }, (_, n) => `a${n}:wide()`)
     expect((await api.json(`/books?select=${unnamed}&id=eq.1`)).body.code).toBe('54000')
+    const many = await api.json(`/books?select=${Array(501).fill('authors()')}`)
+    expect([many.status, many.body.code, many.body.message]).toEqual([
+      ...[500, '54000', 'the request embeds more than 500 resources'],
+    ])
+  })
+
+  it('compiles a long request in as many steps as it has parts', () => {
+    const steps = { relationships: 0, filters: 0 }
+    class Columns extends Map<string, Column> {
+      override has(name: string) {
+        steps.filters += 1
+        return super.has(name)
+      }
+    }
+    const table = { schema: 'public', name: 't', columns: new Columns() } as Partial<Table> as Table
+    const related = Array.from({ length: 1_000 }, (_, n) => ({
+      get kind() {
+        steps.relationships += 1
+        return 'computed' as const
+      },
+      ...{ source: table, target: table, routine: { schema: 'public', name: `f${n}` }, isToOne: true },
+    }))
+    const cache = { tables: new Map(), relationships: new Map([[keyOf(table), related]]) } as Partial<SchemaCache>
+    const select = Array.from({ length: 200 }, (_, n) => `*,f${n}()`).join()
+    const query = parseQuery([
+      ['select', select],
+      ['and', `(${Array(200).fill('a.eq.1')})`],
+    ])
+    const limits = { range: undefined, rowsMax: undefined, allowsAggregates: false }
+    readSql(new Parameters(), planRead(cache as SchemaCache, query, { relation: table, table }, limits))
+    expect(steps.filters).toBeLessThan(1_000)
+    expect(steps.relationships).toBeLessThan(5_000)
   })
 
   it('groups the rows by what a spread row has, and refuses aggregates of spread lists', async () => {

@@ -1,5 +1,5 @@
 import { DataApiError, requestError } from '../data-api-error.ts'
-import { ADDED_RELATIONSHIPS_MAX } from '../schema/relationships.ts'
+import { ADDED_RELATIONSHIPS_MAX, addTo } from '../schema/relationships.ts'
 import { suggest } from '../schema/suggestions.ts'
 import { keyOf, type Name, type Relationship, type SchemaCache } from '../schema/types.ts'
 
@@ -17,13 +17,34 @@ export function findRelationship(
   wanted: Wanted,
 ): Relationship {
   if (!relationships) throw tooMany()
-  const all = relationships.get(keyOf(wanted.source)) ?? []
-  const found = all.filter((relationship) => matches(relationship, schema, wanted))
+  const all = relationships.get(keyOf(wanted.source))
+  const candidates = (all && byTarget(all).get(wanted.target)) ?? []
+  const found = candidates.filter((relationship) => matches(relationship, schema, wanted))
   // A computed relationship overrides those of foreign keys.
   const computed = found.find(({ kind }) => kind === 'computed')
   const [first, second] = found
   if (computed ?? (first && !second)) return (computed ?? first) as Relationship
   throw first ? ambiguous(wanted, found) : missing(relationships, schema, wanted)
+}
+
+const indexes = new WeakMap<readonly Relationship[], Map<string, Relationship[]>>()
+
+/** The relationships of one source by the names that requests can give their targets: a source may have tens of thousands. */
+function byTarget(relationships: readonly Relationship[]): ReadonlyMap<string, readonly Relationship[]> {
+  const known = indexes.get(relationships)
+  if (known) return known
+  const index = new Map<string, Relationship[]>()
+  for (const one of relationships) for (const name of targetNames(one)) addTo(index, name, one)
+  indexes.set(relationships, index)
+  return index
+}
+
+function targetNames(relationship: Relationship): Iterable<string> {
+  if (relationship.kind === 'computed') return [relationship.routine.name]
+  const { name } = relationship.target
+  if (relationship.kind === 'many-to-many' || (relationship.isTargetView && !relationship.isSelf)) return [name]
+  const { columns, constraint } = relationship
+  return new Set([name, constraint, ...(columns.length === 1 && columns[0] ? [columns[0][0]] : [])])
 }
 
 function matches(relationship: Relationship, schema: string, { target, hint }: Wanted): boolean {

@@ -18,7 +18,9 @@ export interface ReadNode {
   logic: Logic[]
   order: OrderTerm[]
   window: Window
-  children: EmbedNode[]
+  children: readonly EmbedNode[]
+  /** The children by their keys, and by their names where no other has the name as its key. Of equal ones, the first. */
+  childrenByName: ReadonlyMap<string, EmbedNode>
 }
 
 export interface EmbedNode extends ReadNode {
@@ -80,6 +82,9 @@ export function planRead(
 
 const noConditions = () => ({ logic: [] as Logic[], order: [] as OrderTerm[], window: { offset: 0 } as Window })
 
+/** Limit for the embedded resources of a request: each is a subquery. */
+const EMBEDS_MAX = 500
+
 class Planner {
   private readonly cache: SchemaCache
   private readonly schema: string
@@ -96,16 +101,19 @@ class Planner {
     const fields = items.filter((item) => item.kind === 'field')
     if (!this.allowsAggregates && fields.some(({ aggregate }) => aggregate)) throw requestError('PGRST123')
     const relations = items.filter((item) => item.kind === 'relation')
-    return { fields, children: relations.map((item) => this.embed(item, parent)) }
+    const children = relations.map((item) => this.embed(item, parent))
+    return { fields, children, childrenByName: children.length === 0 ? NO_CHILDREN : byName(children) }
   }
 
   private embed(item: SelectedRelation, parent: Pick<ReadNode, 'relation' | 'alias'>): EmbedNode {
     const { name, hint, alias, join, isSpread, items } = item
+    this.embeds += 1
+    if (this.embeds > EMBEDS_MAX) throw tooLarge(`the request embeds more than ${EMBEDS_MAX} resources`)
+    // An alias with the name of the relation could be the name of another relation in scope.
+    const nodeAlias = `pgrst_embed_${this.embeds}`
     const relationship = findRelationship(this.cache, this.schema, { source: parent.relation, target: name, hint })
     const relation = relationship.target
-    this.embeds += 1
-    // An alias with the name of the relation could be the name of another relation in scope.
-    const node = { relation, alias: `pgrst_embed_${this.embeds}` }
+    const node = { relation, alias: nodeAlias }
     const selected = this.select(items, node)
     if (isSpread && !isToOne(relationship) && hasAggregates(selected)) {
       const details = 'Aggregates are not implemented for one-to-many or many-to-many spreads.'
@@ -124,6 +132,15 @@ class Planner {
       },
     }
   }
+}
+
+export const NO_CHILDREN: ReadNode['childrenByName'] = new Map()
+
+function byName(children: readonly EmbedNode[]): Map<string, EmbedNode> {
+  const found = new Map<string, EmbedNode>()
+  for (const child of children) if (!found.has(child.key)) found.set(child.key, child)
+  for (const child of children) if (!found.has(child.name)) found.set(child.name, child)
+  return found
 }
 
 /** Whether the query around the node applies its aggregates, so that they group the rows of the parent. */
@@ -151,14 +168,10 @@ export const hasAggregates = ({ fields, children }: Pick<ReadNode, 'fields' | 'c
 const isEmpty = ({ fields, children }: Pick<ReadNode, 'fields' | 'children'>): boolean =>
   fields.length === 0 && children.every((child) => child.isEmpty)
 
-/** An embedded resource by its alias, or else by its name. */
-const childOf = ({ children }: ReadNode, name: string): EmbedNode | undefined =>
-  children.find(({ key }) => key === name) ?? children.find((child) => child.name === name)
-
 function nodeAt(root: ReadNode, path: readonly string[]): ReadNode {
   let node = root
   for (const key of path) {
-    const child = childOf(node, key)
+    const child = node.childrenByName.get(key)
     if (!child) {
       throw requestError('PGRST108', {
         message: `'${key}' is not an embedded resource in this request`,
@@ -171,11 +184,15 @@ function nodeAt(root: ReadNode, path: readonly string[]): ReadNode {
 }
 
 /** The embedded resource that a filter names. A column of the same name takes precedence, unless the filter compares with null. */
-export function filteredChild({ children, table }: ReadNode, { field, operation }: Filter): EmbedNode | undefined {
+export function filteredChild(
+  { childrenByName, table }: ReadNode,
+  { field, operation }: Filter,
+): EmbedNode | undefined {
   if (field.path.length > 0) return undefined
   const comparesNull = operation.kind === 'is' && (operation.value === 'null' || operation.value === 'not_null')
   if (!comparesNull && table?.columns.has(field.name)) return undefined
-  return children.find(({ key }) => key === field.name)
+  const child = childrenByName.get(field.name)
+  return child?.key === field.name ? child : undefined
 }
 
 /** The embedded resources that filters of the node name, each as often as it is named. */
@@ -206,7 +223,7 @@ function checkLogic(node: ReadNode, logic: Logic): void {
 
 /** The embedded resource whose column orders the rows. Each row must have at most one. */
 export function orderedChild(node: ReadNode, key: string): EmbedNode {
-  const child = childOf(node, key)
+  const child = node.childrenByName.get(key)
   if (!child) nodeAt(node, [key])
   else if (isToOne(child.relationship)) return child
   throw requestError('PGRST118', {
@@ -215,6 +232,8 @@ export function orderedChild(node: ReadNode, key: string): EmbedNode {
   })
 }
 
+const tooLarge = (message: string) => new DataApiError({ status: 500, code: '54000', message })
+
 /** Limit for the columns of all queries of a request. SQL names a spread column on each level. */
 const COLUMNS_MAX = 20_000
 
@@ -222,8 +241,7 @@ function checkColumns(root: ReadNode): void {
   let total = 0
   countColumns(root)
   if (total <= COLUMNS_MAX) return
-  const message = `the request selects more than ${COLUMNS_MAX} columns`
-  throw new DataApiError({ status: 500, code: '54000', message })
+  throw tooLarge(`the request selects more than ${COLUMNS_MAX} columns`)
 
   function countColumns({ fields, children, table }: ReadNode): number {
     const columns = table?.columns.size ?? 1

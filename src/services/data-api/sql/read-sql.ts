@@ -33,8 +33,11 @@ export function readSql(params: Parameters, node: ReadNode, options: ReadOptions
   const { source, isGroupedBy = false, parentRow } = options
   const isGrouped = hasAggregates(node) && !isHoisted(node)
   const comparable = isGrouped || isGroupedBy
+  const namesColumns = node.fields.some(isStar) && (comparable || node.table?.isFormatted || hasComputed(node))
   const selected = [
-    ...node.fields.flatMap((field, index) => selectedField(params, node, { field, index, isGrouped: comparable })),
+    ...node.fields.flatMap((field, index) =>
+      selectedField(params, node, { field, index, isGrouped: comparable, namesColumns }),
+    ),
     ...node.children.flatMap((child) => selectedChild(node, child, comparable)),
   ]
   const columns = selected.map(({ sql }) => sql).join(', ')
@@ -118,17 +121,22 @@ interface FieldAt {
   /** Its place among the fields of the node. */
   index: number
   isGrouped: boolean
+  /** Whether `*` becomes the names of the table's columns. */
+  namesColumns?: boolean | undefined
 }
 
-function selectedField(params: Parameters, node: ReadNode, { field: selected, index, isGrouped }: FieldAt): Selected[] {
+const isStar = ({ field, aggregate }: SelectedField): boolean => field.name === '*' && !aggregate
+
+function selectedField(params: Parameters, node: ReadNode, at: FieldAt): Selected[] {
+  const { field: selected, index, isGrouped, namesColumns } = at
   const { field, alias, cast, aggregate } = selected
-  if (field.name === '*' && !aggregate && node.table && (isGrouped || node.table.isFormatted || hasComputed(node))) {
+  if (isStar(selected) && node.table && namesColumns) {
     return [...node.table.columns.keys()].flatMap((name) =>
       selectedField(params, node, { field: { kind: 'field', field: { name, path: [] } }, index, isGrouped }),
     )
   }
   const column = fieldSql(params, node, field)
-  if (field.name === '*' && !aggregate) return [{ sql: column }]
+  if (isStar(selected)) return [{ sql: column }]
   const format =
     aggregate || field.path.length > 0 ? undefined : node.table?.columns.get(field.name)?.representation?.toJson
   // Postgres cannot group by values of the type json.
@@ -176,8 +184,8 @@ const outputOf = (key: string): Output => ({ column: key, key })
 /** The columns that a node's query returns, for a spread. Those of a function that returns no table are unknown. */
 function outputsOf(node: ReadNode): Output[] {
   const own = node.fields.flatMap((selected, index): Output[] => {
-    const { field, aggregate } = selected
-    if (field.name === '*' && !aggregate) return [...(node.table?.columns.keys() ?? [])].map(outputOf)
+    const { aggregate } = selected
+    if (isStar(selected)) return [...(node.table?.columns.keys() ?? [])].map(outputOf)
     const key = keyOf(selected)
     return [aggregate && isHoisted(node) ? { column: hoistedName(node, index), key, aggregate } : outputOf(key)]
   })
