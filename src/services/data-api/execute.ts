@@ -11,8 +11,8 @@ import type { Compiled, ResultRow } from './compile.ts'
 import { DataApiError } from './data-api-error.ts'
 import type { Preferences } from './request/preferences.ts'
 import { introspect } from './schema/introspection.ts'
-import { schemaCacheOf } from './schema/schema-cache.ts'
-import type { SchemaCache } from './schema/types.ts'
+import { loadedSchemaOf } from './schema/schema-cache.ts'
+import { type LoadedSchema, SCHEMA_SIZE_MAX, type SchemaCache } from './schema/types.ts'
 import { VERSION } from './schema/version.ts'
 import { Parameters, quote } from './sql/builder.ts'
 import { BODY_COLUMN, requireVersion } from './sql/result-sql.ts'
@@ -53,24 +53,24 @@ async function run(
  * Schemas by project and exposed schemas, bounded by their sizes; as objects they take a few times as much memory. They
  * are read again after a while, because some changes, such as those of server settings, do not change their version.
  */
-const schemas = new SizedCache<SchemaCache>({ sizeMax: 12 * 1024 * 1024, ms: 600_000 })
+const schemas = new SizedCache<LoadedSchema>({ sizeMax: 2 * SCHEMA_SIZE_MAX, ms: 600_000 })
 
 const keyOf = ({ project, config }: DataApi) => [project.ref, ...config.schemas].join('\0')
 
-const cachedSchema = (api: DataApi): SchemaCache | undefined => schemas.get(keyOf(api), api.ctx.now().getTime())
+const cachedSchema = (api: DataApi): LoadedSchema | undefined => schemas.get(keyOf(api), api.ctx.now().getTime())
 
-async function loadSchema(api: DataApi): Promise<SchemaCache> {
+async function loadSchema(api: DataApi): Promise<LoadedSchema> {
   const path: Statement = { text: `SELECT set_config('search_path', 'pg_catalog', true)`, params: [] }
   // A new session: one from before a change of the settings could fail because of them.
   const [, rows] = await run(api, [path, introspect(api.config.schemas)], { sessionKey: crypto.randomUUID() })
   const text = String(rows?.[0]?.found)
-  const cache = schemaCacheOf(text)
+  const cache = loadedSchemaOf(text)
   schemas.set(keyOf(api), cache, cache.size, api.ctx.now().getTime())
   return cache
 }
 
 /** Whether the database has another schema than the cache. */
-async function isOutdated(api: DataApi, { version, sessionKey }: SchemaCache): Promise<boolean> {
+async function isOutdated(api: DataApi, { version, sessionKey }: LoadedSchema): Promise<boolean> {
   const [rows] = await run(api, [{ text: `SELECT ${VERSION} AS version`, params: [] }], { sessionKey })
   return rows?.[0]?.version !== version
 }
@@ -78,7 +78,16 @@ async function isOutdated(api: DataApi, { version, sessionKey }: SchemaCache): P
 /** The schema as it is now, for replies that need no other statement. */
 export async function currentSchema(api: DataApi): Promise<SchemaCache> {
   const known = cachedSchema(api)
-  return known && !(await isOutdated(api, known)) ? known : loadSchema(api)
+  return requireReadable(known && !(await isOutdated(api, known)) ? known : await loadSchema(api))
+}
+
+function requireReadable(loaded: LoadedSchema): SchemaCache {
+  if (!('isTooLarge' in loaded)) return loaded
+  throw new DataApiError({
+    ...{ status: 500, code: '54000', message: 'The exposed schemas are too large' },
+    details: `The names and types of their tables and functions, and the relationships, take more than ${SCHEMA_SIZE_MAX} characters.`,
+    hint: 'Expose fewer schemas, or schemas with less in them.',
+  })
 }
 
 export interface Outcome {
@@ -102,31 +111,31 @@ export async function execute(api: DataApi, request: Request): Promise<Outcome> 
   const known = cachedSchema(api)
   if (known) {
     try {
-      return await runCompiled(api, request, { cache: known, checksVersion: true })
+      return await runCompiled(api, request, { loaded: known, checksVersion: true })
     } catch (error) {
       const isStale = isSchemaChanged(error) || (error instanceof DataApiError && (await isOutdated(api, known)))
       if (!isStale) throw error
     }
   }
   // This schema has all changes from before the request. Those that come after it must not keep the request busy.
-  return runCompiled(api, request, { cache: await loadSchema(api), checksVersion: false })
+  return runCompiled(api, request, { loaded: await loadSchema(api), checksVersion: false })
 }
 
 interface Schema {
-  cache: SchemaCache
+  loaded: LoadedSchema
   /** Whether to fail if the database has another schema. */
   checksVersion: boolean
 }
 
-async function runCompiled(api: DataApi, request: Request, schema: Schema): Promise<Outcome> {
-  const { cache } = schema
+async function runCompiled(api: DataApi, request: Request, { loaded, checksVersion }: Schema): Promise<Outcome> {
+  const cache = requireReadable(loaded)
   const compiled = request.compile(cache)
   const { preferences } = request
   const preRequest = cache.settings['pgrst.db_pre_request']
   const settings = settingsOf(api, request, cache, compiled)
   const main = compiled.media.plan ? explained(compiled.main, compiled.media.plan) : compiled.main
   const statements = [
-    settingsStatement(settings, schema),
+    settingsStatement(settings, checksVersion ? cache.version : undefined),
     ...(preRequest ? [{ text: `SELECT ${functionName(preRequest)}()`, params: [] }] : []),
     main,
     ...(compiled.estimate ? [compiled.estimate] : []),
@@ -212,11 +221,12 @@ function settingsOf(
   }
 }
 
-function settingsStatement(settings: Readonly<Record<string, string>>, { cache, checksVersion }: Schema): Statement {
+/** Fails if the database has another version of the schema than this one. */
+function settingsStatement(settings: Readonly<Record<string, string>>, version: string | undefined): Statement {
   const params = new Parameters()
   const calls = Object.entries(settings).map(
     ([name, value]) => `set_config(${params.add(name)}, ${params.add(value)}, true)`,
   )
-  const check = checksVersion ? `${requireVersion(params, VERSION, cache.version)} AS checked, ` : ''
+  const check = version === undefined ? '' : `${requireVersion(params, VERSION, version)} AS checked, `
   return { text: `SELECT ${check}num_nulls(${calls.join(', ')}) AS settings`, params: params.values }
 }

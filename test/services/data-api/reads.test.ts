@@ -521,6 +521,27 @@ describe('the schema', () => {
     expect((await other.json('/profiles?select=id,users_7(id)')).body).toEqual([])
   })
 
+  it('is read once if it is too large, until it changes', async () => {
+    const other = await newDataApi(`create table small (id int); do $$ begin execute (select 'create table huge (' ||
+      string_agg(format('c%s text default %L', n, repeat('x', 1000000)), ', ') || ')' from generate_series(1, 13) as n); end $$`)
+    const { sql, close } = await openSql(other)
+    const sessions = () => sql(`select pid from pg_stat_activity where usename = 'authenticator' order by pid`)
+    const refused = async () => {
+      const { status, body } = await other.json('/small')
+      expect([status, body.code, body.message]).toEqual([500, '54000', 'The exposed schemas are too large'])
+    }
+    await refused()
+    await refused()
+    const before = await sessions()
+    await refused()
+    expect((await other.json('/small', { method: 'OPTIONS' })).body.code).toBe('54000')
+    // Each read of the schema opens a session.
+    expect(await sessions()).toEqual(before)
+    await close()
+    await other.sql('drop table huge')
+    expect((await other.json('/small')).body).toEqual([])
+  })
+
   it('is the one that the settings expose, with no more rows than they allow', async () => {
     await api.sql(`create schema other; create table other.things (id int); insert into other.things select generate_series(1, 5);
       grant usage on schema other to anon; grant select on other.things to anon`)

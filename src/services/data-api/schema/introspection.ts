@@ -1,5 +1,6 @@
 import type { Statement } from '../../../engine/engine.ts'
 import { LINKS, type Links } from './links.ts'
+import { SCHEMA_SIZE_MAX } from './types.ts'
 import { VERSION } from './version.ts'
 
 /** The result of `introspect`: one JSON text with short names and arrays, because a database may have thousands of tables. */
@@ -42,6 +43,11 @@ export interface Introspection extends Links {
   hasGeoJson: boolean
 }
 
+/** The result if it would be longer than `SCHEMA_SIZE_MAX`. */
+export interface TooLargeIntrospection extends Pick<Introspection, 'version'> {
+  tables: null
+}
+
 const exposed = 'n.nspname = ANY ($1::text[])'
 
 /**
@@ -66,8 +72,8 @@ export function introspect(schemas: readonly string[]): Statement {
         FROM relations AS r JOIN pg_attribute AS a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
         JOIN pg_type AS t ON t.oid = a.atttypid
         LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        GROUP BY a.attrelid)
-      SELECT json_build_object(
+        GROUP BY a.attrelid),
+      found AS MATERIALIZED (SELECT json_build_object(
         'version', ${VERSION},
         'tables', (SELECT coalesce(json_agg(json_build_object('o', r.oid::int8, 's', r.nspname, 'n', r.relname, 'k', r.relkind,
             'w', CASE WHEN r.relkind IN ('r', 'p') THEN 28 WHEN r.relkind = 'm' THEN 0 ELSE pg_relation_is_updatable(r.oid, true) END,
@@ -113,7 +119,9 @@ export function introspect(schemas: readonly string[]): Statement {
           WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
           GROUP BY r.rolname) AS roles),
         'hasGeoJson', EXISTS (SELECT FROM pg_extension WHERE extname = 'postgis')
-      )::text AS found`,
+      )::text AS found)
+      SELECT CASE WHEN length(found) <= ${SCHEMA_SIZE_MAX} THEN found
+        ELSE json_build_object('version', ${VERSION}, 'tables', NULL)::text END AS found FROM found`,
     params: [schemas],
   }
 }

@@ -1,10 +1,11 @@
-import type { Introspection } from './introspection.ts'
+import type { Introspection, TooLargeIntrospection } from './introspection.ts'
 import { keyOfView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
 import {
   ANY_RELATION,
   type Column,
   type ComputedRelationship,
   keyOf,
+  type LoadedSchema,
   type MediaHandler,
   type MediaHandlers,
   type Name,
@@ -12,8 +13,10 @@ import {
   type Relationship,
   type Representation,
   type Routine,
+  SCHEMA_SIZE_MAX,
   type SchemaCache,
   type Table,
+  type TooLargeSchema,
 } from './types.ts'
 
 type FoundTable = Introspection['tables'][number]
@@ -30,8 +33,13 @@ function countAdded({ foreignKeys }: Introspection, relationships: SchemaCache['
   return Math.max(0, all - 2 * foreignKeys.length)
 }
 
-export function schemaCacheOf(text: string): SchemaCache {
-  const found = JSON.parse(text) as Introspection
+export function loadedSchemaOf(text: string): LoadedSchema {
+  const found = JSON.parse(text) as Introspection | TooLargeIntrospection
+  const { version } = found
+  // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
+  const sessionKey = /^[0-9a-f]{32}$/.exec(version)?.[0]
+  const tooLarge: TooLargeSchema = { version, size: version.length, sessionKey, isTooLarge: true }
+  if (found.tables === null) return tooLarge
   const origins = viewOrigins(found)
   const keys = new Map(found.keys.filter(({ primary }) => primary).map(({ o, c }) => [o, c]))
   const representations = representationsOf(found)
@@ -49,11 +57,10 @@ export function schemaCacheOf(text: string): SchemaCache {
     const key = keyOf(relationship.source)
     relationships?.set(key, [...(relationships.get(key) ?? []), relationship])
   }
+  const size = text.length + ADDED_LENGTH * countAdded(found, relationships)
+  if (size > SCHEMA_SIZE_MAX) return tooLarge
   return {
-    version: found.version,
-    size: text.length + ADDED_LENGTH * countAdded(found, relationships),
-    // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
-    sessionKey: /^[0-9a-f]{32}$/.exec(found.version)?.[0],
+    ...{ version, size, sessionKey },
     tables,
     relationships,
     functions: Map.groupBy(

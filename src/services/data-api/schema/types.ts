@@ -1,10 +1,23 @@
-/** The exposed schemas of a project, as the Data API caches them. */
-export interface SchemaCache {
+/** Limit for the size of the exposed schemas of a project: the Worker of all projects parses and caches them. */
+export const SCHEMA_SIZE_MAX = 6 * 1024 * 1024
+
+interface VersionedSchema {
   version: string
   /** The length of the text that it was read from, and of what views and junctions add to it. */
   size: number
   /** The version as the key of the sessions that run its requests. */
   sessionKey: string | undefined
+}
+
+/** Takes the place of exposed schemas above `SCHEMA_SIZE_MAX`, so that they are not read again until they change. */
+export interface TooLargeSchema extends VersionedSchema {
+  isTooLarge: true
+}
+
+export type LoadedSchema = SchemaCache | TooLargeSchema
+
+/** The exposed schemas of a project, as the Data API caches them. */
+export interface SchemaCache extends VersionedSchema {
   tables: ReadonlyMap<string, Table>
   functions: ReadonlyMap<string, readonly Routine[]>
   /** By `keyOf` of the source; undefined if there are too many to keep them. */
