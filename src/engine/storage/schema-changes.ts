@@ -37,7 +37,9 @@ const SETTINGS = ['db_pre_request', 'db_aggregates_enabled', 'db_plan_enabled', 
   (name) => `pgrst.${name}`,
 )
 
+/** A refresh and a comment change nothing that the Data API keeps, and a view may be refreshed every minute. */
 const COMMANDS = `pg_event_trigger_ddl_commands() AS o WHERE o.schema_name IS DISTINCT FROM 'pg_temp'
+  AND o.command_tag NOT IN ('REFRESH MATERIALIZED VIEW', 'COMMENT')
   AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`
 const DROPS = `pg_event_trigger_dropped_objects() AS o WHERE NOT o.is_temporary AND o.original
   AND o.object_type NOT IN ('index', 'policy', 'publication', 'subscription')`

@@ -15,7 +15,7 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** Version of the storage schema in a project's database. Change it with every change of what drivers prepare there. */
-export const STORAGE_VERSION = 'Storage, schema 14'
+export const STORAGE_VERSION = 'Storage, schema 15'
 
 /** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { planRead } from '../../../src/services/data-api/plan/read-plan.ts'
 import { parseQuery } from '../../../src/services/data-api/request/query-string.ts'
 import { type Column, keyOf, type SchemaCache, type Table } from '../../../src/services/data-api/schema/types.ts'
+import { VERSION } from '../../../src/services/data-api/schema/version.ts'
 import { Parameters } from '../../../src/services/data-api/sql/builder.ts'
 import { readSql } from '../../../src/services/data-api/sql/read-sql.ts'
 import { newDataApi, type TestDataApi, writeOf } from '../../support/data-api.ts'
@@ -437,6 +438,19 @@ describe('the schema', () => {
     expect((await api.json('/later', writeOf('POST', { id: 1, more: 'x' }))).status).toBe(201)
     await api.sql('drop table later')
     expect((await api.json('/later')).body.code).toBe('PGRST205')
+  })
+
+  it('is not read again after a refresh of a materialized view, or a comment', async () => {
+    const { sql, close } = await openSql(api.project)
+    const version = () => sql(`select ${VERSION} as version`)
+    await api.sql('create materialized view shown as select id from books')
+    const before = await version()
+    await api.sql(`refresh materialized view shown; comment on materialized view shown is 'old'`)
+    expect(await version()).toEqual(before)
+    await api.sql(`comment on materialized view shown is 'both'; alter materialized view shown rename id to book`)
+    expect(await version()).not.toEqual(before)
+    await api.sql('drop materialized view shown')
+    await close()
   })
 
   it('may give a column another type, which the same query then has', async () => {
