@@ -6,10 +6,10 @@ import { int32 } from '../gateway/messages.ts'
 import { cancel } from '../gateway/server-session.ts'
 import { asUnconnected } from '../instances/admin.ts'
 import { type Instance, InstanceUnavailable } from '../instances/types.ts'
+import { Plans } from './plans.ts'
 import { Refusal } from './refusal.ts'
 import { divertRows, type RowSink } from './rows.ts'
 import type { Target } from './target.ts'
-import type { Plan } from './text-query.ts'
 
 // Members of the driver's clients that its types leave out.
 interface DriverClient extends pg.Client {
@@ -22,8 +22,8 @@ interface DriverClient extends pg.Client {
 export class Session {
   readonly client: pg.Client
   readonly key: string
-  /** Prepared statements by their text, so that Postgres plans each once; undefined if the session serves one request. */
-  readonly plans: Map<string, Plan> | undefined
+  /** Undefined if the session serves one request. */
+  readonly plans: Plans | undefined
   /** Statements that reset the session's state after a request. */
   readonly reset: readonly string[]
   readonly socket: Socket
@@ -43,7 +43,7 @@ export class Session {
     this.client = client
     this.socket = socket
     this.key = key
-    this.plans = pooling === 'single' ? undefined : new Map()
+    this.plans = pooling === 'single' ? undefined : new Plans()
     this.reset = RESETS[pooling]
     const fail = (error?: Error) => {
       this.failure ??= error ?? new Refusal('08006', 'the session has ended')

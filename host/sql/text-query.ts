@@ -2,6 +2,7 @@ import pg from 'pg'
 import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { parameterText } from '../../src/engine/value-encoders.ts'
 import type { Account } from './budget.ts'
+import type { Plan } from './plans.ts'
 import { Refusal } from './refusal.ts'
 import { columnsJson, type Field, NO_COLUMNS, Reply, type ReplyFormat } from './reply.ts'
 import type { RowSink } from './rows.ts'
@@ -42,14 +43,6 @@ interface Settle {
   reject(error: Error): void
 }
 
-/** A statement prepared in a session. If its result columns change, Postgres reports an error. */
-export interface Plan {
-  name: string
-  /** JSON of its result columns. */
-  columns: string
-}
-
-const PLANS_MAX = 500
 /** Results up to this size are received without taking memory of the budget. */
 const SMALL_BYTES = 128 * 1024
 /** Memory per byte of a result: its JSON may be twice as large as what Postgres sent. */
@@ -92,7 +85,7 @@ class TextQueries extends pg.Query implements RowSink {
     const known = this.session.plans?.get(text)
     const plan = known ?? this.newPlan(text)
     if (!known) {
-      // A failed transaction may have left a statement of that name.
+      // A failed transaction or a removed text may have left a statement of that name.
       wire.close({ type: 'S', name: plan.name })
       wire.parse({ name: plan.name, text })
     }
@@ -103,10 +96,8 @@ class TextQueries extends pg.Query implements RowSink {
   }
 
   private newPlan(text: string): Plan {
-    const { plans } = this.session
-    if (!plans || plans.size >= PLANS_MAX) return { name: '', columns: NO_COLUMNS }
-    const plan = { name: `s${plans.size}`, columns: NO_COLUMNS }
-    plans.set(text, plan)
+    const plan = this.session.plans?.add(text)
+    if (!plan) return { name: '', columns: NO_COLUMNS }
     this.newTexts.push(text)
     return plan
   }
@@ -197,7 +188,7 @@ class TextQueries extends pg.Query implements RowSink {
   handleError(error: Error) {
     // A commit remains valid even if the connection fails afterwards.
     if (this.isCommitted()) return this.resolve({ isReset: false })
-    for (const text of this.newTexts) this.session.plans?.delete(text)
+    for (const text of this.newTexts) this.session.plans?.remove(text)
     this.end()
     this.settle.reject(error)
   }

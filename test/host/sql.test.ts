@@ -73,6 +73,30 @@ describe('a batch', () => {
     expect(await batch(ALL)).toEqual([[['1'], ['2']]])
   })
 
+  it('keeps the latest statements prepared, and no long ones', async () => {
+    const textOf = (n: number, length = 0) => `select 'kept ${n}${'x'.repeat(length)}'`
+    const prepared = async (): Promise<string[]> => {
+      const [rows] = await batch([
+        `select statement from pg_prepared_statements where statement like 'select ''kept %' order by name`,
+      ])
+      return (rows as string[][]).flat()
+    }
+    for (const n of [1, 2])
+      expect(await batch([textOf(n, 20_000)])).toEqual([[[expect.stringContaining(`kept ${n}x`)]]])
+    expect(await prepared()).toEqual([])
+    const all = Array.from({ length: 510 }, (_, n): Query => [textOf(n)])
+    expect(await batch(...all)).toEqual(all.map((_, n) => [[`kept ${n}`]]))
+    expect((await batch([textOf(510)], ['selec']))[0]).toBe(400)
+    for (const n of [0, 509, 511, 0]) expect(await batch([textOf(n)], ['select 1'])).toEqual([[[`kept ${n}`]], [['1']]])
+    const kept = await prepared()
+    expect([kept.length < 500, kept.includes(textOf(0)), kept.includes(textOf(511)), kept.includes(textOf(1))]).toEqual(
+      [true, true, true, false],
+    )
+    const long = Array.from({ length: 100 }, (_, n): Query => [textOf(1_000 + n, 16_000)])
+    await batch(...long)
+    expect((await prepared()).filter((text) => text.length > 16_000).length).toBeLessThan(70)
+  })
+
   it('accepts a statement without text', async () => {
     expect(await batch([''], ['select 1'])).toEqual([[], [['1']]])
   })
