@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { openValueCounter } from '../../src/platform/http/count-json-values.ts'
 import { parseJson } from '../../src/platform/http/parse-json.ts'
 import type { Account } from './budget.ts'
 import type { SqlLimits } from './limits.ts'
@@ -61,25 +62,6 @@ export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise
     req.on('error', reject)
   }).finally(() => clearTimeout(deadline))
 }
-
-/** Counts the values in the chunks of a JSON text, so that no long text is searched at once. */
-function openValueCounter(): (chunk: Buffer) => number {
-  let values = 0
-  let isText = false
-  let isEscaped = false
-  return (chunk) => {
-    for (let n = 0; n < chunk.length; n++) {
-      const byte = chunk[n]
-      if (isEscaped) isEscaped = false
-      else if (byte === QUOTE) isText = !isText
-      else if (isText) isEscaped = byte === BACKSLASH
-      else if (byte === COMMA || byte === BRACKET || byte === BRACE) values++
-    }
-    return values
-  }
-}
-
-const [QUOTE, BACKSLASH, COMMA, BRACKET, BRACE] = Buffer.from('"\\,[{')
 
 /** Parses one statement, or a batch of `queries`. */
 export function parseBody(text: string, { statementsMax }: SqlLimits): { statements: Statement[]; isBatch: boolean } {

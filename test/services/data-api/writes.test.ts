@@ -143,6 +143,15 @@ describe('POST', () => {
     expect(await rowOf(id)).toBeUndefined()
   })
 
+  it.each([
+    ['application/json', `[${'{},'.repeat(999_999)}{}]`],
+    ['text/csv', `id\n${'1\n'.repeat(1_000_000)}`],
+  ])('refuses a body of %s with more than a million values', async (type, text) => {
+    const reply = await api.json('/items', { method: 'POST', body: text, headers: { 'content-type': type } })
+    const message = 'The body is larger than 1000000 values'
+    expect([reply.status, reply.body]).toMatchObject([413, { code: 'PGRST102', message }])
+  })
+
   it('refuses CSV that is much larger as JSON', async () => {
     const csv = `${'n'.repeat(25_000)}\n${'a\n'.repeat(1_000)}`
     const reply = await api.json('/items', { method: 'POST', body: csv, headers: { 'content-type': 'text/csv' } })

@@ -1,3 +1,4 @@
+import { openValueCounter } from '../../../platform/http/count-json-values.ts'
 import { bodyTooLarge, requestError } from '../data-api-error.ts'
 import { parseForm } from './form-encoding.ts'
 
@@ -23,6 +24,9 @@ const BODY_BYTES_MAX = 10 * 1024 * 1024
 /** Limit of the database host for the body of a request. */
 const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
+/** Limit for the objects, arrays and places in them: each takes far more memory than its bytes. */
+const VALUES_MAX = 1_000_000
+
 type Row = Record<string, unknown>
 
 interface PayloadOptions {
@@ -41,6 +45,9 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
     case 'application/vnd.pgrst.object+json':
     case 'application/vnd.pgrst.array+json':
     case '':
+      // A shorter body has fewer values.
+      if (bytes.length > VALUES_MAX && openValueCounter()(bytes) > VALUES_MAX)
+        throw bodyTooLarge(`${VALUES_MAX} values`)
       return jsonPayload(text, options)
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
@@ -133,9 +140,12 @@ function csvRows(text: string): Row[] {
 function csvLines(text: string): string[][] {
   const lines: string[][] = []
   let cells: string[] = []
+  let count = 0
   let at = 0
   while (at < text.length) {
     const { cell, end } = text[at] === '"' ? quotedCell(text, at) : plainCell(text, at)
+    count += 1
+    if (count > VALUES_MAX) throw bodyTooLarge(`${VALUES_MAX} values`)
     cells.push(cell)
     at = end
     if (at < text.length && !',\r\n'.includes(text[at] ?? '')) {
@@ -162,13 +172,8 @@ function plainCell(text: string, start: number) {
 }
 
 function quotedCell(text: string, start: number): { cell: string; end: number } {
-  let cell = ''
-  for (let at = start + 1; at < text.length; at += 1) {
-    if (text[at] !== '"') cell += text[at]
-    else if (text[at + 1] === '"') {
-      cell += '"'
-      at += 1
-    } else return { cell, end: at + 1 }
-  }
-  throw requestError('PGRST102', { message: 'A quoted field of the CSV has no end' })
+  let at = text.indexOf('"', start + 1)
+  while (at >= 0 && text[at + 1] === '"') at = text.indexOf('"', at + 2)
+  if (at < 0) throw requestError('PGRST102', { message: 'A quoted field of the CSV has no end' })
+  return { cell: text.slice(start + 1, at).replaceAll('""', '"'), end: at + 1 }
 }
