@@ -57,8 +57,8 @@ function returnedOf({ request, table, node }: Write) {
   }
   const columns = primaryKey.map((column) => `${quote(table.name)}.${quote(column)}`).join(', ')
   // Texts, because a number of JSON may have more digits than one of JavaScript.
-  const filters = `SELECT json_object_agg(key, coalesce('eq.' || value, 'is.null')) FROM json_each_text(json_agg(pgrst_row) -> 0)`
-  const location = `, CASE WHEN count(pgrst_row) = 1 THEN (${filters})::text END AS location`
+  const filters = `SELECT json_object_agg(key, coalesce('eq.' || value, 'is.null')) FROM json_each_text(json_agg(pgrst_row.*) -> 0)`
+  const location = `, CASE WHEN count(pgrst_row.*) = 1 THEN (${filters})::text END AS location`
   return { columns, isRead: false, location }
 }
 

@@ -276,6 +276,25 @@ describe('embedding', () => {
     ])
   })
 
+  it('reads columns and aliases that have the names that the SQL gives to rows', async () => {
+    await api.sql(`create table crates (id int primary key, one int, crates text); create table lines (id int primary key, crate int references crates, rows text);
+      create function lines_of(crates) returns setof lines language sql stable as 'select * from lines where crate = $1.id';
+      insert into crates values (1, 7, 'c'); insert into lines values (2, 1, 'r')`)
+    for (const spread of ['rows', '*', 'rows:rows', 'pgrst_row:rows']) {
+      const [row] = await get(`/crates?select=n:id,...lines(${spread})`)
+      expect(row).toMatchObject({ n: 1, [spread.startsWith('pgrst') ? 'pgrst_row' : 'rows']: ['r'] })
+    }
+    expect(await get('/crates?select=n:id,...lines!inner(rows)&lines=not.is.null')).toEqual([{ n: 1, rows: ['r'] }])
+    expect(await get('/crates?select=id,lines_of(id)')).toEqual([{ id: 1, lines_of: [{ id: 2 }] }])
+    const written = await api.json('/crates?select=id,lines_of(id)&id=eq.1', writeOf('PATCH', { one: 8 }))
+    expect(written.body).toEqual([{ id: 1, lines_of: [{ id: 2 }] }])
+    expect(await get('/crates?select=pgrst_row:id')).toEqual([{ pgrst_row: 1 }])
+    for (const name of ['one', 'pgrst_row']) {
+      const csv = await api.send(api.keys.service, `/crates?select=${name}:one,id`, { headers: { accept: 'text/csv' } })
+      expect(await csv.text()).toBe(`${name},id\n8,1`)
+    }
+  })
+
   it('refuses to spread more columns over many levels than its SQL should have', async () => {
     const spread = (columns: number) => {
       const levels = Array.from({ length: 9 }, () => '...authors(...books(').join('')

@@ -27,8 +27,11 @@ export function fieldSql(params: Parameters, node: Pick<ReadNode, 'alias' | 'tab
 type Presence = (child: EmbedNode) => string
 
 /** Tests the join of the embedded rows, which the query must contain. */
-const joinedPresence: Presence = ({ alias, relationship }) =>
-  `${quote(alias)}${isToOne(relationship) ? '' : '.rows'} IS DISTINCT FROM NULL`
+const joinedPresence: Presence = (child) =>
+  `${quote(child.alias)}${isToOne(child.relationship) ? '' : `.${listOf(child)}`} IS DISTINCT FROM NULL`
+
+/** The column with the list of embedded rows. Those of a spread resource have columns that callers name beside it. */
+export const listOf = ({ isSpread }: EmbedNode): string => (isSpread ? 'pgrst_list' : 'rows')
 
 export function logicSql(params: Parameters, node: ReadNode, logic: Logic, presence = joinedPresence): string {
   if (logic.kind === 'filter') return filterSql(params, node, logic, presence)

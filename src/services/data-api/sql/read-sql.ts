@@ -9,7 +9,7 @@ import {
 import type { SelectedField } from '../request/select.ts'
 import { isToOne } from '../schema/types.ts'
 import { castType, type Parameters, qualified, quote } from './builder.ts'
-import { fieldSql, logicSql, orderSql, whereSql, windowSql } from './expressions.ts'
+import { fieldSql, listOf, logicSql, orderSql, whereSql, windowSql } from './expressions.ts'
 
 type Aggregation = NonNullable<SelectedField['aggregate']>
 
@@ -87,7 +87,8 @@ function fromSql(node: ReadNode, { source, parentRow }: ReadOptions): string {
   }
   const { relationship } = node
   if (relationship.kind === 'computed') {
-    const row = parentRow ?? quote(node.parentAlias)
+    // A single name would be a column, if the row has one of that name.
+    const row = parentRow ?? `${quote(node.parentAlias)}.*`
     return `${qualified(relationship.routine)}(${row}::${qualified(relationship.source)}) AS ${alias}`
   }
   const table = `${qualified(node.relation)} AS ${alias}`
@@ -203,7 +204,7 @@ function selectedChild(node: ReadNode, child: EmbedNode, isGrouped: boolean): Se
   // Postgres cannot group by values of the type json.
   const json = isGrouped ? '::jsonb' : ''
   if (child.isSpread) return outputsOf(child).map((output) => selectedOutput(node, lateral, output))
-  const value = isOne ? `row_to_json(${lateral}.*)${json}` : `coalesce(${lateral}.rows, '[]')${json}`
+  const value = isOne ? `row_to_json(${lateral}.*)${json}` : `coalesce(${lateral}.${listOf(child)}, '[]')${json}`
   return [{ sql: `${value} AS ${quote(child.key)}`, groupBy: value }]
 
   function selectedOutput(parent: ReadNode, from: string, { column, key, aggregate }: Output): Selected {
@@ -225,8 +226,9 @@ function joinSql(params: Parameters, child: EmbedNode, { isGroupedBy = false, pa
   const rows = quote(`${child.alias}_rows`)
   const outputs = child.isSpread ? outputsOf(child) : []
   const spread = outputs.map(({ column }) => `json_agg(${rows}.${quote(column)}) AS ${quote(column)}`)
-  const columns = [`json_agg(${rows}) AS rows`, ...spread].join(', ')
-  const on = child.isInner ? `${lateral}.rows IS NOT NULL` : 'TRUE'
+  const list = listOf(child)
+  const columns = [`json_agg(${rows}.*) AS ${list}`, ...spread].join(', ')
+  const on = child.isInner ? `${lateral}.${list} IS NOT NULL` : 'TRUE'
   return `${join} (SELECT ${columns} FROM (${readSql(params, withSelectedColumn(child), { parentRow })}) AS ${rows}) AS ${lateral} ON ${on}`
 }
 

@@ -31,7 +31,7 @@ export const requireVersion = (params: Parameters, version: string, expected: st
   `CASE WHEN ${version} = ${params.addTyped(expected, 'text')} THEN 0 ELSE ${failure(params, 'schema', version)} END`
 
 function checksSql(params: Parameters, { isSingular, matchesUrl, affectedMax }: Checks): string {
-  const rows = 'count(pgrst_row)'
+  const rows = 'count(pgrst_row.*)'
   const cases = [
     ...(matchesUrl ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'url', rows)}`] : []),
     ...(isSingular ? [`WHEN ${rows} <> 1 THEN ${failure(params, 'rows', rows)}`] : []),
@@ -47,7 +47,7 @@ interface Shape {
 }
 
 function bodySql({ format, handler }: Media, source: string, { isScalar, isSingle }: Shape): string {
-  const value = isScalar ? 'pgrst_row.pgrst_scalar' : 'pgrst_row'
+  const value = isScalar ? 'pgrst_row.pgrst_scalar' : 'pgrst_row.*'
   const rows = `json_agg(${value})`
   const list = `coalesce(${rows}, '[]')`
   const first = `coalesce(${rows} -> 0, 'null')`
@@ -61,11 +61,11 @@ function bodySql({ format, handler }: Media, source: string, { isScalar, isSingl
     case 'stripped-array':
       return `json_strip_nulls(${isSingle ? first : list})`
     case 'geojson':
-      return `json_build_object('type', 'FeatureCollection', 'features', coalesce(json_agg(ST_AsGeoJSON(pgrst_row)::json), '[]'))`
+      return `json_build_object('type', 'FeatureCollection', 'features', coalesce(json_agg(ST_AsGeoJSON(pgrst_row.*)::json), '[]'))`
     case 'csv':
       return csvSql(source)
     case 'custom':
-      return handler ? handledSql(handler, value) : `string_agg(${value}::text, '')`
+      return handler ? handledSql(handler, value) : `string_agg((${value})::text, '')`
     case 'plan':
       return list
   }
@@ -73,13 +73,13 @@ function bodySql({ format, handler }: Media, source: string, { isScalar, isSingl
 
 /** SQL of a handler's body. Rows of a query must be cast before a function accepts them as rows of a relation. */
 const handledSql = (handler: MediaHandler, value: string): string =>
-  `coalesce(${qualified(handler)}(${value}${handler.relation ? `::${qualified(handler.relation)}` : ''})::text, '')`
+  `coalesce(${qualified(handler)}((${value})${handler.relation ? `::${qualified(handler.relation)}` : ''})::text, '')`
 
 /** SQL of a CSV body. Postgres writes a row as its fields in parentheses, quoted as in CSV. */
 const csvSql = (source: string) => `(
   SELECT coalesce(string_agg(name, ','), '') FROM (
-    SELECT json_object_keys(row_to_json(one)) AS name FROM (SELECT * FROM ${source} LIMIT 1) AS one) AS names)
-  || chr(10) || coalesce(string_agg(substr(pgrst_row::text, 2, length(pgrst_row::text) - 2), chr(10)), '')`
+    SELECT json_object_keys(row_to_json(one.*)) AS name FROM (SELECT * FROM ${source} LIMIT 1) AS one) AS names)
+  || chr(10) || coalesce(string_agg(substr((pgrst_row.*)::text, 2, length((pgrst_row.*)::text) - 2), chr(10)), '')`
 
 interface Result {
   media: Media
@@ -107,7 +107,7 @@ export function resultSql(
   { media, source, total, isEmpty, checks = {}, shape = {}, more = '' }: Result,
 ): string {
   const body = isEmpty ? 'NULL' : `(${bodySql(media, source, shape)})::text`
-  return `SELECT count(pgrst_row)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
+  return `SELECT count(pgrst_row.*)::int AS rows, ${total === undefined ? 'NULL' : total} AS total, ${body} AS body,
     ${RESPONSE_SETTINGS}${checksSql(params, checks)}${more}
     FROM (SELECT * FROM ${source}) AS pgrst_row`
 }
