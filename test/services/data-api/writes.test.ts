@@ -152,6 +152,16 @@ describe('POST', () => {
     expect([reply.status, reply.body]).toMatchObject([413, { code: 'PGRST102', message }])
   })
 
+  it('takes the default of a domain as the search path of its creator meant it', async () => {
+    await api.sql(`create schema inner_part; create function inner_part.next_code() returns text language sql as $$ select 'a1' $$;
+      grant usage on schema inner_part to service_role;
+      set search_path = inner_part, public; create domain public.code as text default next_code();
+      set search_path = public; create table coded (id int, code code)`)
+    const prefer = 'missing=default, return=representation'
+    const reply = await api.json('/coded?columns=id,code', writeOf('POST', [{ id: 1 }], prefer))
+    expect([reply.status, reply.body]).toEqual([201, [{ id: 1, code: 'a1' }]])
+  })
+
   it('refuses CSV that is much larger as JSON', async () => {
     const csv = `${'n'.repeat(25_000)}\n${'a\n'.repeat(1_000)}`
     const reply = await api.json('/items', { method: 'POST', body: csv, headers: { 'content-type': 'text/csv' } })

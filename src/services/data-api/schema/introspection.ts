@@ -68,7 +68,7 @@ export function introspect(schemas: readonly string[]): Statement {
                 WHERE s.classid = 'pg_class'::regclass AND s.refclassid = s.classid AND s.refobjid = a.attrelid
                   AND s.refobjsubid = a.attnum AND s.deptype = 'i')
               WHEN a.attgenerated = '' THEN coalesce(pg_get_expr(d.adbin, d.adrelid),
-                CASE WHEN t.typtype = 'd' THEN t.typdefault END) END) ORDER BY a.attnum) AS list
+                CASE WHEN t.typtype = 'd' THEN pg_get_expr(t.typdefaultbin, 0) END) END) ORDER BY a.attnum) AS list
         FROM relations AS r JOIN pg_attribute AS a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
         JOIN pg_type AS t ON t.oid = a.atttypid
         LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
