@@ -198,13 +198,12 @@ function relationshipsOfReference(reference: Reference): KeyRelationship[] {
       target,
       columns,
       isSelf,
-      isSourceView,
       isTargetView,
     },
     {
       ...{ kind: isUnique ? 'one-to-one' : 'to-many', constraint, source: target, target: source, isSelf },
       columns: columns.map(([from, to]) => [to, from] as const),
-      ...{ isSourceView: isTargetView, isTargetView: isSourceView },
+      isTargetView: isSourceView,
     },
   ]
 }

@@ -110,7 +110,6 @@ export interface KeyRelationship extends RelationshipEnds {
   constraint: string
   columns: ColumnPairs
   isSelf: boolean
-  isSourceView: boolean
   isTargetView: boolean
 }
 
