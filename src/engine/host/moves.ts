@@ -12,6 +12,8 @@ const End = z.object({ lsn: z.string() })
 
 /** Long, because all of the project's data is read from the bucket. */
 const ARRIVAL_MS_MAX = 24 * 3_600_000
+/** Above the limits of the hosts for stopping a server and for finishing an arrival: a move that gave up earlier would be repeated for ever. */
+const SWITCH_MS_MAX = 15 * 60_000
 
 /** Moves projects between hosts through the archive, which both hosts must share. */
 export function hostMoves(access: HostAccess, states: EngineStates<HostState>): ProjectMoves {
@@ -90,10 +92,12 @@ interface Switch {
 /** Stops the source and finishes the target; on failure the source serves the project again. */
 async function switchHosts({ ref, source, target }: Switch, fence: Fence | undefined): Promise<void> {
   const finish = (body: object) =>
-    target.change(ref, fence, { method: 'POST', path: '/arrival/finish', body }).catch(throwRefusal)
+    target
+      .change(ref, fence, { method: 'POST', path: '/arrival/finish', body, waitMs: SWITCH_MS_MAX })
+      .catch(throwRefusal)
   if (!source) return finish({})
   try {
-    const seal = { method: 'POST', path: `/instances/${ref}/seal` } as const
+    const seal = { method: 'POST', path: `/instances/${ref}/seal`, waitMs: SWITCH_MS_MAX } as const
     await finish(await source.withLock(ref, fence, (ask) => ask(End, seal).catch(throwRefusal)))
   } catch (error) {
     // The fence prevents undoing the work of a caller that has taken over.
