@@ -12,7 +12,7 @@ const PLANS_MAX = 500
 const TEXT_LENGTH_MAX = 16 * 1024
 const LENGTH_MAX = 1024 * 1024
 
-/** The prepared statements of a session by their text, so that Postgres plans each once. The oldest make room for new ones. */
+/** The prepared statements of a session by their text, so that Postgres plans each once. The least recently used make room for new ones. */
 export class Plans {
   readonly #plans = new Map<string, Plan>()
   /** Names of statements that were removed. Postgres may still have them. */
@@ -20,7 +20,12 @@ export class Plans {
   #length = 0
 
   get(text: string): Plan | undefined {
-    return this.#plans.get(text)
+    const found = this.#plans.get(text)
+    if (!found) return undefined
+    // Inserted anew, so that the first one is the least recently used.
+    this.#plans.delete(text)
+    this.#plans.set(text, found)
+    return found
   }
 
   /** Returns undefined if the text is too long to be kept. */

@@ -53,7 +53,7 @@ async function run(
  * Schemas by project and exposed schemas, bounded by their sizes; as objects they take a few times as much memory. They
  * are read again after a while, because some changes, such as those of server settings, do not change their version.
  */
-const schemas = new SizedCache<LoadedSchema>({ sizeMax: 2 * SCHEMA_SIZE_MAX, ms: 600_000 })
+const schemas = new SizedCache<LoadedSchema>({ sizeMax: SCHEMA_SIZE_MAX, ms: 600_000 })
 
 const keyOf = ({ project, config }: DataApi) => [project.ref, ...config.schemas].join('\0')
 
@@ -85,7 +85,7 @@ function requireReadable(loaded: LoadedSchema): SchemaCache {
   if (!('isTooLarge' in loaded)) return loaded
   throw new DataApiError({
     ...{ status: 500, code: '54000', message: 'The exposed schemas are too large' },
-    details: `The names and types of their tables and functions, and the relationships, take more than ${SCHEMA_SIZE_MAX} characters.`,
+    details: `The names and types of their tables and functions, and the relationships, take more than ${SCHEMA_SIZE_MAX} bytes.`,
     hint: 'Expose fewer schemas, or schemas with less in them.',
   })
 }

@@ -146,9 +146,10 @@ describe('POST', () => {
   it.each([
     ['application/json', `[${'{},'.repeat(999_999)}{}]`],
     ['text/csv', `id\n${'1\n'.repeat(1_000_000)}`],
-  ])('refuses a body of %s with more than a million values', async (type, text) => {
+    ['application/x-www-form-urlencoded', '%&'.repeat(10_001), '10000 fields'],
+  ])('refuses a body of %s with too many values', async (type, text, limit = '1000000 values') => {
     const reply = await api.json('/items', { method: 'POST', body: text, headers: { 'content-type': type } })
-    const message = 'The body is larger than 1000000 values'
+    const message = `The body is larger than ${limit}`
     expect([reply.status, reply.body]).toMatchObject([413, { code: 'PGRST102', message }])
   })
 

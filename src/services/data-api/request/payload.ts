@@ -26,6 +26,9 @@ const JSON_LENGTH_MAX = 16 * 1024 * 1024
 
 /** Limit for the objects, arrays and places in them: each takes far more memory than its bytes. */
 const VALUES_MAX = 1_000_000
+/** Limit for a form, whose fields are columns. */
+const FIELDS_MAX = 10_000
+const AMPERSAND = 0x26
 
 type Row = Record<string, unknown>
 
@@ -52,6 +55,8 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
+      // A malformed field takes long.
+      if (bytes.filter((byte) => byte === AMPERSAND).length > FIELDS_MAX) throw bodyTooLarge(`${FIELDS_MAX} fields`)
       return formPayload(parseForm(text))
     case 'text/plain':
     case 'text/xml':
@@ -156,6 +161,7 @@ function csvLines(text: string): string[][] {
     if (text[at] === ',') {
       at += 1
       if (at < text.length && text[at] !== '\r' && text[at] !== '\n') continue
+      count += 1
       cells.push('')
     }
     at += text.startsWith('\r\n', at) ? 2 : 1

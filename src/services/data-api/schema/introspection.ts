@@ -120,7 +120,7 @@ export function introspect(schemas: readonly string[]): Statement {
           GROUP BY r.rolname) AS roles),
         'hasGeoJson', EXISTS (SELECT FROM pg_extension WHERE extname = 'postgis')
       )::text AS found)
-      SELECT CASE WHEN length(found) <= ${SCHEMA_SIZE_MAX} THEN found
+      SELECT CASE WHEN octet_length(found) <= ${SCHEMA_SIZE_MAX} THEN found
         ELSE json_build_object('version', ${VERSION}, 'tables', NULL)::text END AS found FROM found`,
     params: [schemas],
   }

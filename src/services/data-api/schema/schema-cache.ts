@@ -1,5 +1,5 @@
 import type { Introspection, TooLargeIntrospection } from './introspection.ts'
-import { keyOfView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
+import { addTo, keyOfView, relationshipsOf, type ViewOrigins, viewOrigins } from './relationships.ts'
 import {
   ANY_RELATION,
   type Column,
@@ -54,8 +54,7 @@ export function loadedSchemaOf(text: string): LoadedSchema {
   const primaryKeyOf = (name: Name) => tables.get(keyOf(name))?.primaryKey ?? []
   const relationships = relationshipsOf(found, { origins, primaryKeyOf, isExposed })
   for (const relationship of found.routines.flatMap((routine) => computedRelationships(routine, oids))) {
-    const key = keyOf(relationship.source)
-    relationships?.set(key, [...(relationships.get(key) ?? []), relationship])
+    if (relationships) addTo(relationships, keyOf(relationship.source), relationship)
   }
   const size = text.length + ADDED_LENGTH * countAdded(found, relationships)
   if (size > SCHEMA_SIZE_MAX) return tooLarge
