@@ -1,9 +1,8 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import type { storageRequests } from '../../model/tables/index.ts'
-import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'
-import { createTokenBuckets } from './token-bucket.ts'
+import { createRowLimit, PROJECT_ROWS } from './row-limit.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from './write-behind.ts'
 
 /** Both tables have the same columns. */
@@ -16,14 +15,10 @@ type Row = Omit<typeof storageRequests.$inferSelect, 'at'> & {
 
 const PATH_LENGTH_MAX = 1_024
 const PENDING_MAX = 20_000
-const PROJECTS_MAX = 10_000
 
 /** Returns a function that records a finished request. Rows are written later, in batches. */
 export function createRequestLog(table: Table) {
-  /** Bounds the rows of a project. They are stored for a week, and the number of requests has no limit. */
-  const takeRow = createTokenBuckets({ max: 5_000, perMinute: 1_000 })
-  /** By project, the number of requests since its last row that were not logged. */
-  const skipped = new BoundedMap<string, number>(PROJECTS_MAX)
+  const claimRow = createRowLimit(PROJECT_ROWS)
   let pending: Row[] = []
   let dropped = 0
   const writeSoon = createWriteBehind({ isEmpty: () => pending.length === 0, write })
@@ -39,15 +34,10 @@ export function createRequestLog(table: Table) {
   }
 
   return function logRequest(scope: RequestScope, { path, ...request }: Omit<Row, 'skipped'>): void {
-    const { projectRef, at } = request
-    const before = skipped.get(projectRef) ?? 0
-    if (!takeRow(projectRef, 1, at)) {
-      skipped.set(projectRef, before + 1)
-      return
-    }
-    if (before > 0) skipped.delete(projectRef)
+    const skipped = claimRow(request.projectRef, request.at)
+    if (skipped === undefined) return
     if (pending.length < PENDING_MAX) {
-      pending.push({ ...request, path: path.slice(0, PATH_LENGTH_MAX), skipped: before })
+      pending.push({ ...request, path: path.slice(0, PATH_LENGTH_MAX), skipped })
     } else dropped += 1
     writeSoon(scope)
   }

@@ -9,7 +9,7 @@ import { claimCallId } from './processes/duplicate-calls.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
 import { clientAddressOf, type FoundProgram, type ProgramCall, type ProgramIds } from './program-call.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
-import { claimLogRow, logRefusal, withUnlistedCount } from './refused-calls.ts'
+import { claimRefusalRow, logRefusal, refusalText } from './refused-calls.ts'
 import { acquirePermit, PROBLEMS } from './waiting-calls.ts'
 
 interface Called {
@@ -77,12 +77,12 @@ export function rejectCall(called: Called, response: Response, reason: string): 
 
 /** Logs a refused call as an invocation, within the limit of rows per minute. */
 function withLogRow({ call, ids }: Called, response: Response, reason: string): Response {
-  const row = claimLogRow(ids.programId)
-  if (row) {
-    const at = Date.now()
+  const at = Date.now()
+  const skipped = claimRefusalRow(ids.programId, at)
+  if (skipped !== undefined) {
     const id = newTimedId(new Date(at))
     recordStart({ id, ...ids, ...factsOf(call), at })
-    recordEnd(call, id, { status: response.status, ms: 0, problem: withUnlistedCount(reason, row) })
+    recordEnd(call, id, { status: response.status, ms: 0, problem: refusalText(reason, skipped) })
   }
   return markNotRun(response)
 }

@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
+import { createRowLimit, PROJECT_ROWS } from '../gateway/row-limit.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
 import { releaseBuffer, reserveBuffer } from './log-buffer-budget.ts'
 
@@ -53,14 +54,21 @@ let droppedLines = 0
 
 const scheduleWrite = createWriteBehind({ isEmpty: () => ended.size + late.length === 0, write: writeAll })
 
-/** Buffers the start of a call. When the buffer is full, the oldest entry is dropped. */
+const claimRow = createRowLimit(PROJECT_ROWS)
+
+/** Buffers the start of a call that may have a row. When the buffer is full, the oldest entry is dropped. */
 export function recordStart(started: Started): void {
+  const skipped = claimRow(started.projectRef, started.at)
+  if (skipped === undefined) return
   if (running.size >= BUFFERED_MAX) {
     const [oldest] = running.keys()
     const abandoned = oldest === undefined ? undefined : running.get(oldest)
     if (abandoned) drop(abandoned)
   }
-  running.set(started.id, { ...started, path: truncate(started.path, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
+  const path = truncate(started.path, PATH_LENGTH_MAX)
+  const invocation = { ...started, path, status: 0, ms: 0, console: [] }
+  running.set(started.id, invocation)
+  if (skipped > 0) addLines(invocation, [newLine('info', `${skipped} calls before this one left no row`)])
 }
 
 function drop(invocation: Invocation): void {
@@ -82,7 +90,7 @@ export function recordEnd(
 ): void {
   const invocation = running.get(id)
   if (!invocation) return
-  if (problem !== undefined) addLines(invocation, [errorLine(problem)])
+  if (problem !== undefined) addLines(invocation, [newLine('error', problem)])
   running.delete(id)
   if (ended.size >= BUFFERED_MAX) drop(invocation)
   else ended.set(id, Object.assign(invocation, { status, ms }))
@@ -97,9 +105,9 @@ const truncate = (text: string, length: number): string =>
 export const storableMessage = (text: string): string =>
   truncate(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()
 
-const errorLine = (problem: string): ConsoleLine => ({
-  level: 'error',
-  message: storableMessage(problem),
+const newLine = (level: string, message: string): ConsoleLine => ({
+  level,
+  message: storableMessage(message),
   at: new Date().toISOString(),
 })
 
@@ -123,7 +131,7 @@ export function recordLostResponse(
   { id, ...owner }: Owner & { id: string },
   { status, problem }: { status: number; problem: string },
 ): void {
-  const lines = [errorLine(problem)]
+  const lines = [newLine('error', problem)]
   const invocation = running.get(id) ?? ended.get(id)
   if (invocation) addLines(Object.assign(invocation, { status }), lines)
   else if (late.length < BUFFERED_MAX)

@@ -1,45 +1,16 @@
 import type { SystemCtx } from '../../ctx.ts'
-import { BoundedMap } from '../../platform/bounded-map.ts'
 import { limitHeaders, takeAnonymousQuota } from '../../platform/rate-limit/quota.ts'
+import { createRowLimit } from '../gateway/row-limit.ts'
 import { markNotRun } from './processes/not-run-responses.ts'
 import type { ProgramCall } from './program-call.ts'
 import { refuse } from './refusals.ts'
 
-/** Limits of log rows for calls without a run of the program, which must not fill the database. */
-const ROWS_MAX = 20
-const ROWS_MS = 60_000
-const PROGRAMS_MAX = 10_000
-
-/** Refused calls of the current minute; `unlisted` counts those without a row. */
-interface RefusalCount {
-  since: number
-  rows: number
-  unlisted: number
-}
-const refused = new BoundedMap<string, RefusalCount>(PROGRAMS_MAX)
-
-export interface Row {
-  /** Number of earlier refused calls without a row. */
-  unlisted: number
-}
-
-/** Claims a log row for a refused call. Returns undefined if the call must not be logged. */
-export function claimLogRow(program: string): Row | undefined {
-  const now = Date.now()
-  const known = refused.get(program)
-  if (!known || now - known.since >= ROWS_MS) {
-    refused.set(program, { since: now, rows: 1, unlisted: 0 })
-    return { unlisted: known?.unlisted ?? 0 }
-  }
-  known.rows += 1
-  if (known.rows <= ROWS_MAX) return { unlisted: 0 }
-  known.unlisted += 1
-  return undefined
-}
+/** Claims a log row for a refused call of a program. Callers cause refusals at will: they must not use up the rows of the project. */
+export const claimRefusalRow = createRowLimit({ max: 20, perMinute: 20 })
 
 /** Log text of a refused call. */
-export const withUnlistedCount = (reason: string, { unlisted }: Row): string =>
-  unlisted === 0 ? reason : `${reason} (${unlisted} earlier refused calls are not listed)`
+export const refusalText = (reason: string, skipped: number): string =>
+  skipped === 0 ? reason : `${reason} (${skipped} earlier refused calls are not listed)`
 
 export function logRefusal({ log }: SystemCtx, { request, address }: ProgramCall, response: Response): Response {
   const { status, headers } = response

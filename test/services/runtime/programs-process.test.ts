@@ -267,21 +267,50 @@ it('a function that takes memory endlessly at its start gets that error', async 
   expect(row?.console).toMatchObject([{ message: expect.stringContaining('too much memory') }])
 })
 
-it('the log of calls loses no other call because of one that the database refuses', async () => {
-  vi.stubGlobal('scheduler', { wait: delay })
-  const { id, deploymentId } = await putFunction(ref, '', {}, stores)
-  const waiting: Promise<unknown>[] = []
-  const host = {
-    bindings: installation.ctxAt().bindings,
-    execution: { waitUntil: (work: Promise<unknown>) => waiting.push(work) },
+describe('the log of calls', () => {
+  beforeAll(() => void vi.stubGlobal('scheduler', { wait: delay }))
+  afterAll(() => void vi.unstubAllGlobals())
+
+  /** Records calls of a new function. Returns their rows once they are written. */
+  async function recorded(calls: { projectRef: string; status: number; at: number; deploymentId?: string }[]) {
+    const { id: programId, deploymentId } = await putFunction(ref, '', {}, stores)
+    const waiting: Promise<unknown>[] = []
+    const host = {
+      bindings: installation.ctxAt().bindings,
+      execution: { waitUntil: (work: Promise<unknown>) => waiting.push(work) },
+    }
+    for (const { status, ...call } of calls) {
+      const id = randomUUID()
+      recordStart({ kind: 'function', programId, deploymentId, method: 'GET', path: '/', ...call, id })
+      recordEnd(host, id, { status, ms: 1 })
+    }
+    await Promise.all(waiting)
+    return invocationsOf(programId, stores)
   }
-  const call = { kind: 'function', projectRef: ref, programId: id, method: 'GET', path: '/', at: Date.now() } as const
-  const ids = Array.from({ length: 5 }, () => randomUUID())
-  for (const [n, id] of ids.entries()) recordStart({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
-  for (const [n, id] of ids.entries()) recordEnd(host, id, { status: 200 + n, ms: 1 })
-  await Promise.all(waiting)
-  expect((await invocationsOf(id, stores)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
-  vi.unstubAllGlobals()
+
+  it('loses no other call because of one that the database refuses', async () => {
+    const calls = Array.from({ length: 5 }, (_, n) => ({ projectRef: ref, status: 200 + n, at: Date.now() }))
+    const rows = await recorded(calls.map((call, n) => (n === 3 ? { ...call, deploymentId: 'none' } : call)))
+    expect(rows.map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
+  })
+
+  it('has a limited number of rows for each project, and says how many calls are missing', async () => {
+    const [busy, other] = [randomUUID(), randomUUID()]
+    const at = Date.now() - 60_000
+    const many = Array.from({ length: 5_040 }, () => ({ projectRef: busy, status: 200, at }))
+    const rows = await recorded([
+      ...many,
+      { projectRef: other, status: 201, at },
+      { projectRef: busy, status: 202, at: at + 1_000 },
+      { projectRef: busy, status: 203, at: at + 2_000 },
+    ])
+    expect(rows.slice(0, -3).map(({ status }) => status)).toEqual(Array(5_000).fill(200))
+    expect(rows.slice(-3)).toMatchObject([
+      { status: 201, console: [] },
+      { status: 202, console: [{ level: 'info', message: '40 calls before this one left no row' }] },
+      { status: 203, console: [] },
+    ])
+  })
 })
 
 /** Starts a request whose caller disconnects during the body. */

@@ -4,7 +4,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { methodAndPathOf } from '../admit-call.ts'
 import { recordEnd, recordStart } from '../call-recorder.ts'
 import type { ProgramCall } from '../program-call.ts'
-import { claimLogRow, withUnlistedCount } from '../refused-calls.ts'
+import { claimRefusalRow, refusalText } from '../refused-calls.ts'
 import { findProgramIds } from '../serve-call.ts'
 import { keyOf } from './process-protocol.ts'
 
@@ -32,8 +32,8 @@ const PROBLEMS = {
 export async function recordUnansweredCall(call: ProgramCall, { at, status, why }: Outcome): Promise<void> {
   const { address, bindings, execution } = call
   const isNotRun = why === 'held back' || why === 'late'
-  const row = isNotRun ? claimLogRow(keyOf(address)) : { unlisted: 0 }
-  if (!row) return
+  const skipped = isNotRun ? claimRefusalRow(keyOf(address), Date.now()) : 0
+  if (skipped === undefined) return
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {
     // A scheduled call that is no longer due is logged too, for the version that is served now.
@@ -41,7 +41,7 @@ export async function recordUnansweredCall(call: ProgramCall, { at, status, why 
     if (!ids) return
     const id = newTimedId(new Date(at))
     recordStart({ id, ...ids, projectRef: address.ref, ...methodAndPathOf(call), at })
-    recordEnd(call, id, { status, ms: Date.now() - at, problem: withUnlistedCount(PROBLEMS[why], row) })
+    recordEnd(call, id, { status, ms: Date.now() - at, problem: refusalText(PROBLEMS[why], skipped) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }
