@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
-import { eq } from 'drizzle-orm'
+import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { openFunctionSecret } from '../../../src/model/secrets/function.ts'
-import { auditLog, functionSecrets, projects } from '../../../src/model/tables/index.ts'
+import { auditLog, functionDeletions, functionSecrets, projects } from '../../../src/model/tables/index.ts'
 import { INSTALLATION_VARIABLES } from '../../../src/services/runtime/environment.ts'
 import { control, newMember, newOrganization, type TestOrganization, workerLogs } from '../../support/api.ts'
 import { createProject } from '../../support/projects.ts'
@@ -107,6 +107,30 @@ describe('the secrets of a project', () => {
       expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.0.name: must not ') } })
     },
   )
+
+  it('leave the newest 1,000 of their deletions', async () => {
+    const { owner } = organization
+    const own = await createProject(organization)
+    const deletions = Array.from({ length: 1_002 }, (_, n) => ({
+      ...{ projectRef: own, name: `OLD${n}`, deletedAt: new Date(n * 1_000) },
+      kind: n < 2 ? ('function' as const) : ('secret' as const),
+    }))
+    await control.insert(functionDeletions).values(deletions)
+    const names = ['OLD2', 'NEW1', 'NEW2']
+    const secrets = names.map((name) => ({ name, value: 'x' }))
+    expect((await owner.post(`/v1/projects/${own}/secrets`, secrets)).status).toBe(201)
+    expect((await owner.delete(`/v1/projects/${own}/secrets`, names)).status).toBe(200)
+    const rowsOf = (kind: 'function' | 'secret') =>
+      control
+        .select({ name: functionDeletions.name })
+        .from(functionDeletions)
+        .where(and(eq(functionDeletions.projectRef, own), eq(functionDeletions.kind, kind)))
+        .orderBy(asc(functionDeletions.deletedAt), asc(functionDeletions.name))
+    const kept = await rowsOf('secret')
+    expect(kept).toHaveLength(1_000)
+    expect([kept[0], ...kept.slice(-4)].map((row) => row?.name)).toEqual(['OLD5', 'OLD1001', 'NEW1', 'NEW2', 'OLD2'])
+    expect(await rowsOf('function')).toHaveLength(2)
+  })
 
   it('do not change with an empty list', async () => {
     const { owner } = organization

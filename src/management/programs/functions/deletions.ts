@@ -1,8 +1,11 @@
-import { and, eq, gte, sql } from 'drizzle-orm'
+import { and, desc, eq, gte, inArray, sql } from 'drizzle-orm'
 import { functionDeletions } from '../../../model/tables/index.ts'
 import type { Db, Writer } from '../../../platform/db/client.ts'
 
 type Kind = (typeof functionDeletions.$inferInsert)['kind']
+
+/** Deletions of a kind that a project keeps. A merge reads all of them, and names can be created and deleted without end. */
+const KEPT_MAX = 1_000
 
 interface Deletion {
   ref: string
@@ -20,6 +23,14 @@ export async function recordDeletion(tx: Writer, { ref, kind, names, at }: Delet
       target: [functionDeletions.projectRef, functionDeletions.kind, functionDeletions.name],
       set: { deletedAt: sql`excluded.deleted_at` },
     })
+  const { name, deletedAt } = functionDeletions
+  const forgotten = tx
+    .select({ name })
+    .from(functionDeletions)
+    .where(ofKind(ref, kind))
+    .orderBy(desc(deletedAt), name)
+    .offset(KEPT_MAX)
+  await tx.delete(functionDeletions).where(and(ofKind(ref, kind), inArray(name, forgotten)))
 }
 
 const ofKind = (ref: string, kind: Kind) => and(eq(functionDeletions.projectRef, ref), eq(functionDeletions.kind, kind))
