@@ -31,13 +31,17 @@ interface RoleRow {
   comment: string | null
 }
 
+/** The comment of a temporary login is shorter. Owners may write longer ones, which could exhaust the host's memory. */
+const COMMENT_BYTES_MAX = 16 * 1024
+
 /** Operators are qualified because the owner may set the search path of the database. */
 const ROLE_SQL = `
   select pg_catalog.current_setting('max_connections')::int as "maxConnections", rolpassword as password,
     rolcanlogin as "canLogin", rolsuper as "isSuper",
     rolvaliduntil operator(pg_catalog.<=) pg_catalog.clock_timestamp() as "isExpired",
-    pg_catalog.shobj_description(oid, 'pg_authid') as comment
-  from (select) as always left join pg_catalog.pg_authid on rolname operator(pg_catalog.=) $1::pg_catalog.name`
+    case when pg_catalog.octet_length(comment) operator(pg_catalog.<=) ${COMMENT_BYTES_MAX} then comment end as comment
+  from (select) as always left join pg_catalog.pg_authid on rolname operator(pg_catalog.=) $1::pg_catalog.name,
+    pg_catalog.shobj_description(oid, 'pg_authid') as comment`
 
 export interface Login {
   /** Stored SCRAM verifier of the role's password. */

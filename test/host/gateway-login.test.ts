@@ -1,7 +1,7 @@
 import { createHash, createHmac, pbkdf2Sync } from 'node:crypto'
 import type { Duplex } from 'node:stream'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { authentication, int32, message, text } from '../../host/gateway/messages.ts'
 import { mockVerifier, parseVerifier, ScramExchange } from '../../host/gateway/scram.ts'
 import { scramVerifier } from '../../src/engine/scram.ts'
@@ -240,6 +240,17 @@ it('admits temporary logins only from their own networks', async () => {
   })
   const inside = await gateway.openPort({ address: '::ffff:10.1.2.3' })
   expect(await query({ port: inside, user }, 'select 1 as one')).toEqual([{ one: 1 }])
+})
+
+it('reads no long comment of a role', async () => {
+  await server.sql(`create role commented login password '${PASSWORD}'`)
+  await server.sql(`comment on role commented is '[${'{},'.repeat(1_000_000)}{}]'`)
+  const rows = vi.spyOn(server.get(REF).admin, 'rows')
+  expect(await asRole('commented')).toEqual([{ role: 'commented' }])
+  const read = await Promise.all(rows.mock.results.map(({ value }) => value))
+  rows.mockRestore()
+  expect(JSON.stringify(read)).toContain('SCRAM-SHA-256')
+  expect(JSON.stringify(read).length).toBeLessThan(10_000)
 })
 
 it('serves the control database to its own role, from this machine', async () => {
