@@ -111,11 +111,12 @@ const optionsOf = ({ settings }: Login): string =>
     .join(' ')
 
 /**
- * Reads the settings of roles, databases and the server, and the role's name: a session that was opened before a change is
- * outdated. It uses no operators and only qualified functions, because the owner may set the search path.
+ * Reads a digest of the settings of roles, databases and the server, and of the role's name: a session that was opened before a
+ * change is outdated. The settings themselves may be long. It uses no operators and only qualified functions, because the owner
+ * may set the search path.
  */
-const PRESETS = `select pg_catalog.concat(session_user, pg_catalog.pg_conf_load_time(),
-  (select pg_catalog.jsonb_agg(preset) from pg_catalog.pg_db_role_setting preset))`
+const PRESETS = `select pg_catalog.md5(pg_catalog.concat(session_user, pg_catalog.pg_conf_load_time(),
+  (select pg_catalog.jsonb_agg(preset) from pg_catalog.pg_db_role_setting preset)))`
 const presets = new WeakMap<Session, string>()
 
 async function acquireCurrent(

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { KEY, startSqlHost, type TestHost } from './sql-host.ts'
 
@@ -103,6 +104,24 @@ it("opens another session after the role's settings have changed, also by the sc
   expect(await run(`select current_setting('search_path') as path`)).toEqual([200, [{ path: 'elsewhere' }]])
   await admin().rows('alter role postgres reset search_path')
   expect(await pid()).not.toBe(after)
+})
+
+it('reads no long settings', async () => {
+  const instance = host.instances.get(REF) ?? expect.fail()
+  const { connect } = instance
+  const sockets: Socket[] = []
+  instance.connect = async () => {
+    const socket = await connect()
+    sockets.push(socket)
+    return socket
+  }
+  await admin().rows(`alter role anon set a.long = '${'x'.repeat(1_000_000)}'`)
+  expect(await run('select 1 as one')).toEqual([200, [{ one: 1 }]])
+  instance.connect = connect
+  await admin().rows(`alter role anon reset a.long`)
+  const bytes = sockets.reduce((sum, { bytesRead }) => sum + bytesRead, 0)
+  expect(bytes).toBeGreaterThan(0)
+  expect(bytes).toBeLessThan(20_000)
 })
 
 it('keeps a session whose statement was refused, and logs nothing about it', async () => {
