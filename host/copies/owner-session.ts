@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import pg from 'pg'
-import { asUnconnected } from '../instances/admin.ts'
+import { asUnconnected, limitReplies } from '../instances/admin.ts'
 
 /** Options of the connection itself: the owner's settings for the database could keep the session from opening. */
 const OPTIONS = [
@@ -19,7 +19,13 @@ const OPTIONS = [
  * Ends the given socket, which is connected to the server.
  */
 export const withOwner = <Value>(socket: Socket, work: (owner: pg.Client) => Promise<Value>): Promise<Value> =>
-  withClient({ user: 'postgres', database: 'postgres', options: OPTIONS, stream: () => asUnconnected(socket) }, work)
+  withClient(
+    { user: 'postgres', database: 'postgres', options: OPTIONS, stream: () => asUnconnected(socket) },
+    (owner) => {
+      limitReplies(owner)
+      return work(owner)
+    },
+  )
 
 /** Runs `work` in a session that ends with it. */
 export async function withClient<Value>(

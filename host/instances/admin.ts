@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events'
 import type { Socket } from 'node:net'
 import pg from 'pg'
 import { errorCode } from '../../dev/start-error.ts'
@@ -29,6 +30,27 @@ export const optionsText = (options: typeof SESSION_OPTIONS): string =>
 /** SQLSTATE of a server that recovers or stops. */
 const STARTING_UP = '57P03'
 
+const MIB = 1024 * 1024
+const REPLY_BYTES_MAX = 32 * MIB
+
+/**
+ * Ends the session if Postgres sends more than a limit for one statement. The owner chooses names, comments and notices, which the
+ * driver keeps in memory; one longer than a text can be would crash the host.
+ */
+export function limitReplies(client: pg.Client): void {
+  const { connection } = client as unknown as { connection: EventEmitter & { stream: Socket } }
+  const { stream } = connection
+  let bytes = 0
+  connection.on('readyForQuery', () => {
+    bytes = 0
+  })
+  stream.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes <= REPLY_BYTES_MAX) return
+    stream.destroy(new Error(`Postgres has sent more than ${REPLY_BYTES_MAX / MIB} MiB for one statement`))
+  })
+}
+
 /** Opens a superuser session over the unix socket in `folder`. */
 export async function openAdmin(folder: string, database: string): Promise<AdminSession & { end(): Promise<void> }> {
   const client = new pg.Client({
@@ -41,6 +63,7 @@ export async function openAdmin(folder: string, database: string): Promise<Admin
   })
   // Ignored: after a lost connection the next query fails.
   client.on('error', () => {})
+  limitReplies(client)
   await client.connect().catch((error) => {
     throw errorCode(error) === STARTING_UP ? new InstanceUnavailable(error.message) : error
   })

@@ -4,7 +4,7 @@ import { errorCode } from '../../dev/start-error.ts'
 import { withTimeout } from '../../src/platform/timeout.ts'
 import { int32 } from '../gateway/messages.ts'
 import { cancel } from '../gateway/server-session.ts'
-import { asUnconnected } from '../instances/admin.ts'
+import { asUnconnected, limitReplies } from '../instances/admin.ts'
 import { type Instance, InstanceUnavailable } from '../instances/types.ts'
 import { Plans } from './plans.ts'
 import { Refusal } from './refusal.ts'
@@ -117,6 +117,7 @@ async function connect(instance: Instance, target: Target, timeoutMs: number): P
     // Statements of a batch are sent together: they are one transaction, so the first failure stops the others.
     ...{ pipeline: target.pooling !== 'script' },
   })
+  limitReplies(client)
   const session = new Session(instance, target, { client, socket })
   try {
     await client.connect()

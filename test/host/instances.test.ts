@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { withOwner } from '../../host/copies/owner-session.ts'
 import { type Host, startHost } from '../../host/host.ts'
 import { ownAll, replaceFile } from '../../host/instances/files.ts'
 import { adoptServer, isAlive, startServer } from '../../host/instances/server.ts'
@@ -110,6 +111,23 @@ describe('a host', () => {
     await Promise.all(changes.map((change) => instance.update(change)))
     const stored = JSON.parse(await readFile(join(instance.paths.folder, 'instance.json'), 'utf8'))
     for (const record of [stored, instance.record]) expect(record).toMatchObject(Object.assign({}, ...changes))
+  })
+
+  it('ends a session of its own in which Postgres sends too much, and opens another', async () => {
+    const ref = refOf('u')
+    await create(call, ref)
+    const instance = host.pool.require(ref)
+    await instance.update({ sleepAfterSeconds: 60 })
+    const tooLong = 'Postgres has sent more than 32 MiB for one statement'
+    for (const statement of [
+      `select repeat('x', 1000) from generate_series(1, 35000)`,
+      `do $$ begin raise notice '%', repeat('x', 35000000); end $$`,
+    ]) {
+      await expect(instance.admin.rows(statement)).rejects.toThrow(tooLong)
+      await expect(withOwner(await instance.connect(), (owner) => owner.query(statement))).rejects.toThrow(tooLong)
+      expect(await instance.admin.rows('select 1 as one')).toEqual([{ one: 1 }])
+    }
+    for (let n = 0; n < 5; n++) await instance.admin.rows(`select repeat('x', 10000000)`)
   })
 
   it('puts its sockets in /tmp if the path of a drill would be too long', async () => {

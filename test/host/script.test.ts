@@ -124,6 +124,14 @@ it('reads no long settings', async () => {
   expect(bytes).toBeLessThan(20_000)
 })
 
+it('ends a session in which Postgres sends too much before the first statement', async () => {
+  await admin().rows(`alter role supabase_read_only_user set search_path = '${'x'.repeat(35_000_000)}'`)
+  const reply = await run('select 1', { read_only: true })
+  await admin().rows('alter role supabase_read_only_user reset search_path')
+  const message = 'Postgres has sent more than 32 MiB for one statement'
+  expect(reply).toEqual([422, { kind: 'unavailable', message }])
+})
+
 it('keeps a session whose statement was refused, and logs nothing about it', async () => {
   const { paths } = host.instances.get(REF) ?? expect.fail()
   const log = await readFile(paths.log, 'utf8')
