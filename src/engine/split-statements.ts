@@ -4,7 +4,10 @@ export interface SplitStatement {
   characterOffset: number
 }
 
-/** Splits SQL at the semicolons that end statements; omits pieces without a token. */
+/**
+ * Splits SQL at the semicolons that end statements; omits pieces without a token. A host does nothing else meanwhile, and a query may have
+ * megabytes, so the work for each character must be small.
+ */
 export function splitStatements(query: string): SplitStatement[] {
   const statements: SplitStatement[] = []
   let start = 0
@@ -13,9 +16,8 @@ export function splitStatements(query: string): SplitStatement[] {
   let at = 0
 
   function finish(end: number) {
-    const text = query.slice(start, end)
-    if (nesting.hasToken) statements.push({ text, characterOffset })
-    characterOffset += characterCount(query.slice(start, end + 1))
+    if (nesting.hasToken) statements.push({ text: query.slice(start, end), characterOffset })
+    characterOffset += characterCount(query, start, end + 1)
     start = end + 1
     nesting = noNesting()
   }
@@ -27,7 +29,7 @@ export function splitStatements(query: string): SplitStatement[] {
       continue
     }
     const end = endOfToken(query, at)
-    if (!isBlank(query, at)) addToken(nesting, query.slice(at, end))
+    if (!isBlank(query, at)) addToken(nesting, query, at, end)
     at = end
   }
   finish(query.length)
@@ -38,27 +40,41 @@ interface Nesting {
   hasToken: boolean
   /** The first words, enough to recognize the definition of a routine. */
   opening: string
+  isRoutine: boolean
+  /** The previous token in capitals if it is a word of letters, or else its first character. */
   previous: string
   parentheses: number
   /** `BEGIN ATOMIC … END` and the `CASE … END` in it. */
   blocks: number
 }
 
-const noNesting = (): Nesting => ({ hasToken: false, opening: '', previous: '', parentheses: 0, blocks: 0 })
+const noNesting = (): Nesting => ({
+  ...{ hasToken: false, opening: '', isRoutine: false, previous: '', parentheses: 0, blocks: 0 },
+})
 
+const OPENING_LENGTH = 40
 const ROUTINE = /^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) /
 
 /** Tracks where a semicolon does not end a statement: in the actions of a rule and in the SQL body of a routine. */
-function addToken(nesting: Nesting, token: string): void {
+function addToken(nesting: Nesting, query: string, at: number, end: number): void {
   nesting.hasToken = true
-  if (token === '(') nesting.parentheses += 1
-  else if (token === ')') nesting.parentheses = Math.max(0, nesting.parentheses - 1)
-  const word = token.toUpperCase()
+  const character = query.charAt(at)
+  if (character === '(') nesting.parentheses += 1
+  else if (character === ')') nesting.parentheses = Math.max(0, nesting.parentheses - 1)
+  // Only a routine has blocks.
+  if (!nesting.isRoutine && nesting.opening.length >= OPENING_LENGTH) return
   const { previous } = nesting
-  nesting.previous = word
+  nesting.previous = character
+  if (!startsWord(query.charCodeAt(at))) return
+  const token = query.slice(at, end)
   if (!/^[A-Za-z]+$/.test(token)) return
-  if (nesting.opening.length < 40) nesting.opening += `${word} `
-  if (nesting.parentheses > 0 || !ROUTINE.test(nesting.opening)) return
+  const word = token.toUpperCase()
+  nesting.previous = word
+  if (nesting.opening.length < OPENING_LENGTH) {
+    nesting.opening += `${word} `
+    nesting.isRoutine = ROUTINE.test(nesting.opening)
+  }
+  if (nesting.parentheses > 0 || !nesting.isRoutine) return
   // BEGIN alone may be a name, such as that of the routine.
   if (previous === 'AS' || previous === '.') return
   const startsBody = word === 'ATOMIC' && previous === 'BEGIN'
@@ -70,40 +86,60 @@ function addToken(nesting: Nesting, token: string): void {
 /** Whether a statement of the body, or the END of the body, follows. */
 const isStart = (previous: string) => previous === ';' || previous === 'ATOMIC'
 
-function characterCount(text: string): number {
+function characterCount(text: string, from: number, end: number): number {
   let count = 0
-  for (const _ of text) count += 1
+  for (let at = from; at < end; at += (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1) count += 1
   return count
 }
 
+const SPACE = 0x20
+const DELETE = 0x7f
+
 export function isBlank(query: string, at: number): boolean {
-  return /\s/.test(query.charAt(at)) || query.startsWith('--', at) || query.startsWith('/*', at)
+  const code = query.charCodeAt(at)
+  if (code === SPACE) return true
+  return code > SPACE && code < DELETE ? startsComment(query, at) : /\s/.test(query.charAt(at))
 }
 
+const startsComment = (query: string, at: number) => startsLineComment(query, at) || startsBlockComment(query, at)
+const startsLineComment = (query: string, at: number) => query[at] === '-' && query[at + 1] === '-'
+const startsBlockComment = (query: string, at: number) => query[at] === '/' && query[at + 1] === '*'
+
 export function endOfToken(query: string, at: number): number {
-  if (query.startsWith('--', at)) return endOfLine(query, at)
-  if (query.startsWith('/*', at)) return endOfComment(query, at)
-  const character = query.charAt(at)
-  if (character === "'") return endOfQuoted(query, at, false)
-  if (character === '"') return endOfQuoted(query, at, false)
+  if (startsWord(query.charCodeAt(at))) return endOfWord(query, at)
+  if (startsLineComment(query, at)) return endOfLine(query, at)
+  if (startsBlockComment(query, at)) return endOfComment(query, at)
+  const character = query[at]
+  if (character === "'" || character === '"') return endOfQuoted(query, at, false)
   if (character === '$') return endOfDollarQuoted(query, at)
-  if (/[A-Za-z_\u0080-\uffff]/.test(character)) return endOfWord(query, at)
   return at + 1
 }
 
+const [UPPER_A, UPPER_Z, LOWER_A, LOWER_Z, UNDERSCORE, NOT_ASCII] = [0x41, 0x5a, 0x61, 0x7a, 0x5f, 0x80] as const
+const [DOLLAR, ZERO, NINE] = [0x24, 0x30, 0x39] as const
+
+const startsWord = (code: number) =>
+  (code >= LOWER_A && code <= LOWER_Z) ||
+  (code >= UPPER_A && code <= UPPER_Z) ||
+  code === UNDERSCORE ||
+  code >= NOT_ASCII
+
+const continuesWord = (code: number) => startsWord(code) || (code >= ZERO && code <= NINE) || code === DOLLAR
+
 function endOfLine(query: string, at: number): number {
-  const end = query.slice(at).search(/[\r\n]/)
-  return end === -1 ? query.length : at + end
+  let end = at
+  while (end < query.length && query[end] !== '\n' && query[end] !== '\r') end += 1
+  return end
 }
 
 function endOfComment(query: string, at: number): number {
   let depth = 0
   let position = at
   while (position < query.length) {
-    if (query.startsWith('/*', position)) {
+    if (startsBlockComment(query, position)) {
       depth += 1
       position += 2
-    } else if (query.startsWith('*/', position)) {
+    } else if (query[position] === '*' && query[position + 1] === '/') {
       depth -= 1
       position += 2
       if (depth === 0) return position
@@ -113,13 +149,13 @@ function endOfComment(query: string, at: number): number {
 }
 
 function endOfQuoted(query: string, at: number, backslashEscapes: boolean): number {
-  const quote = query.charAt(at)
+  const quote = query[at]
   let position = at + 1
   while (position < query.length) {
-    const character = query.charAt(position)
+    const character = query[position]
     if (backslashEscapes && character === '\\') position += 2
     else if (character !== quote) position += 1
-    else if (query.charAt(position + 1) === quote) position += 2
+    else if (query[position + 1] === quote) position += 2
     else return position + 1
   }
   return query.length
@@ -137,10 +173,9 @@ function endOfDollarQuoted(query: string, at: number): number {
 
 /** Reads a whole word, because a `$` inside it does not quote, and an `E'…'` string, the only kind with escapes. */
 function endOfWord(query: string, at: number): number {
-  const word = /[A-Za-z_\u0080-\uffff][A-Za-z0-9_$\u0080-\uffff]*/y
-  word.lastIndex = at
-  const end = at + (word.exec(query)?.[0].length ?? 1)
-  const isEscapeString = end === at + 1 && /[eE]/.test(query.charAt(at)) && query.charAt(end) === "'"
+  let end = at + 1
+  while (continuesWord(query.charCodeAt(end))) end += 1
+  const isEscapeString = end === at + 1 && query[end] === "'" && /[eE]/.test(query.charAt(at))
   return isEscapeString ? endOfEscapeString(query, end) : end
 }
 
