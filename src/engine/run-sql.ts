@@ -12,6 +12,8 @@ const TIMEOUT_MS_DEFAULT = 60_000
 const LOCK_TIMEOUT_MS = 30_000
 /** Bounds the bytes that the server sends for one request, and the length of the reply's JSON. */
 export const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
+/** Each statement of a read-only query takes a round trip. */
+const READ_ONLY_STATEMENTS_MAX = 1_000
 /** Results up to this size need no memory reservation. */
 const SMALL_RESULT_BYTES = 128 * 1024
 /** Postgres stops a statement this much earlier than the engine ends the session. */
@@ -119,9 +121,16 @@ function runReadWrite(session: Session, { query, parameters = [] }: SqlRequest):
  * so cannot become writable. A statement that ends the transaction fails the request; closing the session rolls it back.
  */
 async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
-  await runStatement(session, { text: 'BEGIN TRANSACTION READ ONLY; SELECT 1' }, RESULT_SIZE_BYTES_MAX)
   const values = parameters.map(parameterText)
-  const statements = values.length > 0 ? [{ text: query, characterOffset: 0 }] : splitStatements(query)
+  const statements =
+    values.length > 0 ? [{ text: query, characterOffset: 0 }] : splitStatements(query, READ_ONLY_STATEMENTS_MAX + 1)
+  if (statements.length > READ_ONLY_STATEMENTS_MAX) {
+    throw new SqlError({
+      code: '54000',
+      message: `A read-only query must have at most ${READ_ONLY_STATEMENTS_MAX} statements`,
+    })
+  }
+  await runStatement(session, { text: 'BEGIN TRANSACTION READ ONLY; SELECT 1' }, RESULT_SIZE_BYTES_MAX)
   let last: Outcome = { json: ['[]'], tag: '' }
   for (const { text, characterOffset } of statements) {
     const outcome = await runStatement(

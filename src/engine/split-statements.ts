@@ -5,10 +5,10 @@ export interface SplitStatement {
 }
 
 /**
- * Splits SQL at the semicolons that end statements; omits pieces without a token. A host does nothing else meanwhile, and a query may have
- * megabytes, so the work for each character must be small.
+ * Splits SQL at the semicolons that end statements; omits pieces without a token. Stops after a number of statements. A host does
+ * nothing else meanwhile, and a query may have megabytes, so the work for each character must be small.
  */
-export function splitStatements(query: string): SplitStatement[] {
+export function splitStatements(query: string, statementsMax = Number.POSITIVE_INFINITY): SplitStatement[] {
   const statements: SplitStatement[] = []
   let start = 0
   let characterOffset = 0
@@ -22,7 +22,7 @@ export function splitStatements(query: string): SplitStatement[] {
     nesting = noNesting()
   }
 
-  while (at < query.length) {
+  while (at < query.length && statements.length < statementsMax) {
     if (query[at] === ';' && nesting.parentheses === 0 && nesting.blocks === 0) {
       finish(at)
       at += 1
@@ -32,7 +32,7 @@ export function splitStatements(query: string): SplitStatement[] {
     if (!isBlank(query, at)) addToken(nesting, query, at, end)
     at = end
   }
-  finish(query.length)
+  if (statements.length < statementsMax) finish(query.length)
   return statements
 }
 

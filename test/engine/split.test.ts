@@ -66,6 +66,14 @@ describe('splitStatements', () => {
     expect(texts(query)).toEqual(expected)
   })
 
+  test('stops after a number of statements', () => {
+    expect(splitStatements('select 1; ; select 2; select 3', 2).map(({ text }) => text)).toEqual([
+      'select 1',
+      ' select 2',
+    ])
+    expect(splitStatements('select 1;', 2)).toHaveLength(1)
+  })
+
   test('counts the characters before a statement as Postgres does', () => {
     expect(splitStatements("select '😀é'; select 2; select 3")).toEqual([
       { text: "select '😀é'", characterOffset: 0 },

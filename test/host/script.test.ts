@@ -166,6 +166,13 @@ it('refuses the writes of readers', async () => {
   ])
 })
 
+it('limits the statements of readers', async () => {
+  const reply = (statements: number) => run('select 1 as one;'.repeat(statements), { read_only: true })
+  expect(await reply(1000)).toEqual([200, [{ one: 1 }]])
+  const message = 'A read-only query must have at most 1000 statements'
+  expect(await reply(1001)).toMatchObject([422, { kind: 'sql', code: '54000', message }])
+})
+
 it('ends a statement that runs too long, or whose caller has left', async () => {
   expect(await run('select pg_sleep(60)', { timeout_ms: 200 })).toEqual([422, { kind: 'timeout', timeout_ms: 200 }])
   const gone = new AbortController()
