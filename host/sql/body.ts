@@ -35,7 +35,7 @@ const tooMany = (valuesMax: number) => new Refusal('54000', `the body has more t
 
 const tooLarge = (bytesMax: number) => new Refusal('54000', `the body is larger than ${bytesMax} bytes`, 413)
 
-export async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<{ text: string; values: number }> {
+async function readBody(req: IncomingMessage, limits: SqlLimits): Promise<{ text: string; values: number }> {
   const { bodyBytesMax: bytesMax, bodyValuesMax, bodyTimeoutMs } = limits
   // A request that has been cut off emits no further events.
   if (req.destroyed) throw clientGone()

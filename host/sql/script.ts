@@ -9,7 +9,7 @@ import type { Login, SessionSource, Session as SqlSession, Wire } from '../../sr
 import { parseJson } from '../../src/platform/http/parse-json.ts'
 import type { Instance, Instances } from '../instances/types.ts'
 import type { HostKey } from '../key.ts'
-import { readBody } from './body.ts'
+import { readWithin } from './body.ts'
 import type { Account } from './budget.ts'
 import { send, sendReply } from './http.ts'
 import type { SqlLimits } from './limits.ts'
@@ -32,6 +32,7 @@ export interface ScriptOptions {
   sessions: Sessions
   key: HostKey
   openAccount(name: string): Account
+  openBodyAccount(name: string): Account
   limits: SqlLimits
 }
 
@@ -39,12 +40,14 @@ export interface ScriptOptions {
  * Answers POST /script of the control plane: runs one or more statements of the owner, as a role that the control plane chooses.
  * The reply is the JSON of the last statement's rows.
  */
-export function answerScript({ instances, sessions, key, openAccount, limits }: ScriptOptions) {
+export function answerScript({ instances, sessions, key, openAccount, openBodyAccount, limits }: ScriptOptions) {
   return async function script(req: IncomingMessage, res: ServerResponse): Promise<void> {
     if (!key.matches(bearerToken(req.headers))) return void res.writeHead(401).end()
+    // The instance is known before the body is read. Older control planes do not name it here; their bodies share one account.
+    const bodyAccount = openBodyAccount(String(req.headers['x-instance'] ?? ''))
     let account: Account | undefined
     try {
-      const parsed = Script.safeParse(parseJson((await readBody(req, limits)).text))
+      const parsed = Script.safeParse(parseJson(await readWithin(req, bodyAccount, limits)))
       if (!parsed.success) return fail(res, 400, { message: z.prettifyError(parsed.error) })
       const { instance: name, query, parameters, read_only: readOnly, timeout_ms: timeoutMs } = parsed.data
       const instance = instances.find(name)
@@ -63,6 +66,7 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
       else fail(res, 503, { kind: 'unavailable', message: errorMessage(error) })
     } finally {
       account?.hold(0)
+      bodyAccount.hold(0)
     }
   }
 }

@@ -68,7 +68,9 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
     openBodyAccount: bodies.open,
     limits,
   })
-  const script = answerScript({ instances, sessions, key, openAccount: budget.open, limits })
+  const script = answerScript({
+    ...{ instances, sessions, key, limits, openAccount: budget.open, openBodyAccount: bodies.open },
+  })
   return {
     sql: (req, res) => void (req.method === 'POST' && req.url === '/script' ? script : sql)(req, res),
     upgrade: webSockets.upgrade,

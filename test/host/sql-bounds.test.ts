@@ -221,10 +221,13 @@ describe('the memory of bodies', () => {
   const large = (): Query => ['select length($1)', 'x'.repeat(200_000)]
 
   /** Sends the head of a request and a part of its body, which is to have 200,000 bytes. */
-  async function sendPart(name: string) {
+  async function sendPart(name: string, path = '/sql') {
     const url = `postgresql://postgres.${name}@any.host/postgres`
-    const headers = { 'neon-connection-string': url, authorization: `Bearer ${KEY}`, 'content-length': 200_000 }
-    const req = request(`${host.url}/sql`, { method: 'POST', headers })
+    const headers = {
+      ...{ 'neon-connection-string': url, 'x-instance': name },
+      ...{ authorization: `Bearer ${KEY}`, 'content-length': 200_000 },
+    }
+    const req = request(host.url + path, { method: 'POST', headers })
     req.on('error', () => {})
     await new Promise<void>((sent) => req.write('{', () => sent()))
     return req
@@ -239,6 +242,25 @@ describe('the memory of bodies', () => {
     expect(await ask(host.url, owner(B), large())).toEqual([[['200000']]])
     slow.destroy()
     await expect.poll(() => ask(host.url, owner(A), large())).toEqual([[['200000']]])
+  })
+
+  it('makes large scripts wait for others of the instance that their header names', async () => {
+    host = await startHost({ limits })
+    const run = async (instance: string, named: Record<string, string> = { 'x-instance': instance }) => {
+      const headers = { authorization: `Bearer ${KEY}`, ...named }
+      const body = JSON.stringify({ instance, query: `select length('${'x'.repeat(200_000)}') as n`, read_only: false })
+      const reply = await fetch(`${host.url}/script`, { method: 'POST', headers, body })
+      return [reply.status, await reply.json()]
+    }
+    const slow = await sendPart(A, '/script')
+    const refusal = [503, { kind: 'unavailable', message: 'the host has no memory left for requests' }]
+    await expect.poll(() => run(A)).toEqual(refusal)
+    const done = [200, [{ n: 200_000 }]]
+    expect(await run(B)).toEqual(done)
+    // Older control planes do not send the header.
+    expect(await run(A, {})).toEqual(done)
+    slow.destroy()
+    await expect.poll(() => run(A)).toEqual(done)
   })
 
   it('is freed by disconnecting a client that does not send its body', async () => {

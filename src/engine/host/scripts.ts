@@ -22,7 +22,7 @@ export async function runSqlAt(
   }
   const init = {
     method: 'POST',
-    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-instance': ref },
     body: JSON.stringify(script),
     ...(timeoutMs !== undefined && { signal: AbortSignal.timeout(timeoutMs + ANSWER_MARGIN_MS) }),
   }
