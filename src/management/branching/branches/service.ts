@@ -23,6 +23,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { ACTIVE } from '../../projects/projects/project-states.ts'
+import { renameProject } from '../../projects/projects/rename-project.ts'
 import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
 import { isOpenTask } from '../../projects/projects/tasks.ts'
 import { parseSettingsRow, type Reader, selectSettings } from '../../projects/settings/read-settings.ts'
@@ -92,7 +93,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   const row = await mutate(ctx, async (mutation) => {
     // The project is locked before its branch, as by an action.
     if (input.branch_name !== undefined && !access.isDefault) {
-      await mutation.tx.update(projects).set({ name: input.branch_name }).where(eq(projects.ref, project.ref))
+      await renameProject(mutation.tx, project.ref, input.branch_name)
     }
     const [branch] = await mutation.tx
       .update(branches)

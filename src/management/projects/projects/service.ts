@@ -12,6 +12,7 @@ import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { chooseOptions, listRegionOptions } from './creation-options.ts'
 import { insertProject, prepareProject } from './new-project.ts'
 import type { TransitionKind } from './project-states.ts'
+import { renameProject } from './rename-project.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { changeStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask } from './tasks.ts'
@@ -63,11 +64,7 @@ export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: 
     throw new ApiError('unprocessable.branch', { detail })
   }
   await changeProject(ctx, project, async ({ tx, record }) => {
-    await tx
-      .update(projects)
-      .set({ name })
-      .where(eq(projects.ref, project.ref))
-      .catch((error) => rejectTakenName(error, name))
+    await renameProject(tx, project.ref, name).catch((error) => rejectTakenName(error, name))
     await record('project.update', { fields: ['name'] })
   })
   return toProjectHandle({ ...project, name })
