@@ -13,6 +13,7 @@ import { EngineUnavailable } from '../../src/engine/engine-errors.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
+import { loginRole } from '../../src/engine/logins.ts'
 import { privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
 import { newRef, specOf } from '../engine/specs.ts'
 import { as, type Caller } from '../support/api.ts'
@@ -382,6 +383,48 @@ describe('the driver with several hosts', () => {
     // A database that does not exist counts as paused.
     await one().pool.remove(ref)
     await engine.pause(ref)
+    states.delete(ref)
+  })
+
+  it('ends the logins of a project that has moved since its host was cached', async () => {
+    const ref = newRef()
+    const role = loginRole('cli', 'abcdefgh')
+    const owned = async () => PASSWORD
+    const login = {
+      ref,
+      role,
+      power: 'owner',
+      password: PASSWORD,
+      expiresAt: new Date(Date.now() + 3_600_000),
+    } as const
+    states.set(ref, { host: 'one' })
+    await one().pool.ensure({ name: ref, password: PASSWORD })
+    hosts.cacheHost(ref, 'other')
+    await engine.logins.put(login, async () => true)
+    const { host: gateway, port, database } = engine.connection({ ref, engineState: { host: 'one', at: addresses[0] } })
+    const client = new pg.Client({ host: gateway, port, database, user: `${role}.${ref}`, password: PASSWORD })
+    client.on('error', () => {})
+    await client.connect()
+    hosts.cacheHost(ref, 'other')
+    expect(await engine.logins.listInUse(ref)).toEqual([role])
+    hosts.cacheHost(ref, 'other')
+    await engine.logins.end(ref, [role], owned)
+    await expect(client.query('select 1')).rejects.toThrow()
+    expect(await engine.logins.listInUse(ref)).toEqual([])
+    await one().pool.remove(ref)
+    states.delete(ref)
+  })
+
+  it('does not take logins for ended because the project moves away meanwhile', async () => {
+    const ref = newRef()
+    states.set(ref, { host: 'other' })
+    await one().pool.ensure({ name: ref, password: PASSWORD })
+    // The look-up of the host precedes the end of the move.
+    const ended = engine.logins.end(ref, [loginRole('cli', 'abcdefgh')], async () => PASSWORD)
+    hosts.cacheHost(ref, 'other')
+    states.set(ref, { host: 'one' })
+    await expect(ended).rejects.toThrow(EngineUnavailable)
+    await one().pool.remove(ref)
     states.delete(ref)
   })
 

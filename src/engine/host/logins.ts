@@ -6,12 +6,19 @@ import type { HostAccess } from './project-host.ts'
 
 /** Temporary logins under the host's lock: a lock in the database could be held by the owner. */
 export function hostLogins(access: HostAccess): TemporaryLogins {
-  const { clusterOf, api } = access
+  const { api, hosts } = access
   return {
     powerOf: (_, name) => powerOf(HOST_NAMES, name),
     ...temporaryLogins({
-      clusterOf,
-      exists: async (ref) => (await access.getInstance(ref).catch(ignoreMissing)) !== undefined,
+      // The host is looked up again: a project that has moved since it was cached still has its logins, on its new host.
+      clusterOf(ref) {
+        hosts.cacheHost(ref, undefined)
+        return access.clusterOf(ref)
+      },
+      async exists(ref) {
+        hosts.cacheHost(ref, undefined)
+        return (await access.getInstance(ref).catch(ignoreMissing)) !== undefined
+      },
       async endReplicaSessions(ref, roles) {
         const path = `/instances/${ref}/replica-sessions/end`
         await (await api(ref)).ask(NoContent, { method: 'POST', path, body: { roles } })
