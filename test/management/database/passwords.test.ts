@@ -7,6 +7,7 @@ import { projects } from '../../../src/model/tables/index.ts'
 import { unseal } from '../../../src/platform/secrets/seal.ts'
 import { adminClient, adminRows, onHost } from '../../instances.ts'
 import { type Caller, control, newMember, newOrganization, type Reply } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { newProject, ownerClient, PASSWORD } from '../../support/projects.ts'
 
 const change = (caller: Caller, ref: string, password: string) =>
@@ -64,6 +65,17 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     expect(await changed).toMatchObject({ status: 200 })
     expect(await canLogIn(ref, password)).toBe(true)
     await close()
+  })
+
+  it('is refused once a restore has begun, which would set the previous one again', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
+      return untilBlocked(tx, () => change(organization.owner, ref, 'another password'))
+    })
+    expect(await asked).toMatchObject({ status: 409, body: { message: expect.stringContaining('RESTORING') } })
+    expect([await canLogIn(ref, PASSWORD), await storedPassword(ref)]).toEqual([true, PASSWORD])
   })
 
   it('stays recorded if the connection is lost after Postgres has set it', async () => {

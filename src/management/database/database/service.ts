@@ -79,7 +79,6 @@ function sqlFailure(error: SqlError): ApiError {
 }
 
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
-  checkStatus(project.status)
   await changePassword(ctx, project, password).catch((error) => {
     if (!(error instanceof SettingsRefused)) throwApiError(error)
     const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))

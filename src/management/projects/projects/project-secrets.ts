@@ -10,6 +10,7 @@ import { inTransaction, REQUEST_LOCK_MS } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
 import { isUnavailable, postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { mutate } from '../../kernel/mutate.ts'
+import { checkStatus } from './status.ts'
 
 /** Seals the secrets of a new project: the given owner password, and generated ones for the rest. */
 export async function sealSecrets(ctx: SystemCtx, ref: string, password: string) {
@@ -60,11 +61,13 @@ const writePassword = (
 ): Promise<string> =>
   mutate(ctx, async ({ tx, trace }) => {
     const [row] = await tx
-      .select({ sealedPassword: projects.sealedPassword })
+      .select({ status: projects.status, sealedPassword: projects.sealedPassword })
       .from(projects)
       .where(eq(projects.ref, ref))
       .for('no key update')
     if (!row) throw new Error(`the project ${ref} has no row`)
+    // A restore that has begun sets the password that it has read.
+    if (verb === 'update') checkStatus(row.status)
     await tx.update(projects).set({ sealedPassword }).where(eq(projects.ref, ref))
     await trace({ action: `project.password.${verb}`, organizationId, projectRef: ref })
     return row.sealedPassword
