@@ -3,14 +3,15 @@ import * as z from 'zod'
 import { HostName } from '../../src/config.ts'
 import { type HostApi, type HostDescription, hostApi, Instances } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
+import { isOpenTask } from '../../src/management/projects/projects/tasks.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
-import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
+import { hosts, projects, projectTasks, REGION_CODES } from '../../src/model/tables/index.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { settingProblem } from '../../src/platform/setting-problem.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
-import { change } from './change.ts'
+import { change, type Transaction } from './change.ts'
 import type { Command, Options } from './command.ts'
 import { doesAnswer, hostApis, openHostKey, UNUSED_ADDRESS } from './host-apis.ts'
 
@@ -156,10 +157,7 @@ async function removeHost(db: ControlDb, { name, isLost }: { name: string; isLos
   return change(db, async ({ tx, trace }) => {
     const [host] = await tx.delete(hosts).where(eq(hosts.name, name)).returning()
     if (!host) throw new StartError(`no host is called "${name}"${name === LOCAL ? `: ${REMOVE_LOCAL}` : ''}`)
-    const count = settings
-      ? 0
-      : (await projectsOf(tx, name, isLost ? ne(projects.status, 'GOING_DOWN') : undefined)).length
-    if (count > 0) throw new StartError(`${name} has ${countText(count)}: move or delete them first`)
+    if (!settings) await requireUnused(tx, { name, isLost })
     await tx
       .update(projects)
       .set({ engineState: sql`${projects.engineState} - 'at'` })
@@ -167,6 +165,19 @@ async function removeHost(db: ControlDb, { name, isLost }: { name: string; isLos
     await trace({ action: 'host.remove', detail: { host: name } })
     return `${name} is no longer a host of this installation`
   })
+}
+
+async function requireUnused(tx: Transaction, { name, isLost }: { name: string; isLost: boolean }): Promise<void> {
+  const { length } = await projectsOf(tx, name, isLost ? ne(projects.status, 'GOING_DOWN') : undefined)
+  if (length > 0) throw new StartError(`${name} has ${countText(length)}: move or delete them first`)
+  // Until the switch, a project that is being moved counts as one of the host that it leaves.
+  const isMoved = and(
+    ...[eq(projectTasks.kind, 'move'), isOpenTask],
+    sql`${name} in (${projectTasks.input} ->> 'from', ${projectTasks.input} ->> 'to')`,
+  )
+  const moved = await tx.$count(projectTasks, isMoved)
+  if (moved > 0)
+    throw new StartError(`${name} has ${countText(moved)} being moved from or to it: wait for the end of each move`)
 }
 
 async function requireLost(db: ControlDb, name: string): Promise<void> {

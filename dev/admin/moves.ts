@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { and, eq, isNull, sql } from 'drizzle-orm'
+import { LOCAL } from '../../src/engine/host/directory.ts'
 import { changeStatus, lockStatus } from '../../src/management/projects/projects/status.ts'
-import { type ProjectStatus, projects, projectTasks } from '../../src/model/tables/index.ts'
+import { hosts, type ProjectStatus, projects, projectTasks } from '../../src/model/tables/index.ts'
 import { uniqueViolation } from '../../src/platform/db/postgres-errors.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
@@ -66,7 +67,8 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
     throw new StartError(`the status of ${ref} is ${status}: it must be one of ${movable.join(', ')}`)
   const apis = await hostApis(db)
   const target = apis.get(to)
-  if (!target) throw new StartError(`no host is called "${to}"`)
+  const unknownHost = `no host is called "${to}"`
+  if (!target) throw new StartError(unknownHost)
   const { features } = await target.describe()
   if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive, which a move needs`)
   const answers = await doesAnswer(apis.get(from))
@@ -75,6 +77,9 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   if (!isSourceLost && !answers) throw new StartError(`${from} does not answer: is it lost? Then add --source-lost`)
   return change(db, async (mutation) => {
     const { tx, trace } = mutation
+    // The lock prevents the removal of the host before the task is stored. The host of the settings has no row.
+    const rows = await tx.select({ name: hosts.name }).from(hosts).where(eq(hosts.name, to)).for('key share')
+    if (rows.length === 0 && to !== LOCAL) throw new StartError(unknownHost)
     const project = await findByRef(tx, ref)
     const before = await lockStatus(mutation, ref)
     const now = Date.now()

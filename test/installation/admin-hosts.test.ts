@@ -10,7 +10,7 @@ import type { ControlDb } from '../../dev/seed.ts'
 import { StartError } from '../../dev/start-error.ts'
 import { SettingsRefused } from '../../src/engine/settings.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
-import { hosts, projects } from '../../src/model/tables/index.ts'
+import { hosts, projects, projectTasks } from '../../src/model/tables/index.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { callHost } from '../host/call-host.ts'
 import { control, newOrganization } from '../support/api.ts'
@@ -71,6 +71,31 @@ describe('hosts remove', () => {
       expect((await remove()).text).toBe(`${name} is no longer a host of this installation`)
       expect(await tx.select().from(hosts).where(eq(hosts.name, name))).toEqual([])
       await expect(remove()).rejects.toThrow(`no host is called "${name}"`)
+      throw rolledBack
+    })
+    await expect(work).rejects.toBe(rolledBack)
+  })
+
+  it('waits for the end of a move from or to the host', async () => {
+    const ref = await newProject(await newOrganization())
+    const place = { url: 'http://127.0.0.1:9', databaseHost: '127.0.0.1', databasePort: 9, addedAt: new Date() }
+    const rolledBack = new Error('rolled back')
+    // The rows are not committed, so that no Worker places projects on the hosts or begins the move.
+    const work = control.transaction(async (tx) => {
+      const [from, to] = ['to-be-left', 'to-be-reached']
+      for (const name of [from, to])
+        await tx.insert(hosts).values({ ...place, name, sealedKey: 'unused', region: 'us-east-1' })
+      const remove = async (name: string) =>
+        (await readCommand(['hosts', 'remove', name])(tx as unknown as ControlDb)).text
+      await tx.insert(projectTasks).values({ projectRef: ref, kind: 'move', input: { from, to }, dueAt: new Date() })
+      for (const name of [from, to]) {
+        // The refusal of a command undoes what it has done.
+        await expect(
+          tx.transaction((inner) => readCommand(['hosts', 'remove', name])(inner as unknown as ControlDb)),
+        ).rejects.toThrow(`${name} has 1 project being moved from or to it: wait for the end of each move`)
+      }
+      await tx.update(projectTasks).set({ state: 'done' }).where(eq(projectTasks.projectRef, ref))
+      for (const name of [from, to]) expect(await remove(name)).toContain('is no longer a host')
       throw rolledBack
     })
     await expect(work).rejects.toBe(rolledBack)
