@@ -344,6 +344,20 @@ describe('the keys of an issuer', () => {
     expect(await tried(25 * 60)).toBe(400)
   })
 
+  it('are trusted no longer if the issuer is withdrawn while they are fetched', async () => {
+    const published = await newIssuer([key])
+    const { organization, app, claims } = await newCase()
+    await organization.owner.put(issuerPath(organization), { issuer: published.issuer })
+    published.answer(async ({ url = '' }, response) => {
+      await organization.owner.delete(issuerPath(organization))
+      response.end(JSON.stringify(published.documents.get(url)))
+    })
+    const ms = 31 * MINUTE_MS
+    const signed = await sign({ ...claims, iss: published.issuer }, {}, ms)
+    expectRefused(await present(app, signed, {}, stranger().at(later(ms))), 'invalid_grant', 'trusts')
+    expect(published.paths()).toHaveLength(4)
+  })
+
   it('are trusted no longer after they are withdrawn', async () => {
     const published = await newIssuer([key])
     const { organization, app, claims } = await newCase()

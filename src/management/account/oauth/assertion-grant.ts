@@ -10,6 +10,7 @@ import {
   usedAssertions,
   users,
 } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { UUID } from '../../../platform/identifiers.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
@@ -17,7 +18,7 @@ import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, invalidGrant, readAssertion } from './assertion.ts'
 import { continueGrant, lockGrant } from './grants.ts'
-import { currentKeys } from './issuer-keys.ts'
+import { currentKeys, type IssuerRow } from './issuer-keys.ts'
 import type { App } from './oauth-client.ts'
 import type { ExchangeToken } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
@@ -39,6 +40,7 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   const now = ctx.now()
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
+    await lockIssuer(tx, approval.issuer)
     const locked = await lockGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
     if (!locked?.isValid) throw invalidGrant('the authorization has ended, or access is disabled')
     const { organizationId, userId, scopes: approved } = locked.grant
@@ -52,6 +54,16 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
     await trace({ action: 'oauth_app.assert', organizationId, detail }, actor)
     return continueGrant(mutation, { app, locked, scopes, now })
   })
+}
+
+/** Locks the issuer, which may have been replaced or deleted while its keys were fetched. */
+async function lockIssuer(tx: Writer, { organizationId, updatedAt }: IssuerRow): Promise<void> {
+  const [issuer] = await tx
+    .select({ issuer: assertionIssuers.issuer })
+    .from(assertionIssuers)
+    .where(and(eq(assertionIssuers.organizationId, organizationId), eq(assertionIssuers.updatedAt, updatedAt)))
+    .for('share')
+  if (!issuer) throw invalidGrant('the organization no longer trusts the signer of the assertion')
 }
 
 const APPROVALS_MAX = 50
