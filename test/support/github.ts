@@ -64,6 +64,9 @@ export async function newRepository(more: { installationId?: number } = {}) {
     rename: (to: string) => act('rename', { id, name: to }),
     fault: (match: string, status: number, times = 1, more: Pick<Fault, 'headers' | 'message'> = {}) =>
       act('fault', { id, match, status, times, ...more }),
+    /** Holds the requests that match, until it is called without an argument. */
+    hold: (match?: string) => act('hold', { id, match }),
+    callsOf: async () => (await act('inspect', { id })).calls,
     /** Returns the statuses of a commit, in the order in which GitHub received them. */
     statusesOf: async (sha: string): Promise<Status[]> =>
       (await act('inspect', { id })).statuses.filter((status) => status.sha === sha),

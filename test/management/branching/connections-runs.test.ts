@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
-import { actionRuns, gitBranches, gitConnections } from '../../../src/model/tables/index.ts'
+import { actionRunLogs, actionRuns, gitBranches, gitConnections } from '../../../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
 import { createBranch, rows, untilBranch } from '../../support/branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
@@ -252,6 +252,28 @@ describe('a push to the default branch', () => {
     expect(await branch()).toMatchObject({ commit: null, report: null, lastError, dueAt: expect.any(Date) })
     proxy.refusesSessions = false
     await untilCommitStatus(repository, sha, 'success')
+  })
+
+  it('leaves no files with a run whose branch is removed while they are downloaded', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.hold('/tarball/')
+    const sha = await repository.push('main', NOTES)
+    await vi.waitFor(
+      async () => expect(await repository.callsOf()).toContain(`GET /repos/${repository.name}/tarball/${sha}`),
+      WAIT,
+    )
+    expect((await organization.owner.delete(`/v1/projects/${ref}/branches`)).status).toBe(200)
+    await repository.hold()
+    const run = eq(actionRuns.projectRef, ref)
+    await vi.waitFor(async () => {
+      const lines = await control
+        .select({ line: actionRunLogs.line })
+        .from(actionRunLogs)
+        .innerJoin(actionRuns, eq(actionRuns.id, actionRunLogs.runId))
+        .where(run)
+      expect(lines).toContainEqual({ line: `${repository.name} has 1 migrations at ${sha}` })
+    }, WAIT)
+    expect(await control.select({ files: actionRuns.files }).from(actionRuns).where(run)).toEqual([{ files: null }])
   })
 
   it('stops if the App has no access any more', async () => {

@@ -40,6 +40,8 @@ export interface Repository {
   pulls: Pull[]
   statuses: Status[]
   faults: Fault[]
+  /** Requests whose method and path contain this text wait until it is cleared. */
+  held: string | undefined
   /** Methods and paths of all requests about the repository. */
   calls: string[]
 }
@@ -70,6 +72,7 @@ export function createRepositories() {
         pulls: [],
         statuses: [],
         faults: [],
+        held: undefined,
         calls: [],
       }
       all.set(repository.id, repository)
@@ -98,6 +101,9 @@ export function createRepositories() {
     },
     fault({ id, ...fault }: Fault & { id: number }) {
       by(id).faults.push(fault)
+    },
+    hold({ id, match }: { id: number; match?: string | undefined }) {
+      by(id).held = match
     },
     inspect({ id }: { id: number }) {
       const { statuses, calls, name } = by(id)

@@ -1,6 +1,7 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
+import { setTimeout as delay } from 'node:timers/promises'
 import { jwtVerify } from 'jose'
 import { listenOnFreePort } from '../listen.ts'
 import { archiveOf, createRepositories, type Repository, type UserActions } from './repositories.ts'
@@ -81,6 +82,7 @@ export async function startGithubServer() {
     const bare = /^\/app\/installations\/\d+\/access_tokens$/.test(path)
     const about = repository ?? Array.from(all.values()).find((one) => bare && path.includes(`/${one.installationId}/`))
     about?.calls.push(`${asked.method} ${path}`)
+    while (about?.held && `${asked.method} ${path}`.includes(about.held)) await delay(10)
     const fault = about?.faults.find(({ match, times }) => times > 0 && `${asked.method} ${path}`.includes(match))
     if (fault) {
       fault.times -= 1

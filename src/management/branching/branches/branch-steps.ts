@@ -18,7 +18,7 @@ import { PermanentError } from '../../projects/projects/tasks.ts'
 import { inheritSettings } from '../../projects/settings/inherit-settings.ts'
 import { deployToBranch as deploy, deployToParent } from './branch-functions.ts'
 import { applySeed, pullCommit, readMigrations } from './commit-files.ts'
-import type { StepAction, StepInput } from './runs.ts'
+import { type StepAction, type StepInput, storeWithRun } from './runs.ts'
 
 type Project = StepInput['own']
 
@@ -78,7 +78,7 @@ export async function saveHistory(ctx: SystemCtx, input: StepInput): Promise<voi
       await requireSameMigration(input, migration, ofParent, input.parent)
   }
   const ofBranch = eq(actionRuns.projectRef, input.branch.projectRef)
-  await ctx.db.update(actionRuns).set({ kept: history }).where(eq(actionRuns.id, run.id))
+  await storeWithRun(ctx, run, { kept: history })
   // This history contains what earlier runs have saved.
   await ctx.db
     .update(actionRuns)

@@ -12,7 +12,7 @@ import { sha256Of } from '../../../platform/secrets/digest.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { PermanentError } from '../../projects/projects/tasks.ts'
 import { readFiles } from './repository-files.ts'
-import type { StepInput } from './runs.ts'
+import { type StepInput, storeWithRun } from './runs.ts'
 
 const LOGGED_MAX = 10
 
@@ -28,7 +28,7 @@ export async function pullCommit(ctx: SystemCtx, { run, log }: StepInput): Promi
     const { skipped, ...files } = await readFiles(repository, git.commit, workdir)
     if (jsonParameterBytes(files) > JSON_PARAMETER_BYTES_MAX)
       throw new UnusableCommit(`its migrations and seed are larger than ${JSON_PARAMETER_BYTES_MAX} bytes as JSON`)
-    await ctx.db.update(actionRuns).set({ files }).where(eq(actionRuns.id, run.id))
+    await storeWithRun(ctx, run, { files })
     const { migrations, seed } = files
     await log(
       `${repository.name} has ${migrations.length} migrations at ${git.commit}${seed === null ? '' : ', and a seed'}`,

@@ -1,4 +1,4 @@
-import { and, arrayContains, desc, eq, getTableColumns, inArray, ne, or, type SQL, sql } from 'drizzle-orm'
+import { and, arrayContains, desc, eq, exists, getTableColumns, inArray, ne, or, type SQL, sql } from 'drizzle-orm'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import type { Fence } from '../../../engine/fence.ts'
 import {
@@ -120,6 +120,26 @@ export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined
     select jsonb_agg(case when ${JSON.stringify(unchanged)}::jsonb ? (step->>'status') then step
       else step || jsonb_build_object('status', 'DEAD', 'updated_at', ${at}::text) end order by place)
     from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${which}`
+}
+
+/**
+ * Stores migrations with a run while its task is running. The removal of a branch cancels the task and deletes what its runs have
+ * stored; the lock makes one of the two wait for the other.
+ */
+export async function storeWithRun(
+  { db }: SystemCtx,
+  { id, taskId }: Run,
+  stored: Partial<Pick<typeof actionRuns.$inferInsert, 'kept' | 'files'>>,
+): Promise<void> {
+  const running = db
+    .select({ id: projectTasks.id })
+    .from(projectTasks)
+    .where(and(eq(projectTasks.id, taskId ?? ''), eq(projectTasks.state, 'running')))
+    .for('share')
+  await db
+    .update(actionRuns)
+    .set(stored)
+    .where(and(eq(actionRuns.id, id), exists(running)))
 }
 
 export type Log = (line: string) => Promise<void>
