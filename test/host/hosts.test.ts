@@ -428,6 +428,20 @@ describe('the driver with several hosts', () => {
     states.delete(ref)
   })
 
+  it('leaves no copy on the host that the project has left before the copy was repeated', async () => {
+    const [from, to] = [newRef(), newRef()]
+    states.set(from, { host: 'one' }).set(to, { host: 'other' })
+    await one().pool.ensure({ name: from, password: PASSWORD })
+    await other().pool.ensure({ name: to, password: PASSWORD })
+    await engine.copy({ from, fromRunnerPassword: '', to: specOf(to), data: true })
+    expect(states.get(to)?.host).toBe('one')
+    expect([one().pool.find(to)?.name, other().pool.find(to)?.name]).toEqual([to, undefined])
+    for (const ref of [from, to]) {
+      await one().pool.remove(ref)
+      states.delete(ref)
+    }
+  })
+
   it('offers a project the sizes of its own host, though it has called no host before', async () => {
     const small = await start({ folder: await newFolder(), memoryBytes: 2 * 1024 ** 3 })
     running.push(small)

@@ -36,6 +36,8 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
   const change = (ref: string, fence: Fence | undefined, action: 'pause' | 'resume' | 'restart') =>
     access.changeInstance(ref, fence, { method: 'POST', path: `/${action}` })
 
+  const removeProject = (ref: string, fence?: Fence) => access.withRemovalLock(() => remove(config, access, ref, fence))
+
   /** Drops the cached host if the project is unavailable: it may have moved. */
   const withFreshHost = <Value>(ref: string, work: () => Promise<Value>): Promise<Value> =>
     work().catch((error) => {
@@ -65,8 +67,14 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       })
       await prepare(access, spec.ref)
     },
-    copy: (request, fence) => copy(access, request, fence),
-    remove: (ref, fence) => access.withRemovalLock(() => remove(config, access, ref, fence)),
+    async copy(request, fence) {
+      const { from, to } = request
+      const host = (await states.read(to.ref))?.host
+      // The project has moved since an earlier attempt, which may have copied it on its former host.
+      if (host !== undefined && host !== (await access.api(from)).host.id) await removeProject(to.ref, fence)
+      await copy(access, request, fence)
+    },
+    remove: removeProject,
     async pause(ref, fence) {
       // A database that does not exist counts as paused.
       await change(ref, fence, 'pause').catch(ignoreMissing)
