@@ -30,6 +30,7 @@ import {
   tick,
   tokenOf,
 } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { newBranch, untilBranch } from '../../support/branches.ts'
 import { cliOf } from '../../support/cli.ts'
 import { extended, isExtended } from '../../support/extended.ts'
@@ -699,6 +700,17 @@ describe('the schedule', () => {
     expect(await scheduled(ref)).toEqual([])
     // Without a database, the backup that is due in five minutes would fail during later tests.
     await control.update(projects).set({ removedAt: new Date() }).where(eq(projects.ref, ref))
+  })
+
+  it('is not stored for a project that is removed meanwhile', async () => {
+    const organization = await newOrganization()
+    const ref = await insertProject(organization)
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.update(projects).set({ status: 'REMOVED', removedAt: new Date() }).where(eq(projects.ref, ref))
+      return untilBlocked(tx, () => organization.owner.patch(path(ref, '/schedule'), { schedule_for: '04:30' }))
+    })
+    expect((await asked).status).toBe(404)
+    expect(await dueAt(ref)).toBeUndefined()
   })
 
   it('does not cover the free plan, even if there was a backup before', async () => {

@@ -7,6 +7,7 @@ import { organizations, type ProjectStatus, projectSettings, projects } from '..
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
+import { changeProject } from '../../kernel/change-project.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { isSettingsRow, readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
 import { parseSettings, type Settings } from '../../projects/settings/setting-areas.ts'
@@ -46,9 +47,9 @@ export async function updateSchedule(ctx: Ctx, project: ProjectAccess, scheduleF
   await requireOrganizationPlan(ctx.db, project.organizationId, 'backup_schedule')
   const now = ctx.now()
   const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
-  await mutate(ctx, async ({ tx, trace }) => {
+  await changeProject(ctx, project, async ({ tx, record }) => {
     await saveSettings(tx, { ref: project.ref, area: AREA, value, updatedAt: now })
-    await trace({ project, action: 'backup_schedule.update', detail: { scheduleFor } })
+    await record('backup_schedule.update', { scheduleFor })
   })
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
 }
@@ -60,9 +61,9 @@ export async function removeSchedule(ctx: Ctx, project: ProjectAccess): Promise<
   // If nothing was on, no row is stored: it would turn off the daily backups of a later plan.
   if (!wasOn && !(await readSettings(ctx.db, ref, AREA)).value) return
   const value = { schedule_for: null, due_at: null }
-  await mutate(ctx, async ({ tx, trace }) => {
+  await changeProject(ctx, project, async ({ tx, record }) => {
     await saveSettings(tx, { ref, area: AREA, value, updatedAt: ctx.now() })
-    if (wasOn) await trace({ project, action: 'backup_schedule.delete' })
+    if (wasOn) await record('backup_schedule.delete')
   })
 }
 
