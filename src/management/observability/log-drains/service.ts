@@ -11,9 +11,8 @@ import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
+import { changeProject, type ProjectChange } from '../../kernel/change-project.ts'
 import { invalidField } from '../../kernel/invalid-field.ts'
-import { lockProject } from '../../kernel/lock-project.ts'
-import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { backendOf, checkConfig } from './drain-config.ts'
 import type { CreateLogDrain, LogDrainReply, UpdateLogDrain } from './schema.ts'
 
@@ -37,9 +36,7 @@ export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }:
   const { config, secrets } = await checkConfig(ctx, backendType, data.attributes.config)
   const id = newTimedId(ctx.now())
   const sealedSecrets = await sealSecrets(ctx.config.ENCRYPTION_KEY, id, secrets)
-  const row = await mutateUniqueName(ctx, async (mutation) => {
-    const { tx, trace } = mutation
-    await lockProject(mutation, ref)
+  const row = await changeUniqueName(ctx, project, async ({ tx, record }) => {
     await requireDrainQuota(tx, ref)
     const at = ctx.now()
     const times = { nextAt: at, createdAt: at, updatedAt: at }
@@ -49,11 +46,7 @@ export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }:
         .values({ id, projectRef: ref, name, description, backendType, config, sealedSecrets, ...times })
         .returning(),
     )
-    await trace({
-      project,
-      action: 'log_drain.create',
-      detail: { log_drain: id, backend_type: backendType },
-    })
+    await record('log_drain.create', { log_drain: id, backend_type: backendType })
     return inserted
   })
   return { data: toLogDrain(row) }
@@ -68,7 +61,7 @@ export async function updateLogDrain(
   const { name, description } = data.attributes
   const before = await findLogDrain(ctx, project, id)
   const changed = await changesOfConfig(ctx, before, data.attributes)
-  const row = await mutateUniqueName(ctx, async ({ tx, trace }) => {
+  const row = await changeUniqueName(ctx, project, async ({ tx, record }) => {
     const [current] = await tx
       .select({ sealedSecrets: logDrains.sealedSecrets })
       .from(logDrains)
@@ -89,7 +82,7 @@ export async function updateLogDrain(
       .returning()
     if (!after) throw new Error('the log drain was not updated')
     const fields = Object.keys(data.attributes)
-    await trace({ project, action: 'log_drain.update', detail: { log_drain: id, fields } })
+    await record('log_drain.update', { log_drain: id, fields })
     return after
   })
   return row ? { data: toLogDrain(row) } : updateLogDrain(ctx, project, id, { data })
@@ -143,14 +136,14 @@ function requireAllSecrets(keptSecrets: object, input: object): void {
 
 /** Soft-deletes a drain. A sweep removes its queued logs, which may be many. */
 export async function deleteLogDrain(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
-  await mutate(ctx, async ({ tx, trace }) => {
+  await changeProject(ctx, project, async ({ tx, record }) => {
     const [deleted] = await tx
       .update(logDrains)
       .set({ deletedAt: ctx.now(), claim: null })
       .where(isLogDrain(project.ref, id))
       .returning({ id: logDrains.id })
     if (!deleted) throw new ApiError('not_found.log_drain')
-    await trace({ project, action: 'log_drain.delete', detail: { log_drain: id } })
+    await record('log_drain.delete', { log_drain: id })
   })
 }
 
@@ -166,9 +159,13 @@ async function requireDrainQuota(tx: Writer, ref: string): Promise<void> {
   throw new ApiError('bad_request.log_drains', { detail: `a project can have at most ${LOG_DRAINS_MAX}` })
 }
 
-async function mutateUniqueName<T>(ctx: Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+async function changeUniqueName<T>(
+  ctx: Ctx,
+  project: ProjectAccess,
+  work: (change: ProjectChange) => Promise<T>,
+): Promise<T> {
   try {
-    return await mutate(ctx, work)
+    return await changeProject(ctx, project, work)
   } catch (error) {
     throw uniqueViolation(error) === 'log_drains_name_once' ? new ApiError('conflict.log_drain_name') : error
   }
