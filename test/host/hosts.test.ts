@@ -240,12 +240,19 @@ clients reach their databases at 127\.0\.0\.1:${second.gatewayPort}$`,
     }, 300_000)
 
     it('leads back, and there again', async () => {
+      const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
+      const preparation = async () =>
+        (await db.select({ dueAt: projects.preparationDueAt }).from(projects).where(eq(projects.ref, ref)))[0]
+      const before = await preparation()
       for (const [n, host] of ['local', 'fra-1'].entries()) {
         await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
         expect(await move(host)).toBe(`${ref} is on ${host}`)
         const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
         expect(body).toEqual([{ first: -1 - n }])
       }
+      // The plan may have changed while the project was copied with the sleep setting of the previous one.
+      expect(await preparation()).not.toEqual(before)
+      await close()
       expect(await machine.command('hosts', 'list')).toMatch(/fra-1 .* 3 projects/)
     }, 300_000)
 

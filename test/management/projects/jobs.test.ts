@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../../../src/model/tables/index.ts'
 import { askHost } from '../../instances.ts'
 import { control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
+import { untilBlocked } from '../../support/blocked.ts'
 import { extended } from '../../support/extended.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from '../../support/projects.ts'
 import { WAIT_MS } from '../../support/wait.ts'
@@ -55,6 +56,29 @@ describe('a task whose consumer died', () => {
       expect((await lastTask(created)).stepsDone).toEqual(['create_database', 'check_health'])
     },
   )
+
+  it('does not take a database for prepared whose plan has changed while it was created', async () => {
+    const hour = 3_600_000
+    const { id } = await abandon(created, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + hour) })
+    const ofProject = eq(projects.ref, created)
+    await control.transaction(async (tx) => {
+      // Later, so that no tick prepares it at once.
+      await tx
+        .update(projects)
+        .set({ preparation: '', preparationDueAt: new Date(Date.now() + hour) })
+        .where(ofProject)
+      await untilBlocked(tx, async () => {
+        await control
+          .update(projectTasks)
+          .set({ leaseUntil: new Date(0) })
+          .where(eq(projectTasks.id, id))
+        await tick()
+      })
+    })
+    await untilStatus(organization.owner, created, 'ACTIVE_HEALTHY')
+    const [project] = await control.select({ preparation: projects.preparation }).from(projects).where(ofProject)
+    expect(project).toEqual({ preparation: '' })
+  })
 
   it('continues pausing, restoring and deleting', async () => {
     const organization = await newOrganization()

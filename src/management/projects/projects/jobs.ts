@@ -9,13 +9,15 @@ import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
 import { endProjectRoles } from '../../account/members/end-project-roles.ts'
 import { releaseSubdomain } from '../../service-config/domains/quarantine.ts'
 import { specOf } from './database-spec.ts'
+import { recordPreparation } from './prepare-databases.ts'
 import type { Jobs, Step } from './tasks.ts'
 
 const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     await ctx.engine.create(await specOf(ctx, project), fence)
-    return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
+    await recordPreparation(ctx, project)
+    return { postgresVersion: await ctx.engine.version(project.ref) }
   },
 }
 const HEALTH_TIMEOUT_MS = 10_000

@@ -8,6 +8,7 @@ import { describeError } from '../../../platform/http/log.ts'
 import { applySettings } from '../../database/database-settings/apply-settings.ts'
 import { endReplicaAssociations } from '../../database/private-link/end-associations.ts'
 import { specOf } from './database-spec.ts'
+import { unpreparedColumns } from './prepare-databases.ts'
 import { isOpenTask, type Jobs, PermanentError, type Step, type Work } from './tasks.ts'
 
 function requireMoves({ engine }: SystemCtx): ProjectMoves {
@@ -39,6 +40,8 @@ const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fe
   // Programs keep the old database address in their environment until they restart.
   const secretsGeneration = sql`${projects.secretsGeneration} + 1`
   await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
+  // The copy has the sleep setting of the plan at its start.
+  return unpreparedColumns(ctx)
 })
 
 async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {

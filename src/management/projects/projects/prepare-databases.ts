@@ -61,15 +61,25 @@ async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefi
   return taken
 }
 
-/** Upgrades a project. The preparation is only recorded if no other was requested meanwhile, such as for a replaced database. */
+/** Upgrades a project. */
 async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
-  const { ref, preparationDueAt } = project
-  const { preparation } = ctx.engine
+  const { ref } = project
   const sleepAfterSeconds = await sleepAfterSecondsOf(ctx, project)
   await ctx.engine.prepare({ ref, runnerPassword: await runnerPasswordOf(ctx, project), sleepAfterSeconds })
   const postgresVersion = await ctx.engine.version(ref)
-  await ctx.db
-    .update(projects)
-    .set({ preparation, postgresVersion })
-    .where(and(eq(projects.ref, ref), eq(projects.preparationDueAt, preparationDueAt)))
+  await recordPreparation(ctx, project, { postgresVersion })
 }
+
+/**
+ * Records that a database is prepared, unless another preparation was requested since the project was read, such as for a replaced
+ * database or another plan.
+ */
+export const recordPreparation = (
+  { db, engine: { preparation } }: SystemCtx,
+  { ref, preparationDueAt }: Project,
+  changes: Changes = {},
+) =>
+  db
+    .update(projects)
+    .set({ ...changes, preparation })
+    .where(and(eq(projects.ref, ref), eq(projects.preparationDueAt, preparationDueAt)))
