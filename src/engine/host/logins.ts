@@ -4,7 +4,11 @@ import { ignoreMissing, NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
 
-/** Temporary logins under the host's lock: a lock in the database could be held by the owner. */
+/**
+ * Temporary logins under a lock of the host: a lock in the database could be held by the owner. It is not the lock of the instance,
+ * which a backup may hold for hours. Moves and upgrades end all sessions before they read the last changes, and
+ * `endRestoredLogins` ends what a restore brings back.
+ */
 export function hostLogins(access: HostAccess): TemporaryLogins {
   const { api, hosts } = access
   return {
@@ -24,7 +28,7 @@ export function hostLogins(access: HostAccess): TemporaryLogins {
         await (await api(ref)).ask(NoContent, { method: 'POST', path, body: { roles } })
       },
       withProjectLock: async (cluster, { ref, fence }, work) =>
-        (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
+        (await api(ref)).withLock(`${ref}-logins`, fence, () => withAdmin(cluster, work)),
     }),
   }
 }

@@ -1,6 +1,6 @@
 import { eq, isNotNull } from 'drizzle-orm'
 import type pg from 'pg'
-import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { issueToken } from '../../../dev/seed.ts'
 import { hashToken } from '../../../src/access/token.ts'
 import {
@@ -305,7 +305,7 @@ describe('the job that ends logins', () => {
     const past = { expiresAt: new Date(Date.now() - 1) }
     await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.userId, userId))
     await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
-    const release = await lockInstance(busy)
+    const release = await lockInstance(`${busy}-logins`)
     const ticked = tick()
     const loginOfBusy = async () =>
       (await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, userId)))[0]
@@ -334,6 +334,17 @@ describe('the job that ends logins', () => {
     await tick()
     expect(await rolesOf(ref)).not.toContain(left.role)
     await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)
+  })
+
+  it('does not wait for a backup or another long operation on the instance', async () => {
+    onTestFinished(await lockInstance(ref))
+    const over = await cliLogin(organization.owner, ref)
+    const session = await connect(over.user, over.password)
+    const past = { expiresAt: new Date(Date.now() - 1) }
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
+    await tick()
+    await hasEnded(session)
+    expect(await rolesOf(ref)).not.toContain(over.role)
   })
 })
 
