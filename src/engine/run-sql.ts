@@ -123,7 +123,9 @@ function runReadWrite(session: Session, { query, parameters = [] }: SqlRequest):
 async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
   const values = parameters.map(parameterText)
   const statements =
-    values.length > 0 ? [{ text: query, characterOffset: 0 }] : splitStatements(query, READ_ONLY_STATEMENTS_MAX + 1)
+    values.length > 0
+      ? [{ text: query, characterOffset: 0 }]
+      : splitStatements(query, { statementsMax: READ_ONLY_STATEMENTS_MAX + 1 })
   if (statements.length > READ_ONLY_STATEMENTS_MAX) {
     throw new SqlError({
       code: '54000',

@@ -8,7 +8,10 @@ export interface SplitStatement {
  * Splits SQL at the semicolons that end statements; omits pieces without a token. Stops after a number of statements. A host does
  * nothing else meanwhile, and a query may have megabytes, so the work for each character must be small.
  */
-export function splitStatements(query: string, statementsMax = Number.POSITIVE_INFINITY): SplitStatement[] {
+export function splitStatements(
+  query: string,
+  { statementsMax = Number.POSITIVE_INFINITY }: { statementsMax?: number } = {},
+): SplitStatement[] {
   const statements: SplitStatement[] = []
   let start = 0
   let characterOffset = 0

@@ -67,11 +67,11 @@ describe('splitStatements', () => {
   })
 
   test('stops after a number of statements', () => {
-    expect(splitStatements('select 1; ; select 2; select 3', 2).map(({ text }) => text)).toEqual([
+    expect(splitStatements('select 1; ; select 2; select 3', { statementsMax: 2 }).map(({ text }) => text)).toEqual([
       'select 1',
       ' select 2',
     ])
-    expect(splitStatements('select 1;', 2)).toHaveLength(1)
+    expect(splitStatements('select 1;', { statementsMax: 2 })).toHaveLength(1)
   })
 
   test('counts the characters before a statement as Postgres does', () => {

@@ -3,7 +3,7 @@ import { REF } from '../../platform/identifiers.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import type { CopyRequest, EngineHealth, ProjectEngine, ProjectSpec } from '../engine.ts'
-import { DATABASE_MISSING, EngineUnavailable } from '../engine-errors.ts'
+import { DATABASE_MISSING, EngineBusy, EngineUnavailable } from '../engine-errors.ts'
 import type { Fence } from '../fence.ts'
 import { healthWithTimeout } from '../health.ts'
 import { setOwnerPassword } from '../roles.ts'
@@ -70,8 +70,13 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     async copy(request, fence) {
       const { from, to } = request
       const host = (await states.read(to.ref))?.host
-      // The project has moved since an earlier attempt, which may have copied it on its former host.
-      if (host !== undefined && host !== (await access.api(from)).host.id) await removeProject(to.ref, fence)
+      config.hosts.cacheHost(from, undefined)
+      // The project has moved since an earlier attempt, which may have copied it on its former host. That one may be lost.
+      if (host !== undefined && host !== (await access.api(from)).host.id) {
+        await removeProject(to.ref, fence).catch((error) => {
+          if (!(error instanceof EngineUnavailable) || error instanceof EngineBusy) throw error
+        })
+      }
       await copy(access, request, fence)
     },
     remove: removeProject,

@@ -53,7 +53,7 @@ async function run(
  * Schemas by project and exposed schemas, bounded by their sizes; as objects they take a few times as much memory. They
  * are read again after a while, because some changes, such as those of server settings, do not change their version.
  */
-const schemas = new SizedCache<LoadedSchema>({ sizeMax: SCHEMA_SIZE_MAX, ms: 600_000 })
+const schemas = new SizedCache<LoadedSchema>({ sizeMax: 2 * SCHEMA_SIZE_MAX, ms: 600_000 })
 
 const keyOf = ({ project, config }: DataApi) => [project.ref, ...config.schemas].join('\0')
 

@@ -81,7 +81,7 @@ function withLogRow({ call, ids }: Called, response: Response, reason: string): 
   const skipped = claimRefusalRow(ids.programId, at)
   if (skipped !== undefined) {
     const id = newTimedId(new Date(at))
-    recordStart({ id, ...ids, ...factsOf(call), at })
+    recordStart({ id, ...ids, ...factsOf(call), at }, 0)
     recordEnd(call, id, { status: response.status, ms: 0, problem: refusalText(reason, skipped) })
   }
   return markNotRun(response)

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
+import { BoundedMap } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { createRowLimit, PROJECT_ROWS } from '../gateway/row-limit.ts'
 import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
@@ -49,6 +50,8 @@ const LINE_OVERHEAD = 64
 const running = new Map<string, Invocation>()
 const ended = new Map<string, Invocation>()
 const late: LateLines[] = []
+/** Running calls without a row, whose lines are ignored. */
+const unlisted = new BoundedMap<string, true>(BUFFERED_MAX)
 let dropped = 0
 let droppedLines = 0
 
@@ -56,10 +59,12 @@ const scheduleWrite = createWriteBehind({ isEmpty: () => ended.size + late.lengt
 
 const claimRow = createRowLimit(PROJECT_ROWS)
 
-/** Buffers the start of a call that may have a row. When the buffer is full, the oldest entry is dropped. */
-export function recordStart(started: Started): void {
-  const skipped = claimRow(started.projectRef, started.at)
-  if (skipped === undefined) return
+/**
+ * Buffers the start of a call that may have a row. When the buffer is full, the oldest entry is dropped. `skipped` is the number of
+ * calls without a row before it; a caller that limits its rows itself passes 0.
+ */
+export function recordStart(started: Started, skipped = claimRow(started.projectRef, started.at)): void {
+  if (skipped === undefined) return void unlisted.set(started.id, true)
   if (running.size >= BUFFERED_MAX) {
     const [oldest] = running.keys()
     const abandoned = oldest === undefined ? undefined : running.get(oldest)
@@ -88,6 +93,7 @@ export function recordEnd(
   id: string,
   { status, ms, problem }: { status: number; ms: number; problem?: string },
 ): void {
+  unlisted.delete(id)
   const invocation = running.get(id)
   if (!invocation) return
   if (problem !== undefined) addLines(invocation, [newLine('error', problem)])
@@ -113,6 +119,7 @@ const newLine = (level: string, message: string): ConsoleLine => ({
 
 /** Records what a program printed during a call. Lines for a call of another program are ignored. */
 export function recordLines(host: RequestScope, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
+  if (unlisted.get(id)) return
   const invocation = running.get(id) ?? ended.get(id)
   if (!invocation && late.length >= BUFFERED_MAX) {
     droppedLines += lines.length

@@ -300,7 +300,7 @@ describe('the log of calls', () => {
     const many = Array.from({ length: 5_040 }, () => ({ projectRef: busy, status: 200, at }))
     const rows = await recorded([
       ...many,
-      { projectRef: other, status: 201, at },
+      { projectRef: other, status: 201, at: at + 500 },
       { projectRef: busy, status: 202, at: at + 1_000 },
       { projectRef: busy, status: 203, at: at + 2_000 },
     ])

@@ -134,7 +134,7 @@ export const applyMigration = (ctx: SystemCtx, database: Database, migration: Mi
     await insertMigration(tx, ofKey ? { ...migration, idempotency_key: undefined } : migration)
     if (ofKey && hasSameStatements(ofKey, migration)) return true
     // Other tools store several statements as one.
-    await tx.run((statements ?? []).flatMap(splitStatements))
+    await tx.run((statements ?? []).flatMap((text) => splitStatements(text)))
     return true
   })
 
@@ -201,7 +201,7 @@ export const rollBack = (ctx: SystemCtx, database: Database, from: string): Prom
       [from],
     )
     undone.sort((a, b) => (a.version < b.version ? 1 : -1))
-    for (const { rollback } of undone) await tx.run((rollback ?? []).flatMap(splitStatements))
+    for (const { rollback } of undone) await tx.run((rollback ?? []).flatMap((text) => splitStatements(text)))
     return []
   })
 

@@ -1,5 +1,5 @@
 /** Limit for the size of the exposed schemas of a project: the Worker of all projects parses and caches them. */
-export const SCHEMA_SIZE_MAX = 12 * 1024 * 1024
+export const SCHEMA_SIZE_MAX = 8 * 1024 * 1024
 
 interface VersionedSchema {
   version: string
