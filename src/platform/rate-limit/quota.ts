@@ -70,17 +70,11 @@ export interface Quota {
 
 const counterOf = ({ caller, scope }: Quota) => `${caller} | ${scope}`
 
-const REFUSALS_MAX = 10_000
-/** Refusals by the standard limit that this isolate has seen, by counter. `until` is the end of the window. */
-const refusals = new BoundedMap<string, { decision: Decision; until: number }>(REFUSALS_MAX)
+const OVER_LIMIT_MAX = 10_000
+const overLimitUntil = new BoundedMap<string, number>(OVER_LIMIT_MAX)
 
-/** The refusal of an exhausted quota, as its counter would repeat it; undefined if this isolate has seen none. */
-function knownRefusal(quota: Quota): Decision | undefined {
-  const known = refusals.get(counterOf(quota))
-  return known && known.until > quota.now ? { ...known.decision, resetMs: known.until - quota.now } : undefined
-}
-
-const isOverLimit = (quota: Quota): boolean => knownRefusal(quota) !== undefined
+/** Whether this isolate has seen the quota exceeded, so that such requests are refused without any further cost. */
+const isOverLimit = (quota: Quota): boolean => (overLimitUntil.get(counterOf(quota)) ?? 0) > quota.now
 
 const REACHED_MAX = 10_000
 const reached = new Set<string>()
@@ -109,19 +103,14 @@ export const invalidTokenQuota = (address: string | undefined, now: number): Quo
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
   address !== undefined && isOverLimit(invalidTokenQuota(address, now))
 
-/**
- * Counts a request against the standard limit and the limit of its endpoint. Refuses it if one of them is exhausted. A flood of
- * requests over the standard limit costs no calls of the counter.
- */
+/** Counts a request against the standard limit and the limit of its endpoint. Refuses it if one of them is exhausted. */
 export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
-  const refusal = knownRefusal(quota)
-  if (refusal) return refusal
   const counter = counterOf(quota)
   const take = () => limiters.get(limiters.idFromName(counter)).take([STANDARD, ...LIMITS[limit]], quota.now)
   // A deployment resets all objects, which fails the calls that are under way.
   const decision = await take().catch(take)
-  if (!decision.allowed && LIMITS[limit].length === 0) {
-    refusals.set(counter, { decision, until: quota.now + decision.resetMs })
+  if (!decision.allowed) {
+    overLimitUntil.set(counter, quota.now + decision.resetMs)
   }
   return decision
 }
