@@ -156,6 +156,8 @@ describe('the standard limit', () => {
     const at = new Date(Date.now() + 3 * MINUTE_MS)
     await Promise.all(Array.from({ length: 130 }, () => from(newAccessToken(), at)))
     expect((await from(await issueToken(control, { userId, name: 'new' }), at)).status).toBe(200)
+    // As when the clock of an isolate was wrong.
+    expect((await from(newAccessToken(), new Date())).status).toBe(401)
   })
 
   it('does not count preflights, which cannot carry a token', async () => {
