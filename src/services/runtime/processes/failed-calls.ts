@@ -40,7 +40,9 @@ export async function recordUnansweredCall(call: ProgramCall, { at, status, why 
     const ids = await findProgramIds(ctx, { ...call, scheduled: undefined })
     if (!ids) return
     const id = newTimedId(new Date(at))
-    recordStart({ id, ...ids, projectRef: address.ref, ...methodAndPathOf(call), at })
+    const started = { id, ...ids, projectRef: address.ref, ...methodAndPathOf(call), at }
+    if (isNotRun) recordStart(started, 0)
+    else recordStart(started)
     recordEnd(call, id, { status, ms: Date.now() - at, problem: refusalText(PROBLEMS[why], skipped) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
