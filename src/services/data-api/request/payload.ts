@@ -55,7 +55,7 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
     case 'text/csv':
       return { ...rowsPayload(csvRows(text)), isJson: false }
     case 'application/x-www-form-urlencoded':
-      // A malformed field takes long.
+      // Decoding malformed fields is slow: as many as a body can hold would stop the Worker for a minute.
       if (bytes.filter((byte) => byte === AMPERSAND).length > FIELDS_MAX) throw bodyTooLarge(`${FIELDS_MAX} fields`)
       return formPayload(parseForm(text))
     case 'text/plain':
