@@ -78,21 +78,20 @@ describe('a program on trial', () => {
     expect(issues[0]?.message).toContain(message)
   })
 
-  it('ends only its own process when it takes memory that no heap limit bounds', async () => {
-    const small = await startBuilderProcess({}, 1024)
-    const greedy = `const all = []; for (;;) { all.push(new Uint8Array(64 * 1024 ** 2).fill(1)); await 0 }`
-    const { issues = [] } = await small.probe(program(greedy))
-    expect(issues[0]?.message).toContain('ended the process')
-    expect(await small.probe(program('export default { fetch() {} }'))).toEqual({ handlers: ['fetch'] })
-    await small.stop()
-  })
-
   it.each([
+    [
+      'memory that no heap limit bounds',
+      `const all = []; for (;;) { all.push(new Uint8Array(64 * 1024 ** 2).fill(1)); await 0 }`,
+    ],
     ['large arrays', 'const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))'],
     ['small objects', 'for (let n = 0, all = []; ; n += 1) all.push({ n })'],
-  ])('gets an error that names its memory, also if all of it is heap: %s', async (_name, js) => {
-    const { issues = [] } = await builder.probe(program(js))
+  ])('ends only its own process, with an error that names its memory: %s', async (_name, js) => {
+    // A heap of the default limit takes longer than a program may take to start if the machine is busy.
+    const small = await startBuilderProcess({}, 512)
+    const { issues = [] } = await small.probe(program(js))
     expect(issues[0]?.message).toBe('The program ended the process that started it: does it need too much memory?')
+    expect(await small.probe(program('export default { fetch() {} }'))).toEqual({ handlers: ['fetch'] })
+    await small.stop()
   })
 
   extended('cannot block others by an endless loop, nor by taking all memory', async () => {
