@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import type { BatchRequest, Row } from '../../src/engine/engine.ts'
 import { describeRequest } from '../../src/services/data-api/caller.ts'
+import { introspect } from '../../src/services/data-api/schema/introspection.ts'
 import { respond } from '../../src/services/data-api/serve-data-api.ts'
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
 import { percentile } from '../measure.ts'
@@ -10,6 +11,8 @@ const REQUESTS = 500
 
 /** The row of the main statement of a request. */
 const ROW: Row = { rows: 1, total: '1', body: '[]', headers: null, status: null, updated: 0 }
+
+const INTROSPECTION = introspect([]).text
 
 /** Runs requests in this process up to their statements; only those that read the schema are sent. */
 export function openCompiler(project: OpenedProject, client: pg.Client) {
@@ -21,7 +24,7 @@ export function openCompiler(project: OpenedProject, client: pg.Client) {
       sent = batch
       const { statements } = batch
       const [, introspection] = statements
-      if (!introspection?.text.endsWith('AS found')) return statements.map(() => [ROW])
+      if (introspection?.text !== INTROSPECTION) return statements.map(() => [ROW])
       await client.query('set search_path = pg_catalog')
       const { rows } = await client.query(introspection.text, [...introspection.params])
       return [[], rows]
