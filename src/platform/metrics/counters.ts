@@ -1,6 +1,6 @@
 import type { Bindings } from '../bindings.ts'
 import { createLogger, describeError } from '../http/log.ts'
-import { addCounts, type Counts } from './counts.ts'
+import { addCounts, addNumbers, type Counts } from './counts.ts'
 
 /** Parts of a context that counting needs. */
 interface MetricsCtx {
@@ -86,7 +86,7 @@ export async function measureCall(
 const isCounted = ({ bindings }: MetricsCtx): boolean => bindings.PROGRAMS_PROCESS === undefined
 
 function add(series: string, numbers: number[]): void {
-  if (counts.size < SERIES_MAX || counts.has(series)) addCounts(counts, new Map([[series, numbers]]))
+  if (counts.size < SERIES_MAX || counts.has(series)) addNumbers(counts, series, numbers)
 }
 
 function scheduleFlush(ctx: MetricsCtx): void {

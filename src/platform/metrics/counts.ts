@@ -1,9 +1,13 @@
 /** Numbers by the name of the series: one for a counter; one for each bucket and the sum for a histogram. */
 export type Counts = Map<string, number[]>
 
+/** Adds to the numbers of a series. The array of a new series is stored as it is. */
+export function addNumbers(to: Counts, series: string, numbers: number[]): void {
+  const known = to.get(series)
+  if (known) for (const [n, number] of numbers.entries()) known[n] = (known[n] ?? 0) + number
+  else to.set(series, numbers)
+}
+
 export function addCounts(to: Counts, counts: Counts): void {
-  for (const [series, numbers] of counts) {
-    const known = to.get(series)
-    to.set(series, known ? numbers.map((number, n) => number + (known[n] ?? 0)) : numbers)
-  }
+  for (const [series, numbers] of counts) addNumbers(to, series, numbers)
 }

@@ -4,7 +4,7 @@ import { requestError } from './data-api-error.ts'
 import { parseForm } from './request/form-encoding.ts'
 import { readPayload } from './request/payload.ts'
 import { parsePreferences } from './request/preferences.ts'
-import { type Parameter, parseQuery } from './request/query-string.ts'
+import { parseQuery } from './request/query-string.ts'
 
 /** The target that the path after `/rest/v1` names. */
 export type Target = { kind: 'root' } | { kind: 'table' | 'routine'; name: string }
@@ -30,36 +30,57 @@ function decodeSegment(segment: string): string {
 const READS = ['GET', 'HEAD']
 const WRITES = ['POST', 'PATCH', 'PUT']
 
-export async function apiRequestOf(request: Request, target: Target, config: DataApiConfig): Promise<ApiRequest> {
-  const { method, headers } = request
+/** The parts of a request that decide what it means, beside its target and its body. */
+export interface RequestHead {
+  method: string
+  /** The query string, as the URL encodes it. */
+  query: string
+  accept: string | null
+  prefer: string | null
+  /** Name of the schema. */
+  profile: string | null
+  range: string | null
+}
+
+export function headOf({ method, url, headers }: Request): RequestHead {
+  const start = url.indexOf('?')
+  return {
+    ...{ method, query: start < 0 ? '' : url.slice(start + 1) },
+    accept: headers.get('accept'),
+    prefer: headers.get('prefer'),
+    profile: headers.get(READS.includes(method) ? 'accept-profile' : 'content-profile'),
+    range: headers.get('range'),
+  }
+}
+
+/** Parses a request; `body` is read if the method has one. */
+export async function apiRequestOf(
+  head: RequestHead,
+  { target, config, body }: { target: Target; config: DataApiConfig; body: Request },
+): Promise<ApiRequest> {
+  const { method, accept, range } = head
   const isCall = target.kind === 'routine'
   const methods = target.kind === 'root' ? READS : [...READS, 'DELETE', ...WRITES]
   if (!methods.includes(method)) {
     throw requestError('PGRST117', { message: `Unsupported HTTP method: ${method}` })
   }
-  const parameters = parametersOf(request)
+  const parameters = parseForm(head.query).filter(([name]) => name !== 'apikey')
   const hasBody = WRITES.includes(method)
   const parsed = parseQuery(parameters, { isCall: isCall && !hasBody })
   // As in PostgREST, a PUT ignores `columns`, because its body is the whole row.
   const query = method === 'PUT' ? { ...parsed, columns: undefined } : parsed
   const options = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
   return {
-    ...{ method, headers, parameters, isCall, name: target.kind === 'root' ? '' : target.name, config },
-    schema: schemaFor(request, config),
+    ...{ method, accept, range, parameters, isCall, name: target.kind === 'root' ? '' : target.name, config },
+    schema: schemaFor(head, config),
     query,
-    preferences: parsePreferences(headers.get('prefer')),
-    payload: hasBody ? await readPayload(request, options) : undefined,
+    preferences: parsePreferences(head.prefer),
+    payload: hasBody ? await readPayload(body, options) : undefined,
   }
 }
 
-function parametersOf({ url }: Request): Parameter[] {
-  const start = url.indexOf('?')
-  return start < 0 ? [] : parseForm(url.slice(start + 1)).filter(([name]) => name !== 'apikey')
-}
-
 /** The schema that the profile headers name, else the first exposed one. */
-export function schemaFor({ method, headers }: Request, { schemas }: DataApiConfig): string {
-  const profile = headers.get(method === 'GET' || method === 'HEAD' ? 'accept-profile' : 'content-profile')
+export function schemaFor({ profile }: RequestHead, { schemas }: DataApiConfig): string {
   const schema = profile ?? schemas[0] ?? 'public'
   if (schemas.includes(schema)) return schema
   throw requestError('PGRST106', {

@@ -9,7 +9,7 @@ import { RESPONSE_SETTINGS } from './sql/result-sql.ts'
 
 /** Compiles a GET or HEAD of the root, which returns the OpenAPI document of the schema. `url` is the address of the Data API. */
 export function compileOpenApi(request: ApiRequest, { settings }: SchemaCache, url: string): Compiled {
-  const { headers, method, schema } = request
+  const { accept, method, schema } = request
   const mode = settings['pgrst.openapi_mode']
   if (mode === 'disabled') throw requestError('PGRST126')
   const found = catalogueWithDetails({ followsPrivileges: mode !== 'ignore-privileges' })
@@ -22,7 +22,7 @@ export function compileOpenApi(request: ApiRequest, { settings }: SchemaCache, u
       text: `SELECT 1 AS rows, NULL AS total, ${body} AS body, ${RESPONSE_SETTINGS}`,
       params: method === 'HEAD' ? [] : [[schema]],
     },
-    ...{ isReadOnly: true, settings: {}, media: openApiMedia(headers.get('accept')), effective: [] },
+    ...{ isReadOnly: true, settings: {}, media: openApiMedia(accept), effective: [] },
     reply: (row) => ({ status: 200, headers: {}, body: typeof row.body === 'string' ? documentOf(row.body) : null }),
     readsBody: true,
   }

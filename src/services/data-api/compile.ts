@@ -19,7 +19,9 @@ export interface ApiRequest {
   schema: string
   name: string
   isCall: boolean
-  headers: Headers
+  /** The headers `Accept` and `Range`. */
+  accept: string | null
+  range: string | null
   /** The query parameters, in the order of the URL. */
   parameters: readonly Parameter[]
   query: QueryParams
@@ -73,8 +75,8 @@ interface BodySource {
   custom?: string | undefined
 }
 
-export const mediaOf = ({ headers, query }: ApiRequest, cache: SchemaCache, { relation, custom }: BodySource): Media =>
-  chooseMedia(headers.get('accept'), {
+export const mediaOf = ({ accept, query }: ApiRequest, cache: SchemaCache, { relation, custom }: BodySource): Media =>
+  chooseMedia(accept, {
     hasGeoJson: cache.hasGeoJson,
     allowsPlans: isEnabled(cache, 'db_plan_enabled'),
     custom,
@@ -102,13 +104,13 @@ export function planRows(
   cache: SchemaCache,
   { relation, table, isLimited, media }: Rows,
 ): ReadNode {
-  const { config, headers, method, query } = request
+  const { config, method, query } = request
   const node = planRead(
     cache,
     query,
     { relation, table },
     {
-      range: method === 'GET' ? parseRange(headers.get('range')) : undefined,
+      range: method === 'GET' ? parseRange(request.range) : undefined,
       rowsMax: isLimited ? config.rowsMax : undefined,
       allowsAggregates: isEnabled(cache, 'db_aggregates_enabled'),
     },

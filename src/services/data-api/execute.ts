@@ -57,7 +57,7 @@ const schemas = new SizedCache<LoadedSchema>({ sizeMax: 2 * SCHEMA_SIZE_MAX, ms:
 
 const keyOf = ({ project, config }: DataApi) => [project.ref, ...config.schemas].join('\0')
 
-const cachedSchema = (api: DataApi): LoadedSchema | undefined => schemas.get(keyOf(api), api.ctx.now().getTime())
+export const cachedSchema = (api: DataApi): LoadedSchema | undefined => schemas.get(keyOf(api), api.ctx.now().getTime())
 
 async function loadSchema(api: DataApi): Promise<LoadedSchema> {
   const path: Statement = { text: `SELECT set_config('search_path', 'pg_catalog', true)`, params: [] }
@@ -100,6 +100,8 @@ interface Request {
   caller: Caller
   schema: string
   preferences: Preferences
+  /** The cached schema, if there is one. */
+  known: LoadedSchema | undefined
   compile(cache: SchemaCache): Compiled
 }
 
@@ -108,7 +110,7 @@ interface Request {
  * has changed since; then the schema is read again. A request that the cached schema refuses may be allowed by now: that is checked.
  */
 export async function execute(api: DataApi, request: Request): Promise<Outcome> {
-  const known = cachedSchema(api)
+  const { known } = request
   if (known) {
     try {
       return await runCompiled(api, request, { loaded: known, checksVersion: true })

@@ -12,7 +12,7 @@ import { type Located, projectUrl } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
-import { apiRequestOf, type Target, targetOf } from './api-request.ts'
+import { apiRequestOf, headOf, type Target, targetOf } from './api-request.ts'
 import { authenticate, describeRequest } from './caller.ts'
 import type { ApiRequest } from './compile.ts'
 import { compileCall } from './compile-call.ts'
@@ -22,7 +22,8 @@ import { compileWrite } from './compile-write.ts'
 import { preflight } from './cors.ts'
 import type { DataApiAddress } from './data-api-address.ts'
 import { DataApiError } from './data-api-error.ts'
-import { currentSchema, type DataApi, execute } from './execute.ts'
+import { cachedSchema, currentSchema, type DataApi, execute } from './execute.ts'
+import { repeatedReads } from './repeated-reads.ts'
 import { requireValidPreferences } from './request/preferences.ts'
 import { errorResponse, responseOf } from './respond.ts'
 import type { SchemaCache } from './schema/types.ts'
@@ -115,15 +116,22 @@ export async function respond(
   const { requestId } = api.ctx
   if (request.method === 'OPTIONS')
     return allowedMethods(await currentSchema(api), target, { request, config: api.config, requestId })
-  const apiRequest = await apiRequestOf(request, target, api.config)
+  const head = headOf(request)
+  const reads = repeatedReads(head, target, api)
+  const known = cachedSchema(api)
+  const repeated = known && reads?.find(known)
+  const apiRequest = repeated?.request ?? (await apiRequestOf(head, { target, config: api.config, body: request }))
   const { preferences, schema } = apiRequest
   const compileFor = compilerFor(target, api, request)
   const outcome = await execute(api, {
-    ...{ caller, schema, preferences },
+    ...{ caller, schema, preferences, known },
     compile(cache) {
+      if (repeated && cache === known) return repeated.compiled
       requireValidPreferences(preferences, cache.timezones)
       if (!cache.timezones.has(preferences.timezone ?? '')) preferences.timezone = undefined
-      return compileFor(apiRequest, cache)
+      const compiled = compileFor(apiRequest, cache)
+      reads?.keep(cache, apiRequest, compiled)
+      return compiled
     },
   })
   return responseOf(apiRequest, outcome, { requestId, sharedPath: address.sharedPath })
