@@ -8,9 +8,10 @@ type Answer = () => Response | Promise<Response>
  * that reads its body in parts calls `discardBody` for what it has not read to the end.
  */
 export async function discardBodyOnError(request: Request, answer: Answer): Promise<Response> {
+  if (!request.body) return answer()
   const discarding: Promise<void>[] = []
   const response = await discardedBodies.run(discarding, answer)
-  if (response.status >= 400 && !request.bodyUsed && request.body && !request.body.locked)
+  if (response.status >= 400 && !request.bodyUsed && !request.body.locked)
     discarding.push(discard(readChunks(request.body)))
   return discarding.length === 0 ? response : keepOpenUntil(Promise.all(discarding), response)
 }

@@ -26,14 +26,12 @@ const PATHS = [
 const FUNCTIONS = /^\/functions\/v1(?=\/|$)/
 
 /** Returns undefined if the URL is for another service, and 'unnamed' if it is for programs but names none. */
-export function programAddressOf(
-  { origin, pathname, search }: URL,
-  { ref, path }: ProjectAddress,
-): ProgramAddress | 'unnamed' | undefined {
+export function programAddressOf(url: URL, { ref, path }: ProjectAddress): ProgramAddress | 'unnamed' | undefined {
   if (ref === undefined) return undefined
   for (const { kind, path: pattern } of PATHS) {
     const [, hidden, name] = pattern.exec(path) ?? []
     if (hidden === undefined || name === undefined) continue
+    const { origin, pathname, search } = url
     const seen = path.slice(hidden.length)
     return {
       ...{

@@ -66,9 +66,11 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
   }
 }
 
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: false })
+
 function textIn(bytes: Uint8Array): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
+    return utf8.decode(bytes)
   } catch {
     throw requestError('PGRST102', { message: 'The body is not valid UTF-8' })
   }
