@@ -2,7 +2,7 @@ import type { DataApiConfig } from '../gateway/data-api-config.ts'
 import type { ApiRequest } from './compile.ts'
 import { requestError } from './data-api-error.ts'
 import { parseForm } from './request/form-encoding.ts'
-import { readPayload } from './request/payload.ts'
+import { readBody } from './request/payload.ts'
 import { parsePreferences } from './request/preferences.ts'
 import { parseQuery } from './request/query-string.ts'
 
@@ -42,6 +42,12 @@ export interface RequestHead {
   range: string | null
 }
 
+interface ReadRequest {
+  request: ApiRequest
+  /** The text that the statement gets. */
+  body: string | undefined
+}
+
 export function headOf({ method, url, headers }: Request): RequestHead {
   const start = url.indexOf('?')
   return {
@@ -53,11 +59,13 @@ export function headOf({ method, url, headers }: Request): RequestHead {
   }
 }
 
-/** Parses a request; `body` is read if the method has one. */
+export const hasBody = ({ method }: RequestHead): boolean => WRITES.includes(method)
+
+/** Parses a request, and reads its body if the method has one. */
 export async function apiRequestOf(
-  head: RequestHead,
-  { target, config, body }: { target: Target; config: DataApiConfig; body: Request },
-): Promise<ApiRequest> {
+  request: Request,
+  { head, target, config }: { head: RequestHead; target: Target; config: DataApiConfig },
+): Promise<ReadRequest> {
   const { method, accept, range } = head
   const isCall = target.kind === 'routine'
   const methods = target.kind === 'root' ? READS : [...READS, 'DELETE', ...WRITES]
@@ -65,17 +73,20 @@ export async function apiRequestOf(
     throw requestError('PGRST117', { message: `Unsupported HTTP method: ${method}` })
   }
   const parameters = parseForm(head.query).filter(([name]) => name !== 'apikey')
-  const hasBody = WRITES.includes(method)
-  const parsed = parseQuery(parameters, { isCall: isCall && !hasBody })
+  const parsed = parseQuery(parameters, { isCall: isCall && !hasBody(head) })
   // As in PostgREST, a PUT ignores `columns`, because its body is the whole row.
   const query = method === 'PUT' ? { ...parsed, columns: undefined } : parsed
   const options = { namesColumns: query.columns !== undefined, isInsert: method === 'POST' && !isCall }
+  const schema = schemaFor(head, config)
+  const preferences = parsePreferences(head.prefer)
+  const body = hasBody(head) ? await readBody(request, options) : undefined
+  const name = target.kind === 'root' ? '' : target.name
   return {
-    ...{ method, accept, range, parameters, isCall, name: target.kind === 'root' ? '' : target.name, config },
-    schema: schemaFor(head, config),
-    query,
-    preferences: parsePreferences(head.prefer),
-    payload: hasBody ? await readPayload(body, options) : undefined,
+    request: {
+      ...{ method, accept, range, parameters, isCall, name, config, schema, query, preferences },
+      payload: body?.payload,
+    },
+    body: body?.text,
   }
 }
 

@@ -70,7 +70,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   }
 
   function callSql(parameters: Parameters, chosen: Called, { payload }: ApiRequest): string {
-    if (payload && takesBody(chosen, payload)) return callWithWholeBody(parameters, chosen, payload)
+    if (payload && takesBody(chosen, payload)) return callWithWholeBody(parameters, chosen)
     if (payload?.kind !== 'json') return callWithArguments(parameters, chosen, query.args)
     if (payload.fields) return callWithArguments(parameters, chosen, payload.fields)
     return callWithBody(parameters, chosen, payload, names)

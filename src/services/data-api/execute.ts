@@ -14,7 +14,7 @@ import { introspect } from './schema/introspection.ts'
 import { loadedSchemaOf } from './schema/schema-cache.ts'
 import { type LoadedSchema, SCHEMA_SIZE_MAX, type SchemaCache } from './schema/types.ts'
 import { VERSION } from './schema/version.ts'
-import { Parameters, quote } from './sql/builder.ts'
+import { BODY, Parameters, quote } from './sql/builder.ts'
 import { BODY_COLUMN, requireVersion } from './sql/result-sql.ts'
 import { isSchemaChanged, isUnprepared } from './sql-error.ts'
 
@@ -102,6 +102,8 @@ interface Request {
   preferences: Preferences
   /** The cached schema, if there is one. */
   known: LoadedSchema | undefined
+  /** The text of the body, for the statement. */
+  body: string | undefined
   compile(cache: SchemaCache): Compiled
 }
 
@@ -135,7 +137,8 @@ async function runCompiled(api: DataApi, request: Request, { loaded, checksVersi
   const { preferences } = request
   const preRequest = cache.settings['pgrst.db_pre_request']
   const settings = settingsOf(api, request, cache, compiled)
-  const main = compiled.media.plan ? explained(compiled.main, compiled.media.plan) : compiled.main
+  const complete = withBody(compiled.main, request.body)
+  const main = compiled.media.plan ? explained(complete, compiled.media.plan) : complete
   const statements = [
     settingsStatement(settings, checksVersion ? cache.version : undefined),
     ...(preRequest ? [{ text: `SELECT ${functionName(preRequest)}()`, params: [] }] : []),
@@ -174,6 +177,9 @@ const functionName = (name: string): string =>
     .split('.')
     .map((part) => quote(part.replaceAll('"', '')))
     .join('.')
+
+const withBody = ({ text, params }: Statement, body: string | undefined): Statement =>
+  body === undefined ? { text, params } : { text, params: params.map((value) => (value === BODY ? body : value)) }
 
 function explained(
   { text, params }: Statement,

@@ -12,7 +12,7 @@ import { type Located, projectUrl } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
-import { apiRequestOf, headOf, type Target, targetOf } from './api-request.ts'
+import { apiRequestOf, hasBody, headOf, type Target, targetOf } from './api-request.ts'
 import { authenticate, describeRequest } from './caller.ts'
 import type { ApiRequest } from './compile.ts'
 import { compileCall } from './compile-call.ts'
@@ -23,7 +23,7 @@ import { preflight } from './cors.ts'
 import type { DataApiAddress } from './data-api-address.ts'
 import { DataApiError } from './data-api-error.ts'
 import { cachedSchema, currentSchema, type DataApi, execute } from './execute.ts'
-import { repeatedReads } from './repeated-reads.ts'
+import { repeatedRequests } from './repeated-requests.ts'
 import { requireValidPreferences } from './request/preferences.ts'
 import { errorResponse, responseOf } from './respond.ts'
 import type { SchemaCache } from './schema/types.ts'
@@ -117,20 +117,23 @@ export async function respond(
   if (request.method === 'OPTIONS')
     return allowedMethods(await currentSchema(api), target, { request, config: api.config, requestId })
   const head = headOf(request)
-  const reads = repeatedReads(head, target, api)
   const known = cachedSchema(api)
-  const repeated = known && reads?.find(known)
-  const apiRequest = repeated?.request ?? (await apiRequestOf(head, { target, config: api.config, body: request }))
+  const parse = () => apiRequestOf(request, { head, target, config: api.config })
+  // Without a body, the head says all: a repeated request need not be parsed.
+  const parsed = hasBody(head) ? await parse() : undefined
+  const repeated = repeatedRequests(api, { head, target, payload: parsed?.request.payload })
+  const kept = repeated.find(known)
+  const { request: apiRequest } = kept ?? parsed ?? (await parse())
   const { preferences, schema } = apiRequest
   const compileFor = compilerFor(target, api, request)
   const outcome = await execute(api, {
-    ...{ caller, schema, preferences, known },
+    ...{ caller, schema, preferences, known, body: parsed?.body },
     compile(cache) {
-      if (repeated && cache === known) return repeated.compiled
+      if (kept && cache === known) return kept.compiled
       requireValidPreferences(preferences, cache.timezones)
       if (!cache.timezones.has(preferences.timezone ?? '')) preferences.timezone = undefined
       const compiled = compileFor(apiRequest, cache)
-      reads?.keep(cache, apiRequest, compiled)
+      repeated.keep(cache, apiRequest, compiled)
       return compiled
     },
   })

@@ -2,11 +2,10 @@ import { openValueCounter } from '../../../platform/http/count-json-values.ts'
 import { bodyTooLarge, requestError } from '../data-api-error.ts'
 import { parseForm } from './form-encoding.ts'
 
-/** The body of a write or a call. */
+/** The body of a write or a call, without its text. */
 export type Payload =
   | {
       kind: 'json'
-      text: string
       isArray: boolean
       keys: readonly string[]
       /** Whether the body was JSON, not CSV or a form. */
@@ -15,9 +14,15 @@ export type Payload =
       /** The fields of a form, as often as they were sent. */
       fields?: readonly (readonly [string, string])[]
     }
-  | { kind: 'raw'; type: 'text/plain' | 'text/xml' | 'application/octet-stream'; text: string }
+  | { kind: 'raw'; type: 'text/plain' | 'text/xml' | 'application/octet-stream' }
 
 export type JsonPayload = Extract<Payload, { kind: 'json' }>
+
+interface Body {
+  payload: Payload
+  /** What the statement gets: JSON, or a raw body. */
+  text: string
+}
 
 /** A body with its parameters must fit into one request to the database. */
 const BODY_BYTES_MAX = 10 * 1024 * 1024
@@ -38,10 +43,11 @@ interface PayloadOptions {
   isInsert: boolean
 }
 
-export async function readPayload(request: Request, options: PayloadOptions): Promise<Payload> {
+export async function readBody(request: Request, options: PayloadOptions): Promise<Body> {
   const type = (request.headers.get('content-type') ?? 'application/json').split(';')[0]?.trim().toLowerCase() ?? ''
   const bytes = await readBytes(request)
-  if (type === 'application/octet-stream') return { kind: 'raw', type, text: `\\x${bytes.toString('hex')}` }
+  if (type === 'application/octet-stream')
+    return { payload: { kind: 'raw', type }, text: `\\x${bytes.toString('hex')}` }
   const text = textIn(bytes)
   switch (type) {
     case 'application/json':
@@ -51,16 +57,16 @@ export async function readPayload(request: Request, options: PayloadOptions): Pr
       // A shorter body has fewer values.
       if (bytes.length > VALUES_MAX && openValueCounter()(bytes) > VALUES_MAX)
         throw bodyTooLarge(`${VALUES_MAX} values`)
-      return jsonPayload(text, options)
+      return jsonBody(text, options)
     case 'text/csv':
-      return { ...rowsPayload(csvRows(text)), isJson: false }
+      return csvBody(csvRows(text))
     case 'application/x-www-form-urlencoded':
       // Decoding malformed fields is slow: as many as a body can hold would stop the Worker for a minute.
       if (bytes.filter((byte) => byte === AMPERSAND).length > FIELDS_MAX) throw bodyTooLarge(`${FIELDS_MAX} fields`)
-      return formPayload(parseForm(text))
+      return formBody(parseForm(text))
     case 'text/plain':
     case 'text/xml':
-      return { kind: 'raw', type, text }
+      return { payload: { kind: 'raw', type }, text }
     default:
       throw requestError('PGRST102', { message: `Content-Type not acceptable: ${type}` })
   }
@@ -91,40 +97,43 @@ async function readBytes(request: Request): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-function jsonPayload(text: string, { namesColumns, isInsert }: PayloadOptions): JsonPayload {
-  if (text.trim() === '') return { ...objectPayload({}, '{}'), isEmpty: true }
+function jsonBody(text: string, { namesColumns, isInsert }: PayloadOptions): Body {
+  if (text.trim() === '') return { payload: { ...objectPayload({}), isEmpty: true }, text: '{}' }
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
     throw requestError('PGRST102')
   }
-  if (Array.isArray(value)) return rowsPayload(value, { text, namesColumns })
-  if (typeof value === 'object' && value !== null) return objectPayload(value as Row, text)
+  if (Array.isArray(value)) return { payload: rowsPayload(value, namesColumns), text }
+  if (typeof value === 'object' && value !== null) return { payload: objectPayload(value as Row), text }
   // As in PostgREST: a scalar has no rows.
-  return isInsert && !namesColumns ? rowsPayload([]) : objectPayload({}, text)
+  if (isInsert && !namesColumns) return { payload: rowsPayload([]), text: '[]' }
+  return { payload: objectPayload({}), text }
 }
 
-const objectPayload = (row: Row, text = JSON.stringify(row)): JsonPayload => ({
-  ...{ kind: 'json', text, isArray: false, keys: Object.keys(row), isJson: true },
+const objectPayload = (row: Row): JsonPayload => ({
+  ...{ kind: 'json', isArray: false, keys: Object.keys(row), isJson: true },
 })
 
-const formPayload = (fields: readonly (readonly [string, string])[]): JsonPayload => ({
-  ...objectPayload(Object.fromEntries(fields)),
-  ...{ isJson: false, fields },
+function formBody(fields: readonly (readonly [string, string])[]): Body {
+  const row = Object.fromEntries(fields)
+  return { payload: { ...objectPayload(row), isJson: false, fields }, text: JSON.stringify(row) }
+}
+
+const csvBody = (rows: readonly Row[]): Body => ({
+  payload: { ...rowsPayload(rows), isJson: false },
+  text: JSON.stringify(rows),
 })
 
 /** All rows must have the keys of the first one, unless the request names the columns. */
-function rowsPayload(
-  rows: readonly unknown[],
-  { text = JSON.stringify(rows), namesColumns = false } = {},
-): JsonPayload {
+function rowsPayload(rows: readonly unknown[], namesColumns = false): JsonPayload {
   const objects = rows.map((row) => (typeof row === 'object' && row !== null && !Array.isArray(row) ? row : undefined))
   const keys = Object.keys(objects[0] ?? {})
   if (!namesColumns && !objects.every((row) => row && hasKeys(row, keys))) {
     throw requestError('PGRST102', { message: 'All object keys must match' })
   }
-  return { kind: 'json', text, isArray: true, keys, isJson: true }
+  return { kind: 'json', isArray: true, keys, isJson: true }
 }
 
 const hasKeys = (row: object, keys: readonly string[]): boolean =>

@@ -22,13 +22,16 @@ export function castType(text: string): string {
   return GRAMMAR_TYPES.test(type) ? type : quote(type)
 }
 
+/** Stands for the text of the body among the parameters of a statement, which can then be used again for other bodies. */
+export const BODY = Symbol('body')
+
 /** Collects the parameters of a statement: values never get into its text. */
 export class Parameters {
-  readonly values: (string | null)[] = []
+  readonly values: (string | null | typeof BODY)[] = []
   private readonly typed = new Map<string, string>()
 
   /** A parameter of the type that Postgres infers from its place. */
-  add(value: string | null): string {
+  add(value: string | null | typeof BODY): string {
     this.values.push(value)
     return `$${this.values.length}`
   }

@@ -1,6 +1,6 @@
-import type { JsonPayload, Payload } from '../request/payload.ts'
+import type { JsonPayload } from '../request/payload.ts'
 import type { Parameter, Routine } from '../schema/types.ts'
-import { arrayText, type Parameters, qualified, quote } from './builder.ts'
+import { arrayText, BODY, type Parameters, qualified, quote } from './builder.ts'
 
 /** A function, and the names of functions of its rows, which can be called as columns where the function is called. */
 export type Called = Routine & { computed?: readonly string[] }
@@ -25,22 +25,22 @@ const textOf = ({ isVariadic }: Parameter, values: readonly string[]): string =>
 export function callWithBody(
   params: Parameters,
   routine: Called,
-  { text, isArray }: JsonPayload,
+  { isArray }: JsonPayload,
   names: readonly string[],
 ): string {
   const given = routine.parameters.filter(({ name }) => names.includes(name))
   if (given.length === 0) return selectSql(routine, `${qualified(routine)}()`)
   const list = given.map((parameter) => `${assigned(parameter)}pgrst_body.${quote(parameter.name)}`)
   const definition = given.map((parameter) => `${quote(parameter.name)} ${parameter.type}`).join(', ')
-  const records = `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(text)}::json)`
+  const records = `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(BODY)}::json)`
   const body = `(SELECT * FROM ${records} AS _(${definition}) LIMIT 1) AS pgrst_body`
   return selectSql(routine, `${qualified(routine)}(${list.join(', ')})`, body)
 }
 
 /** SQL of a call of a function whose only parameter takes the body as it is. */
-export function callWithWholeBody(params: Parameters, routine: Called, { text }: Payload): string {
+export function callWithWholeBody(params: Parameters, routine: Called): string {
   const [parameter] = routine.parameters
-  return selectSql(routine, `${qualified(routine)}(${params.add(text)}::${parameter?.type ?? 'text'})`)
+  return selectSql(routine, `${qualified(routine)}(${params.add(BODY)}::${parameter?.type ?? 'text'})`)
 }
 
 const assigned = ({ name, isVariadic }: Parameter) => `${isVariadic ? 'VARIADIC ' : ''}${quote(name)} := `

@@ -2,7 +2,7 @@ import { requestError, unfiltered } from '../data-api-error.ts'
 import { computedNames, type EmbedNode, type ReadNode } from '../plan/read-plan.ts'
 import type { JsonPayload } from '../request/payload.ts'
 import type { Column, Table } from '../schema/types.ts'
-import { type Parameters, qualified, quote } from './builder.ts'
+import { BODY, type Parameters, qualified, quote } from './builder.ts'
 import { logicSql, orderSql, whereSql, windowSql } from './expressions.ts'
 
 export interface Insert {
@@ -31,8 +31,8 @@ export function insertSql(params: Parameters, insert: Insert, returning: string)
   return `INSERT INTO ${qualified(table)}${target} SELECT ${values} FROM ${from}${whereSql(where)}${conflictSql(insert)} RETURNING ${returning}`
 }
 
-const rowsSql = (params: Parameters, { text, isArray }: Insert['payload']): string =>
-  isArray ? `json_array_elements(${params.add(text)}::json)` : '(SELECT 1) AS pgrst_body'
+const rowsSql = (params: Parameters, { isArray }: Insert['payload']): string =>
+  isArray ? `json_array_elements(${params.add(BODY)}::json)` : '(SELECT 1) AS pgrst_body'
 
 function conflictSql({ conflict, columns }: Insert): string {
   if (!conflict || conflict.columns.length === 0) return ''
@@ -58,16 +58,16 @@ function bodySql(params: Parameters, body: Body): string {
 }
 
 /** Like `bodySql`, before functions convert values from JSON. */
-function recordsSql(params: Parameters, { payload: { text, isArray }, columns, fillsDefaults }: Body): string {
+function recordsSql(params: Parameters, { payload: { isArray }, columns, fillsDefaults }: Body): string {
   const definition = columns
     .map(({ name, type, representation }) => `${quote(name)} ${representation?.fromJson ? 'json' : type}`)
     .join(', ')
   const alias = `AS pgrst_body(${definition})`
   const defaults = fillsDefaults ? columns.filter(({ defaultSql }) => defaultSql !== null) : []
   if (defaults.length === 0) {
-    return `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(text)}::json) ${alias}`
+    return `${isArray ? 'json_to_recordset' : 'json_to_record'}(${params.add(BODY)}::json) ${alias}`
   }
-  const given = `${params.add(text)}::jsonb`
+  const given = `${params.add(BODY)}::jsonb`
   const filled = defaults.map(({ name, defaultSql }) => `jsonb_build_object(${params.add(name)}::text, ${defaultSql})`)
   const elements = isArray ? `jsonb_array_elements(${given})` : `(SELECT ${given} AS value)`
   return `(SELECT jsonb_agg(${filled.join(' || ')} || pgrst_element.value) AS list FROM ${elements} AS pgrst_element(value)) AS pgrst_filled,
