@@ -79,10 +79,10 @@ export async function dataApi(environment: Environment, report: Report): Promise
 }
 
 async function compare(bench: Bench, of: Case, report: Report): Promise<void> {
-  const { name, jobs, request, compileMsMax = COMPILE_MS_MAX } = of
+  const { name, jobs, request, requests: count = CONCURRENCY, compileMsMax = COMPILE_MS_MAX } = of
   const { ref, port, headers, compiler, lanes, hasLite } = bench
   const numbers = Array.from({ length: CONCURRENCY }, (_, n) => n)
-  const sentTo = (base: string) => numbers.map((n) => rawRequest(base, headers, request(n)))
+  const sentTo = (base: string) => Array.from({ length: count }, (_, n) => rawRequest(base, headers, request(n)))
   const requests: Record<string, Sent[]> = {
     server: sentTo(`/p/${ref}/rest/v1`),
     ...(await storeBatches(bench, name, numbers.map(request))),

@@ -17,6 +17,8 @@ export interface Case {
   name: string
   /** Requests of a block at most. */
   jobs: number
+  /** Number of different requests to the Data API; as many as are sent at once by default. */
+  requests?: number
   /** Limit for the time from a request to its statements. */
   compileMsMax?: number
   /** The n-th of the requests that are sent in turn. */
@@ -30,6 +32,12 @@ const get = (path: string, prefer = '') => ({ method: 'GET', path, prefer }) as 
 
 export const CASES: readonly Case[] = [
   { name: 'select 1 row', jobs: JOBS, request: (n) => get(`/books?select=*&id=eq.${1 + n}`) },
+  {
+    name: 'select 1 row, never by the same address',
+    jobs: JOBS,
+    requests: 10_000,
+    request: (n) => get(`/books?select=*&id=eq.${1 + n}`),
+  },
   { name: 'select 100 rows', jobs: JOBS, request: (n) => get(`/books?select=*&order=id&limit=100&id=gt.${n}`) },
   { name: 'select 10,000 rows', jobs: 64, request: () => get('/books?select=*') },
   {

@@ -53,7 +53,7 @@ export function openCompiler(project: OpenedProject, client: pg.Client) {
     async medianMs(next: () => Request): Promise<number> {
       const ms: number[] = []
       for (let n = 0; n < WARM_UPS + REQUESTS; n++) {
-        // No read equals an earlier one, whose statements would be used again.
+        // No request repeats an earlier one, whose statement would be used again.
         const each = await compile(next(), n)
         if (n >= WARM_UPS) ms.push(each)
       }

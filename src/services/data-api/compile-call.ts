@@ -4,9 +4,9 @@ import { isAffectedLimited } from './compile-write.ts'
 import { requestError } from './data-api-error.ts'
 import { chooseRoutine, takesBody } from './plan/choose-routine.ts'
 import { computedNames } from './plan/read-plan.ts'
-import { isSingular } from './request/media-types.ts'
+import { isSingular, type Media } from './request/media-types.ts'
 import { contentRange, pageStatus } from './request/range.ts'
-import { keyOf, type SchemaCache } from './schema/types.ts'
+import { keyOf, type Routine, type SchemaCache } from './schema/types.ts'
 import { Parameters } from './sql/builder.ts'
 import { type Called, callWithArguments, callWithBody, callWithWholeBody } from './sql/call-sql.ts'
 import { readSql } from './sql/read-sql.ts'
@@ -48,7 +48,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
       affectedMax: isAffectedLimited(request) ? preferences.maxAffected : undefined,
     },
   })
-  const { offset } = node.window
+  const { returns, returnsSet } = routine
   return {
     main: { text: `WITH ${SOURCE} AS (${called}), pgrst_rows AS (${rows}) ${result}`, params: params.values },
     isReadOnly: method !== 'POST' || routine.volatility !== 'v',
@@ -57,16 +57,7 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
       media,
       effective: isAffectedLimited(request) ? ['count', 'maxAffected'] : ['count'],
     },
-    reply(row): Reply {
-      if (routine.returns === 'void') return { status: 204, headers: {}, body: null }
-      if (isSingular(media) && routine.returnsSet) requireOne(row.rows)
-      const page = {
-        offset,
-        rows: row.rows,
-        total: totalOf({ ...request, preferences: withExactCount(preferences) }, row, undefined),
-      }
-      return { status: pageStatus(page), headers: { 'content-range': contentRange(page) }, body: row.body }
-    },
+    reply: replyOf({ request, media, offset: node.window.offset, returns, returnsSet }),
   }
 
   function callSql(parameters: Parameters, chosen: Called, { payload }: ApiRequest): string {
@@ -76,6 +67,22 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
     return callWithBody(parameters, chosen, payload, names)
   }
 }
+
+interface Answered extends Pick<Routine, 'returns' | 'returnsSet'> {
+  request: ApiRequest
+  media: Media
+  offset: number
+}
+
+const replyOf =
+  ({ request, media, offset, returns, returnsSet }: Answered): Compiled['reply'] =>
+  (row): Reply => {
+    if (returns === 'void') return { status: 204, headers: {}, body: null }
+    if (isSingular(media) && returnsSet) requireOne(row.rows)
+    const counted = { ...request, preferences: withExactCount(request.preferences) }
+    const page = { offset, rows: row.rows, total: totalOf(counted, row, undefined) }
+    return { status: pageStatus(page), headers: { 'content-range': contentRange(page) }, body: row.body }
+  }
 
 /** Replaces any kind of count by an exact one, because the planner cannot estimate the rows of a function. */
 const withExactCount = (preferences: ApiRequest['preferences']): ApiRequest['preferences'] =>

@@ -43,7 +43,7 @@ export function compileWrite(request: ApiRequest, cache: SchemaCache): Compiled 
   return {
     main: { text: `WITH ${SOURCE} AS (${changed})${rows} ${result}`, params: params.values },
     ...{ isReadOnly: false, settings: {}, media: write.media, effective: effectiveOf(write) },
-    reply: (row) => replyOf(write, row),
+    reply: replyOf(request),
   }
 }
 
@@ -142,17 +142,19 @@ function effectiveOf({ request, table }: Write): (keyof Preferences)[] {
   ]
 }
 
-function replyOf({ request, table }: Write, row: ResultRow) {
-  const { method, preferences } = request
-  const { rows, body, location } = row
-  const total = preferences.count === undefined ? undefined : rows
-  const range = contentRange({ offset: 0, rows: method === 'PATCH' ? rows : 0, total })
-  const headers = {
-    ...(method !== 'PUT' && { 'content-range': range }),
-    ...(location && { location: locationOf(table, location) }),
+const replyOf =
+  (request: ApiRequest): Compiled['reply'] =>
+  (row) => {
+    const { method, preferences, name } = request
+    const { rows, body, location } = row
+    const total = preferences.count === undefined ? undefined : rows
+    const range = contentRange({ offset: 0, rows: method === 'PATCH' ? rows : 0, total })
+    const headers = {
+      ...(method !== 'PUT' && { 'content-range': range }),
+      ...(location && { location: locationOf(name, location) }),
+    }
+    return { status: statusOf(request, row), headers, body }
   }
-  return { status: statusOf(request, row), headers, body }
-}
 
 function statusOf({ method, preferences }: ApiRequest, { rows, body, updated = 0 }: ResultRow): number {
   if (method !== 'POST' && body === null) return 204
@@ -161,5 +163,5 @@ function statusOf({ method, preferences }: ApiRequest, { rows, body, updated = 0
   return isInsert || (isUpsert && rows > updated) ? 201 : 200
 }
 
-const locationOf = ({ name }: Table, filters: string): string =>
+const locationOf = (name: string, filters: string): string =>
   `/${encodeURIComponent(name)}?${writeForm(Object.entries(JSON.parse(filters) as Record<string, string>))}`

@@ -8,30 +8,42 @@ import type { LoadedSchema } from './schema/types.ts'
 interface Kept {
   request: ApiRequest
   compiled: Compiled
-  /** The schema for which the request was compiled. A weak reference, because a schema may take much more memory. */
-  schema: WeakRef<LoadedSchema>
 }
 
-/** Bytes that a parsed query takes for each character of its text. */
-const PARSED_BYTES = 30
-
-/** The least recently used requests of all projects, by all but the schema that their statements depend on. */
+/** Requests by all that their statements depend on. Those of a replaced schema are not found again, and drop out in time. */
 const kept = new SizedCache<Kept>({ sizeMax: 8 * 1024 * 1024 })
 
-/** Finds the earlier request that has the same statement. Bodies have the same one if they differ only in their values. */
-export function repeatedRequests(
-  { project, config }: DataApi,
-  { head, target, payload }: { head: RequestHead; target: Target; payload?: Payload | undefined },
-) {
-  const key = JSON.stringify([project.ref, config.rowsMax, head, target, payload])
+/** Longer requests are rare, and would take the place of many others. */
+const KEY_LENGTH_MAX = 4_096
+
+/** Bytes in memory: of a request without its texts, and of what is parsed for each character of a text. */
+const REQUEST_BYTES = 3_000
+const PARSED_BYTES = 70
+
+interface Described {
+  head: RequestHead
+  target: Target
+  payload: Payload | undefined
+}
+
+/**
+ * Finds and keeps the request that has the same statement as this one. Requests with bodies have the same statement if
+ * only the values in their bodies differ. The values of a form are parts of its statement, so forms are not kept.
+ */
+export function repeatedRequests({ project, config }: DataApi, { head, target, payload }: Described) {
+  const isForm = payload?.kind === 'json' && payload.fields !== undefined
+  const text = isForm ? '' : JSON.stringify([project.ref, config.rowsMax, head, target, payload])
+  const isKept = !isForm && text.length <= KEY_LENGTH_MAX
+  const keyFor = ({ id }: LoadedSchema) => `${id} ${text}`
   return {
-    find(schema: LoadedSchema | undefined): Kept | undefined {
-      const found = schema && kept.get(key)
-      return found?.schema.deref() === schema ? found : undefined
-    },
+    find: (schema: LoadedSchema | undefined): Kept | undefined =>
+      isKept && schema ? kept.get(keyFor(schema)) : undefined,
     keep(schema: LoadedSchema, request: ApiRequest, compiled: Compiled): void {
-      const size = PARSED_BYTES * head.query.length + key.length + compiled.main.text.length
-      kept.set(key, { request, compiled, schema: new WeakRef(schema) }, size)
+      if (!isKept) return
+      const { main, estimate } = compiled
+      const texts = text.length + main.text.length + (estimate?.text.length ?? 0)
+      const parsed = head.query.length + (head.prefer?.length ?? 0) + JSON.stringify(payload ?? '').length
+      kept.set(keyFor(schema), { request, compiled }, REQUEST_BYTES + 2 * texts + PARSED_BYTES * parsed)
     },
   }
 }

@@ -117,23 +117,25 @@ export async function respond(
   if (request.method === 'OPTIONS')
     return allowedMethods(await currentSchema(api), target, { request, config: api.config, requestId })
   const head = headOf(request)
-  const known = cachedSchema(api)
   const parse = () => apiRequestOf(request, { head, target, config: api.config })
-  // Without a body, the head says all: a repeated request need not be parsed.
+  // The head alone decides what a request without a body means, so a repeated one is not parsed.
   const parsed = hasBody(head) ? await parse() : undefined
+  const known = cachedSchema(api)
   const repeated = repeatedRequests(api, { head, target, payload: parsed?.request.payload })
   const kept = repeated.find(known)
-  const { request: apiRequest } = kept ?? parsed ?? (await parse())
-  const { preferences, schema } = apiRequest
+  const { request: found } = kept ?? parsed ?? (await parse())
+  // A copy: which time zones are known depends on the schema, and the kept request is used with each.
+  const preferences = { ...found.preferences }
+  const apiRequest = { ...found, preferences }
   const compileFor = compilerFor(target, api, request)
   const outcome = await execute(api, {
-    ...{ caller, schema, preferences, known, body: parsed?.body },
+    ...{ caller, schema: found.schema, preferences, known, body: parsed?.body },
     compile(cache) {
-      if (kept && cache === known) return kept.compiled
       requireValidPreferences(preferences, cache.timezones)
       if (!cache.timezones.has(preferences.timezone ?? '')) preferences.timezone = undefined
+      if (kept && cache === known) return kept.compiled
       const compiled = compileFor(apiRequest, cache)
-      repeated.keep(cache, apiRequest, compiled)
+      repeated.keep(cache, found, compiled)
       return compiled
     },
   })

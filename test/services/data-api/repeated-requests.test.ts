@@ -36,6 +36,8 @@ it('a repeated address gets the reply that its headers and method ask for', asyn
     [{ headers: { accept: 'application/vnd.pgrst.object+json' } }, [406, null, expect.stringContaining('PGRST116')]],
     [{ headers: { prefer: 'count=exact' } }, [200, '0-2/3', all]],
     [{ headers: { prefer: 'handling=strict, wrong=1' } }, [400, null, expect.stringContaining('PGRST122')]],
+    [{ headers: { prefer: 'handling=strict, timezone=Mars/Base' } }, [400, null, expect.stringContaining('PGRST122')]],
+    [{ headers: { prefer: 'timezone=Mars/Base' } }, [200, '0-2/*', all]],
     [{ headers: { range: '1-1' } }, [200, '1-1/*', '[{"id":2}]']],
     [{ method: 'HEAD' }, [200, '0-2/*', '']],
     [{ headers: { 'accept-profile': 'other' } }, [200, '0-0/*', '[{"id":9}]']],
@@ -65,6 +67,16 @@ it('a repeated address gives each caller the rows that the caller may read', asy
   await api.sql('delete from notes where id = 4')
 })
 
+it('a repeated address reaches the project that it names', async () => {
+  const { url, keys, sql } = await newDataApi('create table notes (id int); insert into notes values (7)')
+  for (const _ of [1, 2]) {
+    const reply = await fetch(`${url}/notes?select=id&order=id`, { headers: { apikey: keys.service } })
+    expect(await reply.json()).toEqual([{ id: 7 }])
+    expect((await api.json('/notes?select=id&order=id')).body).toHaveLength(3)
+  }
+  await sql('drop table notes')
+})
+
 it('a repeated address follows changes of the rows, of the schema and of the settings', async () => {
   const get = async () => (await api.json('/notes?order=id')).body
   expect(await get()).toHaveLength(3)
@@ -75,6 +87,10 @@ it('a repeated address follows changes of the rows, of the schema and of the set
   )
   expect((await get())[0]).toEqual({ id: 1, body: 'x', at: 7 })
   await setConfig({ max_rows: 2 })
+  await expect.poll(get).toHaveLength(2)
+  await setConfig({ db_schema: 'other, public' })
+  await expect.poll(get).toEqual([{ id: 9 }])
+  await setConfig({ db_schema: 'public' })
   await expect.poll(get).toHaveLength(2)
   await api.sql('drop table notes')
   expect(await get()).toMatchObject({ code: 'PGRST205' })

@@ -38,7 +38,8 @@ export function loadedSchemaOf(text: string): LoadedSchema {
   const { version } = found
   // The owner's functions may hide those of Postgres and return any text, but this one becomes an option of a session.
   const sessionKey = /^[0-9a-f]{32}$/.exec(version)?.[0]
-  const tooLarge: TooLargeSchema = { version, size: version.length, sessionKey, isTooLarge: true }
+  const id = crypto.randomUUID()
+  const tooLarge: TooLargeSchema = { id, version, size: version.length, sessionKey, isTooLarge: true }
   if (found.tables === null) return tooLarge
   const origins = viewOrigins(found)
   const keys = new Map(found.keys.filter(({ primary }) => primary).map(({ o, c }) => [o, c]))
@@ -59,7 +60,7 @@ export function loadedSchemaOf(text: string): LoadedSchema {
   const size = text.length + ADDED_LENGTH * countAdded(found, relationships)
   if (size > SCHEMA_SIZE_MAX) return tooLarge
   return {
-    ...{ version, size, sessionKey },
+    ...{ id, version, size, sessionKey },
     tables,
     relationships,
     functions: Map.groupBy(
