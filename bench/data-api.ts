@@ -13,7 +13,8 @@ import { connectClient, createServedProject } from './served-project.ts'
 import { measureInterleaved, median, type NextJob, type Rates } from './storage/interleaved.ts'
 
 const CONCURRENCY = 16
-const ROUNDS = 7
+const ROUNDS = 15
+const WARM_UPS = 5
 const ROWS_MAX = 20_000
 
 const SHARE_MIN: Record<string, number> = { floor: 0.8, least: 0.8, lite: 1 }
@@ -92,7 +93,7 @@ async function compare(bench: Bench, of: Case, report: Report): Promise<void> {
   const sides = Object.fromEntries(
     Object.entries(requests).map(([side, each]) => [side, jobsOf(connectionOf(side), each)]),
   )
-  const rates = await measureInterleaved({ lanes, rounds: ROUNDS, jobs }, sides)
+  const rates = await measureInterleaved({ lanes, rounds: ROUNDS, warmUps: WARM_UPS, jobs }, sides)
   report.title(`${name}, concurrency ${CONCURRENCY} (${ROUNDS} × ${jobs} requests each at most, in turns)`)
   const base = `http://127.0.0.1:${port}/rest/v1`
   const next = inTurn(numbers)

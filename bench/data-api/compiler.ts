@@ -6,7 +6,7 @@ import { respond } from '../../src/services/data-api/serve-data-api.ts'
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
 import { percentile } from '../measure.ts'
 
-const WARM_UPS = 300
+const WARM_UPS = 2_000
 const REQUESTS = 500
 
 /** The row of the main statement of a request. */

@@ -14,20 +14,22 @@ export interface Rates {
 interface Plan<Lane> {
   lanes: readonly Lane[]
   rounds: number
+  /** Rounds before, which are not counted: code that ran a few hundred times is not compiled for speed yet. */
+  warmUps?: number
   jobs: number
 }
 
-/** Runs short blocks of all sides in turn, each round in another order; a first round warms up and is not counted. */
+/** Runs short blocks of all sides in turn, each round in another order. */
 export async function measureInterleaved<Lane, Name extends string>(
-  { lanes, rounds, jobs }: Plan<Lane>,
+  { lanes, rounds, warmUps = 1, jobs }: Plan<Lane>,
   sides: Record<Name, NextJob<Lane>>,
 ): Promise<Record<Name, Rates>> {
   const order = Object.entries<NextJob<Lane>>(sides)
   const blocks = new Map(order.map(([name]) => [name, [] as Block[]]))
-  for (let round = 0; round <= rounds; round++) {
+  for (let round = 0; round < warmUps + rounds; round++) {
     for (const [name, next] of order) {
       const block = await runBlock(lanes, next, jobs)
-      if (round > 0) blocks.get(name)?.push(block)
+      if (round >= warmUps) blocks.get(name)?.push(block)
     }
     order.push(...order.splice(0, 1))
   }
