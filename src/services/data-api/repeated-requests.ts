@@ -10,14 +10,15 @@ interface Kept {
   compiled: Compiled
 }
 
-/** Requests by all that their statements depend on. Those of a replaced schema are not found again, and drop out in time. */
+/** Kept requests by all that their statements depend on. Requests of a replaced schema are not found again, and are evicted in time. */
 const kept = new SizedCache<Kept>({ sizeMax: 8 * 1024 * 1024 })
 
-/** Longer requests are rare, and would take the place of many others. */
+/** Limit for the length of a key. Requests with longer keys are rare, and each would take the place of many others. */
 const KEY_LENGTH_MAX = 4_096
 
-/** Bytes in memory: of a request without its texts, and of what is parsed for each character of a text. */
+/** Bytes that a kept request takes without its texts. */
 const REQUEST_BYTES = 3_000
+/** Bytes that parsing adds for each character. */
 const PARSED_BYTES = 70
 
 interface Described {
@@ -32,7 +33,8 @@ interface Described {
  */
 export function repeatedRequests({ project, config }: DataApi, { head, target, payload }: Described) {
   const isForm = payload?.kind === 'json' && payload.fields !== undefined
-  const text = isForm ? '' : JSON.stringify([project.ref, config.rowsMax, head, target, payload])
+  const shape = isForm || !payload ? '' : JSON.stringify(payload)
+  const text = `${JSON.stringify([project.ref, config.rowsMax, head, target])} ${shape}`
   const isKept = !isForm && text.length <= KEY_LENGTH_MAX
   const keyFor = ({ id }: LoadedSchema) => `${id} ${text}`
   return {
@@ -42,7 +44,7 @@ export function repeatedRequests({ project, config }: DataApi, { head, target, p
       if (!isKept) return
       const { main, estimate } = compiled
       const texts = text.length + main.text.length + (estimate?.text.length ?? 0)
-      const parsed = head.query.length + (head.prefer?.length ?? 0) + JSON.stringify(payload ?? '').length
+      const parsed = head.query.length + (head.prefer?.length ?? 0) + shape.length
       kept.set(keyFor(schema), { request, compiled }, REQUEST_BYTES + 2 * texts + PARSED_BYTES * parsed)
     },
   }
