@@ -37,14 +37,14 @@ export interface RequestHead {
   query: string
   accept: string | null
   prefer: string | null
-  /** Name of the schema. */
+  /** The header that names the schema: `Accept-Profile` of a read, else `Content-Profile`. */
   profile: string | null
   range: string | null
 }
 
 interface ReadRequest {
   request: ApiRequest
-  /** The text that the statement gets. */
+  /** The text of the body, a parameter of the statement; undefined for a method without a body. */
   body: string | undefined
 }
 

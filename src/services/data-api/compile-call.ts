@@ -68,14 +68,14 @@ export function compileCall(request: ApiRequest, cache: SchemaCache): Compiled {
   }
 }
 
-interface Answered extends Pick<Routine, 'returns' | 'returnsSet'> {
+interface AnsweredCall extends Pick<Routine, 'returns' | 'returnsSet'> {
   request: ApiRequest
   media: Media
   offset: number
 }
 
 const replyOf =
-  ({ request, media, offset, returns, returnsSet }: Answered): Compiled['reply'] =>
+  ({ request, media, offset, returns, returnsSet }: AnsweredCall): Compiled['reply'] =>
   (row): Reply => {
     if (returns === 'void') return { status: 204, headers: {}, body: null }
     if (isSingular(media) && returnsSet) requireOne(row.rows)

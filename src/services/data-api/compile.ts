@@ -62,7 +62,7 @@ export interface Compiled {
   /** Whether `reply` parses the body, which must then be text. */
   readsBody?: boolean
   effective: readonly (keyof Preferences)[]
-  /** It must not hold on to the schema: a kept request would keep an old one in memory. */
+  /** Makes the reply. The function must not refer to the schema: a kept request would keep a replaced schema in memory. */
   reply(row: ResultRow, estimate: number | undefined): Reply
 }
 

@@ -102,7 +102,7 @@ interface Request {
   preferences: Preferences
   /** The cached schema, if there is one. */
   known: LoadedSchema | undefined
-  /** The text of the body, for the statement. */
+  /** The text of the body, a parameter of the statement. */
   body: string | undefined
   compile(cache: SchemaCache): Compiled
 }

@@ -20,7 +20,7 @@ export type JsonPayload = Extract<Payload, { kind: 'json' }>
 
 interface Body {
   payload: Payload
-  /** What the statement gets: JSON, or a raw body. */
+  /** The parameter of the statement: JSON, or the body as it was sent. */
   text: string
 }
 

@@ -2,7 +2,7 @@
 export const SCHEMA_SIZE_MAX = 8 * 1024 * 1024
 
 interface VersionedSchema {
-  /** Another one each time that the schema is read. */
+  /** A new id for each read of the schema. */
   id: string
   version: string
   /** The length of the text that it was read from, and of what views and junctions add to it. */
