@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import type { BatchRequest, Row } from '../../src/engine/engine.ts'
-import { describeRequest } from '../../src/services/data-api/caller.ts'
+import { describeRequest, headersOf } from '../../src/services/data-api/caller.ts'
 import { introspect } from '../../src/services/data-api/schema/introspection.ts'
 import { respond } from '../../src/services/data-api/serve-data-api.ts'
 import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
@@ -36,9 +36,11 @@ export function openCompiler(project: OpenedProject, client: pg.Client) {
   async function compile(request: Request, rowsMax: number): Promise<number> {
     const path = new URL(request.url).pathname.replace('/rest/v1', '')
     const startedAt = performance.now()
-    const caller = { role: 'service_role', claims: { role: 'service_role' }, ...describeRequest(request, path) }
+    const headers = headersOf(request)
+    const description = describeRequest(request.method, path, headers)
+    const caller = { role: 'service_role', claims: { role: 'service_role' }, ...description }
     const address = { ref: project.ref, path, service: 'rest' } as const
-    await respond({ ctx, project, config: { ...project.dataApi, rowsMax } }, caller, { request, address })
+    await respond({ ctx, project, config: { ...project.dataApi, rowsMax } }, caller, { request, headers, address })
     return sentAt - startedAt
   }
 

@@ -1,5 +1,5 @@
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
-import { headOf, schemaFor, type Target } from './api-request.ts'
+import { type RequestHead, schemaFor, type Target } from './api-request.ts'
 import { CORS_HEADERS } from './cors.ts'
 import { requestError } from './data-api-error.ts'
 import { keyOf, type SchemaCache, type Table } from './schema/types.ts'
@@ -8,9 +8,9 @@ import { keyOf, type SchemaCache, type Table } from './schema/types.ts'
 export function allowedMethods(
   cache: SchemaCache,
   target: Target,
-  { request, config, requestId }: { request: Request; config: DataApiConfig; requestId: string },
+  { head, config, requestId }: { head: RequestHead; config: DataApiConfig; requestId: string },
 ): Response {
-  const methods = methodsOf(cache, target, schemaFor(headOf(request), config))
+  const methods = methodsOf(cache, target, schemaFor(head, config))
   const headers = { ...CORS_HEADERS, allow: methods.join(','), 'content-length': '0', 'x-request-id': requestId }
   return new Response(null, { status: 200, headers })
 }

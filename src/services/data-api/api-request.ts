@@ -1,4 +1,5 @@
 import type { DataApiConfig } from '../gateway/data-api-config.ts'
+import type { RequestHeaders } from './caller.ts'
 import type { ApiRequest } from './compile.ts'
 import { requestError } from './data-api-error.ts'
 import { parseForm } from './request/form-encoding.ts'
@@ -48,14 +49,14 @@ interface ReadRequest {
   body: string | undefined
 }
 
-export function headOf({ method, url, headers }: Request): RequestHead {
+export function headOf({ method, url }: Request, headers: RequestHeaders): RequestHead {
   const start = url.indexOf('?')
   return {
     ...{ method, query: start < 0 ? '' : url.slice(start + 1) },
-    accept: headers.get('accept'),
-    prefer: headers.get('prefer'),
-    profile: headers.get(READS.includes(method) ? 'accept-profile' : 'content-profile'),
-    range: headers.get('range'),
+    accept: headers.accept ?? null,
+    prefer: headers.prefer ?? null,
+    profile: headers[READS.includes(method) ? 'accept-profile' : 'content-profile'] ?? null,
+    range: headers.range ?? null,
   }
 }
 

@@ -13,7 +13,7 @@ import { countRequest } from '../gateway/request-counts.ts'
 import { createRequestLog } from '../gateway/request-log.ts'
 import { allowedMethods } from './allowed-methods.ts'
 import { apiRequestOf, hasBody, headOf, type Target, targetOf } from './api-request.ts'
-import { authenticate, describeRequest } from './caller.ts'
+import { authenticate, describeRequest, headersOf, type RequestHeaders } from './caller.ts'
 import type { ApiRequest } from './compile.ts'
 import { compileCall } from './compile-call.ts'
 import { compileOpenApi } from './compile-openapi.ts'
@@ -77,10 +77,12 @@ async function answer(ctx: SystemCtx, call: Call, facts: Facts): Promise<Respons
     const project = await requireProject(ctx, call)
     facts.project = project.ref
     countRequest(call, project.ref, 'rest', ctx.now().getTime())
-    const credential = await authenticate(project.trust, request, ctx.now())
+    const { method, url } = request
+    const headers = headersOf(request)
+    const credential = await authenticate(project.trust, { url, headers }, ctx.now())
     isAnonymous = credential.role === 'anon'
-    const caller = { ...credential, ...describeRequest(request, call.address.path) }
-    return await respond({ ctx, project, config: project.dataApi }, caller, call)
+    const caller = { ...credential, ...describeRequest(method, call.address.path, headers) }
+    return await respond({ ctx, project, config: project.dataApi }, caller, { ...call, headers })
   } catch (thrown) {
     const found = dataApiErrorOf(thrown, { isAnonymous })
     const error = found instanceof DataApiError ? found : internalError(found)
@@ -109,14 +111,14 @@ const internalError = (cause: unknown) =>
 export async function respond(
   api: DataApi,
   caller: Parameters<typeof execute>[1]['caller'],
-  { request, address }: Pick<Call, 'request' | 'address'>,
+  { request, headers, address }: Pick<Call, 'request' | 'address'> & { headers: RequestHeaders },
 ): Promise<Response> {
   if (address.service === 'graphql') throw graphqlMissing()
   const target = targetOf(address.path)
   const { requestId } = api.ctx
-  if (request.method === 'OPTIONS')
-    return allowedMethods(await currentSchema(api), target, { request, config: api.config, requestId })
-  const head = headOf(request)
+  const head = headOf(request, headers)
+  if (head.method === 'OPTIONS')
+    return allowedMethods(await currentSchema(api), target, { head, config: api.config, requestId })
   const parse = () => apiRequestOf(request, { head, target, config: api.config })
   // The head alone decides what a request without a body means, so a repeated one is not parsed.
   const parsed = hasBody(head) ? await parse() : undefined
