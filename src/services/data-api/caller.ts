@@ -90,7 +90,7 @@ export function describeRequest(
   path: string,
   { authorization: _token, apikey: _key, cookie = '', ...readable }: RequestHeaders,
 ): Omit<Caller, 'role' | 'claims'> {
-  return { method, path, headers: JSON.stringify(readable), cookies: cookie === '' ? '{}' : cookiesIn(cookie) }
+  return { method, path, headers: JSON.stringify(readable), cookies: cookiesIn(cookie) }
 }
 
 function cookiesIn(text: string): string {
