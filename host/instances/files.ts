@@ -44,8 +44,8 @@ export async function copyFolder(
 const STATS_AT_ONCE = 64
 
 /**
- * The size of a folder on disk, in bytes. Files that disappear meanwhile are not counted. Reading one size after the other would take
- * four times the processor time, to wake a thread for each.
+ * The size of a folder on disk, in bytes. Files that disappear meanwhile are not counted. Sizes are read many at once: one after the
+ * other they take four times the processor time, because Node wakes a thread for each.
  */
 export async function folderBytes(folder: string): Promise<number> {
   const entries = await readdir(folder, { withFileTypes: true, recursive: true }).catch(() => [])

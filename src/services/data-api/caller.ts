@@ -20,7 +20,7 @@ export interface Caller {
 /** The headers of a request by their lowercase names. */
 export type RequestHeaders = Readonly<Record<string, string>>
 
-/** Reads all headers at once: each call of `Headers` costs as much. */
+/** Reads all headers at once, because each call of `Headers` goes to native code. */
 export const headersOf = ({ headers }: Request): RequestHeaders => Object.fromEntries(headers)
 
 /** Verifies the credentials of a request. A user's token takes precedence over the API key that is sent with it. */
