@@ -47,7 +47,8 @@ const SCHEMA = `
   create function request() returns json language sql stable as $$ select json_build_object(
     'role', current_user, 'method', current_setting('request.method', true), 'path', current_setting('request.path', true),
     'agent', current_setting('request.headers', true)::json ->> 'x-agent',
-    'key', current_setting('request.headers', true)::json ->> 'apikey',
+    'credentials', (select count(*) from json_object_keys(current_setting('request.headers', true)::json) as name
+      where name in ('apikey', 'authorization', 'cookie')),
     'cookie', current_setting('request.cookies', true)::json ->> 'a',
     'timeout', current_setting('statement_timeout')) $$;
   create function long(times int) returns text language sql immutable as $$ select repeat('é"', times) $$;
@@ -242,14 +243,14 @@ describe('a function', () => {
   })
 
   it('sees the caller and the request, but no credentials', async () => {
-    const headers = { 'x-agent': 'me', cookie: 'a=1; b=2' }
+    const headers = { 'x-agent': 'me', cookie: 'a=1; b=2', authorization: `Bearer ${api.keys.anon}` }
     const { body } = await api.json('/rpc/request', { headers }, api.keys.anon)
     expect(body).toEqual({
       role: 'anon',
       method: 'GET',
       path: '/rpc/request',
       agent: 'me',
-      key: null,
+      credentials: 0,
       cookie: '1',
       timeout: '3s',
     })
