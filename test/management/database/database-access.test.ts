@@ -275,6 +275,25 @@ describe('the job that ends logins', () => {
     expect(await rolesOf(ref)).toContain(stays.role)
   })
 
+  it('ends a login again if the database is replaced meanwhile by one that may have it', async () => {
+    const project = await newProject(organization)
+    const over = await cliLogin(organization.owner, project)
+    const replace = (status: 'RESTORING' | 'ACTIVE_HEALTHY') =>
+      control.update(projects).set({ status }).where(eq(projects.ref, project))
+    const past = { expiresAt: new Date(Date.now() - 1) }
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
+    await replace('RESTORING')
+    await tick()
+    await expect.poll(() => rolesOf(project)).toEqual([])
+
+    await adminRows(project, `create role ${over.role} login`)
+    await replace('ACTIVE_HEALTHY')
+    await tick()
+    await expect.poll(() => rolesOf(project)).toEqual([])
+    const left = eq(temporaryLogins.projectRef, project)
+    await expect.poll(() => control.$count(temporaryLogins, left)).toBe(0)
+  })
+
   it('is not delayed by a project whose database refuses connections', async () => {
     const closed = await newProject(organization)
     const admin = await adminClient(closed, { database: 'template1' })

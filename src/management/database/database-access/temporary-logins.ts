@@ -9,6 +9,7 @@ import {
   memberRoles,
   oauthApps,
   organizations,
+  type ProjectStatus,
   projects,
   temporaryLogins,
   users,
@@ -65,10 +66,16 @@ interface Login {
   projectRef: string
 }
 
-/** Ends logins now. Those of an inactive project end in `endDueLogins` once the project is active. */
+/** Statuses of a project whose database is replaced by one with the logins that were read some time before. */
+const REPLACING: readonly (ProjectStatus | undefined)[] = ['RESTORING', 'UPGRADING']
+
+/**
+ * Ends logins now. Those of an inactive project end in `endDueLogins` once the project is active, and those that its new database may
+ * have end there again.
+ */
 export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promise<void> {
   for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
-    if (await isInactive(ctx, ref)) continue
+    if ((await statusOf(ctx, ref)) === 'INACTIVE') continue
     const roles = ended.map(({ role }) => role)
     // All of them end with a database that does not exist any more.
     let due: readonly string[] = roles
@@ -81,6 +88,7 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
       .catch((error) => {
         throw unavailable(error)
       })
+    if (REPLACING.includes(await statusOf(ctx, ref))) continue
     // A login that was renewed and has expired since has not ended yet.
     await ctx.db
       .delete(temporaryLogins)
@@ -105,9 +113,9 @@ export const loginsInUse = (ctx: SystemCtx, ref: string): Promise<string[]> =>
     throw unavailable(error)
   })
 
-async function isInactive({ db }: SystemCtx, ref: string): Promise<boolean> {
+async function statusOf({ db }: SystemCtx, ref: string): Promise<ProjectStatus | undefined> {
   const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
-  return row?.status === 'INACTIVE'
+  return row?.status
 }
 
 async function ownerPassword(ctx: SystemCtx, ref: string): Promise<string> {
