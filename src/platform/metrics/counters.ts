@@ -1,6 +1,6 @@
 import type { Bindings } from '../bindings.ts'
 import { createLogger, describeError } from '../http/log.ts'
-import { addCounts, addNumbers, type Counts } from './counts.ts'
+import { addCounts, type Counts } from './counts.ts'
 
 /** Parts of a context that counting needs. */
 interface MetricsCtx {
@@ -41,7 +41,7 @@ export const seriesOf = (metric: string, labels: readonly string[]): string => [
  */
 export function count(ctx: MetricsCtx, metric: Counter, labels: readonly string[], by = 1): void {
   if (!isCounted(ctx)) return
-  add(seriesOf(metric, labels), [by])
+  increase(numbersOf(seriesOf(metric, labels)), 0, by)
   scheduleFlush(ctx)
 }
 
@@ -56,10 +56,10 @@ export function measureRequest(ctx: MetricsCtx, { service, operation, status, ms
   if (!isCounted(ctx)) return
   const seconds = ms / 1_000
   const bucket = BUCKETS.findIndex((bound) => seconds <= bound)
-  const numbers = [...BUCKETS.map(() => 0), 0, seconds]
-  numbers[bucket === -1 ? BUCKETS.length : bucket] = 1
-  add(seriesOf('http_requests', [operation, String(status)]), [1])
-  add(seriesOf(DURATION, [service]), numbers)
+  increase(numbersOf(seriesOf('http_requests', [operation, String(status)])), 0, 1)
+  const durations = numbersOf(seriesOf(DURATION, [service]), BUCKETS.length + 2)
+  increase(durations, bucket === -1 ? BUCKETS.length : bucket, 1)
+  increase(durations, BUCKETS.length + 1, seconds)
   scheduleFlush(ctx)
 }
 
@@ -85,8 +85,17 @@ export async function measureCall(
 /** A program process does not count: the API, which forwards the calls, has already counted them. */
 const isCounted = ({ bindings }: MetricsCtx): boolean => bindings.PROGRAMS_PROCESS === undefined
 
-function add(series: string, numbers: number[]): void {
-  if (counts.size < SERIES_MAX || counts.has(series)) addNumbers(counts, series, numbers)
+/** The numbers of a series, to be changed in place. They are not kept if there are too many series. */
+function numbersOf(series: string, length = 1): number[] {
+  const known = counts.get(series)
+  if (known) return known
+  const numbers = Array.from({ length }, () => 0)
+  if (counts.size < SERIES_MAX) counts.set(series, numbers)
+  return numbers
+}
+
+function increase(numbers: number[], n: number, by: number): void {
+  numbers[n] = (numbers[n] ?? 0) + by
 }
 
 function scheduleFlush(ctx: MetricsCtx): void {
