@@ -31,6 +31,7 @@ export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
   const total = totalSql(params, request, node)
   const result = resultSql(params, { media, source: SOURCE, total, isEmpty: request.method === 'HEAD' })
   const { offset } = node.window
+  const location = canonicalPath(request)
   return {
     main: { text: `${source} ${result}`, params: params.values },
     ...{ estimate: estimateStatement(request, node), isReadOnly: true, settings: {}, media, effective: ['count'] },
@@ -39,7 +40,7 @@ export function compileRead(request: ApiRequest, cache: SchemaCache): Compiled {
       if (isSingular(media)) requireOne(row.rows)
       return {
         status: pageStatus(page),
-        headers: { 'content-range': contentRange(page), 'content-location': canonicalPath(request) },
+        headers: { 'content-range': contentRange(page), 'content-location': location },
         body: row.body,
       }
     },
