@@ -14,19 +14,29 @@ interface Queue {
 }
 const queues = new Map<string, Queue>()
 
+interface Bounds {
+  waitMs: number
+  runMs: number
+  max?: number
+  /** Above this number of waiting requests, further ones are refused at once. */
+  waitingMax?: number
+  /** Creates the error of a refused request. */
+  refusal?: () => Error
+}
+
 /**
  * Limits the concurrent sessions of a role in this isolate, so that a burst for one role leaves connections to the others.
- * Waiting requests hold no connection. Above `WAITING_MAX` of them, further requests are refused at once.
+ * Waiting requests hold no connection.
  */
 export async function withConnectionSlot<Value>(
   role: string,
-  { waitMs, runMs, max = SESSIONS_MAX }: { waitMs: number; runMs: number; max?: number },
+  bounds: Bounds,
   work: () => Promise<Value>,
 ): Promise<Value> {
   const queue = queues.get(role) ?? { endsAt: new Set(), waiting: 0 }
   queues.set(role, queue)
-  await waitForSlot(queue, max, Date.now() + waitMs)
-  const session = { at: Date.now() + runMs }
+  await waitForSlot(queue, bounds)
+  const session = { at: Date.now() + bounds.runMs }
   queue.endsAt.add(session)
   try {
     return await work()
@@ -36,13 +46,17 @@ export async function withConnectionSlot<Value>(
   }
 }
 
-async function waitForSlot(queue: Queue, max: number, until: number): Promise<void> {
+async function waitForSlot(
+  queue: Queue,
+  { waitMs, max = SESSIONS_MAX, waitingMax = WAITING_MAX, refusal = tooManySessions }: Bounds,
+): Promise<void> {
   if (hasFreeSlot(queue, max)) return
-  if (queue.waiting >= WAITING_MAX) throw tooManySessions()
+  if (queue.waiting >= waitingMax) throw refusal()
+  const until = Date.now() + waitMs
   queue.waiting += 1
   try {
     while (!hasFreeSlot(queue, max)) {
-      if (Date.now() >= until) throw tooManySessions()
+      if (Date.now() >= until) throw refusal()
       await new Promise((resolve) => setTimeout(resolve, POLL_MS * (0.5 + Math.random())))
     }
   } finally {

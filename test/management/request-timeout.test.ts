@@ -108,6 +108,30 @@ it('a change that waits too long for another one is answered 503, so that waitin
   })
 })
 
+it('waiting changes of one user hold few sessions, and delay nobody else', async () => {
+  const { id, slug, owner } = await newOrganization()
+  const other = await newOrganization()
+  const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
+  const add = (caller: typeof owner, to: string) => caller.post(`/v1/organizations/${to}/oauth/apps`, app)
+  const waiting = await control.transaction(async (tx) => {
+    await tx.execute(sql`select from organizations where id = ${id} for update`)
+    const { rows } = await tx.execute<{ pid: number }>(sql`select pg_backend_pid() as pid`)
+    const sessionsWaiting = async () => {
+      const found = await control.execute<{ pid: number }>(sql`
+        with recursive waiting (pid) as (values (${rows[0]?.pid}::int)
+          union select a.pid from waiting w join pg_stat_activity a on w.pid = any (pg_blocking_pids(a.pid)))
+        select pid from waiting offset 1`)
+      return found.rows.length
+    }
+    const replies = Array.from({ length: 60 }, () => add(owner, slug))
+    await vi.waitFor(async () => expect(await sessionsWaiting()).toBeGreaterThanOrEqual(8), 60_000)
+    expect((await add(other.owner, other.slug)).status).toBe(201)
+    expect(await sessionsWaiting()).toBe(8)
+    return replies
+  })
+  for (const { status } of await Promise.all(waiting)) expect(status).toBe(201)
+})
+
 it('a statement that the control database canceled is answered 408', async () => {
   const { id, slug, owner } = await newOrganization()
   const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }

@@ -11,6 +11,7 @@ import { isConflict } from '../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../platform/http/error.ts'
 import type { Message } from '../../platform/queue/message.ts'
 import { send } from '../../platform/queue/send.ts'
+import { withUserSession } from './user-sessions.ts'
 
 /** An audit log entry: the action, and the organization or project it changed. */
 interface Trace {
@@ -62,7 +63,7 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
   const { config } = ctx
   const lockTimeoutMs = ctx.actor.kind === 'system' ? undefined : REQUEST_LOCK_MS
   // `inTransaction` may run the work again, which then starts with empty lists.
-  const committed = await inTransaction({ ...controlDatabase(config), lockTimeoutMs }, async (tx) => {
+  const transact = async (tx: Writer) => {
     const messages: Message[] = []
     const endpointIds: string[] = []
     const requestedIds: string[] = []
@@ -78,7 +79,10 @@ async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T
       enqueue: (message) => messages.push(message),
     })
     return { result, messages, endpointIds, requestedIds, published }
-  })
+  }
+  const committed = await withUserSession(ctx, 'changes', () =>
+    inTransaction({ ...controlDatabase(config), lockTimeoutMs }, transact),
+  )
   const { result, messages, endpointIds, requestedIds, published } = committed
   logLifecycle(ctx.log, published)
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))

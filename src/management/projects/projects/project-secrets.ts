@@ -6,10 +6,11 @@ import { EngineUnavailable } from '../../../engine/engine-errors.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
-import { inTransaction, REQUEST_LOCK_MS } from '../../../platform/db/client.ts'
+import { inTransaction, REQUEST_LOCK_MS, type Writer } from '../../../platform/db/client.ts'
 import { controlDatabase } from '../../../platform/db/control-database.ts'
 import { isUnavailable, postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { mutate } from '../../kernel/mutate.ts'
+import { withUserSession } from '../../kernel/user-sessions.ts'
 import { checkStatus } from './status.ts'
 
 /** Seals the secrets of a new project: the given owner password, and generated ones for the rest. */
@@ -29,7 +30,8 @@ export async function sealSecrets(ctx: SystemCtx, ref: string, password: string)
 export async function changePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<void> {
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
-  await inTransaction({ ...controlDatabase(ctx.config), lockTimeoutMs: REQUEST_LOCK_MS }, async (tx) => {
+  const address = { ...controlDatabase(ctx.config), lockTimeoutMs: REQUEST_LOCK_MS }
+  const transact = async (tx: Writer) => {
     // The lock is advisory, because `writePassword` would wait for a lock of the row.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)
@@ -40,7 +42,8 @@ export async function changePassword(ctx: Ctx, project: ProjectAccess, password:
       // The error of an unavailable project database would otherwise look like one of the control database.
       throw isUnavailable(error) ? new EngineUnavailable(SESSION_LOST_MESSAGE, { cause: error }) : error
     }
-  })
+  }
+  await withUserSession(ctx, 'passwords', () => inTransaction(address, transact))
 }
 
 /** Codes of a session that was ended from outside, possibly after its commit. */
